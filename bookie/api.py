@@ -1,0 +1,101 @@
+"""What a bookie answers: the one interface behind which the embedded bookie and a TCP client stand.
+
+Adds are the hot path and use callbacks: one call per entry, no task, no future. Everything else is
+a coroutine. Statuses are the codes of BookKeeper's wire protocol v2.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, Protocol
+
+LAST_ENTRY: Final = -1
+"""As entry id of a read: the last entry the bookie has of the ledger."""
+
+FLAG_FENCING: Final = 0x1
+FLAG_RECOVERY_ADD: Final = 0x2
+FLAG_HIGH_PRIORITY: Final = 0x4
+
+EntryBody = tuple[bytes, bytes]
+"""(head, payload): the head is the 32 byte entry metadata plus digest; their concatenation is the
+entry as BookKeeper stores it. Kept apart so that a payload is never copied on its way to disk."""
+
+
+class Status(IntEnum):
+    """Result of a request (BookKeeper wire protocol v2 error codes)."""
+
+    OK = 0
+    NO_LEDGER = 1
+    NO_ENTRY = 2
+    BAD_REQUEST = 100
+    IO_ERROR = 101
+    UNAUTHORIZED = 102
+    BAD_VERSION = 103
+    FENCED = 104
+    READ_ONLY = 105
+    TOO_MANY_REQUESTS = 106
+    UNKNOWN_LEDGER_STATE = 107
+
+
+class BookieError(Exception):
+    """A request was refused or failed; `status` says how. NO_ENTRY and NO_LEDGER are proofs."""
+
+    def __init__(self, status: Status, detail: str) -> None:
+        super().__init__(f"{status.name}: {detail}")
+        self.status = status
+        self.detail = detail
+
+
+class AddSink(Protocol):
+    """Who is told about the outcome of adds. Called from the event loop, never within add_entry."""
+
+    def on_add_reply(self, status: int, ledger_id: int, entry_id: int) -> None:
+        """One entry is durable (OK) or refused. In the order of the adds for one ledger."""
+
+    def on_replies_end(self) -> None:
+        """All replies of this group have been delivered: act on them now (send receipts...)."""
+
+
+class BookieApi(Protocol):
+    """Requests to one bookie."""
+
+    def add_entry(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        body: EntryBody,
+        master_key: bytes,
+        flags: int,
+        sink: AddSink,
+    ) -> None:
+        """Store an entry; OK is answered only after it is durable. The digest is not checked."""
+
+    def kick(self) -> None:
+        """Hand everything queued to the journal now: end of a received chunk or a turn."""
+
+    def read_cached(self, ledger_id: int, entry_id: int) -> EntryBody | None:
+        """The entry if it is still in the write cache. None says nothing about its existence."""
+
+    async def read_entry(
+        self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes = b""
+    ) -> bytes:
+        """One whole entry body (LAST_ENTRY: the newest one). With FLAG_FENCING the ledger is
+        fenced durably before anything is answered, also before NO_ENTRY.
+
+        Raises: BookieError.
+        """
+
+    async def read_batch(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_bytes_max: int
+    ) -> list[bytes]:
+        """Consecutive entry bodies from `first_entry_id` on: at least one, stopping at the first
+        missing entry or before the size is passed.
+
+        Raises: BookieError: the first entry cannot be given (NO_ENTRY only when proved).
+        """
+
+    async def fence_ledger(self, ledger_id: int, master_key: bytes) -> None:
+        """Refuse all further plain adds, durably."""
+
+    async def force_ledger(self, ledger_id: int) -> None:
+        """Return when everything accepted for the ledger so far is durable."""

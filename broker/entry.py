@@ -1,0 +1,49 @@
+"""An entry of a topic: what a producer's SEND stored, shared by everything that reads it.
+
+One object per entry, made once on arrival or when read back, and shared by the tail cache and all
+subscriptions, so that its metadata is parsed at most once however many dispatchers ask for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from protocol.metadata import peek
+from protocol.position import EARLIEST, Position
+
+if TYPE_CHECKING:
+    from protocol import pulsar_api_pb2 as pb
+
+
+@final
+class Entry:
+    """`data` is what follows the command on the wire: checksum magic, metadata and payload.
+
+    `message_count` is the number of messages in the entry (1 for an unbatched one), known from
+    SEND for fresh entries; -1 until `messages()` is asked for entries read back from a bookie.
+    """
+
+    __slots__ = ("_metadata", "data", "message_count", "position")
+
+    def __init__(self, data: bytes, message_count: int = -1, position: Position = EARLIEST) -> None:
+        self.data = data
+        self.message_count = message_count
+        self.position = position
+        self._metadata: pb.MessageMetadata | None = None
+
+    @property
+    def metadata(self) -> pb.MessageMetadata:
+        """The parsed message metadata; parsed on first use."""
+        metadata = self._metadata
+        if metadata is None:
+            metadata = self._metadata = peek(self.data)
+        return metadata
+
+    def messages(self) -> int:
+        """How many messages the entry holds; parses the metadata only when not known yet."""
+        count = self.message_count
+        if count < 0:
+            metadata = self.metadata
+            has_batch = metadata.HasField("num_messages_in_batch")
+            count = self.message_count = metadata.num_messages_in_batch if has_batch else 1
+        return count
