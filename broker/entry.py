@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from protocol.metadata import peek
+
 from protocol.position import EARLIEST, Position
 
 if TYPE_CHECKING:
