@@ -1,0 +1,79 @@
+"""A consumer: one client's end of a subscription, and what is counted for it.
+
+The dispatcher owns `permits` and `pending`; the session owns nothing here but reads the
+descriptive fields. Invariant: `permits` = flow permits granted - messages sent, and `unacked` is
+the sum over `pending`, both checked by the property tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+from broker.subscription.permits import Permits
+from broker.subscription.unacked import PendingAcks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.subscription.api import ConsumerSession
+
+EPOCH_UNSET = -1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KeySharedOptions:
+    """CommandSubscribe.keySharedMeta. Ranges are inclusive on both ends, as on the wire."""
+
+    sticky: bool = False
+    ranges: tuple[tuple[int, int], ...] = ()
+    out_of_order_allowed: bool = False
+
+
+@final
+@dataclass(slots=True)
+class Counters:
+    """What the statistics show of a consumer; only ever increasing, or a time in wall ms."""
+
+    messages_out: int = 0
+    bytes_out: int = 0
+    messages_redelivered: int = 0
+    messages_acked: int = 0
+    entries_out: int = 0
+    flow_last_ms: int = 0
+    consumed_last_ms: int = 0
+    acked_last_ms: int = 0
+    messages_dropped: int = 0
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """One attached consumer. Identity is the object: ids are unique per connection only."""
+
+    consumer_id: int
+    name: str
+    session: ConsumerSession
+    sub_type: int
+    priority_level: int = 0
+    durable: bool = True
+    read_compacted: bool = False
+    key_shared: KeySharedOptions = field(default_factory=KeySharedOptions)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    subscription_properties: Mapping[str, str] = field(default_factory=dict)
+    epoch: int = EPOCH_UNSET
+    """CommandSubscribe.consumer_epoch; raised by redeliver requests."""
+    role: str = ""
+    connected_since_ms: int = 0
+    permits: Permits = field(default_factory=Permits)
+    pending: PendingAcks = field(default_factory=PendingAcks)
+    counters: Counters = field(default_factory=Counters)
+    blocked_on_unacked: bool = False
+    """Set and cleared by the subscription from `pending` and the limit, nowhere else."""
+    end_of_topic_sent: bool = False
+    joined: int = 0
+    """Order of arrival in the subscription, given by it."""
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.consumer_id}, {self.name!r})"
