@@ -1,0 +1,250 @@
+"""The metadata store of one machine: a RocksDB database, every write synced before it returns.
+
+Writes are committed in groups. Whoever gets the write lock applies everything that has queued up
+meanwhile as one synced batch in a worker thread: a thousand topics loading at once cost a handful
+of fsyncs, not a thousand. Within a group operations see the ones before them, in the order they
+were called. A put that is cancelled before its group started has no effect; one that is already
+in a group takes effect although its caller does not hear of it.
+
+Format: a node is `n` + key (see `node_keys`) -> 8 bytes version, value; a sequence counter is
+`s` + path -> 8 bytes next number. Both big-endian.
+
+Only this file touches RocksDB for metadata. Only one process can have the database open (RocksDB
+locks the directory); the second one is refused with the directory's name.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+import trio
+from rocksdict import Options, Rdict, WriteBatch, WriteOptions
+
+from broker.metadata.memory_store import check_deletable, check_version
+from broker.metadata.node_keys import after_child_key, child_name, first_child_key, node_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_Result = TypeVar("_Result")
+
+_NODE: Final = b"n"
+_SEQUENCE: Final = b"s"
+_NUMBER: Final = Struct(">q")
+_READ_THREADS_MAX: Final = 4
+_WRITE_BUFFER_BYTES: Final = 8 * 1024 * 1024
+
+
+class MetadataUnavailable(Exception):
+    """The database cannot be opened or is closed."""
+
+
+class _Operation:
+    """One queued write: what to do to the group's view, and what came out of it."""
+
+    __slots__ = ("apply", "done", "error", "result")
+
+    def __init__(self, apply: Callable[[_Group], int]) -> None:
+        self.apply = apply
+        self.done = False
+        self.result = 0
+        self.error: Exception | None = None
+
+
+class _Group:
+    """The database as the next operation of a group sees it, and the batch that is to be synced."""
+
+    __slots__ = ("_changed", "_database", "batch")
+
+    def __init__(self, database: Rdict) -> None:
+        self._database = database
+        self._changed: dict[bytes, bytes | None] = {}
+        self.batch = WriteBatch(raw_mode=True)
+
+    def get(self, key: bytes) -> bytes | None:
+        if key in self._changed:
+            return self._changed[key]
+        value: bytes | None = self._database.get(key)
+        return value
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._changed[key] = value
+        self.batch.put(key, value)
+
+    def delete(self, key: bytes) -> None:
+        self._changed[key] = None
+        self.batch.delete(key)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._changed
+
+
+@final
+class RocksStore:
+    """See the module essay. Make one with `await RocksStore.open(directory)`."""
+
+    def __init__(self, database: Rdict) -> None:
+        self._database: Rdict | None = database
+        self._pending: list[_Operation] = []
+        self._write_lock = trio.Lock()
+        self._read_limiter = trio.CapacityLimiter(_READ_THREADS_MAX)
+        self._sync = WriteOptions()
+        self._sync.sync = True
+
+    @classmethod
+    async def open(cls, directory: Path) -> RocksStore:
+        """Open or create the database. Raises: MetadataUnavailable."""
+
+        def open_database() -> Rdict:
+            directory.mkdir(parents=True, exist_ok=True)
+            options = Options(raw_mode=True)
+            options.create_if_missing(True)
+            options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+            options.set_keep_log_file_num(2)
+            options.set_max_open_files(256)
+            return Rdict(str(directory), options)
+
+        try:
+            return cls(await trio.to_thread.run_sync(open_database))
+        except Exception as error:
+            raise MetadataUnavailable(
+                f"the metadata directory {directory} cannot be opened (is another broker using"
+                f" it?): {error}"
+            ) from error
+
+    async def get(self, path: str) -> tuple[bytes, int] | None:
+        """Value and version, or None."""
+        key = _NODE + node_key(path)
+        stored: bytes | None = await self._read(lambda: self._open_database().get(key))
+        return None if stored is None else _split(stored)
+
+    async def put(self, path: str, value: bytes, expected_version: int | None) -> int:
+        """Write with compare-and-set; durable when this returns the new version."""
+        key = _NODE + node_key(path)
+
+        def apply(group: _Group) -> int:
+            stored = group.get(key)
+            current = None if stored is None else _split(stored)
+            version = check_version(path, current, expected_version)
+            group.put(key, _NUMBER.pack(version) + value)
+            return version
+
+        return await self._write(apply)
+
+    async def delete(self, path: str, expected_version: int | None = None) -> None:
+        """Remove one node; what is below it stays."""
+        key = _NODE + node_key(path)
+
+        def apply(group: _Group) -> int:
+            stored = group.get(key)
+            check_deletable(path, None if stored is None else _split(stored), expected_version)
+            group.delete(key)
+            return 0
+
+        await self._write(apply)
+
+    async def children(self, path: str) -> list[str]:
+        """Names directly below, sorted."""
+        parent = _NODE + node_key(path)
+        return await self._read(lambda: self._children(parent))
+
+    async def exists(self, path: str) -> bool:
+        """Whether the node or anything below it exists."""
+        key = _NODE + node_key(path)
+
+        def look() -> bool:
+            database = self._open_database()
+            if database.get(key) is not None:
+                return True
+            iterator = database.iter()
+            iterator.seek(first_child_key(key))
+            return bool(iterator.valid()) and child_name(key, iterator.key()) is not None
+
+        return await self._read(look)
+
+    async def next_sequence(self, path: str) -> int:
+        """A number never given before for this path; the counter is durable first."""
+        node_key(path)
+        key = _SEQUENCE + path.encode()
+
+        def apply(group: _Group) -> int:
+            stored = group.get(key)
+            number: int = 0 if stored is None else _NUMBER.unpack(stored)[0]
+            group.put(key, _NUMBER.pack(number + 1))
+            return number
+
+        return await self._write(apply)
+
+    async def aclose(self) -> None:
+        """Finish what is queued and release the directory. Safe to call twice."""
+        with trio.CancelScope(shield=True):
+            async with self._write_lock:
+                database, self._database = self._database, None
+                if database is not None:
+                    await trio.to_thread.run_sync(database.close)
+
+    async def _read(self, look: Callable[[], _Result]) -> _Result:
+        return await trio.to_thread.run_sync(look, limiter=self._read_limiter)
+
+    async def _write(self, apply: Callable[[_Group], int]) -> int:
+        operation = _Operation(apply)
+        self._pending.append(operation)
+        try:
+            async with self._write_lock:
+                if not operation.done:
+                    operations, self._pending = self._pending, []
+                    with trio.CancelScope(shield=True):
+                        await trio.to_thread.run_sync(self._commit, operations)
+        except trio.Cancelled:
+            if operation in self._pending:
+                self._pending.remove(operation)
+            raise
+        if operation.error is not None:
+            raise operation.error
+        return operation.result
+
+    def _commit(self, operations: list[_Operation]) -> None:
+        """In a worker thread: one synced batch. A failed sync fails the whole group."""
+        try:
+            database = self._open_database()
+            group = _Group(database)
+            for operation in operations:
+                try:
+                    operation.result = operation.apply(group)
+                except Exception as error:
+                    operation.error = error
+            if not group.is_empty:
+                database.write(group.batch, self._sync)
+        except Exception as error:
+            for operation in operations:
+                operation.error = operation.error or error
+        for operation in operations:
+            operation.done = True
+
+    def _children(self, parent: bytes) -> list[str]:
+        names: list[str] = []
+        iterator = self._open_database().iter()
+        iterator.seek(first_child_key(parent))
+        while iterator.valid():
+            name = child_name(parent, iterator.key())
+            if name is None:
+                break
+            names.append(name.decode())
+            iterator.next()
+            if iterator.valid() and child_name(parent, iterator.key()) == name:
+                iterator.seek(after_child_key(parent, name))
+        return sorted(names)
+
+    def _open_database(self) -> Rdict:
+        database = self._database
+        if database is None:
+            raise MetadataUnavailable("the metadata store is closed")
+        return database
+
+
+def _split(stored: bytes) -> tuple[bytes, int]:
+    version: int = _NUMBER.unpack_from(stored)[0]
+    return stored[_NUMBER.size :], version
