@@ -1,0 +1,73 @@
+# Two commands are all a user needs: `make run` and `make test`. Both set up what they need first
+# and skip the set-up when nothing changed. `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+DATA_DIR ?= data/standalone
+RUN_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help run setup setup-dev test lint compat bench crash lock proto clean
+
+help:
+	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
+	@echo 'make test     set up and run the tests'
+	@echo 'make setup    the set-up alone: $(VENV) with the locked dependencies'
+	@echo 'make lint     ruff and mypy'
+	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; Go if present)'
+	@echo 'make bench    benchmark against real Pulsar (Java 17, Maven; BENCH_ARGS="--quick")'
+	@echo 'make crash    kill -9 at 100 random instants under load'
+	@echo 'make lock     write the lock files anew; make proto: generate the protobuf modules anew'
+
+run: setup
+	$(BIN)/vela standalone --data-dir $(DATA_DIR) $(RUN_ARGS)
+
+setup: $(VENV)/.setup-done
+
+setup-dev: $(VENV)/.setup-dev-done
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.setup-done: requirements.lock pyproject.toml | $(VENV)/bin/python
+	$(PIP_INSTALL) --require-hashes -r requirements.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.setup-dev-done: requirements-dev.lock $(VENV)/.setup-done
+	$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
+	touch $@
+
+test: setup-dev
+	$(BIN)/python -m pytest
+
+lint: setup-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+compat: setup-dev
+	$(BIN)/python -m pytest compat_tests
+
+bench: setup-dev
+	$(BIN)/python -m compat_tests.bench $(BENCH_ARGS)
+
+crash: setup-dev
+	$(BIN)/python -m tests.crash.kill9 --rounds 100
+
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet pip-tools
+	for name in requirements requirements-dev; do \
+	  build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
+	    --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras \
+	    --output-file $$name.lock $$name.in || exit 1; done
+
+proto: setup-dev
+	$(BIN)/python -m protocol.generate
+
+clean:
+	rm -rf $(VENV) build .oracle .pytest_cache .mypy_cache .ruff_cache .hypothesis
