@@ -1,0 +1,267 @@
+"""Cuts the byte stream of a connection into commands.
+
+A frame, numbers big-endian:
+
+    total size (4) | command size (4) | BaseCommand [| headers and payload]
+
+The total counts everything behind itself. What follows the command (only with SEND and MESSAGE) is
+handed on as it is; `protocol.metadata` looks into it.
+
+Bounds: a decoder holds at most one unfinished frame, of at most `frame_size_max` bytes, and a size
+is checked as soon as its four bytes are there. Small payloads are copied out of the received chunk
+(a slice that only refers to it would keep a megabyte alive for one small message); a payload that
+arrived in several chunks is copied exactly once, when they are joined.
+
+Errors do not lose what came before them: the commands decoded before a violation are returned,
+`failure` is set, and every later call raises it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, final
+
+from google.protobuf.message import DecodeError, EncodeError
+
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import LocalProtocolError, RemoteProtocolError
+
+FRAME_PADDING_BYTES: Final = 10 * 1024
+"""What a frame may be larger than the largest message: room for the command."""
+
+MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
+
+Frame = tuple[pb.BaseCommand, bytes | None]
+"""A command and, with SEND and MESSAGE, the headers and payload."""
+
+_SIZES: Final = Struct(">II")
+_read_sizes = _SIZES.unpack_from
+_U32: Final = Struct(">I")
+_parse_command = pb.BaseCommand.FromString
+
+_SMALL_CHUNK_BYTES: Final = 4096
+"""Chunks of an unfinished frame below this are collected in one buffer, not as objects."""
+
+_HOT_TYPES: Final = frozenset({pb.BaseCommand.SEND, pb.BaseCommand.ACK, pb.BaseCommand.FLOW})
+_PAYLOAD_TYPES: Final = frozenset({pb.BaseCommand.SEND, pb.BaseCommand.MESSAGE})
+
+
+def _fields() -> dict[int, str]:
+    """Command type -> name of the BaseCommand field that belongs to it.
+
+    The names differ in spelling (PARTITIONED_METADATA and partitionMetadata), the numbers agree:
+    the field's number is the type's number.
+    """
+    by_number = {field.number: field.name for field in pb.BaseCommand.DESCRIPTOR.fields}
+    numbers = pb.BaseCommand.Type.values()
+    return {int(number): by_number[int(number)] for number in numbers}
+
+
+COMMAND_FIELDS: Final = _fields()
+
+
+def frame_size_max(message_size_bytes_max: int) -> int:
+    """Largest frame, its own size included, of a connection with this maxMessageSize."""
+    return message_size_bytes_max + FRAME_PADDING_BYTES
+
+
+def encode_frame(command: pb.BaseCommand, headers_and_payload: bytes = b"") -> bytes:
+    """A finished frame. For everything but the hot path, which has `protocol.templates`."""
+    try:
+        encoded = command.SerializeToString()
+    except EncodeError as error:
+        raise LocalProtocolError(f"incomplete command: {error}") from None
+    size = len(encoded)
+    sizes = _SIZES.pack(4 + size + len(headers_and_payload), size)
+    return b"".join((sizes, encoded, headers_and_payload))
+
+
+def decode_command(encoded: bytes) -> pb.BaseCommand:
+    """The command, checked to be of a known type and complete.
+
+    In the commands of the hot path (SEND, ACK, FLOW) only the presence of the command itself is
+    checked; a required number missing in them reads as 0, which harms nobody but the sender.
+
+    Raises: RemoteProtocolError: not a command of this protocol.
+    """
+    try:
+        command = _parse_command(encoded)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"command cannot be read: {error}") from None
+    kind = command.type
+    if not command.HasField(COMMAND_FIELDS[kind]):
+        if not command.HasField("type"):
+            raise RemoteProtocolError(f"command of unknown type: {encoded[:16].hex()}")
+        raise RemoteProtocolError(f"{pb.BaseCommand.Type.Name(kind)} without its content")
+    if kind not in _HOT_TYPES and not command.IsInitialized():
+        raise RemoteProtocolError(f"{pb.BaseCommand.Type.Name(kind)} lacks a required field")
+    return command
+
+
+@final
+class FrameDecoder:
+    """The receiving half of a connection, either side."""
+
+    __slots__ = ("_buffered", "_failure", "_frame_size_max", "_needed", "_parts", "_tail")
+
+    def __init__(
+        self, frame_size_bytes_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT + FRAME_PADDING_BYTES
+    ) -> None:
+        self._frame_size_max = frame_size_bytes_max
+        self._parts: list[bytes | bytearray | memoryview] = []
+        self._tail: bytearray | None = None  # the last of _parts while it may still grow
+        self._buffered = 0  # bytes in _parts
+        self._needed = 0  # bytes of the unfinished frame, its size included; 0: not known yet
+        self._failure: RemoteProtocolError | None = None
+
+    @property
+    def failure(self) -> RemoteProtocolError | None:
+        """Why no more commands will come, once the peer has violated the protocol."""
+        return self._failure
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes held of an unfinished frame."""
+        return self._buffered
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes.
+
+        Raises: RemoteProtocolError: the peer violated the protocol, and every frame before the
+            violation has been returned. When this call still had frames to return it does so, and
+            only `failure` and the next call tell.
+        """
+        if self._failure is not None:
+            raise self._failure
+        frames: list[Frame] = []
+        position = 0
+        try:
+            if self._buffered >= 8:
+                position = self._continue(data, frames)
+            elif self._buffered:
+                # Not even the sizes are there: cheaper to begin anew than to look after pieces.
+                data = b"".join((*self._parts, data))
+                self._forget()
+            if position < len(data):
+                self._cut(data, position, frames)
+        except RemoteProtocolError as failure:
+            self._failure = failure
+            self._forget()
+            if not frames:
+                raise
+        return frames
+
+    def _cut(self, data: bytes, position: int, frames: list[Frame]) -> None:
+        """Take the whole frames off `data`, in which one starts at `position`; keep the rest."""
+        parse, read_sizes, fields = _parse_command, _read_sizes, COMMAND_FIELDS
+        limit = self._frame_size_max
+        length = len(data)
+        while length - position >= 8:
+            total, size = read_sizes(data, position)
+            end = position + 4 + total
+            start = position + 8
+            payload_start = start + size
+            if total + 4 > limit or payload_start > end:
+                raise self._size_error(total, size)
+            if end > length:
+                self._needed = total + 4
+                break
+            encoded = data[start:payload_start]
+            payload = data[payload_start:end] if payload_start != end else None
+            # The same as decode_command, in line for the command that matters.
+            if size > 2 and encoded[0] == 8 and encoded[1] == 6 and payload is not None:
+                try:
+                    command = parse(encoded)
+                except DecodeError as error:
+                    raise RemoteProtocolError(f"SEND cannot be read: {error}") from None
+                if not command.HasField(fields[command.type]):
+                    command = decode_command(encoded)
+            else:
+                command = decode_command(encoded)
+                if payload is None and command.type in _PAYLOAD_TYPES:
+                    raise RemoteProtocolError("SEND or MESSAGE without a message")
+            frames.append((command, payload))
+            position = end
+        if position < length:
+            self._keep(data, position)
+
+    def _keep(self, data: bytes, position: int) -> None:
+        """Start to collect an unfinished frame, without keeping much more of `data` alive."""
+        if self._needed == 0 and len(data) - position >= 4:
+            self._learn_size(_U32.unpack_from(data, position)[0])
+        rest = len(data) - position
+        self._tail = None
+        if rest < _SMALL_CHUNK_BYTES:
+            self._tail = bytearray(data[position:])
+            self._parts.append(self._tail)
+        elif 2 * rest >= len(data):
+            self._parts.append(memoryview(data)[position:])
+        else:
+            self._parts.append(data[position:])
+        self._buffered = rest
+
+    def _learn_size(self, total: int) -> None:
+        if total < 4 or total + 4 > self._frame_size_max:
+            raise self._size_error(total, 0)
+        self._needed = total + 4
+
+    def _continue(self, data: bytes, frames: list[Frame]) -> int:
+        """Add to the unfinished frame; returns how much of `data` belongs to it."""
+        missing = self._needed - self._buffered
+        if len(data) < missing:
+            self._collect(data)
+            return len(data)
+        self._parts.append(data if len(data) == missing else memoryview(data)[:missing])
+        parts = self._parts
+        self._forget()
+        frames.append(_joined_frame(parts))
+        return missing
+
+    def _collect(self, data: bytes) -> None:
+        self._buffered += len(data)
+        if len(data) >= _SMALL_CHUNK_BYTES:
+            self._tail = None
+            self._parts.append(data)
+        elif self._tail is not None:
+            self._tail += data
+        else:
+            self._tail = bytearray(data)
+            self._parts.append(self._tail)
+
+    def _forget(self) -> None:
+        self._parts = []
+        self._tail = None
+        self._buffered = 0
+        self._needed = 0
+
+    def _size_error(self, total: int, size: int) -> RemoteProtocolError:
+        if total + 4 > self._frame_size_max:
+            return RemoteProtocolError(
+                f"frame of {total + 4} bytes, the limit is {self._frame_size_max} bytes"
+            )
+        return RemoteProtocolError(f"frame of {total + 4} bytes with a command of {size} bytes")
+
+
+def _joined_frame(parts: list[bytes | bytearray | memoryview]) -> Frame:
+    """The frame whose pieces these are; the payload is copied once, by the join."""
+    first = parts[0]
+    size = _read_sizes(first, 4)[0] if len(first) >= 8 else -1
+    if size < 0 or len(first) < 8 + size:
+        whole = b"".join(parts)
+        size = _U32.unpack_from(whole, 4)[0]
+        _check_command_size(len(whole), size)
+        encoded, payload = whole[8 : 8 + size], whole[8 + size :]
+    else:
+        _check_command_size(sum(map(len, parts)), size)
+        encoded = bytes(memoryview(first)[8 : 8 + size])
+        parts[0] = memoryview(first)[8 + size :]
+        payload = b"".join(parts)
+    command = decode_command(encoded)
+    if not payload and command.type in _PAYLOAD_TYPES:
+        raise RemoteProtocolError("SEND or MESSAGE without a message")
+    return command, payload or None
+
+
+def _check_command_size(frame_size: int, size: int) -> None:
+    if 8 + size > frame_size:
+        raise RemoteProtocolError(f"frame of {frame_size} bytes with a command of {size} bytes")

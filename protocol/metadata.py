@@ -1,0 +1,219 @@
+"""Looks into what follows the command of SEND and MESSAGE, without touching the payload.
+
+The bytes ("headers and payload", the content of an entry), all numbers big-endian:
+
+    [0x0e02 | size (4) | BrokerEntryMetadata]     added by a broker, only when configured
+    [0x0e01 | CRC32C (4) of all that follows]     by producers since protocol version 6
+    size (4) | MessageMetadata
+    payload
+
+An entry is stored and delivered exactly as it arrived. These functions read; none of them changes
+the bytes behind 0x0e01, so a checksum made by the producer holds for the consumer.
+
+Source: Pulsar's binary protocol specification; order of the sticky key's sources as in 4.0.8.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+from google.protobuf.message import DecodeError
+
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAGIC_CHECKSUM: Final = b"\x0e\x01"
+MAGIC_BROKER_ENTRY_METADATA: Final = b"\x0e\x02"
+
+_CHECKSUM_HEAD_SIZE: Final = 6
+_BROKER_HEAD_SIZE: Final = 6
+_U32: Final = Struct(">I")
+_read_u32 = _U32.unpack_from
+_parse_metadata = pb.MessageMetadata.FromString
+
+
+def _checksum_offset(data: bytes) -> int:
+    """Where the entry as the producer sent it begins: behind the broker entry metadata."""
+    if data[:2] != MAGIC_BROKER_ENTRY_METADATA:
+        return 0
+    if len(data) < _BROKER_HEAD_SIZE:
+        raise RemoteProtocolError(f"broker entry metadata cut short after {len(data)} bytes")
+    offset: int = _BROKER_HEAD_SIZE + _read_u32(data, 2)[0]
+    if offset > len(data):
+        raise RemoteProtocolError(
+            f"broker entry metadata of {offset} bytes in an entry of {len(data)} bytes"
+        )
+    return offset
+
+
+def _metadata_range(data: bytes) -> tuple[int, int]:
+    """Start and end of the MessageMetadata."""
+    start = 0
+    if data[0:1] == b"\x0e":
+        start = _checksum_offset(data)
+        if data[start : start + 2] == MAGIC_CHECKSUM:
+            start += _CHECKSUM_HEAD_SIZE
+    if start + 4 > len(data):
+        raise RemoteProtocolError(f"message of {len(data)} bytes ends before its metadata")
+    end: int = start + 4 + _read_u32(data, start)[0]
+    if end > len(data):
+        raise RemoteProtocolError(
+            f"message metadata ends at byte {end} of a message of {len(data)} bytes"
+        )
+    return start + 4, end
+
+
+def _parsed(data: bytes, start: int, end: int) -> pb.MessageMetadata:
+    try:
+        return _parse_metadata(data[start:end])
+    except DecodeError as error:
+        raise RemoteProtocolError(f"message metadata cannot be read: {error}") from None
+
+
+def peek(data: bytes) -> pb.MessageMetadata:
+    """The metadata of an entry.
+
+    Raises: RemoteProtocolError: sizes that do not fit, or bytes that are no metadata.
+    """
+    start, end = _metadata_range(data)
+    return _parsed(data, start, end)
+
+
+def peek_and_payload(data: bytes) -> tuple[pb.MessageMetadata, memoryview]:
+    """The metadata of an entry, and its payload as a view into `data`.
+
+    Raises: RemoteProtocolError: as `peek`.
+    """
+    start, end = _metadata_range(data)
+    return _parsed(data, start, end), memoryview(data)[end:]
+
+
+def verify_checksum(data: bytes) -> bool:
+    """Whether the checksum fits; True when there is none, False also for a checksum cut short."""
+    start = _checksum_offset(data) if data[:2] == MAGIC_BROKER_ENTRY_METADATA else 0
+    if data[start : start + 2] != MAGIC_CHECKSUM:
+        return True
+    if len(data) < start + _CHECKSUM_HEAD_SIZE:
+        return False
+    expected: int = _read_u32(data, start + 2)[0]
+    return crc32c(memoryview(data)[start + _CHECKSUM_HEAD_SIZE :]) == expected
+
+
+def has_checksum(data: bytes) -> bool:
+    """Whether the producer protected the entry with a checksum."""
+    start = _checksum_offset(data)
+    return data[start : start + 2] == MAGIC_CHECKSUM
+
+
+def encode_message(metadata: pb.MessageMetadata, payload: bytes, *, checksum: bool = True) -> bytes:
+    """An entry as a producer makes it."""
+    encoded = metadata.SerializeToString()
+    body = b"".join((_U32.pack(len(encoded)), encoded, payload))
+    if not checksum:
+        return body
+    return b"".join((MAGIC_CHECKSUM, _U32.pack(crc32c(body)), body))
+
+
+def broker_entry_metadata(data: bytes) -> pb.BrokerEntryMetadata | None:
+    """What a broker added in front of the entry, if anything."""
+    end = _checksum_offset(data)
+    if end == 0:
+        return None
+    try:
+        return pb.BrokerEntryMetadata.FromString(data[_BROKER_HEAD_SIZE:end])
+    except DecodeError as error:
+        raise RemoteProtocolError(f"broker entry metadata cannot be read: {error}") from None
+
+
+def strip_broker_entry_metadata(data: bytes) -> bytes:
+    """The entry as the producer sent it; the same object when nothing was added."""
+    end = _checksum_offset(data)
+    return data[end:] if end else data
+
+
+def add_broker_entry_metadata(data: bytes, broker_timestamp_ms: int, index: int) -> bytes:
+    """The entry with time of arrival and index of its last message in front.
+
+    The result is a new object; `data` must not carry broker entry metadata yet.
+    """
+    encoded = pb.BrokerEntryMetadata(
+        broker_timestamp=broker_timestamp_ms, index=index
+    ).SerializeToString()
+    return b"".join((MAGIC_BROKER_ENTRY_METADATA, _U32.pack(len(encoded)), encoded, data))
+
+
+def is_batch(metadata: pb.MessageMetadata) -> bool:
+    """Whether the payload is a batch. A batch of one is one: its message has index 0."""
+    return metadata.HasField("num_messages_in_batch")
+
+
+def message_count(metadata: pb.MessageMetadata) -> int:
+    """Messages in the entry: 1 unless it is a batch."""
+    return metadata.num_messages_in_batch
+
+
+def is_encrypted(metadata: pb.MessageMetadata) -> bool:
+    """Whether the producer encrypted the payload."""
+    return len(metadata.encryption_keys) > 0
+
+
+def is_transactional(metadata: pb.MessageMetadata) -> bool:
+    """Whether the message belongs to a transaction."""
+    return metadata.HasField("txnid_most_bits") and metadata.HasField("txnid_least_bits")
+
+
+def is_marker(metadata: pb.MessageMetadata) -> bool:
+    """Whether the entry is internal to Pulsar and never shown to consumers."""
+    return metadata.HasField("marker_type")
+
+
+def key_bytes(partition_key: str, *, b64_encoded: bool) -> bytes:
+    """The bytes a key stands for. A text that only claims to be base64 stands for itself."""
+    if b64_encoded:
+        try:
+            return base64.b64decode(partition_key, validate=True)
+        except (binascii.Error, ValueError):
+            pass
+    return partition_key.encode()
+
+
+def sticky_key(metadata: pb.MessageMetadata) -> bytes:
+    """What Key_Shared hashes: the ordering key, else the partition key, else producer and sequence
+    id, so that messages without a key spread over the consumers.
+    """
+    if metadata.HasField("ordering_key"):
+        return metadata.ordering_key
+    if metadata.HasField("partition_key"):
+        return key_bytes(metadata.partition_key, b64_encoded=metadata.partition_key_b64_encoded)
+    return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+
+
+def batch_messages(
+    payload: bytes | memoryview, count: int
+) -> Iterator[tuple[pb.SingleMessageMetadata, memoryview]]:
+    """The messages of a batch, whose payload must be neither compressed nor encrypted any more.
+
+    Raises: RemoteProtocolError: the payload is not a batch of that many messages.
+    """
+    view = memoryview(payload)
+    offset = 0
+    for number in range(count):
+        if offset + 4 > len(view):
+            raise RemoteProtocolError(f"batch ends before its message {number} of {count}")
+        start = offset + 4
+        end: int = start + _read_u32(view, offset)[0]
+        try:
+            single = pb.SingleMessageMetadata.FromString(bytes(view[start:end]))
+        except DecodeError as error:
+            raise RemoteProtocolError(f"message {number} of a batch: {error}") from None
+        offset = end + single.payload_size
+        if end > len(view) or single.payload_size < 0 or offset > len(view):
+            raise RemoteProtocolError(f"message {number} of {count} passes the end of its batch")
+        yield single, view[end:offset]
