@@ -1,0 +1,27 @@
+"""What can go wrong with a ledger, as the managed ledger needs to tell it apart."""
+
+from __future__ import annotations
+
+
+class LedgerError(Exception):
+    """Root of everything the ledger client raises."""
+
+
+class LedgerNotFound(LedgerError):
+    """There is no metadata of this ledger: it was deleted or never existed."""
+
+
+class LedgerFenced(LedgerError):
+    """Somebody else decided, or is deciding, how this ledger ends: this writer has lost it."""
+
+
+class EntryAbsent(LedgerError):
+    """It is proved that the entry does not exist: every bookie that could have it said so."""
+
+
+class EntryUnknown(LedgerError):
+    """The entry could not be read, and nothing proves that it does not exist."""
+
+
+class RecoveryFailed(LedgerError):
+    """The end of a ledger cannot be decided without guessing."""

@@ -1,0 +1,231 @@
+"""Writes one ledger: assigns entry ids, sends entries to their bookies, confirms them in order.
+
+Adding is synchronous and without tasks; the listener hears once per group of replies how far the
+ledger is confirmed. With one bookie (the embedded case) the writer itself is the reply sink and
+nothing is counted; with more, `AckTracker` holds the quorum rules and every place in the ensemble
+has its own sink, because a reply does not say who sent it.
+
+Invariants: `last_add_confirmed` only grows, by entries all of which are durable; after the first
+failure, a fence or `close` it never moves again, so what `close` writes as the last entry is what
+the application was told. Late replies are ignored.
+
+A bookie that fails while its write set can still reach the ack quorum is tolerated. Beyond that the
+writer fails as a whole: its owner closes the ledger and goes on in a new one. Replacing a bookie
+within the ledger (BookKeeper's ensemble change) would go where `_fail` is called: a new segment
+from `last_add_confirmed + 1` on by compare-and-set, then sending everything unconfirmed again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, final
+
+from bookie.api import Status
+from broker.bookie_client.errors import LedgerFenced, LedgerNotFound
+from broker.bookie_client.quorum import AckTracker, write_set
+from broker.metadata.store import VersionConflict
+from protocol.bookkeeper.digests import Digest, master_key
+from protocol.bookkeeper.ledger_metadata import (
+    LedgerMetadata,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+)
+from protocol.bookkeeper.paths import ledger_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bookie.api import BookieApi, EntryBody
+    from broker.metadata.store import MetadataStore
+
+_OK = int(Status.OK)
+_FATAL = frozenset({int(Status.FENCED), int(Status.UNAUTHORIZED)})
+
+
+class WriterListener(Protocol):
+    """Who is told how far a ledger is written. Called from the event loop, never within add."""
+
+    def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
+        """All entries up to `entry_id` are durable; they hold `length` payload bytes."""
+
+    def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
+        """Once: nothing beyond the last confirmed entry will ever be confirmed."""
+
+
+@final
+class LedgerWriter:
+    """See the module essay."""
+
+    __slots__ = (
+        "_acked",
+        "_add_single",
+        "_bookies",
+        "_early",
+        "_failure",
+        "_head",
+        "_is_stopped",
+        "_length_sent",
+        "_lengths",
+        "_listener",
+        "_master_key",
+        "_next_entry_id",
+        "_sinks",
+        "_store",
+        "_tracker",
+        "_version",
+        "last_add_confirmed",
+        "ledger_id",
+        "length",
+        "metadata",
+    )
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        bookies: Mapping[str, BookieApi],
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        version: int,
+        listener: WriterListener,
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.metadata = metadata
+        self.last_add_confirmed = -1
+        self.length = 0
+        self._store = store
+        self._version = version
+        self._listener = listener
+        self._head = Digest(metadata.digest_type, metadata.password).head
+        self._master_key = master_key(metadata.password)
+        self._bookies = [bookies[bookie_id] for bookie_id in metadata.last_ensemble[1]]
+        self._next_entry_id = 0
+        self._length_sent = 0
+        self._lengths: list[int] = []
+        self._acked = -1
+        self._early: set[int] = set()
+        self._failure: int | None = None
+        self._is_stopped = False
+        self._tracker = AckTracker(metadata.write_quorum_size, metadata.ack_quorum_size)
+        self._sinks = [_EnsembleSink(self, index) for index in range(len(self._bookies))]
+        self._add_single = self._bookies[0].add_entry if len(self._bookies) == 1 else None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Nothing can be added any more."""
+        return self._is_stopped
+
+    def add(self, payload: bytes) -> int:
+        """Send one entry; returns its id. The outcome comes to the listener."""
+        assert not self._is_stopped
+        entry_id = self._next_entry_id
+        self._next_entry_id = entry_id + 1
+        length = self._length_sent = self._length_sent + len(payload)
+        self._lengths.append(length)
+        ledger_id = self.ledger_id
+        head = self._head(ledger_id, entry_id, self.last_add_confirmed, length, payload)
+        add_single = self._add_single
+        if add_single is not None:
+            add_single(ledger_id, entry_id, (head, payload), self._master_key, 0, self)
+        else:
+            self._send(entry_id, (head, payload))
+        return entry_id
+
+    def kick(self) -> None:
+        """What was added so far may be written now."""
+        for bookie in self._bookies:
+            bookie.kick()
+
+    def on_add_reply(self, status: int, ledger_id: int, entry_id: int) -> None:
+        """The reply of the only bookie (AddSink)."""
+        if status == _OK:
+            if entry_id == self._acked + 1:
+                self._acked = entry_id
+                if self._early:
+                    self._absorb_early()
+            else:
+                self._early.add(entry_id)
+        elif self._failure is None:
+            self._failure = status
+
+    def on_replies_end(self) -> None:
+        """Tell the listener what this group of replies changed (AddSink)."""
+        if self._is_stopped:
+            return
+        acked = self._acked
+        confirmed = acked - self.last_add_confirmed
+        if confirmed > 0:
+            lengths = self._lengths
+            length = self.length = lengths[confirmed - 1]
+            del lengths[:confirmed]
+            self.last_add_confirmed = acked
+            self._listener.on_entries_confirmed(self, acked, length)
+        if self._failure is not None and not self._is_stopped:
+            self._is_stopped = True
+            self._listener.on_writer_failed(self, self._failure)
+
+    async def close(self) -> None:
+        """Fix the end of the ledger at the last confirmed entry. May be called again.
+
+        Raises: LedgerFenced: somebody else closed it at another entry, or is about to.
+            LedgerNotFound: the ledger was deleted meanwhile.
+        """
+        self._is_stopped = True
+        if self.metadata.is_closed:
+            return
+        path = ledger_path(self.ledger_id)
+        metadata = self.metadata.closed(self.last_add_confirmed, self.length)
+        try:
+            self._version = await self._store.put(
+                path, encode_ledger_metadata(metadata), self._version
+            )
+        except VersionConflict:
+            stored = await self._store.get(path)
+            if stored is None:
+                raise LedgerNotFound(f"ledger {self.ledger_id} was deleted") from None
+            other = decode_ledger_metadata(stored[0])
+            same_end = (other.last_entry_id, other.length) == (self.last_add_confirmed, self.length)
+            if not (other.is_closed and same_end):
+                raise LedgerFenced(
+                    f"ledger {self.ledger_id} is {other.state.name} with last entry"
+                    f" {other.last_entry_id}, this writer confirmed {self.last_add_confirmed}"
+                ) from None
+        self.metadata = metadata
+
+    def _send(self, entry_id: int, body: EntryBody) -> None:
+        self._tracker.sent()
+        metadata = self.metadata
+        for index in write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size):
+            self._bookies[index].add_entry(
+                self.ledger_id, entry_id, body, self._master_key, 0, self._sinks[index]
+            )
+
+    def _on_quorum_reply(self, index: int, status: int, entry_id: int) -> None:
+        if status == _OK:
+            self._tracker.on_ok(entry_id, index)
+            if self._failure is None:
+                self._acked = self._tracker.last_add_confirmed
+        elif self._failure is None and (
+            self._tracker.on_failure(entry_id, index) or status in _FATAL
+        ):
+            self._failure = status
+
+    def _absorb_early(self) -> None:
+        while self._acked + 1 in self._early:
+            self._acked += 1
+            self._early.discard(self._acked)
+
+
+@final
+class _EnsembleSink:
+    """Replies of the bookie at one place of the ensemble."""
+
+    __slots__ = ("_index", "_writer")
+
+    def __init__(self, writer: LedgerWriter, index: int) -> None:
+        self._writer = writer
+        self._index = index
+
+    def on_add_reply(self, status: int, ledger_id: int, entry_id: int) -> None:
+        self._writer._on_quorum_reply(self._index, status, entry_id)
+
+    def on_replies_end(self) -> None:
+        self._writer.on_replies_end()
