@@ -124,13 +124,13 @@ def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
         ensembleSize=metadata.ensemble_size,
         length=metadata.length if is_closed else 0,
         lastEntryId=metadata.last_entry_id if is_closed else INVALID_ENTRY_ID,
-        digestType=formats.LedgerMetadataFormat.DigestType.Name(metadata.digest_type),
+        state=metadata.state.name,
+        digestType=metadata.digest_type.name,
         password=metadata.password,
         ackQuorumSize=metadata.ack_quorum_size,
         ctime=metadata.ctime_ms,
         cToken=metadata.c_token,
     )
-    record.state = formats.LedgerMetadataFormat.State.Value(metadata.state.name)
     for first_entry_id, bookie_ids in metadata.ensembles.items():
         record.segment.add(firstEntryId=first_entry_id, ensembleMember=bookie_ids)
     for key, value in metadata.custom_metadata.items():
@@ -160,8 +160,7 @@ def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
     except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
         raise InvalidMetadata(f"ledger metadata version {version}: {error}") from error
     if not record.IsInitialized():
-        missing = ", ".join(record.FindInitializationErrors())
-        raise InvalidMetadata(f"ledger metadata lacks {missing}")
+        raise InvalidMetadata("ledger metadata lacks required fields")
     return _from_record(record)
 
 
@@ -172,13 +171,12 @@ def _from_record(record: formats.LedgerMetadataFormat) -> LedgerMetadata:
     ack_quorum_size = (
         record.ackQuorumSize if record.HasField("ackQuorumSize") else record.quorumSize
     )
-    digest_type = record.digestType if record.HasField("digestType") else DigestType.HMAC
     return LedgerMetadata(
         ensemble_size=record.ensembleSize,
         write_quorum_size=record.quorumSize,
         ack_quorum_size=ack_quorum_size,
         ensembles={one.firstEntryId: tuple(one.ensembleMember) for one in record.segment},
-        digest_type=DigestType(digest_type),
+        digest_type=DigestType(record.digestType),
         password=record.password,
         state=state,
         last_entry_id=record.lastEntryId if is_closed else INVALID_ENTRY_ID,
