@@ -15,6 +15,12 @@ from protocol.bookkeeper import v2, v3
 from protocol.bookkeeper.packets import PacketDecoder, RequestDecoder, ResponseDecoder
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 
+
+def made(kind, *fields):
+    """Only the given fields; `st.builds` would fill in the others too."""
+    return st.tuples(*fields).map(lambda values: kind(*values))
+
+
 ids = st.integers(-1, 2**63 - 1)
 keys = st.binary(min_size=20, max_size=20)
 bodies = st.binary(min_size=32, max_size=80)
@@ -42,15 +48,15 @@ def fenced(request: m.ReadRequest | m.BatchReadRequest) -> m.ReadRequest | m.Bat
 flags = st.integers(0, 7)
 v2_requests = st.one_of(
     v2_adds(),
-    st.builds(m.ReadRequest, ids, ids, flags, keys).map(fenced),
-    st.builds(
-        m.BatchReadRequest, ids, ids, ids, st.integers(-(2**31), 2**31 - 1), ids, flags, keys
-    ).map(fenced),
-    st.builds(m.AuthRequest, texts, st.binary(max_size=20), st.none()),
+    made(m.ReadRequest, ids, ids, flags, keys).map(fenced),
+    made(m.BatchReadRequest, ids, ids, ids, st.integers(-(2**31), 2**31 - 1), ids, flags, keys).map(
+        fenced
+    ),
+    made(m.AuthRequest, texts, st.binary(max_size=20), st.none()),
 )
 
 v3_requests = st.one_of(
-    st.builds(
+    made(
         m.AddRequest,
         ids,
         ids,
@@ -60,8 +66,8 @@ v3_requests = st.one_of(
         txn_ids,
         st.booleans(),
     ),
-    st.builds(m.ReadRequest, ids, ids, st.just(m.FENCING | m.HIGH_PRIORITY), keys, txn_ids),
-    st.builds(
+    made(m.ReadRequest, ids, ids, st.just(m.FENCING | m.HIGH_PRIORITY), keys, txn_ids),
+    made(
         m.ReadRequest,
         ids,
         ids,
@@ -72,29 +78,27 @@ v3_requests = st.one_of(
         st.integers(0, 10_000),
         st.booleans(),
     ),
-    st.builds(m.ReadRequest, ids, ids, st.just(0), st.just(b""), txn_ids),
-    st.builds(m.AuthRequest, texts, st.binary(max_size=20), txn_ids),
-    st.builds(m.WriteLacRequest, ids, ids, bodies, keys, txn_ids),
-    st.builds(m.ReadLacRequest, ids, txn_ids),
-    st.builds(m.ForceLedgerRequest, ids, txn_ids),
-    st.builds(m.BookieInfoRequest, st.integers(0, 3), txn_ids),
-    st.builds(m.ListEntriesRequest, ids, txn_ids),
-    st.builds(m.StartTlsRequest, txn_ids),
+    made(m.ReadRequest, ids, ids, st.just(0), st.just(b""), txn_ids),
+    made(m.AuthRequest, texts, st.binary(max_size=20), txn_ids),
+    made(m.WriteLacRequest, ids, ids, bodies, keys, txn_ids),
+    made(m.ReadLacRequest, ids, txn_ids),
+    made(m.ForceLedgerRequest, ids, txn_ids),
+    made(m.BookieInfoRequest, st.integers(0, 3), txn_ids),
+    made(m.ListEntriesRequest, ids, txn_ids),
+    made(m.StartTlsRequest, txn_ids),
 )
 
 optional_bodies = st.none() | bodies
 v3_responses = st.one_of(
-    st.builds(m.AddResponse, statuses, ids, ids, txn_ids),
-    st.builds(
-        m.ReadResponse, statuses, ids, ids, bodies, txn_ids, st.none() | ids, st.none() | ids
-    ),
-    st.builds(m.AuthResponse, statuses, texts, st.binary(max_size=20), txn_ids),
-    st.builds(m.WriteLacResponse, statuses, ids, txn_ids),
-    st.builds(m.ReadLacResponse, statuses, ids, txn_ids, optional_bodies, optional_bodies),
-    st.builds(m.ForceLedgerResponse, statuses, ids, txn_ids),
-    st.builds(m.BookieInfoResponse, statuses, txn_ids, st.none() | ids, st.none() | ids),
-    st.builds(m.ListEntriesResponse, statuses, ids, txn_ids, st.binary(max_size=99)),
-    st.builds(m.StartTlsResponse, statuses, txn_ids),
+    made(m.AddResponse, statuses, ids, ids, txn_ids),
+    made(m.ReadResponse, statuses, ids, ids, bodies, txn_ids, st.none() | ids, st.none() | ids),
+    made(m.AuthResponse, statuses, texts, st.binary(max_size=20), txn_ids),
+    made(m.WriteLacResponse, statuses, ids, txn_ids),
+    made(m.ReadLacResponse, statuses, ids, txn_ids, optional_bodies, optional_bodies),
+    made(m.ForceLedgerResponse, statuses, ids, txn_ids),
+    made(m.BookieInfoResponse, statuses, txn_ids, st.none() | ids, st.none() | ids),
+    made(m.ListEntriesResponse, statuses, ids, txn_ids, st.binary(max_size=99)),
+    made(m.StartTlsResponse, statuses, txn_ids),
 )
 
 
