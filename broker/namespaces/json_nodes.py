@@ -1,0 +1,64 @@
+"""JSON values in the metadata store: read, create, and change by compare-and-set."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from broker.metadata.store import MUST_NOT_EXIST, VersionConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.metadata.store import MetadataStore
+
+Json = dict[str, Any]
+
+
+async def read_json(store: MetadataStore, path: str) -> Json | None:
+    """The value at the path, or None when there is no node."""
+    found = await store.get(path)
+    return None if found is None else _parse(found[0], path)
+
+
+async def create_json(store: MetadataStore, path: str, value: Json) -> bool:
+    """Write a node that must not exist; False: it did."""
+    try:
+        await store.put(path, _encode(value), MUST_NOT_EXIST)
+    except VersionConflict:
+        return False
+    return True
+
+
+async def change_json(
+    store: MetadataStore, path: str, change: Callable[[Json], Json | None]
+) -> Json | None:
+    """Replace the value by `change(value)`, again if somebody else wrote in between.
+
+    `change` must not touch its argument and may raise; None from it means "leave as it is".
+    Returns the value that is stored now, None when there is no node.
+    """
+    while True:
+        found = await store.get(path)
+        if found is None:
+            return None
+        value, version = _parse(found[0], path), found[1]
+        changed = change(value)
+        if changed is None:
+            return value
+        try:
+            await store.put(path, _encode(changed), version)
+        except VersionConflict:
+            continue
+        return changed
+
+
+def _parse(data: bytes, path: str) -> Json:
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        raise ValueError(f"metadata at {path} is not a JSON object")
+    return value
+
+
+def _encode(value: Json) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

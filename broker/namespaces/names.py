@@ -1,0 +1,52 @@
+"""Names of tenants, clusters and namespaces, and where things are kept in the metadata store.
+
+The paths are Pulsar's, so that one store can be read by both.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from protocol.topic_name import TopicName
+
+CLUSTERS_PATH: Final = "/admin/clusters"
+POLICIES_PATH: Final = "/admin/policies"
+LOCAL_POLICIES_PATH: Final = "/admin/local-policies"
+PARTITIONED_TOPICS_PATH: Final = "/admin/partitioned-topics"
+DYNAMIC_CONFIGURATION_PATH: Final = "/admin/configuration"
+MANAGED_LEDGERS_PATH: Final = "/managed-ledgers"
+SCHEMAS_PATH: Final = "/schemas"
+
+_ENTITY_NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
+
+
+def is_entity_name(name: str) -> bool:
+    """Whether a tenant, cluster or namespace may be called this."""
+    return _ENTITY_NAME.fullmatch(name) is not None
+
+
+def tenant_path(tenant: str) -> str:
+    """Where a tenant's information is kept."""
+    return f"{POLICIES_PATH}/{tenant}"
+
+
+def policies_path(namespace_name: str) -> str:
+    """Where a namespace's policies are kept; `namespace_name` is `tenant/namespace`."""
+    return f"{POLICIES_PATH}/{namespace_name}"
+
+
+def partitioned_topics_path(namespace_name: str, domain: str) -> str:
+    """Below it the partitioned topics of a namespace and domain."""
+    return f"{PARTITIONED_TOPICS_PATH}/{namespace_name}/{domain}"
+
+
+def managed_ledgers_path(namespace_name: str) -> str:
+    """Below it the managed ledgers of a namespace's persistent topics."""
+    return f"{MANAGED_LEDGERS_PATH}/{namespace_name}/persistent"
+
+
+def managed_ledger_path(topic: TopicName) -> str:
+    """Where the managed ledger of a persistent topic is kept: it exists while the topic does."""
+    return f"{MANAGED_LEDGERS_PATH}/{topic.managed_ledger_name}"

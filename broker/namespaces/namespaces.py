@@ -1,0 +1,309 @@
+"""Namespaces and which topics exist in them: what lookups, producers and consumers ask first.
+
+This broker is the only writer of what it keeps here, so a namespace is loaded on first use and then
+answered from memory; every write goes to the store first. A persistent topic exists while its
+managed ledger does, or while it is a partition of a partitioned topic; a non-persistent one while
+the broker has it loaded.
+
+Whoever deletes a topic calls `topic_deleted` afterwards, so that its name is not believed any more.
+
+Refusals are BrokerError for what the binary protocol asks, Refusal for administrative calls. Rules
+and texts as observed on Pulsar 4.0.8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+import trio
+
+from broker.metadata.store import NodeNotFound
+from broker.namespaces.json_nodes import change_json, create_json, read_json
+from broker.namespaces.names import (
+    is_entity_name,
+    managed_ledger_path,
+    managed_ledgers_path,
+    policies_path,
+    tenant_path,
+)
+from broker.namespaces.partitions import PartitionedTopics
+from broker.namespaces.policies import Policies
+from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
+from broker.namespaces.tenants import Clusters, Tenants
+from protocol.errors import NotAllowed, TopicNotFound
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, decode_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.config import BrokerConfig
+    from broker.metadata.store import MetadataStore
+
+Json = dict[str, Any]
+
+
+@final
+class Namespace:
+    """What is in memory of one namespace."""
+
+    __slots__ = ("name", "partitioned", "policies", "topics_known")
+
+    def __init__(self, name: str, policies: Policies, partitioned: PartitionedTopics) -> None:
+        self.name = name
+        self.policies = policies
+        self.partitioned = partitioned
+        self.topics_known: set[str] = set()
+        """Local names of persistent topics that were found to exist; not all that do."""
+
+
+@final
+class Namespaces:
+    """All tenants, namespaces and partitioned topics of the cluster."""
+
+    def __init__(self, store: MetadataStore, config: BrokerConfig) -> None:
+        self._store = store
+        self._config = config
+        self._loaded: dict[str, Namespace] = {}
+        self._loading = trio.Lock()
+        self.clusters = Clusters(store)
+        self.tenants = Tenants(store, self.clusters, config)
+        self.is_loaded_topic: Callable[[TopicName], bool] = lambda _topic: False
+        """Whether the broker has the topic in memory; set by the composition root."""
+
+    async def bootstrap(self, service_url: str, broker_service_url: str) -> None:
+        """Make sure that the cluster, `public/default` and `pulsar/system` exist."""
+        cluster = self._config.clusterName
+        await self.clusters.put(
+            cluster, {"serviceUrl": service_url, "brokerServiceUrl": broker_service_url}
+        )
+        for tenant, namespace in (("public", "default"), ("pulsar", "system")):
+            if not await self.tenants.exists(tenant):
+                info = {"adminRoles": [], "allowedClusters": [cluster]}
+                await create_json(self._store, tenant_path(tenant), info)
+            if await self.find(f"{tenant}/{namespace}") is None:
+                await self._create(f"{tenant}/{namespace}", None)
+
+    # --- namespaces ---------------------------------------------------------------------
+
+    async def find(self, namespace_name: str) -> Namespace | None:
+        """The namespace `tenant/namespace`, None when there is none. No await when in memory."""
+        namespace = self._loaded.get(namespace_name)
+        if namespace is not None:
+            return namespace
+        tenant, separator, local = namespace_name.partition("/")
+        if not (separator and is_entity_name(tenant) and is_entity_name(local)):
+            return None
+        async with self._loading:
+            namespace = self._loaded.get(namespace_name)
+            if namespace is not None:
+                return namespace
+            fields = await read_json(self._store, policies_path(namespace_name))
+            if fields is None:
+                return None
+            partitioned = PartitionedTopics(self._store, namespace_name, self._config)
+            await partitioned.load()
+            namespace = Namespace(namespace_name, Policies(fields), partitioned)
+            self._loaded[namespace_name] = namespace
+            return namespace
+
+    async def get(self, namespace_name: str) -> Namespace:
+        """For administrative calls. Raises: Refusal."""
+        namespace = await self.find(namespace_name)
+        if namespace is None:
+            raise not_found("Namespace does not exist")
+        return namespace
+
+    async def names(self, tenant: str) -> list[str]:
+        """Full names of a tenant's namespaces. Raises: Refusal."""
+        if not await self.tenants.exists(tenant):
+            raise not_found("Tenant not found")
+        return [f"{tenant}/{name}" for name in await self._store.children(tenant_path(tenant))]
+
+    async def create(self, namespace_name: str, given: Json | None) -> None:
+        """Create a namespace with the given policies. Raises: Refusal."""
+        tenant, _, local = namespace_name.partition("/")
+        if not await self.tenants.exists(tenant):
+            raise not_found("Tenant does not exist")
+        if not is_entity_name(local):
+            raise precondition_failed("Namespace name is not valid")
+        limit = self._config.maxNamespacesPerTenant
+        if limit and len(await self.names(tenant)) >= limit:
+            raise precondition_failed(f"Exceed the maximum number of namespace in tenant :{tenant}")
+        await self._create(namespace_name, given)
+
+    async def _create(self, namespace_name: str, given: Json | None) -> None:
+        policies = Policies.fresh(given, self._config)
+        if not await create_json(self._store, policies_path(namespace_name), policies.fields):
+            raise conflict("Namespace already exists")
+
+    async def change_policies(
+        self, namespace_name: str, change: Callable[[Policies], Policies]
+    ) -> None:
+        """Replace the policies; what they decide holds from the next request on.
+
+        Raises: Refusal.
+        """
+        namespace = await self.get(namespace_name)
+        path = policies_path(namespace_name)
+        changed = await change_json(
+            self._store, path, lambda fields: change(Policies(fields)).fields
+        )
+        if changed is None:
+            self._loaded.pop(namespace_name, None)
+            raise not_found("Namespace does not exist")
+        namespace.policies = Policies(changed)
+
+    async def delete(self, namespace_name: str) -> None:
+        """Delete a namespace without topics. Raises: Refusal."""
+        if await self.find(namespace_name) is None:
+            raise not_found(f"Namespace {namespace_name} does not exist.")
+        topics = await self.topics(namespace_name, PERSISTENT)
+        if topics or await self.partitioned_topics(namespace_name, NON_PERSISTENT):
+            raise conflict("Cannot delete non empty namespace")
+        try:
+            await self._store.delete(policies_path(namespace_name))
+        except NodeNotFound:
+            raise not_found(f"Namespace {namespace_name} does not exist.") from None
+        finally:
+            self._loaded.pop(namespace_name, None)
+
+    # --- topics -------------------------------------------------------------------------
+
+    async def of_topic(self, topic: TopicName) -> Namespace:
+        """The namespace of a topic a client named. Raises: BrokerError."""
+        namespace = await self.find(topic.namespace_name)
+        if namespace is None:
+            raise TopicNotFound("Namespace not found")
+        return namespace
+
+    async def topics(self, namespace_name: str, domain: str) -> list[str]:
+        """Full names of persistent topics that exist, partitions one by one; [] for an unknown
+        namespace. Non-persistent topics exist only in the broker's memory: [] here."""
+        namespace = await self.find(namespace_name)
+        if namespace is None or domain != PERSISTENT:
+            return []
+        elements = await self._store.children(managed_ledgers_path(namespace_name))
+        local_names = {decode_name(element) for element in elements}
+        tenant, _, local = namespace_name.partition("/")
+        for base in namespace.partitioned.local_names(domain):
+            topic = TopicName(domain, tenant, local, base)
+            local_names.update(
+                topic.partition(index).local_name
+                for index in range(namespace.partitioned.count(topic))
+            )
+        return [f"{domain}://{namespace_name}/{name}" for name in sorted(local_names)]
+
+    async def partitioned_topics(self, namespace_name: str, domain: str) -> list[str]:
+        """Full names of partitioned topics; [] for an unknown namespace."""
+        namespace = await self.find(namespace_name)
+        if namespace is None:
+            return []
+        local_names = namespace.partitioned.local_names(domain)
+        return [f"{domain}://{namespace_name}/{name}" for name in local_names]
+
+    async def partitions_of(self, topic: TopicName) -> int:
+        """Partitions of a topic; 0 when it is not partitioned or its namespace is unknown."""
+        namespace = await self.find(topic.namespace_name)
+        return 0 if namespace is None else namespace.partitioned.count(topic)
+
+    async def topic_exists(self, topic: TopicName) -> bool:
+        """Whether the topic, partition or partitioned topic exists."""
+        namespace = await self.find(topic.namespace_name)
+        return namespace is not None and await self._exists(namespace, topic)
+
+    async def _exists(self, namespace: Namespace, topic: TopicName) -> bool:
+        partitioned = namespace.partitioned
+        if partitioned.count(topic) or self.is_loaded_topic(topic):
+            return True
+        index = topic.partition_index
+        if index >= 0 and index < partitioned.count(topic.partitioned_base):
+            return True
+        if not topic.persistent:
+            return False
+        if topic.local_name in namespace.topics_known:
+            return True
+        if not await self._store.exists(managed_ledger_path(topic)):
+            return False
+        namespace.topics_known.add(topic.local_name)
+        return True
+
+    def topic_deleted(self, topic: TopicName) -> None:
+        """The topic's managed ledger is gone."""
+        namespace = self._loaded.get(topic.namespace_name)
+        if namespace is not None:
+            namespace.topics_known.discard(topic.local_name)
+
+    async def resolve_for_lookup(self, topic: TopicName, allow_auto_create: bool) -> int:
+        """PARTITIONED_METADATA: partitions of a topic, 0 for one that is not partitioned.
+
+        A topic that does not exist is created here only when clients' topics are to be
+        partitioned; a plain one answers 0 and is made when it is first used.
+
+        Raises: BrokerError: unknown namespace; or unknown topic and not `allow_auto_create`.
+        """
+        namespace = await self.of_topic(topic)
+        if await self._exists(namespace, topic):
+            return namespace.partitioned.count(topic)
+        if topic.is_partition and namespace.partitioned.count(topic.partitioned_base):
+            raise _missing(topic)
+        if not allow_auto_create:
+            raise _missing(topic)
+        if topic.is_partition or not namespace.policies.allows_auto_topic_creation(self._config):
+            return 0
+        count = namespace.policies.auto_created_partitions(self._config)
+        if not count:
+            return 0
+        try:
+            await self._check_topic_limit(namespace, count)
+            await namespace.partitioned.create(topic, count, None)
+        except Refusal as refusal:
+            if refusal.status != 409:
+                raise NotAllowed(refusal.reason) from refusal
+        return namespace.partitioned.count(topic)
+
+    async def check_topic(self, topic: TopicName, *, create: bool) -> Namespace:
+        """May this topic be loaded, and with `create` be made if need be? Its namespace if so.
+
+        `create` is what the request says; whether clients may create topics is decided here.
+
+        Raises: BrokerError: TopicNotFound, NotAllowed.
+        """
+        namespace = await self.of_topic(topic)
+        config = self._config
+        if not (
+            config.enablePersistentTopics if topic.persistent else config.enableNonPersistentTopics
+        ):
+            raise NotAllowed(f"Broker is not configured to serve {topic.domain} topics")
+        if namespace.partitioned.count(topic):
+            raise NotAllowed(
+                f"{topic.full} is a partitioned topic: use one of its partitions instead"
+            )
+        if await self._exists(namespace, topic):
+            return namespace
+        if topic.is_partition and namespace.partitioned.count(topic.partitioned_base):
+            raise _missing(topic)
+        if not (create and namespace.policies.allows_auto_topic_creation(config)):
+            raise _missing(topic)
+        await self._check_topic_limit(namespace, 1)
+        return namespace
+
+    async def create_partitioned_topic(
+        self, topic: TopicName, count: int, properties: dict[str, str] | None = None
+    ) -> None:
+        """For administrative calls. Raises: Refusal."""
+        namespace = await self.get(topic.namespace_name)
+        if await self._exists(namespace, topic):
+            raise conflict("This topic already exists")
+        await self._check_topic_limit(namespace, count)
+        await namespace.partitioned.create(topic, count, properties)
+
+    async def _check_topic_limit(self, namespace: Namespace, count: int) -> None:
+        limit = namespace.policies.limit(
+            "max_topics_per_namespace", self._config.maxTopicsPerNamespace
+        )
+        if limit and len(await self.topics(namespace.name, PERSISTENT)) + count > limit:
+            raise NotAllowed(f"Exceed maximum number of topics in namespace {namespace.name}")
+
+
+def _missing(topic: TopicName) -> TopicNotFound:
+    return TopicNotFound(f"Topic {topic.full} not found")

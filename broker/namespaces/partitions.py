@@ -1,0 +1,128 @@
+"""Partitioned topics: only a number of partitions; each partition is a topic of its own.
+
+Kept at `/admin/partitioned-topics/<namespace>/<domain>/<encoded name>` as Pulsar's
+PartitionedTopicMetadata. The partitions themselves need no record: `X-partition-i` exists while
+`i` is below the number kept here.
+
+All of a namespace is loaded once and then kept in step with what is written, so that asking about
+a topic, partitioned or not, costs a dictionary look-up: every client asks before it connects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+from broker.metadata.store import NodeNotFound
+from broker.namespaces.json_nodes import change_json, create_json, read_json
+from broker.namespaces.names import partitioned_topics_path
+from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
+from protocol.topic_name import (
+    NON_PERSISTENT,
+    PARTITION_SUFFIX,
+    PERSISTENT,
+    TopicName,
+    decode_name,
+    encode_name,
+)
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.metadata.store import MetadataStore
+
+Json = dict[str, Any]
+
+
+@final
+class PartitionedTopics:
+    """The partitioned topics of one namespace."""
+
+    def __init__(self, store: MetadataStore, namespace_name: str, config: BrokerConfig) -> None:
+        self._store = store
+        self._namespace_name = namespace_name
+        self._config = config
+        self._metadata: dict[tuple[str, str], Json] = {}
+
+    async def load(self) -> None:
+        """Read what the store holds; needed once before anything else."""
+        for domain in (PERSISTENT, NON_PERSISTENT):
+            path = partitioned_topics_path(self._namespace_name, domain)
+            for element in await self._store.children(path):
+                metadata = await read_json(self._store, f"{path}/{element}")
+                if metadata is not None:
+                    self._metadata[domain, decode_name(element)] = metadata
+
+    def count(self, topic: TopicName) -> int:
+        """Partitions of a topic; 0 when it is not a partitioned one."""
+        metadata = self._metadata.get((topic.domain, topic.local_name))
+        return 0 if metadata is None else int(metadata["partitions"])
+
+    def metadata(self, topic: TopicName) -> Json | None:
+        """PartitionedTopicMetadata, None when it is not a partitioned topic."""
+        return self._metadata.get((topic.domain, topic.local_name))
+
+    def local_names(self, domain: str) -> list[str]:
+        """Local names of the partitioned topics of a domain, sorted."""
+        return sorted(name for kept, name in self._metadata if kept == domain)
+
+    async def create(self, topic: TopicName, count: int, properties: dict[str, str] | None) -> None:
+        """Make `topic` a partitioned one. Whether it exists as another kind is for the caller.
+
+        Raises: Refusal.
+        """
+        if PARTITION_SUFFIX in topic.local_name:
+            raise precondition_failed("Partitioned Topic Name should not contain '-partition-'")
+        self._check_count(count)
+        metadata: Json = {"partitions": count, "deleted": False}
+        if properties:
+            metadata["properties"] = properties
+        if not await create_json(self._store, self._path(topic), metadata):
+            raise conflict("This topic already exists")
+        self._metadata[topic.domain, topic.local_name] = metadata
+
+    async def grow(self, topic: TopicName, count: int) -> None:
+        """Add partitions; the same number is no error. Raises: Refusal."""
+        self._check_count(count)
+
+        def grown(metadata: Json) -> Json:
+            current = int(metadata["partitions"])
+            if count < current:
+                raise Refusal(
+                    422,
+                    f"Desired partitions {count} can't be less than the current partitions "
+                    f"{current}.",
+                )
+            return {**metadata, "partitions": count}
+
+        metadata = await change_json(self._store, self._path(topic), grown)
+        if metadata is None:
+            raise conflict(f"Topic {topic.full} is not the partitioned topic.")
+        self._metadata[topic.domain, topic.local_name] = metadata
+
+    async def set_properties(self, topic: TopicName, properties: dict[str, str]) -> None:
+        """Replace the properties of a partitioned topic. Raises: Refusal."""
+        metadata = await change_json(
+            self._store, self._path(topic), lambda old: {**old, "properties": properties}
+        )
+        if metadata is None:
+            raise not_found(f"Topic {topic.full} not found")
+        self._metadata[topic.domain, topic.local_name] = metadata
+
+    async def delete(self, topic: TopicName) -> None:
+        """Forget that it is partitioned; the partitions are the caller's. Raises: Refusal."""
+        try:
+            await self._store.delete(self._path(topic))
+        except NodeNotFound:
+            raise not_found(f"Topic {topic.full} not found.") from None
+        finally:
+            self._metadata.pop((topic.domain, topic.local_name), None)
+
+    def _check_count(self, count: int) -> None:
+        if count <= 0:
+            raise Refusal(406, "Number of partitions should be more than 0")
+        limit = self._config.maxNumPartitionsPerPartitionedTopic
+        if limit and count > limit:
+            raise Refusal(406, f"Number of partitions should be less than or equal to {limit}")
+
+    def _path(self, topic: TopicName) -> str:
+        parent = partitioned_topics_path(self._namespace_name, topic.domain)
+        return f"{parent}/{encode_name(topic.local_name)}"

@@ -1,0 +1,173 @@
+"""Policies of a namespace: Pulsar's Policies JSON, with what is not known here kept as it came.
+
+`Policies` is immutable; a change makes a new one. Accessors answer the effective value where the
+broker's configuration is the fallback. Field names and defaults: Policies of Pulsar 4.0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, final
+
+from broker.namespaces.refusal import Refusal, precondition_failed
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+
+Json = dict[str, Any]
+
+_ACTIONS: Final = ("produce", "consume", "functions", "sinks", "sources", "packages")
+_HASH_SPACE: Final = 1 << 32
+_FRESH: Final[Json] = {
+    "auth_policies": {
+        "namespace_auth": {},
+        "destination_auth": {},
+        "subscription_auth_roles": {},
+    },
+    "replication_clusters": [],
+    "allowed_clusters": [],
+    "bundles": None,
+    "backlog_quota_map": {},
+    "clusterDispatchRate": {},
+    "topicDispatchRate": {},
+    "subscriptionDispatchRate": {},
+    "replicatorDispatchRate": {},
+    "clusterSubscribeRate": {},
+    "publishMaxMessageRate": {},
+    "latency_stats_sample_rate": {},
+    "deleted": False,
+    "encryption_required": False,
+    "subscription_auth_mode": "None",
+    "offload_threshold": -1,
+    "offload_threshold_in_seconds": -1,
+    "schema_compatibility_strategy": "UNDEFINED",
+    "is_allow_auto_update_schema": True,
+    "schema_validation_enforced": False,
+    "subscription_types_enabled": [],
+    "properties": {},
+    "migrated": False,
+}
+
+
+@final
+class Policies:
+    """The policies of one namespace."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: Json) -> None:
+        self.fields = fields
+        """The whole JSON object; never changed in place."""
+
+    @classmethod
+    def fresh(cls, given: Json | None, config: BrokerConfig) -> Policies:
+        """Policies of a new namespace: what the request gives over the defaults.
+
+        Raises: Refusal: the given policies contradict themselves.
+        """
+        fields = {**_FRESH, **{k: v for k, v in (given or {}).items() if v is not None}}
+        if not fields["replication_clusters"]:
+            fields["replication_clusters"] = [config.clusterName]
+        fields["auth_policies"] = {**_FRESH["auth_policies"], **fields["auth_policies"]}
+        fields["bundles"] = _bundles(fields["bundles"], config.defaultNumberOfNamespaceBundles)
+        fields.setdefault("clusterThatCanDeleteNamespace", config.clusterName)
+        return cls(fields)
+
+    def with_fields(self, **changed: object) -> Policies:
+        """A copy with some fields replaced; None removes one."""
+        merged = {**self.fields, **changed}
+        return Policies({key: value for key, value in merged.items() if value is not None})
+
+    # --- what the broker acts on --------------------------------------------------------
+
+    @property
+    def encryption_required(self) -> bool:
+        """Producers without encryption keys are refused."""
+        return bool(self.fields.get("encryption_required", False))
+
+    @property
+    def permissions(self) -> dict[str, list[str]]:
+        """Granted actions by role."""
+        auth = self.fields.get("auth_policies") or {}
+        return dict(auth.get("namespace_auth") or {})
+
+    def with_permission(self, role: str, actions: list[str]) -> Policies:
+        """Grant a role some actions; an empty list takes all of them away."""
+        for action in actions:
+            if action not in _ACTIONS:
+                raise precondition_failed(f"Unknown action {action}")
+        permissions = self.permissions
+        permissions.pop(role, None)
+        if actions:
+            permissions[role] = actions
+        auth = {**(self.fields.get("auth_policies") or {}), "namespace_auth": permissions}
+        return self.with_fields(auth_policies=auth)
+
+    def allows_auto_topic_creation(self, config: BrokerConfig) -> bool:
+        """Whether a client may create a topic by naming it."""
+        override = self.fields.get("autoTopicCreationOverride")
+        if override is not None:
+            return bool(override.get("allowAutoTopicCreation", False))
+        return config.allowAutoTopicCreation
+
+    def auto_created_partitions(self, config: BrokerConfig) -> int:
+        """Partitions of a topic created that way; 0 = not partitioned."""
+        override = self.fields.get("autoTopicCreationOverride")
+        if override is not None:
+            if override.get("topicType") != "partitioned":
+                return 0
+            return int(override.get("defaultNumPartitions") or config.defaultNumPartitions)
+        if config.allowAutoTopicCreationType != "partitioned":
+            return 0
+        return config.defaultNumPartitions
+
+    def allows_auto_subscription_creation(self, config: BrokerConfig) -> bool:
+        """Whether a consumer may create the subscription it names."""
+        override = self.fields.get("autoSubscriptionCreationOverride")
+        if override is not None:
+            return bool(override.get("allowAutoSubscriptionCreation", False))
+        return config.allowAutoSubscriptionCreation
+
+    def schema_strategy(self, config: BrokerConfig) -> str:
+        """The schema compatibility strategy that applies."""
+        own = self.fields.get("schema_compatibility_strategy") or "UNDEFINED"
+        if own != "UNDEFINED":
+            return str(own)
+        fallback = config.schemaCompatibilityStrategy
+        return "FULL" if fallback == "UNDEFINED" else fallback
+
+    def schema_validation_enforced(self, config: BrokerConfig) -> bool:
+        """Whether producers without a schema are refused on a topic that has one."""
+        enforced = self.fields.get("schema_validation_enforced", False)
+        return bool(enforced) or config.isSchemaValidationEnforced
+
+    def allows_schema_update(self, config: BrokerConfig) -> bool:
+        """Whether producers may add schema versions."""
+        own = self.fields.get("is_allow_auto_update_schema")
+        return config.isAllowAutoUpdateSchemaEnabled if own is None else bool(own)
+
+    def retention(self, config: BrokerConfig) -> tuple[int, int]:
+        """(minutes, megabytes) kept after acknowledgement; -1 = for ever."""
+        own = self.fields.get("retention_policies")
+        if own is None:
+            return config.defaultRetentionTimeInMinutes, config.defaultRetentionSizeInMB
+        return int(own["retentionTimeInMinutes"]), int(own["retentionSizeInMB"])
+
+    def limit(self, field: str, fallback: int) -> int:
+        """A `max_*` field of the namespace, else the broker's; 0 = no limit."""
+        own = self.fields.get(field)
+        return fallback if own is None else int(own)
+
+
+def _bundles(given: Json | None, count_default: int) -> Json:
+    """Hash ranges of the namespace: boundaries of equal ranges over 32 bits."""
+    count = int((given or {}).get("numBundles") or count_default)
+    boundaries = (given or {}).get("boundaries")
+    if boundaries:
+        if len(boundaries) != count + 1:
+            raise Refusal(400, "Invalid number of bundles. Must match the boundaries")
+        return {"boundaries": list(boundaries), "numBundles": count}
+    if not 0 < count < _HASH_SPACE:
+        raise Refusal(400, "Invalid number of bundles. Number of numBundles has to be > 0")
+    step = _HASH_SPACE // count
+    starts = [f"0x{step * index:08x}" for index in range(count)]
+    return {"boundaries": [*starts, "0xffffffff"], "numBundles": count}

@@ -1,0 +1,121 @@
+"""Clusters and tenants: who owns namespaces, and where. Kept at Pulsar's paths as its JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+from broker.metadata.store import NodeNotFound
+from broker.namespaces.json_nodes import change_json, create_json, read_json
+from broker.namespaces.names import CLUSTERS_PATH, POLICIES_PATH, is_entity_name, tenant_path
+from broker.namespaces.refusal import conflict, not_found, precondition_failed
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.metadata.store import MetadataStore
+
+Json = dict[str, Any]
+
+
+@final
+class Clusters:
+    """The clusters this one knows; a standalone broker knows itself."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    async def names(self) -> list[str]:
+        """All clusters."""
+        return await self._store.children(CLUSTERS_PATH)
+
+    async def get(self, cluster: str) -> Json:
+        """Raises: Refusal."""
+        data = await read_json(self._store, f"{CLUSTERS_PATH}/{cluster}")
+        if data is None:
+            raise not_found("Cluster does not exist")
+        return data
+
+    async def create(self, cluster: str, data: Json) -> None:
+        """Raises: Refusal."""
+        if not is_entity_name(cluster):
+            raise precondition_failed("Cluster name is not valid")
+        if not await create_json(self._store, f"{CLUSTERS_PATH}/{cluster}", data):
+            raise conflict("Cluster already exists")
+
+    async def change(self, cluster: str, data: Json) -> None:
+        """Raises: Refusal."""
+        path = f"{CLUSTERS_PATH}/{cluster}"
+        if await change_json(self._store, path, lambda _old: data) is None:
+            raise not_found("Cluster does not exist")
+
+    async def put(self, cluster: str, data: Json) -> None:
+        """Create or replace: what the broker says about its own cluster at every start."""
+        if not await create_json(self._store, f"{CLUSTERS_PATH}/{cluster}", data):
+            await self.change(cluster, data)
+
+    async def delete(self, cluster: str) -> None:
+        """Raises: Refusal."""
+        try:
+            await self._store.delete(f"{CLUSTERS_PATH}/{cluster}")
+        except NodeNotFound:
+            raise not_found("Cluster does not exist") from None
+
+
+@final
+class Tenants:
+    """All tenants."""
+
+    def __init__(self, store: MetadataStore, clusters: Clusters, config: BrokerConfig) -> None:
+        self._store = store
+        self._clusters = clusters
+        self._config = config
+
+    async def names(self) -> list[str]:
+        """All tenants, sorted."""
+        return await self._store.children(POLICIES_PATH)
+
+    async def exists(self, tenant: str) -> bool:
+        """Whether there is such a tenant."""
+        return is_entity_name(tenant) and await self._store.exists(tenant_path(tenant))
+
+    async def get(self, tenant: str) -> Json:
+        """Raises: Refusal."""
+        info = await read_json(self._store, tenant_path(tenant)) if is_entity_name(tenant) else None
+        if info is None:
+            raise not_found("Tenant does not exist")
+        return info
+
+    async def create(self, tenant: str, info: Json | None) -> None:
+        """Raises: Refusal."""
+        if not is_entity_name(tenant):
+            raise precondition_failed("Tenant name is not valid")
+        checked = await self._checked(info)
+        limit = self._config.maxTenants
+        if limit and len(await self.names()) >= limit:
+            raise precondition_failed("Exceed the maximum number of tenants")
+        if not await create_json(self._store, tenant_path(tenant), checked):
+            raise conflict("Tenant already exist")
+
+    async def change(self, tenant: str, info: Json | None) -> None:
+        """Raises: Refusal."""
+        checked = await self._checked(info)
+        path = tenant_path(tenant)
+        if await change_json(self._store, path, lambda _old: checked) is None:
+            raise not_found(f"Tenant {tenant} not found")
+
+    async def delete(self, tenant: str) -> None:
+        """Delete a tenant without namespaces. Raises: Refusal."""
+        if not await self.exists(tenant):
+            raise not_found("Tenant doesn't exist")
+        if await self._store.children(tenant_path(tenant)):
+            raise conflict("The tenant still has active namespaces")
+        await self._store.delete(tenant_path(tenant))
+
+    async def _checked(self, info: Json | None) -> Json:
+        if info is None:
+            raise precondition_failed("TenantInfo is null")
+        allowed = info.get("allowedClusters") or []
+        if not allowed or any(not cluster.strip() for cluster in allowed):
+            raise precondition_failed("Clusters cannot be empty or blank")
+        if not set(allowed) <= set(await self._clusters.names()):
+            raise precondition_failed("Clusters do not exist")
+        return {**info, "adminRoles": info.get("adminRoles") or [], "allowedClusters": allowed}

@@ -1,0 +1,211 @@
+"""Tenants, namespaces, partitioned topics, and what may be created by naming it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from broker.config import DEFAULT_CONFIG
+from broker.metadata.memory_store import MemoryStore
+from broker.namespaces.namespaces import Namespaces
+from broker.namespaces.refusal import Refusal
+from protocol.errors import NotAllowed, TopicNotFound
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
+
+TOPIC = TopicName.parse("persistent://public/default/a")
+
+
+async def fresh(**keys: object) -> tuple[Namespaces, MemoryStore]:
+    store = MemoryStore()
+    namespaces = Namespaces(store, dataclasses.replace(DEFAULT_CONFIG, **keys))
+    await namespaces.bootstrap("http://localhost:8080", "pulsar://localhost:6650")
+    return namespaces, store
+
+
+async def put_ledger(store: MemoryStore, topic: TopicName) -> None:
+    await store.put(f"/managed-ledgers/{topic.managed_ledger_name}", b"", None)
+
+
+async def refused(awaitable, status: int, reason: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        await awaitable
+    assert (caught.value.status, caught.value.reason) == (status, reason)
+
+
+async def test_bootstrap_makes_what_clients_expect_and_is_repeatable():
+    namespaces, store = await fresh()
+    assert await namespaces.clusters.names() == ["standalone"]
+    assert await namespaces.tenants.names() == ["public", "pulsar"]
+    assert await namespaces.names("public") == ["public/default"]
+    await namespaces.change_policies("public/default", lambda p: p.with_fields(x=1))
+    again = Namespaces(store, DEFAULT_CONFIG)
+    await again.bootstrap("http://other:8080", "pulsar://other:6650")
+    assert (await again.get("public/default")).policies.fields["x"] == 1
+    assert (await again.clusters.get("standalone"))["serviceUrl"] == "http://other:8080"
+
+
+async def test_tenant_refusals_carry_pulsars_texts():
+    tenants = (await fresh())[0].tenants
+    info = {"adminRoles": ["a"], "allowedClusters": ["standalone"]}
+    await tenants.create("t1", info)
+    await refused(tenants.create("t1", info), 409, "Tenant already exist")
+    await refused(tenants.create("t2", None), 412, "TenantInfo is null")
+    await refused(
+        tenants.create("t2", {"allowedClusters": []}), 412, "Clusters cannot be empty or blank"
+    )
+    await refused(tenants.create("t2", {"allowedClusters": ["nope"]}), 412, "Clusters do not exist")
+    await refused(tenants.create("t@", info), 412, "Tenant name is not valid")
+    await refused(tenants.change("tx", info), 404, "Tenant tx not found")
+    await refused(tenants.delete("public"), 409, "The tenant still has active namespaces")
+    await tenants.delete("t1")
+    await refused(tenants.get("t1"), 404, "Tenant does not exist")
+
+
+async def test_namespace_policies_keep_unknown_fields_and_survive_a_restart():
+    namespaces, store = await fresh()
+    given = {"replication_clusters": ["standalone"], "future_field": {"a": [1]}}
+    await namespaces.create("public/n1", given)
+    await refused(namespaces.create("public/n1", None), 409, "Namespace already exists")
+    await refused(namespaces.create("nope/n1", None), 404, "Tenant does not exist")
+    await refused(namespaces.create("public/n@", None), 412, "Namespace name is not valid")
+    await namespaces.change_policies(
+        "public/n1", lambda p: p.with_permission("r", ["produce", "consume"])
+    )
+    other = Namespaces(store, DEFAULT_CONFIG)
+    policies = (await other.get("public/n1")).policies
+    assert policies.permissions == {"r": ["produce", "consume"]}
+    assert policies.fields["future_field"] == {"a": [1]}
+    assert policies.fields["bundles"]["boundaries"][1] == "0x40000000"
+    stored = await store.get("/admin/policies/public/n1")
+    assert stored is not None
+    assert json.loads(stored[0])["encryption_required"] is False
+
+
+async def test_namespace_with_topics_is_not_deleted():
+    namespaces, store = await fresh()
+    await put_ledger(store, TOPIC)
+    await refused(namespaces.delete("public/default"), 409, "Cannot delete non empty namespace")
+    await store.delete(f"/managed-ledgers/{TOPIC.managed_ledger_name}")
+    await namespaces.delete("public/default")
+    await refused(namespaces.get("public/default"), 404, "Namespace does not exist")
+    await refused(
+        namespaces.delete("public/default"), 404, "Namespace public/default does not exist."
+    )
+
+
+async def test_asking_for_partitions_does_not_create_a_plain_topic():
+    namespaces, _ = await fresh()
+    assert await namespaces.resolve_for_lookup(TOPIC, True) == 0
+    await namespaces.create_partitioned_topic(TOPIC, 3)
+    assert await namespaces.resolve_for_lookup(TOPIC, True) == 3
+
+
+async def test_without_auto_creation_an_unknown_topic_is_not_found():
+    namespaces, store = await fresh()
+    with pytest.raises(TopicNotFound):
+        await namespaces.resolve_for_lookup(TOPIC, False)
+    await put_ledger(store, TOPIC)
+    assert await namespaces.resolve_for_lookup(TOPIC, False) == 0
+
+
+@pytest.mark.parametrize("name", ["nope/nope/x", "public/nope/x"])
+async def test_unknown_namespace_is_topic_not_found(name: str):
+    namespaces, _ = await fresh()
+    with pytest.raises(TopicNotFound, match="Namespace not found"):
+        await namespaces.resolve_for_lookup(TopicName.parse(name), True)
+    with pytest.raises(TopicNotFound):
+        await namespaces.check_topic(TopicName.parse(name), create=True)
+
+
+async def test_clients_topics_can_be_partitioned_by_default():
+    namespaces, _ = await fresh(allowAutoTopicCreationType="partitioned", defaultNumPartitions=4)
+    assert await namespaces.resolve_for_lookup(TOPIC, True) == 4
+    assert await namespaces.partitioned_topics("public/default", PERSISTENT) == [TOPIC.full]
+    assert len(await namespaces.topics("public/default", PERSISTENT)) == 4
+
+
+async def test_a_namespace_overrides_auto_creation_at_once():
+    namespaces, _ = await fresh()
+    await namespaces.check_topic(TOPIC, create=True)
+    override = {"allowAutoTopicCreation": False}
+    await namespaces.change_policies(
+        "public/default", lambda p: p.with_fields(autoTopicCreationOverride=override)
+    )
+    with pytest.raises(TopicNotFound):
+        await namespaces.check_topic(TOPIC, create=True)
+    await namespaces.change_policies(
+        "public/default", lambda p: p.with_fields(autoTopicCreationOverride=None)
+    )
+    await namespaces.check_topic(TOPIC, create=True)
+
+
+async def test_partitions_beyond_the_number_do_not_exist_until_it_grows():
+    namespaces, _ = await fresh(allowAutoTopicCreation=True)
+    await namespaces.create_partitioned_topic(TOPIC, 2)
+    await namespaces.check_topic(TOPIC.partition(1), create=False)
+    with pytest.raises(TopicNotFound):
+        await namespaces.check_topic(TOPIC.partition(2), create=True)
+    namespace = await namespaces.get("public/default")
+    await namespace.partitioned.grow(TOPIC, 3)
+    await namespaces.check_topic(TOPIC.partition(2), create=True)
+    with pytest.raises(NotAllowed):
+        await namespaces.check_topic(TOPIC, create=True)
+    await refused(
+        namespace.partitioned.grow(TOPIC, 2),
+        422,
+        "Desired partitions 2 can't be less than the current partitions 3.",
+    )
+
+
+async def test_partitioned_topic_refusals_and_restart():
+    namespaces, store = await fresh()
+    await namespaces.create_partitioned_topic(TOPIC, 2, {"k": "v"})
+    create = namespaces.create_partitioned_topic
+    await refused(create(TOPIC, 2), 409, "This topic already exists")
+    other = TopicName.parse("persistent://public/default/b c%")
+    await refused(create(other, 0), 406, "Number of partitions should be more than 0")
+    await refused(
+        create(TopicName.parse("x-partition-1"), 2),
+        412,
+        "Partitioned Topic Name should not contain '-partition-'",
+    )
+    await create(other, 1)
+    restarted = Namespaces(store, DEFAULT_CONFIG)
+    assert await restarted.partitions_of(other) == 1
+    metadata = (await restarted.get("public/default")).partitioned.metadata(TOPIC)
+    assert metadata == {"partitions": 2, "deleted": False, "properties": {"k": "v"}}
+    assert await restarted.topics("public/default", PERSISTENT) == [
+        "persistent://public/default/a-partition-0",
+        "persistent://public/default/a-partition-1",
+        "persistent://public/default/b c%-partition-0",
+    ]
+
+
+async def test_a_deleted_topic_is_not_believed_to_exist():
+    namespaces, store = await fresh()
+    await put_ledger(store, TOPIC)
+    assert await namespaces.topic_exists(TOPIC)
+    await store.delete(f"/managed-ledgers/{TOPIC.managed_ledger_name}")
+    namespaces.topic_deleted(TOPIC)
+    assert not await namespaces.topic_exists(TOPIC)
+
+
+async def test_topic_limit_of_a_namespace():
+    namespaces, store = await fresh(maxTopicsPerNamespace=2)
+    await put_ledger(store, TOPIC)
+    with pytest.raises(NotAllowed):
+        await namespaces.create_partitioned_topic(TopicName.parse("b"), 2)
+    await namespaces.check_topic(TopicName.parse("b"), create=True)
+    await put_ledger(store, TopicName.parse("b"))
+    with pytest.raises(NotAllowed):
+        await namespaces.check_topic(TopicName.parse("c"), create=True)
+
+
+async def test_kinds_of_topics_can_be_switched_off():
+    namespaces, _ = await fresh(enableNonPersistentTopics=False)
+    with pytest.raises(NotAllowed):
+        await namespaces.check_topic(
+            TopicName.of(NON_PERSISTENT, "public", "default", "x"), create=True
+        )

@@ -1,0 +1,104 @@
+"""Configuration: what is accepted, what is refused, and with which line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from broker.config import DEFAULT_CONFIG, BrokerConfig
+from broker.config_file import ConfigError, as_properties, load_config, read_properties
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "test.conf"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_file_then_environment_then_command_line(tmp_path: Path):
+    path = write(tmp_path, "# comment\n\nmaxMessageSize = 1000\nkeepAliveIntervalSeconds=5\n")
+    environment = {"PULSAR_PREFIX_maxMessageSize": "2000", "HOME": "/"}
+    loaded = load_config([path], environment, {"brokerServicePort": 0, "webServicePort": None})
+    assert loaded.config.maxMessageSize == 2000
+    assert loaded.config.keepAliveIntervalSeconds == 5
+    assert loaded.config.brokerServicePort == 0
+    assert loaded.config.webServicePort == DEFAULT_CONFIG.webServicePort
+
+
+def test_blank_means_the_default(tmp_path: Path):
+    path = write(tmp_path, "maxMessageSize=\nclusterName=\njournalDirectories=\n")
+    assert load_config([path], {}).config == DEFAULT_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("maxMesageSize=1", "unknown key 'maxMesageSize' (did you mean 'maxMessageSize'?)"),
+        ("zzz=1", "unknown key 'zzz'"),
+        ("maxMessageSize=5MB", "expected a whole number of at least 1"),
+        ("maxMessageSize=0", "expected a whole number of at least 1"),
+        ("webServicePort=70000", "at most 65535"),
+        ("allowAutoTopicCreation=yes", "expected true or false"),
+        ("allowAutoTopicCreationType=x", "expected one of non-partitioned, partitioned"),
+        ("diskUsageThreshold=nan", "expected a number of at least 0 and at most 1"),
+        ("authenticationEnabled=true", "is not supported: Vela does not authenticate"),
+        ("just words", "expected key=value"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_place_and_key(tmp_path: Path, line: str, complaint: str):
+    path = write(tmp_path, f"# first\n{line}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config([path], {})
+    text = str(caught.value)
+    assert text.startswith(f"{path}:2: ")
+    assert complaint in text
+    assert "\n" not in text
+
+
+def test_a_misspelt_variable_is_refused():
+    with pytest.raises(ConfigError, match="PULSAR_PREFIX_maxMesageSize: unknown key"):
+        load_config([], {"PULSAR_PREFIX_maxMesageSize": "1"})
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config([tmp_path / "missing.conf"], {})
+
+
+def test_quorums_must_fit_each_other():
+    with pytest.raises(ConfigError, match="must hold, found 1, 2, 1"):
+        load_config([], {"PULSAR_PREFIX_managedLedgerDefaultWriteQuorum": "2"})
+
+
+def test_known_keys_without_effect_are_accepted_and_reported(tmp_path: Path):
+    path = write(
+        tmp_path, "numIOThreads=\nloadBalancerEnabled=true\nloadBalancerDebugModeEnabled=true\n"
+    )
+    loaded = load_config([path], {})
+    assert loaded.without_effect_count == 3
+    assert [setting.key for setting in loaded.without_effect] == ["loadBalancerDebugModeEnabled"]
+
+
+def test_old_key_names_are_understood(tmp_path: Path):
+    path = write(tmp_path, "journalDirectory=/a\n")
+    assert load_config([path], {}).config.journalDirectories == ("/a",)
+    path = write(tmp_path, "journalDirectory=/a\njournalDirectories=/b,/c\n")
+    assert load_config([path], {}).config.journalDirectories == ("/b", "/c")
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "conf").glob("*.conf")), ids=lambda p: p.name)
+def test_shipped_files_hold_only_keys_with_an_effect(path: Path):
+    for setting in read_properties(path):
+        assert setting.key in BrokerConfig.__dataclass_fields__, setting
+    assert load_config([path], {}).without_effect_count == 0
+
+
+def test_every_key_is_shown_as_pulsar_prints_it():
+    properties = as_properties(DEFAULT_CONFIG)
+    assert properties["allowAutoTopicCreation"] == "true"
+    assert set(properties) == set(BrokerConfig.__dataclass_fields__)
+    assert not [name for name in properties if re.fullmatch(r"[a-z_]+_[a-z_]+", name)]
