@@ -21,7 +21,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, final
 
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message import DecodeError, EncodeError, Message
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -95,7 +95,21 @@ def decode_command(encoded: bytes) -> pb.BaseCommand:
         raise RemoteProtocolError(f"{pb.BaseCommand.Type.Name(kind)} without its content")
     if kind not in _HOT_TYPES and not command.IsInitialized():
         raise RemoteProtocolError(f"{pb.BaseCommand.Type.Name(kind)} lacks a required field")
+    if kind not in _HOT_TYPES and not encoded.isascii():
+        _check_texts(command)
     return command
+
+
+def _check_texts(message: Message) -> None:
+    """Refuse text that is not UTF-8: the parser lets it through and shows it as bytes."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            values = value if field.is_repeated else (value,)
+            if not all(isinstance(text, str) for text in values):
+                raise RemoteProtocolError(f"{field.full_name} is not UTF-8")
+        elif field.type == field.TYPE_MESSAGE:
+            for part in value if field.is_repeated else (value,):
+                _check_texts(part)
 
 
 @final

@@ -78,7 +78,7 @@ def _parsed(data: bytes, start: int, end: int) -> pb.MessageMetadata:
 
 
 def peek(data: bytes) -> pb.MessageMetadata:
-    """The metadata of an entry.
+    """The metadata of an entry. A text in it that is not UTF-8 comes out as bytes, not as str.
 
     Raises: RemoteProtocolError: sizes that do not fit, or bytes that are no metadata.
     """
@@ -174,8 +174,10 @@ def is_marker(metadata: pb.MessageMetadata) -> bool:
     return metadata.HasField("marker_type")
 
 
-def key_bytes(partition_key: str, *, b64_encoded: bool) -> bytes:
+def key_bytes(partition_key: str | bytes, *, b64_encoded: bool) -> bytes:
     """The bytes a key stands for. A text that only claims to be base64 stands for itself."""
+    if isinstance(partition_key, bytes):
+        return partition_key
     if b64_encoded:
         try:
             return base64.b64decode(partition_key, validate=True)
