@@ -1,0 +1,89 @@
+"""Build the client programs, once for their sources, and give the command that runs them."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+from compat_tests.clients.driver import ClientAbsent
+from compat_tests.oracle.distribution import OracleAbsent, require_java
+
+CLIENTS = Path(__file__).resolve().parent
+BUILD_TIMEOUT_SECONDS = 900
+
+JAVA_SCENARIOS = CLIENTS / "java" / "scenarios.txt"
+GO_SCENARIOS = CLIENTS / "go" / "scenarios.txt"
+
+
+def scenario_names(listing: Path) -> list[str]:
+    """The scenarios a program plays: a line each, `own-server NAME` for those that end servers."""
+    return [line for line in listing.read_text().splitlines() if line and line[0] != "#"]
+
+
+def java_command() -> list[str]:
+    """Build the Java program with Maven and give its command."""
+    try:
+        require_java()
+    except OracleAbsent as absent:
+        raise ClientAbsent(str(absent)) from None
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ClientAbsent("no `mvn` on the path: it builds the Java client program")
+    place = CLIENTS / "java"
+    goals = ["compile", "dependency:copy-dependencies", "-DoutputDirectory=target/lib"]
+    _build(
+        [maven, "-q", "-B", *goals],
+        place,
+        sources=[place / "pom.xml", *sorted((place / "src").rglob("*.java"))],
+        stamp=place / "target" / "built-from",
+    )
+    return [
+        "java",
+        "-Xmx512m",
+        "-XX:TieredStopAtLevel=1",
+        "--add-opens=java.base/sun.net=ALL-UNNAMED",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-cp",
+        f"{place / 'target' / 'classes'}:{place / 'target' / 'lib'}/*",
+        "vela.compat.Main",
+    ]
+
+
+def go_command() -> list[str]:
+    """Build the Go program and give its command."""
+    go = shutil.which("go")
+    if go is None:
+        raise ClientAbsent("no `go` on the path: it builds the Go client program")
+    place = CLIENTS / "go"
+    binary = place / "bin" / "compat"
+    _build(
+        [go, "build", "-o", str(binary), "."],
+        place,
+        sources=[place / "go.mod", place / "go.sum", *sorted(place.glob("*.go"))],
+        stamp=place / "bin" / "built-from",
+    )
+    return [str(binary)]
+
+
+def _build(command: list[str], place: Path, sources: list[Path], stamp: Path) -> None:
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    wanted = digest.hexdigest()
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return
+    ran = subprocess.run(
+        command,
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_TIMEOUT_SECONDS,
+        check=False,
+    )
+    if ran.returncode != 0:
+        told = (ran.stdout + ran.stderr)[-4000:]
+        raise RuntimeError(f"`{' '.join(command)}` failed:\n{told}")
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(wanted)

@@ -1,0 +1,27 @@
+"""Scenarios played by the stock Python client; importing this package registers them all."""
+
+from __future__ import annotations
+
+from compat_tests.clients.python import (
+    acknowledgement,
+    messages,
+    positions,
+    producers,
+    restarts,
+    schemas,
+    subscriptions,
+    topics,
+)
+from compat_tests.clients.python.scenario import SCENARIOS
+
+__all__ = [
+    "SCENARIOS",
+    "acknowledgement",
+    "messages",
+    "positions",
+    "producers",
+    "restarts",
+    "schemas",
+    "subscriptions",
+    "topics",
+]

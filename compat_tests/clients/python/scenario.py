@@ -1,0 +1,183 @@
+"""What a scenario of the Python client gets (a Stage) and leaves behind (its trace).
+
+A scenario is a function of a Stage. It tells what a user sees through `see`, `see_message` and
+`see_error`; the comparison is of these lists. It never tells ids, times or addresses. What must
+hold on any server is asserted in the scenario itself, so that two servers that are wrong in the
+same way do not pass for equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulsar
+
+from compat_tests.oracle.server_process import ServerProcess
+
+RECEIVE_TIMEOUT_MS = 10_000
+SILENCE_TIMEOUT_MS = 700
+OPERATION_TIMEOUT_SECONDS = 20
+
+Scenario = Callable[["Stage"], None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered scenario; `own_server` ones stop, kill and restart the server they get."""
+
+    name: str
+    play: Scenario
+    own_server: bool
+
+
+SCENARIOS: dict[str, Entry] = {}
+
+
+def scenario(name: str, own_server: bool = False) -> Callable[[Scenario], Scenario]:
+    """Register a scenario under the name the matrix shows."""
+
+    def register(play: Scenario) -> Scenario:
+        assert name not in SCENARIOS, f"two scenarios are called {name}"
+        SCENARIOS[name] = Entry(name, play, own_server)
+        return play
+
+    return register
+
+
+def text_of(data: bytes) -> str:
+    """A payload as it is shown in a trace: short text as it is, anything else by its hash."""
+    if len(data) <= 200:
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            pass
+    return f"sha256:{hashlib.sha256(data).hexdigest()}:{len(data)}"
+
+
+def seen_form(message: pulsar.Message) -> dict[str, Any]:
+    """A message as a user sees it, without ids and times."""
+    form: dict[str, Any] = {
+        "data": text_of(message.data()),
+        "key": message.partition_key(),
+        "properties": dict(sorted(message.properties().items())),
+        "redelivery_count": message.redelivery_count(),
+    }
+    if message.ordering_key():
+        form["ordering_key"] = message.ordering_key()
+    if message.event_timestamp():
+        form["event_time"] = message.event_timestamp()
+    return form
+
+
+@dataclass
+class Stage:
+    """One scenario on one server: a client, topic names of its own, and the trace."""
+
+    server: ServerProcess
+    scenario_name: str
+    keys_directory: Path
+    trace: list[Any] = field(default_factory=list)
+    _clients: list[pulsar.Client] = field(default_factory=list)
+
+    def topic(self, suffix: str = "", domain: str = "persistent") -> str:
+        """A topic name of this scenario's own; the same on both servers."""
+        return f"{domain}://public/default/python-{self.scenario_name}{suffix}"
+
+    def new_client(self) -> pulsar.Client:
+        """A client of its own connection; closed with the stage."""
+        client = pulsar.Client(
+            self.server.service_url,
+            operation_timeout_seconds=OPERATION_TIMEOUT_SECONDS,
+            logger=pulsar.FileLogger(
+                pulsar.LoggerLevel.Warn, str(self.server.directory / "python-client.log")
+            ),
+        )
+        self._clients.append(client)
+        return client
+
+    @property
+    def client(self) -> pulsar.Client:
+        """The scenario's first client."""
+        return self._clients[0] if self._clients else self.new_client()
+
+    def partition(self, topic: str, count: int) -> None:
+        """Make a partitioned topic over HTTP."""
+        path = "/admin/v2/" + topic.replace("://", "/") + "/partitions"
+        status, body = self.server.http("PUT", path, count)
+        assert status == 204, f"PUT {path} answered {status} {body}"
+
+    def see(self, what: str, value: Any = None) -> None:
+        """Add an observation to the trace."""
+        self.trace.append([what, value])
+
+    def see_message(self, what: str, message: pulsar.Message) -> None:
+        """Add a received message to the trace."""
+        self.see(what, seen_form(message))
+
+    def see_error(self, what: str, action: Callable[[], object]) -> None:
+        """Do it and add the name of the client's error, or None, to the trace."""
+        try:
+            action()
+        except pulsar.PulsarException as refused:
+            self.see(what, type(refused).__name__)
+        else:
+            self.see(what, None)
+
+    def close(self) -> None:
+        """Close every client."""
+        for client in self._clients:
+            try:
+                client.close()
+            except pulsar.PulsarException:
+                pass  # already closed by the scenario
+        self._clients.clear()
+
+
+def receive_many(
+    consumer: pulsar.Consumer, count: int, acknowledge: bool = True
+) -> list[pulsar.Message]:
+    """Exactly `count` messages, acknowledged one by one unless told otherwise."""
+    received: list[pulsar.Message] = []
+    for _ in range(count):
+        message = consumer.receive(RECEIVE_TIMEOUT_MS)
+        received.append(message)
+        if acknowledge:
+            consumer.acknowledge(message)
+    return received
+
+
+def receive_until_silence(
+    consumer: pulsar.Consumer, silence_ms: int = SILENCE_TIMEOUT_MS, acknowledge: bool = True
+) -> list[pulsar.Message]:
+    """Everything that comes until nothing has come for a while."""
+    received: list[pulsar.Message] = []
+    while True:
+        try:
+            message = consumer.receive(silence_ms)
+        except pulsar.Timeout:
+            return received
+        received.append(message)
+        if acknowledge:
+            consumer.acknowledge(message)
+
+
+def send_all(producer: pulsar.Producer, payloads: Iterable[str], **options: Any) -> None:
+    """Send texts without waiting for each; every one must be acknowledged by the server."""
+    payload_list = list(payloads)
+    results: list[pulsar.Result] = []
+    for payload in payload_list:
+        producer.send_async(
+            payload.encode(), lambda result, message_id: results.append(result), **options
+        )
+    producer.flush()
+    assert len(results) == len(payload_list)
+    assert all(result == pulsar.Result.Ok for result in results), results
+
+
+def texts(messages: Iterable[pulsar.Message]) -> list[str]:
+    """The payloads as text."""
+    return [message.data().decode() for message in messages]

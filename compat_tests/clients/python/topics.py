@@ -1,0 +1,135 @@
+"""Topics: partitioned, several at once, by pattern, non-persistent."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pulsar
+
+from compat_tests.clients.python.scenario import (
+    Stage,
+    receive_many,
+    receive_until_silence,
+    scenario,
+    send_all,
+    texts,
+)
+
+
+@scenario("partitioned")
+def partitioned(stage: Stage) -> None:
+    topic = stage.topic()
+    stage.partition(topic, 4)
+    stage.see(
+        "partitions", [name.rpartition("/")[2] for name in stage.client.get_topic_partitions(topic)]
+    )
+    consumer = stage.client.subscribe(topic, "s")
+    by_key = stage.client.create_producer(topic)
+    for number in range(60):
+        by_key.send(str(number).encode(), partition_key=f"key-{number % 12}")
+    received = receive_many(consumer, 60)
+    placed = {m.partition_key(): m.topic_name().rpartition("-")[2] for m in received}
+    stage.see("where each key went", dict(sorted(placed.items())))
+    for key in sorted(placed):
+        stage.see(f"order of {key}", texts(m for m in received if m.partition_key() == key))
+    round_robin = stage.client.create_producer(topic)
+    for number in range(40):
+        round_robin.send(str(number).encode())
+    spread = Counter(m.topic_name().rpartition("-")[2] for m in receive_many(consumer, 40))
+    stage.see("round robin", dict(sorted(spread.items())))
+    stage.see_error(
+        "a producer on a partition that is not there",
+        lambda: stage.client.create_producer(f"{topic}-partition-7"),
+    )
+    one = stage.client.subscribe(f"{topic}-partition-2", "one")
+    by_key.send(b"again", partition_key=next(k for k, p in placed.items() if p == "2"))
+    stage.see("one partition", texts(receive_many(one, 1)))
+
+
+@scenario("several-topics")
+def several_topics(stage: Stage) -> None:
+    topics = [stage.topic(f"-{number}") for number in range(3)]
+    consumer = stage.client.subscribe(topics, "s")
+    for number, topic in enumerate(topics):
+        producer = stage.client.create_producer(topic)
+        send_all(producer, [f"{number} {turn}" for turn in range(5)])
+    got = receive_many(consumer, 15)
+    for number, topic in enumerate(topics):
+        stage.see(topic, texts(m for m in got if m.topic_name() == topic))
+        stage.see("in order", [m.data().decode()[0] for m in got].count(str(number)))
+
+
+@scenario("topics-by-pattern")
+def topics_by_pattern(stage: Stage) -> None:
+    names = [stage.topic(f"-{kind}-{number}") for kind in ("yes", "no") for number in range(2)]
+    producers = {name: stage.client.create_producer(name) for name in names}
+    pattern = re.compile(stage.topic("-yes-.*"))
+    consumer = stage.client.subscribe(
+        pattern,
+        "s",
+        pattern_auto_discovery_period=1,
+        initial_position=pulsar.InitialPosition.Earliest,
+    )
+    for name, producer in producers.items():
+        send_all(producer, [f"to {name}"])
+    stage.see("first", sorted(texts(receive_many(consumer, 2))))
+    late = stage.client.create_producer(stage.topic("-yes-late"))
+    unseen = stage.client.create_producer(stage.topic("-no-late"))
+    send_all(late, ["to a topic made later"])
+    send_all(unseen, ["to another topic made later"])
+    stage.see("later", texts(receive_many(consumer, 1)))
+    stage.see("more", texts(receive_until_silence(consumer, 1500)))
+
+
+@scenario("non-persistent")
+def non_persistent(stage: Stage) -> None:
+    topic = stage.topic(domain="non-persistent")
+    producer = stage.client.create_producer(topic)
+    producer.send(b"nobody is there")
+    consumer = stage.client.subscribe(topic, "s")
+    shared = [
+        stage.client.subscribe(topic, "shared", consumer_type=pulsar.ConsumerType.Shared)
+        for _ in range(2)
+    ]
+    for number in range(10):
+        producer.send(str(number).encode(), partition_key="k")
+    got = receive_many(consumer, 10)
+    for message in got:
+        stage.see_message("message", message)
+    taken = [texts(receive_until_silence(part)) for part in shared]
+    stage.see("shared", sorted(text for part in taken for text in part))
+    assert all(taken)
+    consumer.close()
+    producer.send(b"nobody is there again")
+    back = stage.client.subscribe(topic, "s")
+    stage.see("kept for it", texts(receive_until_silence(back)))
+    stage.see_error("exclusive beside it", lambda: stage.client.subscribe(topic, "s"))
+
+
+@scenario("topic-deleted-under-clients")
+def topic_deleted(stage: Stage) -> None:
+    producer = stage.client.create_producer(stage.topic())
+    send_all(producer, ["one"])
+    producer.close()
+    path = "/admin/v2/" + stage.topic().replace("://", "/")
+    stage.see("delete", stage.server.http("DELETE", path)[0])
+    stage.see("delete again", stage.server.http("DELETE", path)[0])
+    consumer = stage.client.subscribe(
+        stage.topic(), "s", initial_position=pulsar.InitialPosition.Earliest
+    )
+    stage.see("left of it", texts(receive_until_silence(consumer)))
+
+
+@scenario("topic-unloaded-under-clients")
+def topic_unloaded(stage: Stage) -> None:
+    consumer = stage.client.subscribe(stage.topic(), "s")
+    producer = stage.client.create_producer(stage.topic())
+    send_all(producer, [str(number) for number in range(10)])
+    got = receive_many(consumer, 10, acknowledge=False)
+    consumer.acknowledge_cumulative(got[4])
+    path = "/admin/v2/" + stage.topic().replace("://", "/") + "/unload"
+    stage.see("unload", stage.server.http("PUT", path)[0])
+    send_all(producer, ["after"])
+    again = {text for text in texts(receive_until_silence(consumer, 3000))}
+    stage.see("came after it", sorted(again & {"5", "6", "7", "8", "9", "after"}))

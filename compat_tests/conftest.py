@@ -1,0 +1,178 @@
+"""Fixtures of the comparison: both servers, the client programs, and the matrix at the end.
+
+The servers start once per run, side by side. Scenarios that stop or kill a server get a second
+pair, so that a server which does not come back spoils nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from compat_tests.clients.builds import go_command, java_command
+from compat_tests.clients.driver import ClientAbsent, Driver
+from compat_tests.matrix import Matrix
+from compat_tests.oracle.comparison import Player, difference, play_on_all
+from compat_tests.oracle.distribution import OracleAbsent
+from compat_tests.oracle.pulsar_server import PulsarServer
+from compat_tests.oracle.server_process import ServerProcess
+from compat_tests.oracle.vela_server import VelaServer
+
+Servers = Mapping[str, ServerProcess]
+MATRIX = Matrix()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--only-server",
+        choices=("vela", "pulsar"),
+        help="play the scenarios on one server only; nothing is compared and no matrix is written",
+    )
+
+
+def _start_servers(directory: Path, only: str | None) -> Servers:
+    servers: dict[str, ServerProcess] = {}
+    try:
+        if only != "pulsar":
+            servers["vela"] = VelaServer(directory / "vela")
+        if only != "vela":
+            servers["pulsar"] = PulsarServer(directory / "pulsar")
+    except OracleAbsent as absent:
+        pytest.skip(str(absent))
+    with ThreadPoolExecutor(2) as pool:
+        starts = [pool.submit(server.start) for server in servers.values()]
+    for start in starts:
+        start.result()
+    return servers
+
+
+@pytest.fixture(scope="session")
+def servers(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Servers]:
+    """Both servers, up for the whole run."""
+    started = _start_servers(
+        tmp_path_factory.mktemp("servers"), pytestconfig.getoption("--only-server")
+    )
+    yield started
+    for server in started.values():
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def own_servers_of_session(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Servers]:
+    started = _start_servers(
+        tmp_path_factory.mktemp("own-servers"), pytestconfig.getoption("--only-server")
+    )
+    yield started
+    for server in started.values():
+        server.kill()
+
+
+@pytest.fixture
+def own_servers(own_servers_of_session: Servers) -> Servers:
+    """A pair that scenarios may stop and kill; brought up again if the last one left it down."""
+    for server in own_servers_of_session.values():
+        if not server.is_running():
+            server.start()
+    return own_servers_of_session
+
+
+@pytest.fixture(scope="session")
+def keys_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh RSA key pair for the encryption scenarios: public.pem and private.pem."""
+    directory = tmp_path_factory.mktemp("keys")
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    (directory / "private.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+    )
+    (directory / "public.pem").write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    return directory
+
+
+Drivers = Mapping[str, Driver]
+
+
+def _drivers(
+    client: str, command: Callable[[], list[str]], directory: Path, keys: Path
+) -> Iterator[Drivers]:
+    try:
+        built = command()
+    except ClientAbsent as absent:
+        MATRIX.skipped(client, str(absent))
+        pytest.skip(str(absent))
+    drivers = {
+        server: Driver(client, built, directory / f"{client}-{server}.log", keys)
+        for server in ("vela", "pulsar")
+    }
+    yield drivers
+    for driver in drivers.values():
+        driver.close()
+
+
+@pytest.fixture(scope="session")
+def java_drivers(
+    tmp_path_factory: pytest.TempPathFactory, keys_directory: Path
+) -> Iterator[Drivers]:
+    """The Java program, one process per server."""
+    yield from _drivers("java", java_command, tmp_path_factory.mktemp("java"), keys_directory)
+
+
+@pytest.fixture(scope="session")
+def go_drivers(tmp_path_factory: pytest.TempPathFactory, keys_directory: Path) -> Iterator[Drivers]:
+    """The Go program, one process per server."""
+    yield from _drivers("go", go_command, tmp_path_factory.mktemp("go"), keys_directory)
+
+
+Compare = Callable[[str, str, Servers, Player], None]
+
+
+@pytest.fixture
+def compare() -> Compare:
+    """Play a scenario on every server, put the result into the matrix, fail on a difference."""
+
+    def play_and_compare(client: str, scenario: str, on: Servers, play: Player) -> None:
+        outcomes = play_on_all(on, play)
+        told = difference(outcomes)
+        if len(on) == 2:
+            MATRIX.record(client, scenario, told is None)
+        if told is not None:
+            pytest.fail(f"{client} {scenario}\n{told}", pytrace=False)
+
+    return play_and_compare
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        scenario = getattr(item, "callspec", None)
+        client = item.get_closest_marker("client")
+        if client is not None and scenario is not None:
+            MATRIX.expect(client.args[0], scenario.params["scenario"])
+    # Scenarios that end servers come last: their pair is not started before it is needed.
+    items.sort(key=lambda item: "own_servers" in getattr(item, "fixturenames", ()))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "client(name): the stock client that plays the scenario")
+    # The stock clients and their schema libraries warn about themselves; Vela's own code is
+    # under the strict filters of its own suites.
+    config.addinivalue_line("filterwarnings", "default")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    MATRIX.write_when_complete()

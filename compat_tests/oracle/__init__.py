@@ -1,0 +1,1 @@
+"""Both servers of the comparison behind one interface: Vela from this tree, and real Pulsar."""

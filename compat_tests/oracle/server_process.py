@@ -1,0 +1,194 @@
+"""One server process: start, wait until a client can use it, stop, kill -9, measure.
+
+Invariants: a server runs in a process group of its own and only that group is ever signalled; the
+ports and the data directory stay the same over restarts; the output of the server goes to
+`server.log` in its directory, never to the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+START_TIMEOUT_SECONDS = 120.0
+STOP_TIMEOUT_SECONDS = 60.0
+
+# What both servers are told beyond their own defaults, in Pulsar's key names.
+SHARED_CONFIGURATION = {
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+}
+
+
+class ServerFailed(Exception):
+    """The server did not come up or did not stop; the text carries the end of its log."""
+
+
+class ServerProcess(ABC):
+    """A server with its own data directory and ports."""
+
+    name: str
+
+    def __init__(
+        self,
+        directory: Path,
+        broker_port: int,
+        web_port: int,
+        configuration: dict[str, str] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.broker_port = broker_port
+        self.web_port = web_port
+        self.configuration = SHARED_CONFIGURATION | (configuration or {})
+        self.log_path = directory / "server.log"
+        self.ready_after_seconds = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def service_url(self) -> str:
+        return f"pulsar://127.0.0.1:{self.broker_port}"
+
+    @property
+    def web_url(self) -> str:
+        return f"http://127.0.0.1:{self.web_port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command line."""
+
+    @abstractmethod
+    def environment(self) -> dict[str, str]:
+        """What the command needs in its environment beyond ours."""
+
+    @abstractmethod
+    def working_directory(self) -> Path:
+        """Where the command runs."""
+
+    def is_ready(self) -> bool:
+        """Whether a client can use it: metrics answer and public/default exists."""
+        try:
+            status, _ = self.http("GET", "/metrics", timeout_seconds=2.0)
+            _, namespaces = self.http("GET", "/admin/v2/namespaces/public", timeout_seconds=2.0)
+        except (OSError, urllib.error.URLError, ValueError):
+            return False
+        return status < 300 and "public/default" in (namespaces or [])
+
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start and wait until a client can use it."""
+        assert not self.is_running(), "the server runs already"
+        begun = time.monotonic()
+        with open(self.log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                cwd=self.working_directory(),
+                env=os.environ | self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        while not self.is_ready():
+            if self._process.poll() is not None:
+                code, self._process = self._process.returncode, None
+                raise ServerFailed(f"{self.name} ended with {code} at start:\n{self.log_tail()}")
+            if time.monotonic() - begun > START_TIMEOUT_SECONDS:
+                self.kill()
+                raise ServerFailed(f"{self.name} was not ready in time:\n{self.log_tail()}")
+            time.sleep(0.05)
+        self.ready_after_seconds = time.monotonic() - begun
+
+    def stop(self) -> int | None:
+        """SIGTERM and wait; the exit code. Killed when it does not end."""
+        if self._process is None:
+            return None
+        self._signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServerFailed(f"{self.name} ignored SIGTERM:\n{self.log_tail()}") from None
+        self._process = None
+        return code
+
+    def kill(self) -> None:
+        """kill -9 of the whole process group."""
+        if self._process is not None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: the server takes no CPU until `resume`."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the server's processes so far."""
+        total = 0.0
+        for process in self._processes():
+            times = process.cpu_times()
+            total += times.user + times.system
+        return total
+
+    def resident_bytes(self) -> int:
+        """Resident memory of the server's processes."""
+        return sum(process.memory_info().rss for process in self._processes())
+
+    def log_tail(self, size_bytes: int = 3000) -> str:
+        """The end of what the server printed."""
+        if not self.log_path.is_file():
+            return ""
+        return self.log_path.read_bytes()[-size_bytes:].decode(errors="replace")
+
+    def http(
+        self, method: str, path: str, body: Any = None, timeout_seconds: float = 15.0
+    ) -> tuple[int, Any]:
+        """One HTTP request; status and the decoded body (text when it is no JSON)."""
+        request = urllib.request.Request(self.web_url + path, method=method)
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, data, timeout=timeout_seconds) as answer:
+                status, raw = answer.status, answer.read()
+        except urllib.error.HTTPError as refused:
+            with refused:
+                status, raw = refused.code, refused.read()
+        try:
+            return status, json.loads(raw) if raw else None
+        except ValueError:
+            return status, raw.decode(errors="replace")
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "the server is not running"
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            pass  # it has ended by itself; wait() tells how
+
+    def _processes(self) -> list[psutil.Process]:
+        root = psutil.Process(self.pid)
+        return [root, *root.children(recursive=True)]

@@ -1,0 +1,52 @@
+"""Vela from this tree: `vela standalone` of the environment that runs the comparison."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from compat_tests.oracle.distribution import TREE
+from compat_tests.oracle.ports import free_ports
+from compat_tests.oracle.server_process import ServerProcess
+
+READY_LINE = "vela standalone ready:"
+
+
+class VelaServer(ServerProcess):
+    """Ready when it has printed its ready line, and a client can use it, as for real Pulsar."""
+
+    name = "vela"
+
+    def __init__(self, directory: Path, configuration: dict[str, str] | None = None) -> None:
+        broker_port, web_port = free_ports(2)
+        super().__init__(directory, broker_port, web_port, configuration)
+        self._log_size_before = 0
+
+    def start(self) -> None:
+        self._log_size_before = self.log_path.stat().st_size if self.log_path.is_file() else 0
+        super().start()
+
+    def is_ready(self) -> bool:
+        with open(self.log_path, "rb") as log:
+            log.seek(self._log_size_before)
+            if READY_LINE.encode() not in log.read():
+                return False
+        return super().is_ready()
+
+    def command(self) -> list[str]:
+        return [
+            str(Path(sys.executable).parent / "vela"),
+            "standalone",
+            "--data-dir",
+            str(self.directory / "data"),
+            "--broker-port",
+            str(self.broker_port),
+            "--web-port",
+            str(self.web_port),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        return {f"PULSAR_PREFIX_{key}": value for key, value in self.configuration.items()}
+
+    def working_directory(self) -> Path:
+        return TREE

@@ -1,0 +1,36 @@
+"""The stock Java client sees the same on both servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.clients.builds import JAVA_SCENARIOS, scenario_names
+from compat_tests.conftest import Compare, Drivers, Servers
+
+pytestmark = pytest.mark.client("java")
+
+NAMES = scenario_names(JAVA_SCENARIOS)
+OWN = "own-server "
+ON_SHARED = [name for name in NAMES if not name.startswith(OWN)]
+ON_OWN = [name.removeprefix(OWN) for name in NAMES if name.startswith(OWN)]
+
+
+@pytest.mark.parametrize("scenario", ON_SHARED)
+def test_the_same_is_seen(
+    scenario: str, servers: Servers, java_drivers: Drivers, compare: Compare
+) -> None:
+    compare(
+        "java", scenario, servers, lambda server: java_drivers[server.name].play(scenario, server)
+    )
+
+
+@pytest.mark.parametrize("scenario", ON_OWN)
+def test_the_same_is_seen_over_a_restart(
+    scenario: str, own_servers: Servers, java_drivers: Drivers, compare: Compare
+) -> None:
+    compare(
+        "java",
+        scenario,
+        own_servers,
+        lambda server: java_drivers[server.name].play(scenario, server),
+    )
