@@ -1,0 +1,197 @@
+"""SEND_RECEIPT and MESSAGE, the two commands that are sent once per message, without protobuf.
+
+Both are a few tags with variable-length numbers between them, so they are put together from bytes;
+`protocol/tests/test_templates.py` holds them equal, byte for byte, to what protobuf writes.
+
+Layouts (tags in hexadecimal; lengths and numbers are varints):
+
+    SEND_RECEIPT  08 07 3a <len> 08 producer 10 sequence 1a <len> 08 ledger 10 entry 20 highest
+    MESSAGE       08 09 4a <len> 08 consumer 12 <len> 08 ledger 10 entry 18 partition
+                  [18 redeliveries] [20 ack-set word]* [28 epoch]
+
+As in Pulsar, the partition is always there, the redelivery count only when it is not 0.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+UINT64_MAX: Final = 2**64 - 1
+"""As highest sequence id: there is none (what Pulsar sends for unbatched messages)."""
+
+_pack_sizes: Final = Struct(">II").pack
+
+_TABLE_SIZE: Final = 1 << 14
+_TABLE_MASK: Final = _TABLE_SIZE - 1
+_TWO_TABLES: Final = 1 << 28
+
+_LAST: Final = tuple(
+    bytes((number,)) if number < 0x80 else bytes((number & 0x7F | 0x80, number >> 7))
+    for number in range(_TABLE_SIZE)
+)
+"""The varint of every number of 14 bits."""
+
+_MORE: Final = tuple(
+    bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(_TABLE_SIZE)
+)
+"""Every number of 14 bits as the first two bytes of a longer varint."""
+
+_NEGATIVE_ONE: Final = b"\xff" * 9 + b"\x01"
+
+
+def varint(value: int) -> bytes:
+    """A number as the wire has it; a negative one as its 64-bit two's complement."""
+    if 0 <= value < _TABLE_SIZE:
+        return _LAST[value]
+    if value < 0:
+        if value == -1:
+            return _NEGATIVE_ONE
+        value += 1 << 64
+    if value < _TWO_TABLES:
+        return _MORE[value & _TABLE_MASK] + _LAST[value >> 14]
+    parts = []
+    while value >= _TABLE_SIZE:
+        parts.append(_MORE[value & _TABLE_MASK])
+        value >>= 14
+    parts.append(_LAST[value])
+    return b"".join(parts)
+
+
+_NO_HIGHEST: Final = varint(UINT64_MAX)
+
+_RECEIPT_HEADS: Final = tuple(
+    _pack_sizes(8 + size, 4 + size) + bytes((0x08, 0x07, 0x3A, size)) for size in range(0x80)
+)
+"""Sizes, type and length of a SEND_RECEIPT, by the size of its content (always below 128)."""
+
+
+def send_receipt(
+    producer_id: int, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int
+) -> bytes:
+    """A finished SEND_RECEIPT frame. `highest_sequence_id` is UINT64_MAX (or -1) for none."""
+    ledger = varint(ledger_id)
+    entry = varint(entry_id)
+    content = b"\x08%b\x10%b\x1a%b\x08%b\x10%b\x20%b" % (
+        varint(producer_id),
+        varint(sequence_id),
+        _LAST[2 + len(ledger) + len(entry)],
+        ledger,
+        entry,
+        _NO_HIGHEST if highest_sequence_id == UINT64_MAX else varint(highest_sequence_id),
+    )
+    return _RECEIPT_HEADS[len(content)] + content
+
+
+def _message_id(ledger_id: int, entry_id: int, partition: int) -> bytes:
+    """The message id field of a MESSAGE, its tag included."""
+    ledger = varint(ledger_id)
+    entry = varint(entry_id)
+    number = varint(partition)
+    size = _LAST[3 + len(ledger) + len(entry) + len(number)]
+    return b"\x12%b\x08%b\x10%b\x18%b" % (size, ledger, entry, number)
+
+
+def _options(redelivery_count: int, ack_set: Sequence[int], consumer_epoch: int | None) -> bytes:
+    """The fields of a MESSAGE behind its message id."""
+    parts = []
+    if redelivery_count:
+        parts.append(b"\x18" + varint(redelivery_count))
+    parts.extend(b"\x20" + varint(word) for word in ack_set)
+    if consumer_epoch is not None:
+        parts.append(b"\x28" + varint(consumer_epoch))
+    return b"".join(parts)
+
+
+def message_head(
+    consumer_id: int,
+    ledger_id: int,
+    entry_id: int,
+    partition: int,
+    redelivery_count: int,
+    payload_size: int,
+    ack_set: Sequence[int] = (),
+    consumer_epoch: int | None = None,
+) -> bytes:
+    """The part of a MESSAGE frame in front of the stored entry, which follows it untouched.
+
+    `payload_size` is the size of the entry, `ack_set` the words of the messages of a batch that are
+    still to be delivered (none: all), `partition` the number of the partition or -1.
+    """
+    consumer = varint(consumer_id)
+    if redelivery_count or ack_set or consumer_epoch is not None:
+        content = b"\x08%b%b%b" % (
+            consumer,
+            _message_id(ledger_id, entry_id, partition),
+            _options(redelivery_count, ack_set, consumer_epoch),
+        )
+        return _message_frame(content, payload_size)
+    ledger = varint(ledger_id)
+    entry = varint(entry_id)
+    number = varint(partition)
+    id_size = 3 + len(ledger) + len(entry) + len(number)
+    size = 3 + len(consumer) + id_size  # always below 128
+    return b"%b\x08\x09\x4a%b\x08%b\x12%b\x08%b\x10%b\x18%b" % (
+        _pack_sizes(8 + size + payload_size, 4 + size),
+        _LAST[size],
+        consumer,
+        _LAST[id_size],
+        ledger,
+        entry,
+        number,
+    )
+
+
+def _message_frame(content: bytes, payload_size: int) -> bytes:
+    size = varint(len(content))
+    command_size = 3 + len(size) + len(content)
+    return b"%b\x08\x09\x4a%b%b" % (
+        _pack_sizes(4 + command_size + payload_size, command_size),
+        size,
+        content,
+    )
+
+
+@final
+class MessageHeadTemplate:
+    """One entry, many consumers: everything but the consumer id is encoded once.
+
+    For consumers without redelivery count, ack set and epoch. `consumer` is `varint(consumer_id)`,
+    to be kept with the consumer.
+    """
+
+    __slots__ = ("_message_id", "_payload_size", "_prefixes")
+
+    def __init__(self, ledger_id: int, entry_id: int, partition: int, payload_size: int) -> None:
+        self._message_id = _message_id(ledger_id, entry_id, partition)
+        self._payload_size = payload_size
+        self._prefixes: list[bytes | None] = [None] * 11
+
+    def head(self, consumer: bytes) -> bytes:
+        """The same bytes as `message_head` for this consumer."""
+        prefix = self._prefixes[len(consumer)]
+        if prefix is None:
+            prefix = self._prefix(len(consumer))
+        return prefix + consumer + self._message_id
+
+    def heads(self, consumers: Sequence[bytes]) -> list[bytes]:
+        """`head` for each of the consumers, in their order."""
+        tail = self._message_id
+        prefixes = [
+            prefix if prefix is not None else self._prefix(size)
+            for size, prefix in enumerate(self._prefixes)
+        ]
+        return [prefixes[len(consumer)] + consumer + tail for consumer in consumers]
+
+    def _prefix(self, consumer_size: int) -> bytes:
+        """Sizes, type, length and the tag of the consumer id, for ids of that many bytes."""
+        size = 1 + consumer_size + len(self._message_id)  # always below 128
+        prefix = b"%b\x08\x09\x4a%b\x08" % (
+            _pack_sizes(8 + size + self._payload_size, 4 + size),
+            _LAST[size],
+        )
+        self._prefixes[consumer_size] = prefix
+        return prefix

@@ -1,0 +1,100 @@
+"""The byte templates write what protobuf writes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import pulsar_api_pb2 as pb
+from protocol.frames import encode_frame
+from protocol.templates import (
+    UINT64_MAX,
+    MessageHeadTemplate,
+    message_head,
+    send_receipt,
+    varint,
+)
+
+UINT64 = st.one_of(
+    st.integers(0, 300),
+    st.sampled_from([127, 128, 16383, 16384, 2**28 - 1, 2**28, 2**35, 2**63, UINT64_MAX]),
+    st.integers(0, UINT64_MAX),
+)
+PARTITION = st.integers(-1, 2**31 - 1)
+
+
+@given(UINT64, UINT64, UINT64, UINT64, UINT64)
+def test_send_receipt_equals_protobuf(producer_id, sequence_id, highest, ledger_id, entry_id):
+    command = pb.BaseCommand(type=pb.BaseCommand.SEND_RECEIPT)
+    receipt = command.send_receipt
+    receipt.producer_id = producer_id
+    receipt.sequence_id = sequence_id
+    receipt.message_id.ledgerId = ledger_id
+    receipt.message_id.entryId = entry_id
+    receipt.highest_sequence_id = highest
+    assert send_receipt(producer_id, sequence_id, highest, ledger_id, entry_id) == encode_frame(
+        command
+    )
+
+
+def test_send_receipt_takes_minus_one_for_no_highest_sequence_id():
+    assert send_receipt(1, 2, -1, 3, 4) == send_receipt(1, 2, UINT64_MAX, 3, 4)
+
+
+def message_frame(
+    consumer_id, ledger_id, entry_id, partition, redelivery_count, payload, ack_set, epoch
+):
+    command = pb.BaseCommand(type=pb.BaseCommand.MESSAGE)
+    message = command.message
+    message.consumer_id = consumer_id
+    message.message_id.ledgerId = ledger_id
+    message.message_id.entryId = entry_id
+    message.message_id.partition = partition
+    if redelivery_count:
+        message.redelivery_count = redelivery_count
+    message.ack_set.extend(ack_set)
+    if epoch is not None:
+        message.consumer_epoch = epoch
+    return encode_frame(command, payload)
+
+
+@given(
+    UINT64,
+    UINT64,
+    UINT64,
+    PARTITION,
+    st.integers(0, 2**32 - 1),
+    st.binary(min_size=1, max_size=40),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20),
+    st.none() | UINT64,
+)
+def test_message_head_equals_protobuf(
+    consumer_id, ledger_id, entry_id, partition, redelivery_count, payload, ack_set, epoch
+):
+    head = message_head(
+        consumer_id,
+        ledger_id,
+        entry_id,
+        partition,
+        redelivery_count,
+        len(payload),
+        ack_set,
+        epoch,
+    )
+    assert head + payload == message_frame(
+        consumer_id, ledger_id, entry_id, partition, redelivery_count, payload, ack_set, epoch
+    )
+
+
+@given(st.lists(UINT64, min_size=1, max_size=8), UINT64, UINT64, PARTITION, st.integers(1, 2**22))
+def test_template_gives_every_consumer_its_own_head(
+    consumer_ids, ledger_id, entry_id, partition, payload_size
+):
+    template = MessageHeadTemplate(ledger_id, entry_id, partition, payload_size)
+    expected = [
+        message_head(consumer_id, ledger_id, entry_id, partition, 0, payload_size)
+        for consumer_id in consumer_ids
+    ]
+    consumers = [varint(consumer_id) for consumer_id in consumer_ids]
+    assert [template.head(consumer) for consumer in consumers] == expected
+    assert template.heads(consumers) == expected
