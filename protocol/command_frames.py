@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.frames import COMMAND_FIELDS, encode_frame
 from protocol.position import Position, unsigned_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def set_fields(content: Message, fields: Mapping[str, Any]) -> None:
+    """Set the fields by their protocol names, whatever their kind; None means not set."""
+    for name, value in fields.items():
+        if value is None:
+            continue
+        if isinstance(value, Message):
+            getattr(content, name).CopyFrom(value)
+        elif isinstance(value, list | tuple):
+            getattr(content, name).extend(value)
+        else:
+            setattr(content, name, value)
 
 
 def command_frame(kind: pb.BaseCommand.Type, **fields: Any) -> bytes:  # noqa: ANN401
@@ -14,15 +32,7 @@ def command_frame(kind: pb.BaseCommand.Type, **fields: Any) -> bytes:  # noqa: A
     command = pb.BaseCommand(type=kind)
     content = getattr(command, COMMAND_FIELDS[kind])
     content.SetInParent()
-    for name, value in fields.items():
-        if value is None:
-            continue
-        if isinstance(value, pb.MessageIdData | pb.Schema | pb.FeatureFlags | pb.AuthData):
-            getattr(content, name).CopyFrom(value)
-        elif isinstance(value, list | tuple):
-            getattr(content, name).extend(value)
-        else:
-            setattr(content, name, value)
+    set_fields(content, fields)
     return encode_frame(command)
 
 

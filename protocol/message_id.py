@@ -108,7 +108,7 @@ def from_json(fields: Mapping[str, Any]) -> MessageId:
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"message id: {name} must be a number, got {value!r}")
         numbers.append(value)
-    return MessageId(*numbers)
+    return MessageId(numbers[0], numbers[1], numbers[2], numbers[3])
 
 
 def parse_text(text: str) -> MessageId:
@@ -123,4 +123,5 @@ def parse_text(text: str) -> MessageId:
     parts = text.split(":")
     if not 2 <= len(parts) <= 4:
         raise ValueError(f"message id must have the form ledger:entry, got {text!r}")
-    return MessageId(*(int(part) for part in parts))
+    numbers = [int(part) for part in parts] + [-1, -1]
+    return MessageId(numbers[0], numbers[1], numbers[2], numbers[3])
