@@ -38,7 +38,7 @@ class Sender(Enum):
 class CommandRule(NamedTuple):
     """What the protocol says about one type of command."""
 
-    kind: pb.BaseCommand.Type
+    kind: int
     name: str
     """The name of the type, for messages and metrics: PARTITIONED_METADATA."""
     field: str
@@ -89,7 +89,7 @@ def _rule(kind: int) -> CommandRule:
     elif kind in _FROM_BROKER:
         sender = Sender.BROKER
     name = pb.BaseCommand.Type.Name(kind)
-    return CommandRule(pb.BaseCommand.Type.Value(name), name, COMMAND_FIELDS[kind], sender)
+    return CommandRule(kind, name, COMMAND_FIELDS[kind], sender)
 
 
 COMMANDS: Final[dict[int, CommandRule]] = {kind: _rule(kind) for kind in COMMAND_FIELDS}
