@@ -180,13 +180,14 @@ def _check_cumulative(
     for number, lifetime in enumerate(lifetimes):
         kept[number] = max(kept[: number + 1])
         previous: int | None = None
+        again: list[MessageId] = []
         for message_id, at in _received_in(subscription, lifetime):
             index = place.get(message_id)
             if index is None:
                 found.append(f"received {message_id}, which the topic does not hold")
                 continue
             if message_id[:2] <= kept[number]:
-                found.append(f"{message_id} again, though acked up to {kept[number]}")
+                again.append(message_id)
             if previous is None:
                 first = 1 + _newest_acked(subscription, place, at)
                 if index > first:
@@ -194,6 +195,11 @@ def _check_cumulative(
             elif index != previous + 1:
                 found.append(f"{message_id} follows {history.log[previous][0]}")
             previous = index
+        if again:
+            found.append(
+                f"{len(again)} messages again from {again[0]} to {again[-1]}, though acked "
+                f"up to {kept[number]}"
+            )
     return found
 
 
@@ -232,15 +238,21 @@ def _check_individual(
             kept_since[entry] = min(number, kept_since.get(entry, number))
     found = []
     for number, lifetime in enumerate(lifetimes):
+        again: list[MessageId] = []
         for event in _received_in(subscription, lifetime):
             entry = event.message_id[:2]
             if entry not in messages_of:
                 found.append(f"received {event.message_id}, which the topic does not hold")
             if kept_since.get(entry, number) < number:
-                found.append(f"{event.message_id} again, though acked long before the crash")
-    again = {event.message_id for event in _received_in(subscription, lifetimes[-1])}
+                again.append(event.message_id)
+        if again:
+            found.append(
+                f"{len(again)} messages again, {again[0]} to {again[-1]}, though acked long before "
+                f"incarnation {number}"
+            )
+    delivered = {event.message_id for event in _received_in(subscription, lifetimes[-1])}
     for message_id, *_ in history.log:
-        if message_id not in acked_ever and message_id not in again:
+        if message_id not in acked_ever and message_id not in delivered:
             found.append(f"{message_id} was never acked and is not delivered again")
     return found
 

@@ -27,7 +27,7 @@ from typing import final
 
 from tests.crash.checks import Lifetime, check_topic, kept_hole_count
 from tests.crash.load import Load, quiet_client, read_subscriptions, read_topic
-from tests.crash.server import VELA, ServerFailed, ServerProcess
+from tests.server_process import VELA, ServerFailed, ServerProcess
 
 PROGRESS_SECONDS_MAX = 60.0
 

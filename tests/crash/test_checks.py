@@ -108,7 +108,9 @@ def test_cumulative_acks_are_kept_once_flushed() -> None:
     assert found(history(late)) == ""
 
     flushed = SubscriptionHistory(True, events(2, 0, 1) + again, acked=events(3, 1))
-    assert "(7, 1, -1) again, though acked up to (7, 1)" in found(history(flushed))
+    assert "2 messages again from (7, 0, -1) to (7, 1, -1), though acked up to (7, 1)" in found(
+        history(flushed)
+    )
 
 
 def test_exclusive_delivery_has_no_gaps() -> None:
@@ -124,7 +126,8 @@ def test_individual_acks_and_holes_are_kept() -> None:
         False, events(2, 0, 1) + events(21, 0, 1, 2, 3, 4) + batch(22), acked=events(3, 0)
     )
     assert found(history(None, lost_ack)) == (
-        "t: shared: (7, 0, -1) again, though acked long before the crash"
+        "t: shared: 1 messages again, (7, 0, -1) to (7, 0, -1), though acked long before "
+        "incarnation 1"
     )
 
     lost_hole = SubscriptionHistory(
