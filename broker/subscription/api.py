@@ -16,10 +16,11 @@ Rules every kind keeps:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
     from broker.subscription.statistics import SubscriptionStatistics
@@ -114,14 +115,15 @@ class Subscription(Protocol):
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Attach a consumer. The caller has answered SUCCESS first or queues it before any frame:
-        messages flow only after `flow`. ACTIVE_CONSUMER_CHANGE is sent by `announce_active`, so
-        call that right after SUCCESS was queued.
+        messages flow only after `flow`. Call `announce_active` right after SUCCESS was queued: it
+        sends the newcomer ACTIVE_CONSUMER_CHANGE or REACHED_END_OF_TOPIC where due.
 
         Raises: BrokerError ConsumerBusy, ConsumerAssignError, NotAllowedError, ServiceNotReady.
         """
 
     def announce_active(self, consumer: Consumer) -> None:
-        """Tell a freshly answered Failover consumer whether it is active. A no-op for the rest."""
+        """The consumer has been answered SUCCESS: tell it whether it is active (Failover) and
+        whether the topic has ended. To be called once for every consumer."""
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Detach: what it had unacked is redelivered to others at once. Idempotent."""
@@ -145,8 +147,9 @@ class Subscription(Protocol):
         """Raises: BrokerError: other consumers are connected (and not `force`). On success the
         caller closes and deletes the subscription."""
 
-    async def seek(self, position: Position) -> None:
-        """Make `position` the next one to be delivered (EARLIEST and LATEST included). All
+    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+        """Make `position` the next one to be delivered (EARLIEST and LATEST included;
+        `ack_set`: only the messages of it whose bits are set). All
         consumers are disconnected, with the cursor already reset, before this returns.
 
         Raises: BrokerError ServiceNotReady: another seek is running.

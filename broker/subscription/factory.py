@@ -7,11 +7,12 @@ request opens it. The stock kinds claim everything and stand last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import trio
 
     from broker.seams import Clock
@@ -80,6 +81,6 @@ async def open_subscription(request: SubscriptionRequest, context: TopicContext)
 
 def kinds() -> tuple[SubscriptionKind, ...]:
     """All kinds, special ones first."""
-    from broker.subscription.stock import STOCK  # noqa: PLC0415 - stock builds on this module
+    from broker.subscription.stock import STOCK
 
     return (STOCK,)

@@ -1,8 +1,11 @@
-"""What one consumer was sent and has not acknowledged yet.
+"""What consumers were sent and have not acknowledged yet.
 
 Kept for Shared and Key_Shared only, where any consumer may hold any entry; Exclusive and Failover
-need nothing but the cursor. `messages` is always the sum of the counts held: it changes only
-together with the map, and the property tests recompute it.
+need nothing but the cursor. The sums change only together with the maps they are sums of, in this
+one file, and the property tests recompute them; there is no other unacked counter.
+
+Limits: at `limit` messages the holder is blocked; it is freed at half the limit or below, so that
+it does not flicker, and always at zero, so that a limit of one works.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from protocol.position import Position
 
@@ -23,14 +26,31 @@ class Pending(NamedTuple):
 
 
 @final
-class PendingAcks:
-    """Entries in flight at one consumer."""
+class UnackedTally:
+    """Unacked messages of all consumers of one subscription."""
 
-    __slots__ = ("_entries", "messages")
+    __slots__ = ("messages",)
+
+    def __init__(self) -> None:
+        self.messages = 0
+
+
+@final
+class PendingAcks:
+    """Entries in flight at one consumer. It counts into `tally` once it belongs to one."""
+
+    __slots__ = ("_entries", "_tally", "messages")
 
     def __init__(self) -> None:
         self._entries: dict[Position, Pending] = {}
+        self._tally = UnackedTally()
         self.messages = 0
+
+    def join(self, tally: UnackedTally) -> None:
+        """Belong to a subscription's sum from now on."""
+        self._tally.messages -= self.messages
+        self._tally = tally
+        tally.messages += self.messages
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -41,37 +61,56 @@ class PendingAcks:
     def __iter__(self) -> Iterator[Position]:
         return iter(self._entries)
 
-    def get(self, position: Position) -> Pending | None:
-        """What is pending of the entry, if anything."""
-        return self._entries.get(position)
+    def items(self) -> list[tuple[Position, Pending]]:
+        """Everything in flight, in position order."""
+        return sorted(self._entries.items())
+
+    def values(self) -> Iterable[Pending]:
+        """What is pending, in order of sending."""
+        return self._entries.values()
 
     def add(self, position: Position, messages: int, key_hash: int = -1) -> None:
-        """The entry was sent. Sending it again replaces what was pending."""
-        before = self._entries.get(position)
-        if before is not None:
-            self.messages -= before.messages
+        """The entry was sent. It must not be in flight here already."""
         self._entries[position] = Pending(messages, key_hash)
         self.messages += messages
+        self._tally.messages += messages
 
     def remove(self, position: Position) -> Pending | None:
         """The entry is acked or goes back to be redelivered."""
         pending = self._entries.pop(position, None)
         if pending is not None:
             self.messages -= pending.messages
+            self._tally.messages -= pending.messages
         return pending
 
     def keep(self, position: Position, messages: int) -> int:
-        """Part of the entry is acked: `messages` of it are left. Returns how many were freed."""
+        """Part of the entry is acked: at most `messages` of it are left. Returns how many were
+        freed."""
         pending = self._entries.get(position)
-        if pending is None:
+        if pending is None or messages >= pending.messages:
             return 0
+        freed = pending.messages - messages
         self._entries[position] = Pending(messages, pending.key_hash)
-        self.messages += messages - pending.messages
-        return pending.messages - messages
+        self.messages -= freed
+        self._tally.messages -= freed
+        return freed
 
     def take_all(self) -> list[tuple[Position, Pending]]:
         """Empty it; what was held in position order."""
         taken = sorted(self._entries.items())
         self._entries = {}
+        self._tally.messages -= self.messages
         self.messages = 0
         return taken
+
+
+def blocked_by(limit: int, messages: int, *, blocked: bool) -> bool:
+    """Whether a holder of `messages` unacked ones must wait, given whether it was waiting.
+
+    A limit of 0 never blocks.
+    """
+    if limit <= 0:
+        return False
+    if blocked:
+        return messages > limit // 2
+    return messages >= limit

@@ -1,0 +1,80 @@
+"""Entries that must not be delivered before a time of their producer's choosing.
+
+Only Shared and Key_Shared subscriptions honour it, as in Pulsar. The index is a heap by time, held
+in memory and bounded by the dispatcher; it is rebuilt by reading the backlog again.
+
+`deliver_at_time` is field 19 of MessageMetadata, a varint: its tag is the two bytes 98 01. An
+entry whose metadata does not contain them cannot have the field, which spares nearly all entries
+the parsing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from broker.entry import Entry
+    from protocol.position import Position
+
+_TAG: Final = b"\x98\x01"
+_MAGIC_CHECKSUM: Final = 0x01
+_MAGIC_BROKER_METADATA: Final = 0x02
+
+
+def deliver_at_ms(entry: Entry) -> int:
+    """The entry's `deliver_at_time`, 0 when it has none."""
+    data = entry.data
+    start = 0
+    if data[0] == 0x0E and data[1] == _MAGIC_BROKER_METADATA:
+        start = 6 + int.from_bytes(data[2:6], "big")
+    if data[start] == 0x0E and data[start + 1] == _MAGIC_CHECKSUM:
+        start += 6
+    end = start + 4 + int.from_bytes(data[start : start + 4], "big")
+    if data.find(_TAG, start + 4, end) < 0:
+        return 0
+    metadata = entry.metadata
+    return metadata.deliver_at_time if metadata.HasField("deliver_at_time") else 0
+
+
+@final
+class DelayedIndex:
+    """Positions by due time."""
+
+    __slots__ = ("_heap", "_members")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, Position, int]] = []
+        self._members: set[Position] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, position: Position) -> bool:
+        return position in self._members
+
+    def add(self, due_ms: int, position: Position, key_hash: int = -1) -> None:
+        """Wait until `due_ms` (wall clock)."""
+        if position not in self._members:
+            self._members.add(position)
+            heapq.heappush(self._heap, (due_ms, position, key_hash))
+
+    def next_due_ms(self) -> int | None:
+        """When the first one is due; None when nothing waits."""
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now_ms: int) -> list[tuple[Position, int]]:
+        """Remove what is due: (position, key slot) in position order."""
+        taken: list[tuple[Position, int]] = []
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms:
+            _, position, key_hash = heapq.heappop(heap)
+            self._members.remove(position)
+            taken.append((position, key_hash))
+        taken.sort()
+        return taken
+
+    def clear(self) -> None:
+        """Everything is read anew."""
+        self._heap.clear()
+        self._members.clear()

@@ -1,0 +1,252 @@
+"""Key_Shared: all messages of a key go to one consumer at a time, in order.
+
+An entry may be sent to the owner of its key slot if no earlier entry of the slot waits and nobody
+else has messages of the slot in flight. Otherwise it waits, and so do later ones of the slot, while
+other slots go on; reading ahead for them stops at `keySharedLookAheadMsgInReplayThreshold...`
+waiting entries. When ranges move, a slot's new owner gets it as soon as the former one has acked
+or lost what it holds (PIP-379), without holding up anything else.
+
+With allowOutOfOrderDelivery only the owner rule is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from broker.subscription.api import KEY_SHARED
+from broker.subscription.dispatch_many import ManyDispatcher
+from broker.subscription.key_ranges import AutoSplit, ConsistentHashing, KeyRanges, StickyRanges
+from broker.subscription.key_replay import KeyReplay
+from broker.subscription.pump import Step
+from broker.subscription.round_robin import can_take
+from broker.subscription.statistics import DrainingHash
+from protocol.errors import BrokerError, ServerError
+from protocol.metadata import sticky_key
+
+if TYPE_CHECKING:
+    from broker.entry import Entry
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.dispatcher import WakeAt
+    from broker.subscription.factory import TopicContext
+    from broker.subscription.ports import CursorPort, LedgerPort
+    from protocol.position import Position
+
+
+@final
+class KeySharedDispatcher(ManyDispatcher):
+    """The policy (sticky or auto split, out of order or not) is the first consumer's."""
+
+    sub_type = KEY_SHARED
+
+    def __init__(
+        self,
+        context: TopicContext,
+        ledger: LedgerPort,
+        cursor: CursorPort,
+        wake_at: WakeAt,
+        first: Consumer,
+    ) -> None:
+        super().__init__(context, ledger, cursor, wake_at)
+        options = first.key_shared
+        self.sticky = options.sticky
+        self.out_of_order_allowed = options.out_of_order_allowed
+        self.ranges: KeyRanges
+        if options.sticky:
+            self.ranges = StickyRanges()
+        elif context.config.subscription_key_shared_use_consistent_hashing:
+            points = context.config.subscription_key_shared_consistent_hashing_replica_points
+            self.ranges = ConsistentHashing(points)
+        else:
+            self.ranges = AutoSplit()
+        self._waiting = KeyReplay(self.ranges.owner)
+
+    # Consumers
+
+    def add(self, consumer: Consumer) -> None:
+        """Attach, if its policy is that of the others, and give it its ranges."""
+        options = consumer.key_shared
+        if (options.sticky, options.out_of_order_allowed) != (
+            self.sticky,
+            self.out_of_order_allowed,
+        ):
+            raise BrokerError(ServerError.ConsumerBusy, "Subscription is of different type")
+        self.ranges.add(consumer)
+        super().add(consumer)
+        self._waiting.reassign()
+
+    def remove(self, consumer: Consumer) -> None:
+        """Detach, and let others take its ranges."""
+        self.ranges.remove(consumer)
+        super().remove(consumer)
+        self._waiting.reassign()
+
+    # Waiting entries
+
+    def _wait_again(self, position: Position, slot: int) -> None:
+        self._waiting.add(position, slot)
+
+    def _drop_waiting(self, position: Position) -> None:
+        self._waiting.discard(position)
+
+    def _forget_waiting(self) -> None:
+        self._waiting.clear()
+
+    @property
+    def replay_messages(self) -> int:
+        """Entries waiting for their turn."""
+        return len(self._waiting)
+
+    def settle(self) -> bool:
+        """Slots without messages in flight may move on."""
+        drained = self._in_flight.drained()
+        for slot in drained:
+            self._waiting.release(slot)
+        return super().settle() or bool(drained and len(self._waiting))
+
+    # Dispatch
+
+    def _may_have(self, consumer: Consumer, slot: int) -> bool:
+        if self.out_of_order_allowed:
+            return True
+        holder = self._in_flight.holder(slot)
+        return holder is None or holder is consumer
+
+    def _draw(self) -> list[tuple[Position, int, Consumer]]:
+        """What waits and may go now, in position order, within permits and slice."""
+        drawn: list[tuple[Position, int, Consumer]] = []
+        waiting = self._waiting
+        for consumer in waiting.consumers():
+            if not can_take(consumer):
+                continue
+            room = min(consumer.permits.available, self._count_left - len(drawn))
+            while room > 0:
+                ticket = waiting.draw(consumer)
+                if ticket is None:
+                    break
+                position, slot = ticket
+                if self._cursor.is_acked(position):
+                    continue
+                if not self._may_have(consumer, slot):
+                    waiting.park(position, slot)
+                    continue
+                drawn.append((position, slot, consumer))
+                room -= 1
+        drawn.sort(key=lambda each: each[0])
+        return drawn
+
+    def _send_waiting(self) -> Step:
+        waiting = self._waiting
+        while len(waiting):
+            if self._count_left <= 0 or self._bytes_left <= 0:
+                return Step.MORE
+            drawn = self._draw()
+            if not drawn:
+                return Step.IDLE
+            entries = self._replays.get([each[0] for each in drawn])
+            if entries is None:
+                for position, slot, _ in drawn:
+                    waiting.add(position, slot)
+                self._fill_replays = True
+                return Step.READ
+            self._count_left -= len(entries)
+            for (position, slot, consumer), entry in zip(drawn, entries, strict=False):
+                if entry is None:
+                    continue
+                if self._must_wait(consumer, position, slot):
+                    waiting.add(position, slot)
+                else:
+                    self._send(consumer, entry, slot)
+            for position, slot, _ in drawn[len(entries) :]:
+                waiting.add(position, slot)
+            if self._in_flight.blocked:
+                return Step.IDLE
+        return Step.IDLE
+
+    def _must_wait(self, consumer: Consumer, position: Position, slot: int) -> bool:
+        """Whether a drawn entry cannot go: nobody takes more, or an earlier one of its slot was
+        put back in this very step."""
+        if self._in_flight.blocked or self._bytes_left <= 0 or not can_take(consumer):
+            return True
+        head = None if self.out_of_order_allowed else self._waiting.head(slot)
+        return head is not None and head < position
+
+    def _look_ahead_max(self) -> int:
+        config = self._config
+        per_consumer = config.key_shared_look_ahead_msg_in_replay_threshold_per_consumer
+        most = config.key_shared_look_ahead_msg_in_replay_threshold_per_subscription
+        by_consumers = per_consumer * len(self._in_flight.consumers)
+        if per_consumer <= 0:
+            return most if most > 0 else 2**31
+        return min(by_consumers, most) if most > 0 else by_consumers
+
+    def _send_new(self) -> Step:
+        cursor, source = self._cursor, self._source
+        look_ahead_max = self._look_ahead_max()
+        while self._count_left > 0 and self._bytes_left > 0:
+            if len(self._waiting) >= look_ahead_max or not self._rotation.any_ready():
+                return Step.IDLE
+            if len(self._delayed) >= self._config.delayed_delivery_entries_max:
+                return Step.IDLE
+            room = min(self._count_left, look_ahead_max - len(self._waiting))
+            entries = source.take(room, self._bytes_left)
+            if not entries:
+                return Step.READ if entries is None else Step.IDLE
+            self._count_left -= len(entries)
+            for index, entry in enumerate(entries):
+                if self._in_flight.blocked:
+                    source.give_back(entries[index:])
+                    return Step.IDLE
+                if cursor.individually_acked_count and cursor.is_acked(entry.position):
+                    continue
+                self._send_or_wait(entry)
+        return Step.MORE
+
+    def _send_or_wait(self, entry: Entry) -> None:
+        slot = self.ranges.slot(sticky_key(entry.metadata))
+        if self._delay(entry, slot):
+            return
+        owner = self.ranges.owner(slot)
+        if (
+            owner is not None
+            and can_take(owner)
+            and (self.out_of_order_allowed or not self._waiting.holds(slot))
+            and self._may_have(owner, slot)
+        ):
+            self._send(owner, entry, slot)
+        else:
+            self._waiting.add(entry.position, slot)
+
+    # What it shows
+
+    def why(self) -> str:
+        """Also tells of slots that cannot go."""
+        reason = super().why()
+        if reason:
+            return reason
+        parked = self._waiting.parked()
+        if parked:
+            return f"{len(parked)} draining hashes wait for acks of their former consumers"
+        if len(self._waiting) >= self._look_ahead_max():
+            return (
+                f"{len(self._waiting)} entries wait for consumers that take none; "
+                "reading ahead has reached its limit"
+            )
+        if len(self._waiting):
+            return "waiting entries belong to consumers that take none, or to no consumer"
+        return ""
+
+    def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
+        """Its key ranges."""
+        return self.ranges.ranges_of(consumer)
+
+    def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:
+        """Slots it has in flight that belong to another consumer now."""
+        slots: dict[int, int] = {}
+        for pending in consumer.pending.values():
+            slots[pending.key_hash] = slots.get(pending.key_hash, 0) + pending.messages
+        parked = self._waiting.parked()
+        return tuple(
+            DrainingHash(slot, messages, parked.get(slot, 0))
+            for slot, messages in sorted(slots.items())
+            if self.ranges.owner(slot) is not consumer
+        )

@@ -1,0 +1,283 @@
+"""What Shared and Key_Shared have in common: several consumers, each entry to one of them.
+
+A step first sends what has to be delivered again (in position order), then new entries, as far as
+permits, outboxes, limits and the slice allow. What differs, who gets an entry and where it waits
+if nobody can take it, is left to the two dispatchers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.subscription.delayed import DelayedIndex, deliver_at_ms
+from broker.subscription.entry_source import EntrySource, ReplaySource
+from broker.subscription.in_flight import InFlight
+from broker.subscription.outgoing import Outgoing, ack_words
+from broker.subscription.pump import Step
+from broker.subscription.round_robin import RoundRobin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.entry import Entry
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.dispatcher import WakeAt
+    from broker.subscription.factory import TopicContext
+    from broker.subscription.ports import CursorPort, LedgerPort
+    from broker.subscription.statistics import DrainingHash
+    from protocol.position import Position
+
+
+class ManyDispatcher:
+    """Base of the two. Not for use by itself."""
+
+    sub_type: int
+
+    def __init__(
+        self, context: TopicContext, ledger: LedgerPort, cursor: CursorPort, wake_at: WakeAt
+    ) -> None:
+        self._context = context
+        self._config = config = context.config
+        self._clock = context.clock
+        self._ledger = ledger
+        self._cursor = cursor
+        self._wake_at = wake_at
+        self._in_flight = InFlight(config)
+        self._rotation = RoundRobin()
+        self._delayed = DelayedIndex()
+        self._source = EntrySource(ledger, ledger.next_position(cursor.mark_delete))
+        self._replays = ReplaySource(ledger, config.dispatcher_max_read_size_bytes)
+        self._outgoing = Outgoing(context.partition, expose=config.expose_broker_entry_metadata)
+        self._count_left = 0
+        self._bytes_left = 0
+        self._fill_replays = False
+        self.messages_out = 0
+        self.bytes_out = 0
+
+    # What differs
+
+    def _wait_again(self, position: Position, slot: int) -> None:
+        """Queue an entry for delivery."""
+        raise NotImplementedError
+
+    def _drop_waiting(self, position: Position) -> None:
+        """It is acked: do not deliver it."""
+        raise NotImplementedError
+
+    def _forget_waiting(self) -> None:
+        """Everything is read anew."""
+        raise NotImplementedError
+
+    def _send_waiting(self) -> Step:
+        """Deliver what waits; IDLE: nothing more of it can be sent now."""
+        raise NotImplementedError
+
+    def _send_new(self) -> Step:
+        """Deliver new entries."""
+        raise NotImplementedError
+
+    # Consumers
+
+    @property
+    def active(self) -> Consumer | None:
+        """All are."""
+        return None
+
+    def add(self, consumer: Consumer) -> None:
+        """Attach."""
+        self._in_flight.add(consumer)
+        self._rotation.add(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Detach; the last one's leaving starts everything anew at the cursor."""
+        self._rotation.remove(consumer)
+        taken = self._in_flight.remove(consumer)
+        if not self._in_flight.consumers:
+            self.rewind()
+            return
+        for position, pending in taken:
+            self._wait_again(position, pending.key_hash)
+        self.settle()
+
+    def announce(self, consumer: Consumer) -> None:
+        """Nothing to tell."""
+
+    def ready(self, consumer: Consumer) -> None:
+        """It may take something again."""
+        self._rotation.ready(consumer)
+
+    # Acks
+
+    def acked(self, consumer: Consumer, position: Position) -> int:
+        """In flight or waiting, it is done."""
+        self._drop_waiting(position)
+        return self._in_flight.acked(consumer, position)
+
+    def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
+        """It stays in flight with fewer messages."""
+        return self._in_flight.part_acked(consumer, position, left)
+
+    def settle(self) -> bool:
+        """Put consumers freed by acks back into the rotation, tell the broker's limit."""
+        held = self._in_flight.blocked
+        freed = self._in_flight.unblocked()
+        for consumer in freed:
+            self._rotation.ready(consumer)
+        self._report()
+        return bool(freed) or held
+
+    def _report(self) -> None:
+        limit = self._context.broker_unacked
+        if limit is not None:
+            limit.report(self, self._in_flight.tally.messages)
+
+    def redeliver(
+        self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
+    ) -> None:
+        """Only what this consumer holds; anything else is not its to ask for."""
+        for position, pending in self._in_flight.asked_again(consumer, positions):
+            self._wait_again(position, pending.key_hash)
+        self.settle()
+
+    def rewind(self) -> None:
+        """Forget replays, delays and counts; read again behind the mark-delete position."""
+        self._forget_waiting()
+        self._delayed.clear()
+        self._replays.clear()
+        self._in_flight.counts.clear()
+        self._source.rewind(self._ledger.next_position(self._cursor.mark_delete))
+        self._report()
+
+    def skip_to(self, position: Position) -> None:
+        """Do not read what was skipped; what waits is checked when its turn comes."""
+        self._source.skip_to(position)
+
+    # Dispatch
+
+    def step(self) -> Step:
+        """Replays, then new entries, within one slice."""
+        if self._held():
+            return Step.IDLE
+        self._count_left = self._config.dispatcher_max_read_batch_size
+        self._bytes_left = self._config.dispatcher_max_read_size_bytes
+        if len(self._delayed):
+            self._take_due()
+        left = self._send_waiting()
+        if left is Step.IDLE and not self._held():
+            left = self._send_new()
+        messages, size_bytes = self._outgoing.flush(self._clock.wall_ms())
+        self.messages_out += messages
+        self.bytes_out += size_bytes
+        if messages:
+            self._report()
+        return left
+
+    def _held(self) -> bool:
+        """Whether nothing can be sent at all."""
+        if self._in_flight.blocked or not self._rotation.any_ready():
+            return True
+        limit = self._context.broker_unacked
+        return limit is not None and limit.blocks(self, self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._wake_at(self._clock.wall_ms())
+
+    def _take_due(self) -> None:
+        for position, slot in self._delayed.take_due(self._clock.wall_ms()):
+            if not self._cursor.is_acked(position):
+                self._wait_again(position, slot)
+        due_ms = self._delayed.next_due_ms()
+        if due_ms is not None:
+            self._wake_at(due_ms)
+
+    def _delay(self, entry: Entry, slot: int) -> bool:
+        """Put the entry aside if its time has not come."""
+        if not self._config.delayed_delivery_enabled:
+            return False
+        due_ms = deliver_at_ms(entry)
+        if not due_ms or due_ms <= self._clock.wall_ms():
+            return False
+        self._delayed.add(due_ms, entry.position, slot)
+        self._wake_at(due_ms)
+        return True
+
+    def _send(self, consumer: Consumer, entry: Entry, slot: int) -> None:
+        position = entry.position
+        remaining = None
+        if self._config.acknowledgment_at_batch_index_level_enabled:
+            remaining = self._cursor.batch_remaining(position)
+        if remaining is None:
+            messages = entry.messages()
+            ack_set: tuple[int, ...] = ()
+        else:
+            messages = remaining.bit_count()
+            ack_set = ack_words(remaining)
+        count = self._in_flight.counts.get(position, 0)
+        self._outgoing.add(consumer, entry, messages, count, ack_set)
+        self._in_flight.sent(consumer, position, messages, slot)
+        self._bytes_left -= len(entry.data)
+
+    async def fill(self) -> None:
+        """Read what the step missed."""
+        if self._fill_replays:
+            self._fill_replays = False
+            await self._replays.fill()
+        else:
+            await self._source.fill()
+
+    # What it shows
+
+    @property
+    def unacked_messages(self) -> int:
+        """The sum over the consumers."""
+        return self._in_flight.tally.messages
+
+    @property
+    def blocked_on_unacked(self) -> bool:
+        """By the subscription's limit."""
+        return self._in_flight.blocked
+
+    @property
+    def delayed_messages(self) -> int:
+        """Entries indexed by time."""
+        return len(self._delayed)
+
+    @property
+    def replay_messages(self) -> int:
+        """Entries waiting to be delivered."""
+        raise NotImplementedError
+
+    def why(self) -> str:
+        """The first thing that holds everybody."""
+        consumers = self._in_flight.consumers
+        if not consumers:
+            return "no consumer"
+        if self._in_flight.blocked:
+            return (
+                f"blocked: {self.unacked_messages} unacked messages reach "
+                "maxUnackedMessagesPerSubscription"
+            )
+        limit = self._context.broker_unacked
+        if limit is not None and limit.blocked and self.unacked_messages:
+            return "blocked: unacked messages reach maxUnackedMessagesPerBroker"
+        if self._rotation.any_ready():
+            due_ms = self._delayed.next_due_ms()
+            if due_ms is not None:
+                return f"{len(self._delayed)} entries delayed, the first until {due_ms} ms"
+            return ""
+        if all(consumer.blocked_on_unacked for consumer in consumers):
+            return "blocked: every consumer reaches maxUnackedMessagesPerConsumer"
+        with_permits = [each for each in consumers if each.permits.available > 0]
+        if not with_permits:
+            return "no permits from any consumer"
+        if all(each.blocked_on_unacked for each in with_permits):
+            return "every consumer with permits reaches maxUnackedMessagesPerConsumer"
+        return "the connections of all consumers with permits are full"
+
+    def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
+        """No key ranges."""
+        return None
+
+    def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:
+        """Nothing drains."""
+        return ()

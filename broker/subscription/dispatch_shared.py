@@ -1,0 +1,123 @@
+"""Shared: consumers of the best priority level take turns.
+
+A turn is up to `dispatcherMaxRoundRobinBatchSize` entries, as in Pulsar.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from broker.subscription.api import SHARED
+from broker.subscription.dispatch_many import ManyDispatcher
+from broker.subscription.pump import Step
+from broker.subscription.redelivery import ReplayQueue
+from broker.subscription.round_robin import can_take
+
+if TYPE_CHECKING:
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.dispatcher import WakeAt
+    from broker.subscription.factory import TopicContext
+    from broker.subscription.ports import CursorPort, LedgerPort
+    from protocol.position import Position
+
+
+@final
+class SharedDispatcher(ManyDispatcher):
+    """Anyone may get any entry."""
+
+    sub_type = SHARED
+
+    def __init__(
+        self, context: TopicContext, ledger: LedgerPort, cursor: CursorPort, wake_at: WakeAt
+    ) -> None:
+        super().__init__(context, ledger, cursor, wake_at)
+        self._waiting = ReplayQueue()
+        self._current: Consumer | None = None
+        self._turn_left = 0
+
+    def _wait_again(self, position: Position, slot: int) -> None:
+        self._waiting.add(position)
+
+    def _drop_waiting(self, position: Position) -> None:
+        self._waiting.discard(position)
+
+    def _forget_waiting(self) -> None:
+        self._waiting.clear()
+
+    @property
+    def replay_messages(self) -> int:
+        """Entries waiting to be delivered again."""
+        return len(self._waiting)
+
+    def step(self) -> Step:
+        """A new step is a new turn."""
+        self._current = None
+        return super().step()
+
+    def _turn(self) -> Consumer | None:
+        """Who gets the next entry."""
+        if self._in_flight.blocked:
+            return None
+        current = self._current
+        if current is not None and self._turn_left > 0 and can_take(current):
+            self._turn_left -= 1
+            return current
+        self._current = self._rotation.next()
+        self._turn_left = self._config.dispatcher_max_round_robin_batch_size - 1
+        return self._current
+
+    def _send_waiting(self) -> Step:
+        cursor, waiting = self._cursor, self._waiting
+        while len(waiting):
+            if self._count_left <= 0 or self._bytes_left <= 0:
+                return Step.MORE
+            capacity = self._rotation.capacity(self._count_left)
+            if not capacity:
+                return Step.IDLE
+            popped = waiting.pop_batch(capacity)
+            positions = [each for each in popped if not cursor.is_acked(each)]
+            if not positions:
+                continue
+            entries = self._replays.get(positions)
+            if entries is None:
+                for position in positions:
+                    waiting.add(position)
+                self._fill_replays = True
+                return Step.READ
+            self._count_left -= len(entries)
+            done = len(entries)
+            for index, entry in enumerate(entries):
+                if entry is None:
+                    continue
+                consumer = self._turn() if self._bytes_left > 0 else None
+                if consumer is None:
+                    done = index
+                    break
+                self._send(consumer, entry, -1)
+            for position in positions[done:]:
+                waiting.add(position)
+            if done < len(entries):
+                return Step.IDLE if self._bytes_left > 0 else Step.MORE
+        return Step.IDLE
+
+    def _send_new(self) -> Step:
+        cursor, source = self._cursor, self._source
+        while self._count_left > 0 and self._bytes_left > 0:
+            capacity = self._rotation.capacity(self._count_left)
+            if not capacity or len(self._delayed) >= self._config.delayed_delivery_entries_max:
+                return Step.IDLE
+            entries = source.take(capacity, self._bytes_left)
+            if not entries:
+                return Step.READ if entries is None else Step.IDLE
+            self._count_left -= len(entries)
+            for index, entry in enumerate(entries):
+                if cursor.individually_acked_count and cursor.is_acked(entry.position):
+                    continue
+                if self._delay(entry, -1):
+                    continue
+                consumer = self._turn()
+                if consumer is None:
+                    source.give_back(entries[index:])
+                    return Step.IDLE
+                self._send(consumer, entry, -1)
+        return Step.MORE

@@ -1,0 +1,303 @@
+"""Exclusive and Failover: one active consumer gets everything, in order.
+
+Nothing is remembered per message: what is unacked is what lies between the cursor and the read
+position. To deliver again means to read again from the cursor, so order always holds and
+redelivery counts stay 0, as in Pulsar.
+
+When a better consumer takes over from one that is still connected, its delivery waits for
+`activeConsumerFailoverDelayTimeMillis`, so that acks under way from the former one arrive first.
+When the former one is gone there is nothing to wait for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from broker.subscription.active_consumer import choose_active
+from broker.subscription.api import EXCLUSIVE, FAILOVER
+from broker.subscription.entry_source import EntrySource
+from broker.subscription.key_ranges import StickyRanges
+from broker.subscription.outgoing import ack_words, stored_bytes
+from broker.subscription.pump import Step
+from protocol.commands import active_consumer_change, message_head
+from protocol.errors import BrokerError, ServerError
+from protocol.metadata import sticky_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.entry import Entry
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.dispatcher import WakeAt
+    from broker.subscription.factory import TopicContext
+    from broker.subscription.ports import CursorPort, LedgerPort
+    from broker.subscription.statistics import DrainingHash
+    from protocol.position import Position
+
+ACTIVE_CHANGE_VERSION_MIN: Final = 12
+"""Protocol version from which clients understand ACTIVE_CONSUMER_CHANGE."""
+
+
+@final
+class SingleDispatcher:
+    """One active consumer."""
+
+    unacked_messages = 0
+    blocked_on_unacked = False
+    delayed_messages = 0
+    replay_messages = 0
+
+    def __init__(
+        self,
+        sub_type: int,
+        context: TopicContext,
+        ledger: LedgerPort,
+        cursor: CursorPort,
+        wake_at: WakeAt,
+    ) -> None:
+        self.sub_type = sub_type
+        self._context = context
+        self._config = context.config
+        self._ledger = ledger
+        self._cursor = cursor
+        self._clock = context.clock
+        self._wake_at = wake_at
+        self._consumers: list[Consumer] = []
+        self._announced: set[Consumer] = set()
+        self._active: Consumer | None = None
+        self._source = EntrySource(ledger, ledger.next_position(cursor.mark_delete))
+        self._resume_ms = 0
+        self._filter: StickyRanges | None = None
+        self.messages_out = 0
+        self.bytes_out = 0
+
+    @property
+    def active(self) -> Consumer | None:
+        """Who is served."""
+        return self._active
+
+    def add(self, consumer: Consumer) -> None:
+        """Attach; with Exclusive only one."""
+        if self.sub_type == EXCLUSIVE:
+            if self._consumers:
+                raise BrokerError(
+                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
+                )
+            self._filter = None
+            if consumer.key_shared.ranges:
+                ranges = StickyRanges()
+                ranges.add(consumer)
+                self._filter = ranges
+        self._consumers.append(consumer)
+        self._choose()
+
+    def remove(self, consumer: Consumer) -> None:
+        """Detach; if it was active the next one starts at the cursor."""
+        self._consumers.remove(consumer)
+        self._announced.discard(consumer)
+        if consumer is self._active:
+            self._active = None
+            self._resume_ms = 0
+        self._choose()
+
+    def _choose(self) -> None:
+        chosen = choose_active(self._consumers, self._context.partition, self._context.topic_name)
+        former = self._active
+        if chosen is former:
+            return
+        self._active = chosen
+        self.rewind()
+        delay_ms = self._config.active_consumer_failover_delay_time_millis
+        if former is not None and delay_ms > 0:
+            self._resume_ms = self._clock.wall_ms() + delay_ms
+            self._wake_at(self._resume_ms)
+        for consumer in self._consumers:
+            self._tell(consumer)
+
+    def announce(self, consumer: Consumer) -> None:
+        """Tell a newcomer whether it is active, from now on at every change."""
+        if self.sub_type == FAILOVER and consumer not in self._announced:
+            self._announced.add(consumer)
+            self._tell(consumer)
+
+    def _tell(self, consumer: Consumer) -> None:
+        session = consumer.session
+        if consumer in self._announced and session.protocol_version >= ACTIVE_CHANGE_VERSION_MIN:
+            is_active = consumer is self._active
+            session.send(active_consumer_change(consumer.consumer_id, is_active=is_active))
+
+    def ready(self, consumer: Consumer) -> None:
+        """Permits are looked at when dispatching."""
+
+    def acked(self, consumer: Consumer, position: Position) -> int:
+        """The cursor knows."""
+        return 0
+
+    def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
+        """The cursor knows."""
+        return 0
+
+    def settle(self) -> bool:
+        """Acks unblock nothing here."""
+        return False
+
+    def redeliver(
+        self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
+    ) -> None:
+        """Read again from the cursor, whatever was asked for: single messages would break the
+        order. Only the active consumer can ask."""
+        if consumer is not self._active:
+            return
+        consumer.epoch = max(consumer.epoch, epoch)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Go on with the first entry after the mark-delete position."""
+        self._source.rewind(self._ledger.next_position(self._cursor.mark_delete))
+
+    def skip_to(self, position: Position) -> None:
+        """Do not read what was skipped."""
+        self._source.skip_to(position)
+
+    def _delayed(self) -> bool:
+        if not self._resume_ms:
+            return False
+        if self._clock.wall_ms() < self._resume_ms:
+            self._wake_at(self._resume_ms)
+            return True
+        self._resume_ms = 0
+        self.rewind()
+        return False
+
+    def step(self) -> Step:
+        """Send what permits and one slice allow."""
+        consumer = self._active
+        if consumer is None or (self._resume_ms and self._delayed()):
+            return Step.IDLE
+        permits, session = consumer.permits, consumer.session
+        count_left = self._config.dispatcher_max_read_batch_size
+        bytes_left = self._config.dispatcher_max_read_size_bytes
+        take = self._source.take
+        while (permits_left := permits.granted - permits.spent) > 0 and session.writable:
+            if count_left <= 0 or bytes_left <= 0:
+                return Step.MORE
+            entries = take(min(count_left, permits_left), bytes_left)
+            if not entries:
+                return Step.READ if entries is None else Step.IDLE
+            count_left -= len(entries)
+            bytes_left -= self._send(consumer, entries, permits_left)
+        return Step.IDLE
+
+    def _send(self, consumer: Consumer, entries: list[Entry], permits_left: int) -> int:
+        """Send the first entries that fit the permits and give the rest back: bytes sent."""
+        cursor = self._cursor
+        batch_index = self._config.acknowledgment_at_batch_index_level_enabled
+        if batch_index or self._filter is not None or cursor.individually_acked_count:
+            return self._send_checked(consumer, entries, permits_left)
+        consumer_id, partition = consumer.consumer_id, self._context.partition
+        epoch = consumer.epoch if consumer.epoch >= 0 else None
+        expose = self._config.expose_broker_entry_metadata
+        buffers: list[bytes] = []
+        append = buffers.append
+        messages = size_bytes = sent = 0
+        for entry in entries:
+            data = entry.data
+            if data[1] == 0x02:
+                data = stored_bytes(entry, consumer, expose=expose)
+            ledger_id, entry_id = entry.position
+            size = len(data)
+            append(message_head(consumer_id, ledger_id, entry_id, partition, 0, size, (), epoch))
+            append(data)
+            size_bytes += size
+            sent += 1
+            count = entry.message_count
+            messages += count if count > 0 else entry.messages()
+            if messages >= permits_left:
+                break
+        if sent < len(entries):
+            self._source.give_back(entries[sent:])
+        self._account(consumer, buffers, messages, size_bytes)
+        return size_bytes
+
+    def _account(
+        self, consumer: Consumer, buffers: list[bytes], messages: int, size_bytes: int
+    ) -> None:
+        if not buffers:
+            return
+        consumer.permits.spend(messages)
+        counters = consumer.counters
+        counters.messages_out += messages
+        counters.bytes_out += size_bytes
+        counters.entries_out += len(buffers) // 2
+        counters.consumed_last_ms = self._clock.wall_ms()
+        self.messages_out += messages
+        self.bytes_out += size_bytes
+        consumer.session.send_many(buffers)
+
+    def _send_checked(self, consumer: Consumer, entries: list[Entry], permits_left: int) -> int:
+        """As `_send`, looking at every entry: is it acked, in part, or not for this consumer?"""
+        cursor, partition = self._cursor, self._context.partition
+        batch_index = self._config.acknowledgment_at_batch_index_level_enabled
+        expose = self._config.expose_broker_entry_metadata
+        epoch = consumer.epoch if consumer.epoch >= 0 else None
+        buffers: list[bytes] = []
+        messages = size_bytes = 0
+        for index, entry in enumerate(entries):
+            position = entry.position
+            if cursor.is_acked(position):
+                continue
+            key_filter = self._filter
+            if key_filter is not None and (
+                key_filter.owner(key_filter.slot(sticky_key(entry.metadata))) is None
+            ):
+                cursor.ack_individual(position)
+                continue
+            remaining = cursor.batch_remaining(position) if batch_index else None
+            ack_set = () if remaining is None else ack_words(remaining)
+            data = stored_bytes(entry, consumer, expose=expose)
+            size = len(data)
+            buffers.append(
+                message_head(
+                    consumer.consumer_id,
+                    position[0],
+                    position[1],
+                    partition,
+                    0,
+                    size,
+                    ack_set,
+                    epoch,
+                )
+            )
+            buffers.append(data)
+            size_bytes += size
+            messages += entry.messages() if remaining is None else remaining.bit_count()
+            if messages >= permits_left:
+                self._source.give_back(entries[index + 1 :])
+                break
+        self._account(consumer, buffers, messages, size_bytes)
+        return size_bytes
+
+    async def fill(self) -> None:
+        """Read on."""
+        await self._source.fill()
+
+    def why(self) -> str:
+        """The active consumer's state says it all."""
+        consumer = self._active
+        if consumer is None:
+            return "no consumer"
+        if self._resume_ms and self._clock.wall_ms() < self._resume_ms:
+            return "waiting for acks of the consumer that was active before"
+        if consumer.permits.available <= 0:
+            return f"no permits from the active consumer {consumer.name}"
+        if not consumer.session.writable:
+            return f"the connection of the active consumer {consumer.name} is full"
+        return ""
+
+    def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
+        """No key ranges."""
+        return None
+
+    def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:
+        """Nothing drains."""
+        return ()

@@ -1,0 +1,152 @@
+"""What a Shared or Key_Shared subscription has out at its consumers, and the limits on it.
+
+One place changes it: sent, acked, taken back. For Key_Shared it also knows which consumer holds
+messages of a key slot. A slot is free for any consumer only when nobody holds it: that is the
+whole rule of draining hashes (PIP-379), with nothing to register and nothing to forget.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from broker.subscription.redelivery import RedeliveryCounts
+from broker.subscription.unacked import Pending, UnackedTally, blocked_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.subscription.config import SubscriptionConfig
+    from broker.subscription.consumer import Consumer
+    from protocol.position import Position
+
+
+@final
+class InFlight:
+    """Entries sent and not acked, over all consumers."""
+
+    __slots__ = (
+        "_config",
+        "_drained",
+        "_held",
+        "_slots",
+        "blocked",
+        "consumers",
+        "counts",
+        "tally",
+    )
+
+    def __init__(self, config: SubscriptionConfig) -> None:
+        self._config = config
+        self.consumers: list[Consumer] = []
+        self.tally = UnackedTally()
+        self.counts = RedeliveryCounts()
+        self.blocked = False
+        """The subscription's limit is reached."""
+        self._slots: dict[int, tuple[Consumer, int]] = {}
+        self._drained: list[int] = []
+        self._held: dict[Consumer, None] = {}
+
+    def add(self, consumer: Consumer) -> None:
+        """Track it."""
+        self.consumers.append(consumer)
+        consumer.pending.join(self.tally)
+
+    def remove(self, consumer: Consumer) -> list[tuple[Position, Pending]]:
+        """Forget it: what it held, in order."""
+        self.consumers.remove(consumer)
+        taken = consumer.pending.take_all()
+        for _, pending in taken:
+            self._leave_slot(pending)
+        consumer.blocked_on_unacked = False
+        self._held.pop(consumer, None)
+        return taken
+
+    def holder(self, slot: int) -> Consumer | None:
+        """The consumer that has messages of the slot in flight."""
+        held = self._slots.get(slot)
+        return None if held is None else held[0]
+
+    def sent(self, consumer: Consumer, position: Position, messages: int, slot: int = -1) -> None:
+        """An entry went out."""
+        pending = consumer.pending
+        pending.add(position, messages, slot)
+        if slot >= 0:
+            held = self._slots.get(slot)
+            self._slots[slot] = (consumer, 1 if held is None else held[1] + 1)
+        config = self._config
+        if 0 < config.max_unacked_messages_per_consumer <= pending.messages:
+            consumer.blocked_on_unacked = True
+            self._held[consumer] = None
+        if 0 < config.max_unacked_messages_per_subscription <= self.tally.messages:
+            self.blocked = True
+
+    def _leave_slot(self, pending: Pending) -> None:
+        slot = pending.key_hash
+        held = self._slots.get(slot)
+        if held is not None:
+            if held[1] > 1:
+                self._slots[slot] = (held[0], held[1] - 1)
+            else:
+                del self._slots[slot]
+                self._drained.append(slot)
+
+    def take_back(self, consumer: Consumer, position: Position) -> Pending | None:
+        """The consumer does not hold it any more."""
+        pending = consumer.pending.remove(position)
+        if pending is not None:
+            self._leave_slot(pending)
+        return pending
+
+    def acked(self, consumer: Consumer, position: Position) -> int:
+        """Acked, most likely by its holder: messages that were in flight."""
+        self.counts.forget(position)
+        pending = self.take_back(consumer, position)
+        if pending is None:
+            for other in self.consumers:
+                if position in other.pending:
+                    pending = self.take_back(other, position)
+                    break
+        return 0 if pending is None else pending.messages
+
+    def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
+        """`left` of its messages are not acked: how many were freed."""
+        freed = consumer.pending.keep(position, left)
+        if not freed and position not in consumer.pending:
+            for other in self.consumers:
+                if position in other.pending:
+                    return other.pending.keep(position, left)
+        return freed
+
+    def asked_again(
+        self, consumer: Consumer, positions: Sequence[Position] | None
+    ) -> list[tuple[Position, Pending]]:
+        """A request to redeliver: what the consumer really held of it, in order, taken back."""
+        wanted = sorted(consumer.pending) if positions is None else sorted(set(positions))
+        taken: list[tuple[Position, Pending]] = []
+        for position in wanted:
+            pending = self.take_back(consumer, position)
+            if pending is not None:
+                self.counts.increment(position)
+                consumer.counters.messages_redelivered += pending.messages
+                taken.append((position, pending))
+        return taken
+
+    def drained(self) -> list[int]:
+        """Slots that became free since last asked."""
+        slots, self._drained = self._drained, []
+        return slots
+
+    def unblocked(self) -> list[Consumer]:
+        """Lift the limits that are no longer passed: the consumers freed by that."""
+        config = self._config
+        if self.blocked:
+            limit = config.max_unacked_messages_per_subscription
+            self.blocked = blocked_by(limit, self.tally.messages, blocked=True)
+        freed: list[Consumer] = []
+        limit = config.max_unacked_messages_per_consumer
+        for consumer in list(self._held):
+            if not blocked_by(limit, consumer.pending.messages, blocked=True):
+                consumer.blocked_on_unacked = False
+                del self._held[consumer]
+                freed.append(consumer)
+        return freed

@@ -1,0 +1,244 @@
+"""Which consumer of a Key_Shared subscription owns which key slots.
+
+A key's hash is Murmur3_32 (seed 0) without its sign bit. Slots, as Pulsar 4.0.8 numbers them:
+hash % 65536 with slot 0 taken for 1 (auto split and sticky ranges), hash % 65535 + 1 (consistent
+hashing). Slot 0 means "no hash" there, and stays unused here too.
+
+- AutoSplit: a new consumer takes the lower half of the largest range, the lowest one on a tie; a
+  leaving consumer's range goes to its upper neighbour, or to the lower one if it was the top.
+- ConsistentHashing: every consumer owns points on a ring, placed by its name.
+- StickyRanges: consumers bring their ranges, which must neither be empty nor overlap.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import mmh3
+
+from protocol.errors import BrokerError, ServerError
+
+if TYPE_CHECKING:
+    from broker.subscription.consumer import Consumer
+
+SLOT_COUNT: Final = 65_536
+
+
+def key_hash(key: bytes) -> int:
+    """The non-negative 31-bit hash all slots are made from."""
+    return mmh3.hash(key, 0, signed=False) & 0x7FFF_FFFF
+
+
+class KeyRanges(Protocol):
+    """The assignment of key slots to consumers. Pure; changes only by add and remove."""
+
+    def slot(self, key: bytes) -> int:
+        """The slot of a key."""
+
+    def owner(self, slot: int) -> Consumer | None:
+        """Who takes messages of the slot now."""
+
+    def add(self, consumer: Consumer) -> None:
+        """Raises: BrokerError ConsumerAssignError: nothing is left, or its ranges are invalid."""
+
+    def remove(self, consumer: Consumer) -> None:
+        """Its slots go to others; a stranger is ignored."""
+
+    def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
+        """Its inclusive ranges, ascending."""
+
+
+@final
+class AutoSplit:
+    """Consecutive ranges, described by their upper bounds."""
+
+    __slots__ = ("_bounds", "_owners", "_top")
+
+    def __init__(self, slot_count: int = SLOT_COUNT) -> None:
+        self._top = slot_count - 1
+        self._bounds: list[int] = []
+        self._owners: list[Consumer] = []
+
+    def slot(self, key: bytes) -> int:
+        """hash % slots; 0 is taken for 1."""
+        return key_hash(key) % (self._top + 1) or 1
+
+    def owner(self, slot: int) -> Consumer | None:
+        """The consumer of the first range that ends at or after the slot."""
+        if not self._bounds:
+            return None
+        return self._owners[bisect_left(self._bounds, slot)]
+
+    def add(self, consumer: Consumer) -> None:
+        """Take all slots, or split the largest range."""
+        bounds = self._bounds
+        if not bounds:
+            bounds.append(self._top)
+            self._owners.append(consumer)
+            return
+        lower, largest, at = 0, -1, 0
+        for index, bound in enumerate(bounds):
+            if bound - lower > largest:
+                largest, at = bound - lower, index
+            lower = bound
+        if largest <= 1:
+            raise BrokerError(
+                ServerError.ConsumerAssignError,
+                f"No more range can assigned to new consumer, assigned consumers {len(bounds)}",
+            )
+        bounds.insert(at, bounds[at] - (largest >> 1))
+        self._owners.insert(at, consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """The upper neighbour takes over, or for the top range the lower one."""
+        if consumer not in self._owners:
+            return
+        at = self._owners.index(consumer)
+        if at == len(self._bounds) - 1 and at > 0:
+            self._bounds[at - 1] = self._top
+        del self._bounds[at]
+        del self._owners[at]
+
+    def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
+        """One range."""
+        if consumer not in self._owners:
+            return ()
+        at = self._owners.index(consumer)
+        return ((self._bounds[at - 1] + 1 if at else 0, self._bounds[at]),)
+
+
+@final
+class ConsistentHashing:
+    """A ring of points; a slot belongs to the first point at or after it.
+
+    Points that fall together go to the consumer that came first, and to the next when it leaves.
+    """
+
+    __slots__ = ("_holders", "_numbers", "_points", "_ring", "_slots")
+
+    def __init__(self, points: int, slot_count: int = SLOT_COUNT) -> None:
+        self._points = points
+        self._slots = slot_count - 1
+        self._ring: list[int] = []
+        self._holders: dict[int, list[Consumer]] = {}
+        self._numbers: dict[Consumer, int] = {}
+
+    def slot(self, key: bytes) -> int:
+        """1 to slots - 1."""
+        return key_hash(key) % self._slots + 1
+
+    def owner(self, slot: int) -> Consumer | None:
+        """The first point at or after the slot, around the ring."""
+        if not self._ring:
+            return None
+        at = bisect_left(self._ring, slot)
+        return self._holders[self._ring[at if at < len(self._ring) else 0]][0]
+
+    def _points_of(self, consumer: Consumer) -> list[int]:
+        seed = f"{consumer.name}{self._numbers[consumer]}"
+        return sorted({self.slot(f"{seed}{point}".encode()) for point in range(self._points)})
+
+    def add(self, consumer: Consumer) -> None:
+        """Put its points on the ring; consumers of one name are told apart by a number."""
+        taken = {number for each, number in self._numbers.items() if each.name == consumer.name}
+        self._numbers[consumer] = min(set(range(len(taken) + 1)) - taken)
+        for point in self._points_of(consumer):
+            holders = self._holders.get(point)
+            if holders is None:
+                self._holders[point] = [consumer]
+                insort(self._ring, point)
+            else:
+                holders.append(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Take its points off the ring."""
+        if consumer not in self._numbers:
+            return
+        for point in self._points_of(consumer):
+            holders = self._holders.get(point)
+            if holders is None or consumer not in holders:
+                continue
+            holders.remove(consumer)
+            if not holders:
+                del self._holders[point]
+                self._ring.remove(point)
+        del self._numbers[consumer]
+
+    def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
+        """Neighbouring ranges are joined."""
+        ranges: list[tuple[int, int]] = []
+        lower = 1
+        for point in self._ring:
+            if self._holders[point][0] is consumer:
+                if ranges and ranges[-1][1] == lower - 1:
+                    ranges[-1] = (ranges[-1][0], point)
+                else:
+                    ranges.append((lower, point))
+            lower = point + 1
+        if self._ring and lower <= self._slots and self._holders[self._ring[0]][0] is consumer:
+            if ranges and ranges[-1][1] == lower - 1:
+                ranges[-1] = (ranges[-1][0], self._slots)
+            else:
+                ranges.append((lower, self._slots))
+        return tuple(ranges)
+
+
+@final
+class StickyRanges:
+    """Ranges the consumers chose themselves; slots nobody chose wait for an owner."""
+
+    __slots__ = ("_ranges", "_slots", "_starts")
+
+    def __init__(self, slot_count: int = SLOT_COUNT) -> None:
+        self._slots = slot_count
+        self._starts: list[int] = []
+        self._ranges: list[tuple[int, int, Consumer]] = []
+
+    def slot(self, key: bytes) -> int:
+        """hash % slots; 0 is taken for 1."""
+        return key_hash(key) % self._slots or 1
+
+    def owner(self, slot: int) -> Consumer | None:
+        """The consumer whose range holds the slot."""
+        at = bisect_right(self._starts, slot) - 1
+        if at < 0:
+            return None
+        _, end, consumer = self._ranges[at]
+        return consumer if slot <= end else None
+
+    def add(self, consumer: Consumer) -> None:
+        """Check all its ranges, then take them all."""
+        wanted = sorted(consumer.key_shared.ranges)
+        if not wanted:
+            raise _assign_error("Ranges for KeyShared policy must not be empty.")
+        for index, (start, end) in enumerate(wanted):
+            if start > end:
+                raise _assign_error(f"Fixed hash range start > end for range: [{start},{end}]")
+            if index + 1 < len(wanted) and wanted[index + 1][0] <= end:
+                other = wanted[index + 1]
+                raise _assign_error(
+                    f"Consumer's own ranges conflict: [{start},{end}] overlaps with "
+                    f"[{other[0]},{other[1]}]"
+                )
+        for start, end in wanted:
+            for other_start, other_end, holder in self._ranges:
+                if start <= other_end and other_start <= end:
+                    raise _assign_error(f"Range conflict with consumer {holder.name}")
+        for start, end in wanted:
+            at = bisect_left(self._starts, start)
+            self._starts.insert(at, start)
+            self._ranges.insert(at, (start, end, consumer))
+
+    def remove(self, consumer: Consumer) -> None:
+        """Its slots have no owner until someone brings them again."""
+        self._ranges = [each for each in self._ranges if each[2] is not consumer]
+        self._starts = [each[0] for each in self._ranges]
+
+    def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
+        """As the consumer stated them."""
+        return tuple((start, end) for start, end, holder in self._ranges if holder is consumer)
+
+
+def _assign_error(message: str) -> BrokerError:
+    return BrokerError(ServerError.ConsumerAssignError, message)

@@ -1,0 +1,271 @@
+"""A subscription of a non-persistent topic: delivers what is published now, or drops it.
+
+There is no cursor and no backlog. An entry goes to the consumers as the type says; if the chosen
+one has no permits or its outbox is full, the entry is dropped for this subscription and counted.
+Shared looks for any consumer that can take it before it drops. Acks and redelivery requests mean
+nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from broker.subscription.active_consumer import choose_active
+from broker.subscription.api import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
+from broker.subscription.dispatch_single import ACTIVE_CHANGE_VERSION_MIN
+from broker.subscription.key_ranges import AutoSplit, ConsistentHashing, KeyRanges, StickyRanges
+from broker.subscription.outgoing import Outgoing
+from broker.subscription.rates import Rates
+from broker.subscription.round_robin import RoundRobin, can_take
+from broker.subscription.snapshot import consumer_statistics
+from broker.subscription.statistics import SubscriptionStatistics
+from protocol.commands import active_consumer_change
+from protocol.errors import BrokerError, ServerError
+from protocol.metadata import sticky_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.entry import Entry
+    from broker.subscription.api import AckId
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.factory import TopicContext
+    from protocol.position import Position
+
+
+@final
+class NonPersistentSubscription:
+    """No cursor, no memory."""
+
+    durable = False
+    backlog_entries = 0
+
+    def __init__(self, name: str, context: TopicContext) -> None:
+        self.name = name
+        self.sub_type: int | None = None
+        self.consumers: list[Consumer] = []
+        self._context = context
+        self._clock = context.clock
+        self._rates: dict[Consumer, Rates] = {}
+        self._rotation = RoundRobin()
+        self._ranges: KeyRanges = AutoSplit()
+        self._active: Consumer | None = None
+        self._announced: set[Consumer] = set()
+        self._outgoing = Outgoing(
+            context.partition, expose=context.config.expose_broker_entry_metadata
+        )
+        self._closed = False
+        self._joined = 0
+        self._flow_last_ms = 0
+        self._messages_out = 0
+        self._bytes_out = 0
+        self.messages_dropped = 0
+
+    # Consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Attach, or refuse with the reason."""
+        if self._closed:
+            raise BrokerError(ServerError.ServiceNotReady, "Subscription is fenced")
+        if consumer.read_compacted:
+            raise BrokerError(
+                ServerError.NotAllowedError, "readCompacted only valid on persistent topics"
+            )
+        if self.consumers:
+            if consumer.sub_type != self.sub_type:
+                raise BrokerError(ServerError.ConsumerBusy, "Subscription is of different type")
+            if consumer.sub_type == EXCLUSIVE:
+                raise BrokerError(
+                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
+                )
+        consumers_max = self._context.config.max_consumers_per_subscription
+        if consumer.sub_type != EXCLUSIVE and 0 < consumers_max <= len(self.consumers):
+            raise BrokerError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
+        if consumer.sub_type == KEY_SHARED:
+            if not self.consumers:
+                self._ranges = self._ranges_for(consumer)
+            self._ranges.add(consumer)
+        self.sub_type = consumer.sub_type
+        self._joined += 1
+        consumer.joined = self._joined
+        self.consumers.append(consumer)
+        self._rates[consumer] = Rates(self._clock.now())
+        self._rotation.add(consumer)
+        self._choose()
+
+    def _ranges_for(self, consumer: Consumer) -> KeyRanges:
+        config = self._context.config
+        if consumer.key_shared.sticky:
+            return StickyRanges()
+        if config.subscription_key_shared_use_consistent_hashing:
+            return ConsistentHashing(
+                config.subscription_key_shared_consistent_hashing_replica_points
+            )
+        return AutoSplit()
+
+    def _choose(self) -> None:
+        if self.sub_type not in (EXCLUSIVE, FAILOVER):
+            return
+        context = self._context
+        chosen = choose_active(self.consumers, context.partition, context.topic_name)
+        if chosen is not self._active:
+            self._active = chosen
+            for consumer in self.consumers:
+                self._tell(consumer)
+
+    def announce_active(self, consumer: Consumer) -> None:
+        """Tell a newcomer of a Failover subscription whether it is active."""
+        if self.sub_type == FAILOVER and consumer not in self._announced:
+            self._announced.add(consumer)
+            self._tell(consumer)
+
+    def _tell(self, consumer: Consumer) -> None:
+        session = consumer.session
+        if consumer in self._announced and session.protocol_version >= ACTIVE_CHANGE_VERSION_MIN:
+            is_active = consumer is self._active
+            session.send(active_consumer_change(consumer.consumer_id, is_active=is_active))
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Detach; without consumers the subscription is over."""
+        if consumer not in self._rates:
+            return
+        self.consumers.remove(consumer)
+        del self._rates[consumer]
+        self._announced.discard(consumer)
+        self._rotation.remove(consumer)
+        self._ranges.remove(consumer)
+        self._choose()
+        if not self.consumers and not self._closed:
+            self._closed = True
+            self._context.owner.on_subscription_abandoned(self)
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """More permits, for what comes."""
+        if consumer in self._rates:
+            consumer.permits.grant(permits)
+            consumer.counters.flow_last_ms = self._flow_last_ms = self._clock.wall_ms()
+            self._rotation.ready(consumer)
+
+    def on_writable(self, consumer: Consumer) -> None:
+        """It may take something again."""
+        self._rotation.ready(consumer)
+
+    # Delivery
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """Send or drop."""
+        for entry in entries:
+            messages = entry.messages()
+            consumer = self._receiver(entry)
+            if consumer is not None and can_take(consumer):
+                self._outgoing.add(consumer, entry, messages)
+            else:
+                self.messages_dropped += messages
+                if consumer is not None:
+                    consumer.counters.messages_dropped += messages
+        messages, size_bytes = self._outgoing.flush(self._clock.wall_ms())
+        self._messages_out += messages
+        self._bytes_out += size_bytes
+
+    def _receiver(self, entry: Entry) -> Consumer | None:
+        if self.sub_type == SHARED:
+            return self._rotation.next()
+        if self.sub_type == KEY_SHARED:
+            ranges = self._ranges
+            return ranges.owner(ranges.slot(sticky_key(entry.metadata)))
+        return self._active
+
+    # What means nothing without a cursor
+
+    def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
+        """Noted as a sign of life only."""
+        consumer.counters.acked_last_ms = self._clock.wall_ms()
+
+    def redeliver(
+        self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
+    ) -> None:
+        """Nothing is kept."""
+
+    def tail_moved(self) -> None:
+        """Entries are handed to `deliver`."""
+
+    def topic_terminated(self) -> None:
+        """A non-persistent topic does not end."""
+
+    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+        """Refused: there is no past."""
+        raise BrokerError(
+            ServerError.NotAllowedError, "Seek is not allowed on a non-persistent topic"
+        )
+
+    async def seek_to_time(self, publish_time_ms: int) -> None:
+        """Refused: there is no past."""
+        raise BrokerError(
+            ServerError.NotAllowedError, "Seek is not allowed on a non-persistent topic"
+        )
+
+    async def skip(self, count: int) -> None:
+        """There is no backlog."""
+
+    async def clear_backlog(self) -> None:
+        """There is no backlog."""
+
+    def mark_delete_position(self) -> Position | None:
+        """None."""
+        return None
+
+    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> None:
+        """Only the only consumer may."""
+        if force or not self.consumers or self.consumers == [consumer]:
+            return
+        raise BrokerError(
+            ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
+        )
+
+    # Statistics, end
+
+    def why_not_dispatching(self) -> str:
+        """What is published now would be dropped for this reason."""
+        if not self.consumers:
+            return "no consumer"
+        if not any(can_take(consumer) for consumer in self.consumers):
+            return "no permits or full connections: messages are dropped"
+        return ""
+
+    def update_rates(self, now: float) -> None:
+        """Close a rate window."""
+        for consumer, rates in self._rates.items():
+            rates.sample(consumer.counters, now)
+
+    def statistics(self) -> SubscriptionStatistics:
+        """A snapshot."""
+        consumers = tuple(
+            consumer_statistics(each, self._rates[each], None) for each in self.consumers
+        )
+        return SubscriptionStatistics(
+            sub_type=self.sub_type,
+            durable=False,
+            backlog_entries=0,
+            delayed_messages=0,
+            replay_messages=0,
+            unacked_messages=0,
+            blocked_on_unacked=False,
+            messages_out=self._messages_out,
+            bytes_out=self._bytes_out,
+            consumers=consumers,
+            why_not_dispatching=self.why_not_dispatching(),
+            active_consumer_name=None if self._active is None else self._active.name,
+            flow_last_ms=self._flow_last_ms,
+            messages_dropped=self.messages_dropped,
+        )
+
+    def disconnect_consumers(self) -> None:
+        """Remove them all, then tell their sessions."""
+        for consumer in list(self.consumers):
+            self.remove_consumer(consumer)
+            consumer.session.disconnect_consumer(consumer)
+
+    async def close(self) -> None:
+        """Stop for good."""
+        self._closed = True
+        self.disconnect_consumers()

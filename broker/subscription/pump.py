@@ -1,0 +1,153 @@
+"""Runs a dispatcher: at once when it can, in a task only when it must wait.
+
+Whatever may let messages flow (new entries, permits, acks, consumers, room in an outbox) calls
+`run`, which dispatches synchronously. Only when entries must come from storage, or when a slice of
+work is used up and others must be served first, does a task go on; it ends with the work. There is
+at most one such task and one timer per subscription.
+
+No wake-up is lost: the last thing the task does before it ends is a step that found nothing to do,
+and nothing is awaited in between.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from protocol.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.seams import Clock
+
+RETRY_FIRST_SECONDS: Final = 0.1
+RETRY_LAST_SECONDS: Final = 5.0
+
+_log = structlog.get_logger()
+
+
+class Step(IntEnum):
+    """What a dispatch step left to do."""
+
+    IDLE = 0
+    """Nothing can be sent until something changes, and the change will call `run`."""
+    READ = 1
+    """Entries must be read from storage first."""
+    MORE = 2
+    """The slice is used up."""
+
+
+@final
+class Pump:
+    """Drives one dispatcher. `step` sends what it can; `fill` reads what the step asked for."""
+
+    def __init__(
+        self,
+        name: str,
+        nursery: trio.Nursery,
+        clock: Clock,
+        step: Callable[[], Step],
+        fill: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._name = name
+        self._nursery = nursery
+        self._clock = clock
+        self._step = step
+        self._fill = fill
+        self._active = False
+        self._stepping = False
+        self._again = False
+        self._closed = False
+        self._scope: trio.CancelScope | None = None
+        self._wake_ms: int | None = None
+        self._timer_running = False
+        self._timer_scope: trio.CancelScope | None = None
+        self.failure = ""
+        """Why storage cannot be read just now; empty when it can."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a task is going on."""
+        return self._active
+
+    def run(self) -> None:
+        """Dispatch now. Harmless at any time, also from within a step."""
+        if self._stepping:
+            self._again = True
+        elif not self._active and not self._closed:
+            left = self._step_once()
+            if left:
+                self._active = True
+                self._nursery.start_soon(self._go_on, left)
+
+    def _step_once(self) -> Step:
+        self._stepping = True
+        try:
+            self._again = False
+            left = self._step()
+            if self._again and not left:
+                left = Step.MORE
+            return left
+        finally:
+            self._stepping = False
+
+    async def _go_on(self, left: Step) -> None:
+        retry_seconds = RETRY_FIRST_SECONDS
+        with trio.CancelScope() as self._scope:
+            while left and not self._closed:
+                try:
+                    if left is Step.READ:
+                        await self._fill()
+                    else:
+                        await trio.lowlevel.checkpoint()
+                except BrokerError as error:
+                    self.failure = error.message
+                    _log.warning(
+                        "subscription cannot read, retrying",
+                        subscription=self._name,
+                        reason=error.message,
+                        retry_seconds=retry_seconds,
+                    )
+                    await trio.sleep(retry_seconds)
+                    retry_seconds = min(2 * retry_seconds, RETRY_LAST_SECONDS)
+                else:
+                    self.failure = ""
+                    retry_seconds = RETRY_FIRST_SECONDS
+                if not self._closed:
+                    left = self._step_once()
+        self._active = False
+
+    def wake_at(self, wall_ms: int) -> None:
+        """Run at that time, if nothing else does earlier."""
+        if self._closed or (self._wake_ms is not None and self._wake_ms <= wall_ms):
+            return
+        self._wake_ms = wall_ms
+        if self._timer_scope is not None:
+            self._timer_scope.cancel()
+        elif not self._timer_running:
+            self._timer_running = True
+            self._nursery.start_soon(self._keep_time)
+
+    async def _keep_time(self) -> None:
+        while self._wake_ms is not None and not self._closed:
+            wait_ms = self._wake_ms - self._clock.wall_ms()
+            if wait_ms <= 0:
+                self._wake_ms = None
+                self.run()
+                continue
+            with trio.CancelScope() as self._timer_scope:
+                await trio.sleep(wait_ms / 1000)
+            self._timer_scope = None
+        self._timer_running = False
+
+    def close(self) -> None:
+        """Stop for good; tasks end at their next step."""
+        self._closed = True
+        if self._scope is not None:
+            self._scope.cancel()
+        if self._timer_scope is not None:
+            self._timer_scope.cancel()

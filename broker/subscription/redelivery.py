@@ -1,0 +1,87 @@
+"""What has to be delivered again to a Shared subscription, and how often it already was.
+
+The queue hands positions out in order. Its entries may be acknowledged meanwhile (a late ack from
+the former consumer), so `discard` exists and is cheap: the heap is cleaned when popped.
+
+A redelivery count rises by one per request to redeliver (nack, ack timeout), so that it is 3 on
+the fourth delivery; losing a consumer does not raise it, as in Pulsar.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from protocol.position import Position
+
+
+@final
+class RedeliveryCounts:
+    """How often each entry not acked yet was asked for again. Absent: never."""
+
+    __slots__ = ("_counts", "get")
+
+    def __init__(self) -> None:
+        self._counts: dict[Position, int] = {}
+        self.get = self._counts.get
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def increment(self, position: Position) -> None:
+        """The consumer asked for it again."""
+        self._counts[position] = self._counts.get(position, 0) + 1
+
+    def forget(self, position: Position) -> None:
+        """It is acked."""
+        self._counts.pop(position, None)
+
+    def clear(self) -> None:
+        """All consumers are gone, or the cursor moved: counting starts anew."""
+        self._counts.clear()
+
+
+@final
+class ReplayQueue:
+    """Positions waiting to be delivered again, lowest first."""
+
+    __slots__ = ("_heap", "_members")
+
+    def __init__(self) -> None:
+        self._heap: list[Position] = []
+        self._members: set[Position] = set()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, position: Position) -> bool:
+        return position in self._members
+
+    def add(self, position: Position) -> None:
+        """Wait for delivery; twice is once."""
+        if position not in self._members:
+            self._members.add(position)
+            heapq.heappush(self._heap, position)
+
+    def discard(self, position: Position) -> None:
+        """It is acked: never deliver it."""
+        self._members.discard(position)
+        if not self._members:
+            self._heap.clear()
+
+    def pop_batch(self, count_max: int) -> list[Position]:
+        """Take the lowest positions, in order. What is not sent is given back by `add`."""
+        taken: list[Position] = []
+        members, heap = self._members, self._heap
+        while heap and len(taken) < count_max:
+            position = heapq.heappop(heap)
+            if position in members:
+                members.remove(position)
+                taken.append(position)
+        return taken
+
+    def clear(self) -> None:
+        """Everything is read anew."""
+        self._heap.clear()
+        self._members.clear()

@@ -1,0 +1,87 @@
+"""Takes the statistics of a persistent subscription from the state that decides delivery."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.subscription.api import KEY_SHARED
+from broker.subscription.dispatch_key_shared import KeySharedDispatcher
+from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
+
+if TYPE_CHECKING:
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.dispatcher import Dispatcher
+    from broker.subscription.rates import Rates
+    from broker.subscription.subscription import PersistentSubscription
+
+
+def consumer_statistics(
+    consumer: Consumer, rates: Rates, dispatcher: Dispatcher | None
+) -> ConsumerStatistics:
+    """One consumer; without a dispatcher that of a non-persistent topic."""
+    counters, session = consumer.counters, consumer.session
+    return ConsumerStatistics(
+        consumer_name=consumer.name,
+        address=session.remote_address,
+        client_version=session.client_version,
+        connected_since_ms=consumer.connected_since_ms,
+        app_id=consumer.role,
+        available_permits=consumer.permits.available,
+        unacked_messages=consumer.pending.messages,
+        blocked_on_unacked=consumer.blocked_on_unacked,
+        messages_out=counters.messages_out,
+        bytes_out=counters.bytes_out,
+        messages_redelivered=counters.messages_redelivered,
+        messages_acked=counters.messages_acked,
+        entries_out=counters.entries_out,
+        flow_last_ms=counters.flow_last_ms,
+        consumed_last_ms=counters.consumed_last_ms,
+        acked_last_ms=counters.acked_last_ms,
+        message_rate_out=rates.messages_out,
+        byte_rate_out=rates.bytes_out,
+        redeliver_rate=rates.redelivered,
+        ack_rate=rates.acks,
+        drop_rate=rates.dropped if dispatcher is None else None,
+        key_hash_ranges=None if dispatcher is None else dispatcher.ranges_of(consumer),
+        draining_hashes=() if dispatcher is None else dispatcher.draining_of(consumer),
+        metadata=consumer.metadata,
+    )
+
+
+def subscription_statistics(subscription: PersistentSubscription) -> SubscriptionStatistics:
+    """The whole subscription."""
+    dispatcher, cursor = subscription.dispatcher, subscription.cursor
+    consumers = tuple(
+        consumer_statistics(consumer, subscription.rates[consumer], dispatcher)
+        for consumer in subscription.consumers
+    )
+    active = None if dispatcher is None else dispatcher.active
+    mode = None
+    out_of_order = False
+    if isinstance(dispatcher, KeySharedDispatcher) and subscription.sub_type == KEY_SHARED:
+        mode = "STICKY" if dispatcher.sticky else "AUTO_SPLIT"
+        out_of_order = dispatcher.out_of_order_allowed
+    consumed = [consumer.consumed_last_ms for consumer in consumers]
+    sent = (0, 0) if dispatcher is None else (dispatcher.messages_out, dispatcher.bytes_out)
+    return SubscriptionStatistics(
+        sub_type=subscription.sub_type,
+        durable=subscription.durable,
+        backlog_entries=cursor.backlog_entries,
+        delayed_messages=0 if dispatcher is None else dispatcher.delayed_messages,
+        replay_messages=0 if dispatcher is None else dispatcher.replay_messages,
+        unacked_messages=0 if dispatcher is None else dispatcher.unacked_messages,
+        blocked_on_unacked=dispatcher is not None and dispatcher.blocked_on_unacked,
+        messages_out=subscription.messages_out_before + sent[0],
+        bytes_out=subscription.bytes_out_before + sent[1],
+        consumers=consumers,
+        why_not_dispatching=subscription.why_not_dispatching(),
+        active_consumer_name=None if active is None else active.name,
+        out_of_order_allowed=out_of_order,
+        key_shared_mode=mode,
+        acked_ranges_count=cursor.individually_acked_count,
+        flow_last_ms=subscription.flow_last_ms,
+        consumed_last_ms=max([subscription.consumed_last_ms, *consumed]),
+        acked_last_ms=subscription.acked_last_ms,
+        mark_delete_last_ms=subscription.mark_delete_last_ms,
+        properties=cursor.properties,
+    )

@@ -1,0 +1,396 @@
+"""A stock subscription of a persistent topic: a cursor, consumers, and the dispatcher of a type.
+
+It owns the consumers and the dispatcher, and the rules that hold for all types: who may attach,
+what an ack does to the cursor, seek, end of topic, statistics. The dispatcher is replaced when
+consumers of another type come after all have left.
+
+Seek order: the cursor is reset first, then consumers are disconnected, then the caller answers.
+Consumers that come meanwhile are refused with ServiceNotReady, which clients retry.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+from broker.subscription.api import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
+from broker.subscription.dispatch_key_shared import KeySharedDispatcher
+from broker.subscription.dispatch_shared import SharedDispatcher
+from broker.subscription.dispatch_single import SingleDispatcher
+from broker.subscription.outgoing import ack_bits
+from broker.subscription.pump import Pump, Step
+from broker.subscription.rates import Rates
+from broker.subscription.snapshot import subscription_statistics
+from broker.subscription.start import seek_mark_delete
+from protocol.commands import reached_end_of_topic
+from protocol.errors import BrokerError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.subscription.api import AckId
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.dispatcher import Dispatcher
+    from broker.subscription.factory import TopicContext
+    from broker.subscription.ports import CursorPort, LedgerPort
+    from broker.subscription.statistics import SubscriptionStatistics
+    from protocol.position import Position
+
+_log = structlog.get_logger()
+
+
+@final
+class PersistentSubscription:
+    """Exclusive, Failover, Shared or Key_Shared over one cursor."""
+
+    def __init__(self, context: TopicContext, cursor: CursorPort, *, durable: bool) -> None:
+        if context.ledger is None:
+            raise ValueError("a persistent subscription needs a ledger")
+        self.name = cursor.name
+        self.durable = durable
+        self.context = context
+        self.cursor = cursor
+        self.sub_type: int | None = None
+        self.consumers: list[Consumer] = []
+        self.dispatcher: Dispatcher | None = None
+        self.rates: dict[Consumer, Rates] = {}
+        self.messages_out_before = 0
+        """Sent by dispatchers that were replaced."""
+        self.bytes_out_before = 0
+        self.flow_last_ms = 0
+        self.consumed_last_ms = 0
+        self.acked_last_ms = 0
+        self.mark_delete_last_ms = 0
+        self._ledger: LedgerPort = context.ledger
+        self._clock = context.clock
+        self._config = context.config
+        self._seeking = False
+        self._closed = False
+        self._joined = 0
+        self._linger: trio.CancelScope | None = None
+        self.pump = Pump(self.name, context.nursery, context.clock, self._step, self._fill)
+
+    # Consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Attach, or refuse with the reason."""
+        self._check_open()
+        if consumer.read_compacted and consumer.sub_type not in (EXCLUSIVE, FAILOVER):
+            raise BrokerError(
+                ServerError.NotAllowedError,
+                "readCompacted only allowed on failover or exclusive subscriptions",
+            )
+        if self.consumers and consumer.sub_type != self.sub_type:
+            raise BrokerError(ServerError.ConsumerBusy, "Subscription is of different type")
+        consumers_max = self._config.max_consumers_per_subscription
+        if consumer.sub_type != EXCLUSIVE and 0 < consumers_max <= len(self.consumers):
+            raise BrokerError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
+        dispatcher = self.dispatcher if self.consumers else self._dispatcher_for(consumer)
+        assert dispatcher is not None
+        dispatcher.add(consumer)
+        self.dispatcher = dispatcher
+        self.sub_type = consumer.sub_type
+        self._joined += 1
+        consumer.joined = self._joined
+        self.consumers.append(consumer)
+        self.rates[consumer] = Rates(self._clock.now())
+        if self._linger is not None:
+            self._linger.cancel()
+        self.pump.run()
+
+    def _dispatcher_for(self, consumer: Consumer) -> Dispatcher:
+        """The one there is, if it is of the type and carries nothing over; else a new one."""
+        former = self.dispatcher
+        if former is not None:
+            if former.sub_type == consumer.sub_type and former.sub_type != KEY_SHARED:
+                former.rewind()
+                return former
+            self.messages_out_before += former.messages_out
+            self.bytes_out_before += former.bytes_out
+        context, ledger, cursor = self.context, self._ledger, self.cursor
+        wake_at = self.pump.wake_at
+        if consumer.sub_type == SHARED:
+            return SharedDispatcher(context, ledger, cursor, wake_at)
+        if consumer.sub_type == KEY_SHARED:
+            return KeySharedDispatcher(context, ledger, cursor, wake_at, consumer)
+        if consumer.sub_type in (EXCLUSIVE, FAILOVER):
+            return SingleDispatcher(consumer.sub_type, context, ledger, cursor, wake_at)
+        raise BrokerError(
+            ServerError.NotAllowedError, f"unknown subscription type {consumer.sub_type}"
+        )
+
+    def _check_open(self) -> None:
+        if self._closed or self._seeking:
+            raise BrokerError(ServerError.ServiceNotReady, "Subscription is fenced")
+
+    def announce_active(self, consumer: Consumer) -> None:
+        """The consumer was answered: tell it what it must know."""
+        if consumer in self.rates and self.dispatcher is not None:
+            self.dispatcher.announce(consumer)
+            self._tell_end()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Detach; what it held goes to others at once."""
+        if consumer not in self.rates or self.dispatcher is None:
+            return
+        self.consumers.remove(consumer)
+        del self.rates[consumer]
+        self.dispatcher.remove(consumer)
+        self.consumed_last_ms = max(self.consumed_last_ms, consumer.counters.consumed_last_ms)
+        if self.consumers:
+            self.pump.run()
+        elif not self.durable and not self._closed:
+            if self._seeking:
+                self.context.nursery.start_soon(self._await_return)
+            elif self._linger is None:
+                self._abandon()
+
+    def _abandon(self) -> None:
+        self._closed = True
+        self.pump.close()
+        self._forget_unacked()
+        self.context.owner.on_subscription_abandoned(self)
+
+    def _forget_unacked(self) -> None:
+        limit = self.context.broker_unacked
+        if limit is not None and self.dispatcher is not None:
+            limit.forget(self.dispatcher)
+
+    async def _await_return(self) -> None:
+        """A reader that sought comes back for its position; if it does not, nobody needs it."""
+        if self.consumers:
+            return
+        with trio.CancelScope() as scope:
+            self._linger = scope
+            await trio.sleep(self._config.non_durable_linger_seconds)
+        self._linger = None
+        if not scope.cancelled_caught and not self.consumers and not self._closed:
+            self._abandon()
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """More permits."""
+        if consumer not in self.rates or self.dispatcher is None:
+            return
+        consumer.permits.grant(permits)
+        consumer.counters.flow_last_ms = self.flow_last_ms = self._clock.wall_ms()
+        self.dispatcher.ready(consumer)
+        self.pump.run()
+
+    def on_writable(self, consumer: Consumer) -> None:
+        """Its outbox has room again."""
+        if consumer in self.rates and self.dispatcher is not None:
+            self.dispatcher.ready(consumer)
+            self.pump.run()
+
+    # Acks and redelivery
+
+    def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
+        """Acknowledge. A cumulative ack on Shared and Key_Shared, or of several ids, is ignored
+        with a warning, as in Pulsar."""
+        if self._seeking or self._closed or consumer not in self.rates:
+            return
+        before = self.cursor.mark_delete
+        if not cumulative:
+            for each in ids:
+                self._ack_one(consumer, each)
+        elif self.sub_type in (SHARED, KEY_SHARED) or len(ids) != 1:
+            _log.warning(
+                "ignored a cumulative ack",
+                subscription=self.name,
+                consumer=consumer.name,
+                ids=len(ids),
+            )
+            return
+        else:
+            self._ack_up_to(ids[0])
+        now_ms = self._clock.wall_ms()
+        consumer.counters.acked_last_ms = self.acked_last_ms = now_ms
+        if self.cursor.mark_delete != before:
+            self.mark_delete_last_ms = now_ms
+        if self.dispatcher is not None and self.dispatcher.settle():
+            self.pump.run()
+        if self._ledger.terminated:
+            self._tell_end()
+
+    def _ack_one(self, consumer: Consumer, ack_id: AckId) -> None:
+        position = (ack_id.ledger_id, ack_id.entry_id)
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
+        counters = consumer.counters
+        if not ack_id.ack_set:
+            self.cursor.ack_individual(position)
+            counters.messages_acked += dispatcher.acked(consumer, position) or 1
+        elif self._config.acknowledgment_at_batch_index_level_enabled:
+            if self.cursor.ack_batch_index(position, ack_bits(ack_id.ack_set)):
+                counters.messages_acked += dispatcher.acked(consumer, position)
+            else:
+                remaining = self.cursor.batch_remaining(position)
+                if remaining is not None:
+                    counters.messages_acked += dispatcher.part_acked(
+                        consumer, position, remaining.bit_count()
+                    )
+
+    def _ack_up_to(self, ack_id: AckId) -> None:
+        position = (ack_id.ledger_id, ack_id.entry_id)
+        if not ack_id.ack_set:
+            self.cursor.ack_cumulative(position)
+            return
+        if position[1] >= 0 and position > self.cursor.mark_delete:
+            self.cursor.ack_cumulative(self._ledger.previous_position(position))
+            if self._config.acknowledgment_at_batch_index_level_enabled:
+                self.cursor.ack_batch_index(position, ack_bits(ack_id.ack_set))
+
+    def redeliver(
+        self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
+    ) -> None:
+        """Deliver again."""
+        if consumer in self.rates and self.dispatcher is not None:
+            self.dispatcher.redeliver(consumer, positions, epoch)
+            self.pump.run()
+
+    # Cursor
+
+    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> None:
+        """Only the only consumer may."""
+        if force or not self.consumers or self.consumers == [consumer]:
+            return
+        raise BrokerError(
+            ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
+        )
+
+    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+        """Go on with `position`."""
+        await self._reset(seek_mark_delete(self._ledger, position))
+        if ack_set and self._config.acknowledgment_at_batch_index_level_enabled:
+            self.cursor.ack_batch_index(position, ack_bits(ack_set))
+
+    async def seek_to_time(self, publish_time_ms: int) -> None:
+        """Go on with the first entry published at or after the time."""
+        self._check_open()
+        await self._reset(await self._ledger.find_by_publish_time(publish_time_ms))
+
+    async def _reset(self, mark_delete: Position) -> None:
+        self._check_open()
+        self._seeking = True
+        try:
+            await self.cursor.reset(mark_delete)
+            if self.dispatcher is not None:
+                self.dispatcher.rewind()
+            self.disconnect_consumers()
+        finally:
+            self._seeking = False
+        self.mark_delete_last_ms = self._clock.wall_ms()
+
+    async def skip(self, count: int) -> None:
+        """Acknowledge the next entries of the backlog; those acked already do not count."""
+        position = self.cursor.mark_delete
+        last = self._ledger.last_confirmed
+        left = count
+        while left > 0 and position < last:
+            position = self._ledger.next_position(position)
+            if not self.cursor.is_acked(position):
+                left -= 1
+        self._skip_to(min(position, last))
+
+    async def clear_backlog(self) -> None:
+        """Acknowledge everything there is."""
+        self._skip_to(self._ledger.last_confirmed)
+
+    def _skip_to(self, position: Position) -> None:
+        if position > self.cursor.mark_delete:
+            self.cursor.ack_cumulative(position)
+            self.mark_delete_last_ms = self._clock.wall_ms()
+        self._ack_everywhere(position)
+        if self._ledger.terminated:
+            self._tell_end()
+
+    def _ack_everywhere(self, position: Position) -> None:
+        """What was skipped is neither in flight nor to be read."""
+        dispatcher = self.dispatcher
+        if dispatcher is None:
+            return
+        for consumer in self.consumers:
+            for pending in [each for each in consumer.pending if each <= position]:
+                dispatcher.acked(consumer, pending)
+        dispatcher.skip_to(self._ledger.next_position(position))
+        dispatcher.settle()
+        self.pump.run()
+
+    @property
+    def backlog_entries(self) -> int:
+        """The cursor knows."""
+        return self.cursor.backlog_entries
+
+    def mark_delete_position(self) -> Position | None:
+        """The cursor knows."""
+        return self.cursor.mark_delete
+
+    # Dispatch
+
+    def tail_moved(self) -> None:
+        """New entries."""
+        if self.consumers:
+            self.pump.run()
+
+    def _step(self) -> Step:
+        if self._seeking or self.dispatcher is None:
+            return Step.IDLE
+        return self.dispatcher.step()
+
+    async def _fill(self) -> None:
+        if self.dispatcher is not None:
+            await self.dispatcher.fill()
+
+    def topic_terminated(self) -> None:
+        """No entry will come any more."""
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        if not self._ledger.terminated or self.cursor.backlog_entries:
+            return
+        for consumer in self.consumers:
+            if not consumer.end_of_topic_sent:
+                consumer.end_of_topic_sent = True
+                consumer.session.send(reached_end_of_topic(consumer.consumer_id))
+
+    # Statistics, end
+
+    def why_not_dispatching(self) -> str:
+        """Empty when there is nothing to deliver or nothing holds it."""
+        if self._seeking:
+            return "a seek is under way"
+        if not self.cursor.backlog_entries:
+            return ""
+        if self.dispatcher is None or not self.consumers:
+            return "no consumer"
+        if self.pump.failure:
+            return f"waiting for storage: {self.pump.failure}"
+        if reason := self.dispatcher.why():
+            return reason
+        return "waiting for storage" if self.pump.waiting else ""
+
+    def update_rates(self, now: float) -> None:
+        """Close a rate window."""
+        for consumer, rates in self.rates.items():
+            rates.sample(consumer.counters, now)
+
+    def statistics(self) -> SubscriptionStatistics:
+        """A snapshot."""
+        return subscription_statistics(self)
+
+    def disconnect_consumers(self) -> None:
+        """Remove them all, then tell their sessions."""
+        for consumer in list(self.consumers):
+            self.remove_consumer(consumer)
+            consumer.session.disconnect_consumer(consumer)
+
+    async def close(self) -> None:
+        """Stop for good."""
+        self._closed = True
+        if self._linger is not None:
+            self._linger.cancel()
+        self.pump.close()
+        self.disconnect_consumers()
+        self._forget_unacked()
