@@ -1,0 +1,261 @@
+"""Disk: every touch of files by the storage goes through this seam (RocksDB has its own).
+
+`RealDisk` is the only code in this room that calls os.* for storage. Callers rely on this:
+
+* bytes are durable only after `DiskFile.sync()` returned;
+* a created, renamed or removed name is durable only after `sync_directory()` of its directory;
+* a failed sync raises DiskFailed and is fatal: the kernel may have dropped the pages and a second
+  fsync would lie. A failed write raises DiskFull (no space) or DiskFailed (anything else).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Protocol, final
+
+from bookie.errors import DiskFailed, DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class DiskFile(Protocol):
+    """One open file; offsets are explicit, so readers and the one writer do not disturb."""
+
+    path: str
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        """Write all of `data`; visible to readers at once, durable after `sync`."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    def sync(self) -> None:
+        """Make everything written so far durable (data and the size needed to read it)."""
+
+    def size(self) -> int:
+        """Length in bytes."""
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend with zeros."""
+
+    def preallocate(self, offset: int, size: int) -> None:
+        """Reserve zeroed space, so that a sync need not write new block maps every time."""
+
+    def close(self) -> None:
+        """Release the handle. Does not sync."""
+
+
+class Disk(Protocol):
+    """Names and files."""
+
+    def make_directories(self, path: str) -> None:
+        """Create the directory and its parents, durably."""
+
+    def list_names(self, path: str) -> Sequence[str]:
+        """Names in a directory, sorted; empty when the directory does not exist."""
+
+    def exists(self, path: str) -> bool:
+        """Whether the name exists."""
+
+    def create(self, path: str) -> DiskFile:
+        """A new empty file; the name must not exist."""
+
+    def open(self, path: str) -> DiskFile:
+        """An existing file, for reading and writing.
+
+        Raises: FileNotFoundError.
+        """
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace `target` atomically."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in this directory durable."""
+
+    def free_and_total_bytes(self, path: str) -> tuple[int, int]:
+        """Usable free space and size of the file system that holds `path`."""
+
+
+def read_file(disk: Disk, path: str) -> bytes:
+    """The whole content of a small file.
+
+    Raises: FileNotFoundError.
+    """
+    file = disk.open(path)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: str, content: bytes) -> None:
+    """Durably replace a small file: after a crash it has either the old or the new content."""
+    temporary = path + ".new"
+    if disk.exists(temporary):
+        disk.remove(temporary)
+    file = disk.create(temporary)
+    try:
+        file.write_at(0, content)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(os.path.dirname(path))
+
+
+def _failure(error: OSError, what: str, path: str) -> Exception:
+    """DiskFull for lack of space, DiskFailed else."""
+    if error.errno in _NO_SPACE:
+        return DiskFull(f"{what} {path}: {error.strerror}; free some space")
+    return DiskFailed(f"{what} {path}: {error.strerror or error}; the bookie stops, check the disk")
+
+
+@final
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        """pwrite until everything is written."""
+        try:
+            written = os.pwrite(self._descriptor, data, offset)
+            size = len(data)
+            if written != size:
+                view = memoryview(data)
+                while written < size:
+                    written += os.pwrite(self._descriptor, view[written:], offset + written)
+        except OSError as error:
+            raise _failure(error, "writing", self.path) from error
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """pread until `size` bytes or the end of the file."""
+        try:
+            data = os.pread(self._descriptor, size, offset)
+            while 0 < len(data) < size:
+                more = os.pread(self._descriptor, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise DiskFailed(f"reading {self.path} at {offset}: {error.strerror}") from error
+        return data
+
+    def sync(self) -> None:
+        """fdatasync."""
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise DiskFailed(
+                f"fdatasync of {self.path} failed: {error.strerror}. What was written since the "
+                "last one may be lost, so the bookie stops instead of trying again"
+            ) from error
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        """ftruncate."""
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise _failure(error, "truncating", self.path) from error
+
+    def preallocate(self, offset: int, size: int) -> None:
+        """posix_fallocate; file systems that cannot do it write without reservation."""
+        try:
+            os.posix_fallocate(self._descriptor, offset, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise _failure(error, "preallocating", self.path) from error
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        """The last user of a shared read handle closes it by dropping it."""
+        self.close()
+
+
+@final
+class RealDisk:
+    """The operating system's file systems."""
+
+    __slots__ = ()
+
+    def make_directories(self, path: str) -> None:
+        """Create what is missing from the top down and sync each parent."""
+        missing = []
+        current = os.path.abspath(path)
+        while not os.path.isdir(current):
+            missing.append(current)
+            current = os.path.dirname(current)
+        for directory in reversed(missing):
+            os.makedirs(directory, exist_ok=True)
+            self.sync_directory(os.path.dirname(directory))
+
+    def list_names(self, path: str) -> Sequence[str]:
+        """Sorted names."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return ()
+
+    def exists(self, path: str) -> bool:
+        """Whether the name exists."""
+        return os.path.exists(path)
+
+    def create(self, path: str) -> DiskFile:
+        """O_CREAT | O_EXCL."""
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            return RealFile(path, os.open(path, flags, 0o644))
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise _failure(error, "creating", path) from error
+
+    def open(self, path: str) -> DiskFile:
+        """Read and write."""
+        return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def rename(self, source: str, target: str) -> None:
+        """rename(2)."""
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise _failure(error, "renaming", source) from error
+
+    def remove(self, path: str) -> None:
+        """unlink(2)."""
+        os.unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        """fsync of the directory."""
+        descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise DiskFailed(f"fsync of directory {path} failed: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
+
+    def free_and_total_bytes(self, path: str) -> tuple[int, int]:
+        """statvfs."""
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize

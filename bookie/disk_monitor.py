@@ -1,0 +1,77 @@
+"""DiskMonitor: a ledger directory that is too full refuses plain adds until it has space again.
+
+Ledgers belong to directories, so each directory is judged by itself; the bookie counts as read-only
+when all of them are full. Reads always go on; recovery adds go on while there is headroom.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.config import BookieConfig
+    from bookie.disk import Disk
+    from bookie.layout import Layout
+    from bookie.ledger_storage import LedgerStorage
+
+logger = structlog.get_logger()
+
+
+@final
+class DiskMonitor:
+    """Looks at the disks every diskCheckInterval."""
+
+    def __init__(
+        self, config: BookieConfig, disk: Disk, layout: Layout, changed: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._layout = layout
+        self._changed = changed
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        while True:
+            await trio.sleep(self._config.diskCheckInterval / 1000)
+            self.check_now()
+
+    def check_now(self) -> None:
+        """One look (statvfs: no waiting)."""
+        changed = False
+        journal_full = any(
+            self._usage(directory)[0] >= self._config.diskUsageThreshold
+            for directory in self._layout.journal_directories
+            if self._config.journalWriteData
+        )
+        for storage in self._layout.storages:
+            usage, free = self._usage(storage.directory)
+            full = journal_full or usage >= self._config.diskUsageThreshold
+            storage.headroom = free >= self._config.minUsableSizeForHighPriorityWrites
+            storage.compaction_allowed = usage < self._config.diskUsageThreshold
+            storage.major_compaction_allowed = usage < self._config.diskUsageWarnThreshold
+            if full == storage.writable:
+                changed = True
+                self._switch(storage, full, usage)
+        if changed:
+            self._changed()
+
+    def _usage(self, directory: str) -> tuple[float, int]:
+        free, total = self._disk.free_and_total_bytes(directory)
+        return 1 - free / max(total, 1), free
+
+    def _switch(self, storage: LedgerStorage, full: bool, usage: float) -> None:
+        storage.writable = not full
+        if full:
+            logger.warning(
+                "disk too full: read-only until there is space",
+                directory=storage.directory,
+                usage=round(usage, 3),
+                threshold=self._config.diskUsageThreshold,
+            )
+        else:
+            logger.info("disk has space again: writable", directory=storage.directory)

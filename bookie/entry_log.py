@@ -1,0 +1,310 @@
+"""EntryLogs: the entry log files of one ledger directory (format: `entry_log_format`).
+
+One thread appends, any thread reads. Appends go to the active log at an offset kept here, so a
+failed write leaves nothing behind that the next one does not overwrite. A log is sealed, when it is
+full, by appending its ledgers map. Logs of earlier runs are never appended to.
+
+Start (`recover`): the index says how far logs were covered when it was last written (`END` row).
+Later logs hold nothing that is not also in the journal and are removed; the log the row names is
+cut to that size. So every record in a log was durable and indexed, and reading on from one entry to
+the next cannot run into torn bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, final
+
+import structlog
+
+from bookie import entry_log_format as fmt
+from bookie.disk import read_file, replace_file
+from bookie.errors import Corruption, DiskFailed, DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bookie.disk import Disk, DiskFile
+
+logger = structlog.get_logger()
+
+_OPEN_FILES_MAX = 64
+_SCAN_CHUNK_SIZE = 1 << 20
+_RECORD_SIZE_MAX = 64 << 20
+
+
+@final
+class LogSummary:
+    """Which ledgers a log holds, and how many bytes of each."""
+
+    __slots__ = ("bytes_by_ledger", "known", "log_id", "size")
+
+    def __init__(self, log_id: int) -> None:
+        self.log_id = log_id
+        self.size = 0
+        self.known = True
+        """False: the log of a crashed run, whose records have not been counted yet."""
+        self.bytes_by_ledger: dict[int, int] = {}
+
+
+@final
+class EntryLogs:
+    """All entry logs of a directory."""
+
+    def __init__(self, disk: Disk, directory: str, size_limit: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._size_limit = size_limit
+        self._active: DiskFile | None = None
+        self._active_summary: LogSummary | None = None
+        self._directory_dirty = False
+        self._next_id = 0
+        self._end = 0
+        self._lock = threading.Lock()
+        self._files: OrderedDict[int, DiskFile] = OrderedDict()
+        self.summaries: dict[int, LogSummary] = {}
+        """Every log but the active one; written by the storage thread only."""
+
+    def recover(self, end_of_logs: int) -> None:
+        """Drop what was never indexed and read the maps of the rest.
+
+        Raises: Corruption: a log the index needs is shorter than it was.
+        """
+        ids = self._log_ids()
+        self._end = end_of_logs
+        last_id, end = fmt.split_location(end_of_logs)
+        for log_id in ids:
+            path = self._path(log_id)
+            if end_of_logs and log_id > last_id:
+                logger.info("entry log was never indexed, removed", file=path)
+                self._disk.remove(path)
+                continue
+            if end_of_logs and log_id == last_id:
+                self._cut(path, end)
+            self.summaries[log_id] = self._read_summary(log_id)
+        self._next_id = max([last_id + 1, *(i + 1 for i in ids), self._last_id_of_file() + 1])
+
+    def append(self, buffers: list[bytes], size: int, bytes_by_ledger: dict[int, int]) -> int:
+        """Append `buffers` (whole records, `size` bytes together); the location of its first byte.
+
+        Raises: DiskFull: nothing was appended.
+        """
+        summary = self._active_summary
+        if summary is not None and summary.size + size > self._size_limit:
+            self._seal()
+            summary = None
+        if summary is None or self._active is None:
+            summary = self._create()
+        assert self._active is not None
+        offset = summary.size
+        self._active.write_at(offset, b"".join(buffers))
+        summary.size = offset + size
+        self._end = fmt.location_of(summary.log_id, summary.size)
+        into = summary.bytes_by_ledger
+        for ledger_id, count in bytes_by_ledger.items():
+            into[ledger_id] = into.get(ledger_id, 0) + count
+        return fmt.location_of(summary.log_id, offset)
+
+    def sync(self) -> None:
+        """Make everything appended durable."""
+        if self._active is not None:
+            self._active.sync()
+        if self._directory_dirty:
+            self._disk.sync_directory(self._directory)
+            self._directory_dirty = False
+
+    def end_of_logs(self) -> int:
+        """Location behind the last appended byte, 0 before the first append ever."""
+        return self._end
+
+    def read(self, log_id: int, offset: int, size: int) -> bytes:
+        """Bytes of a log, fewer at its end. From any thread.
+
+        Raises: FileNotFoundError: the log was removed. DiskFailed: it cannot be read.
+        """
+        with self._lock:
+            file = self._files.get(log_id)
+            if file is None:
+                file = self._files[log_id] = self._disk.open(self._path(log_id))
+                if len(self._files) > _OPEN_FILES_MAX:
+                    self._files.popitem(last=False)
+            else:
+                self._files.move_to_end(log_id)
+        return file.read_at(offset, size)
+
+    def remove(self, log_id: int) -> int:
+        """Delete a log that is not active; the bytes freed."""
+        summary = self.summaries.pop(log_id)
+        with self._lock:
+            self._files.pop(log_id, None)
+        self._disk.remove(self._path(log_id))
+        self._directory_dirty = True
+        return summary.size
+
+    def records(self, log_id: int) -> Iterator[tuple[int, int, int, bytes]]:
+        """(location, ledger id, entry id, whole record) of a log, without ledgers maps.
+
+        Raises: Corruption: the log has bytes that are no record before its end.
+        """
+        size = self.summaries[log_id].size
+        offset = fmt.HEADER_SIZE
+        while offset < size:
+            data = self.read(log_id, offset, min(_SCAN_CHUNK_SIZE, size - offset))
+            used = 0
+            for position, length, ledger_id, entry_id in fmt.walk_records(data):
+                used = position + 4 + length
+                if not fmt.is_map_record(ledger_id, entry_id):
+                    location = fmt.location_of(log_id, offset + position + 4)
+                    yield location, ledger_id, entry_id, data[position:used]
+            if not used:
+                location, ledger_id, entry_id, record = self._large_record(log_id, offset, size)
+                yield location, ledger_id, entry_id, record
+                used = len(record)
+            offset += used
+
+    def count_records(self, log_id: int) -> LogSummary:
+        """The summary of a log, counting its records if it has no good ledgers map.
+
+        Raises: Corruption: the log cannot be read through; it must not be removed.
+        """
+        summary = self.summaries[log_id]
+        if not summary.known:
+            counted: dict[int, int] = {}
+            for _location, ledger_id, _entry_id, record in self.records(log_id):
+                counted[ledger_id] = counted.get(ledger_id, 0) + len(record)
+            summary.bytes_by_ledger = counted
+            summary.known = True
+        return summary
+
+    def _large_record(self, log_id: int, offset: int, size: int) -> tuple[int, int, int, bytes]:
+        """The record at `offset` that is longer than a chunk."""
+        length = int.from_bytes(self.read(log_id, offset, 4), "big", signed=True)
+        if not 16 <= length <= _RECORD_SIZE_MAX or offset + 4 + length > size:
+            raise Corruption(self._path(log_id), offset, size - offset, "not an entry log record")
+        data = self.read(log_id, offset, 4 + length)
+        for _position, _length, ledger_id, entry_id in fmt.walk_records(data):
+            return fmt.location_of(log_id, offset + 4), ledger_id, entry_id, data
+        raise Corruption(self._path(log_id), offset, size - offset, "not an entry log record")
+
+    def size_bytes(self) -> int:
+        """All logs together."""
+        active = self._active_summary
+        return sum(s.size for s in list(self.summaries.values())) + (active.size if active else 0)
+
+    def count(self) -> int:
+        """Number of logs."""
+        return len(self.summaries) + (self._active_summary is not None)
+
+    def close(self) -> None:
+        """Close all files (the active one must be synced)."""
+        if self._active is not None:
+            self._active.close()
+        with self._lock:
+            for file in self._files.values():
+                file.close()
+            self._files.clear()
+
+    def seal_active(self) -> None:
+        """Start a new log with the next append (used when the active one should be compacted)."""
+        if self._active_summary is not None:
+            self._seal()
+
+    def _path(self, log_id: int) -> str:
+        return f"{self._directory}/{log_id:x}.log"
+
+    def _log_ids(self) -> list[int]:
+        ids = []
+        for name in self._disk.list_names(self._directory):
+            if name.endswith(".log"):
+                try:
+                    ids.append(int(name[:-4], 16))
+                except ValueError:
+                    continue
+        return sorted(ids)
+
+    def _last_id_of_file(self) -> int:
+        try:
+            return int(read_file(self._disk, self._directory + "/lastId").strip() or b"-1", 16)
+        except (FileNotFoundError, ValueError):
+            return -1
+
+    def _create(self) -> LogSummary:
+        log_id = self._next_id
+        if log_id > fmt.LOG_ID_MAX:
+            raise DiskFailed(f"{self._directory}: entry log ids are used up")
+        path = self._path(log_id)
+        if self._disk.exists(path):
+            self._disk.remove(path)
+        file = self._disk.create(path)
+        try:
+            file.write_at(0, fmt.encode_header())
+            replace_file(self._disk, self._directory + "/lastId", b"%x\n" % log_id)
+        except DiskFull:
+            file.close()
+            self._disk.remove(path)
+            raise
+        self._next_id = log_id + 1
+        self._directory_dirty = True
+        self._active = file
+        self._active_summary = LogSummary(log_id)
+        self._active_summary.size = fmt.HEADER_SIZE
+        return self._active_summary
+
+    def _seal(self) -> None:
+        """Append the map, make it durable, then let the header point to it."""
+        summary, file = self._active_summary, self._active
+        assert summary is not None
+        assert file is not None
+        ledgers_map = fmt.encode_ledgers_map(summary.bytes_by_ledger)
+        file.write_at(summary.size, ledgers_map)
+        file.sync()
+        count = len(summary.bytes_by_ledger)
+        file.write_at(0, fmt.encode_header(summary.size if ledgers_map else 0, count))
+        file.sync()
+        if self._directory_dirty:
+            self._disk.sync_directory(self._directory)
+            self._directory_dirty = False
+        file.close()
+        self.summaries[summary.log_id] = summary
+        self._active = self._active_summary = None
+
+    def _cut(self, path: str, end: int) -> None:
+        file = self._disk.open(path)
+        try:
+            size = file.size()
+            if size < end:
+                raise Corruption(path, size, end - size, "the entry log is shorter than its index")
+            if size > end:
+                header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE))
+                if header is not None and header[0] == end:
+                    return
+                logger.info("entry log cut to what was indexed", file=path, size=size, end=end)
+                file.truncate(end)
+                file.write_at(0, fmt.encode_header())
+                file.sync()
+        finally:
+            file.close()
+
+    def _read_summary(self, log_id: int) -> LogSummary:
+        """From the ledgers map if it checks out, else unknown until `count_records`."""
+        path = self._path(log_id)
+        file = self._disk.open(path)
+        try:
+            summary = LogSummary(log_id)
+            summary.size = size = file.size()
+            header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE))
+            if header is None:
+                raise Corruption(path, 0, size, "not an entry log header")
+            map_offset, count = header
+            if fmt.HEADER_SIZE < map_offset < size:
+                data = file.read_at(map_offset, size - map_offset)
+                found = fmt.decode_ledgers_map(data, count)
+                if found is not None and sum(found.values()) == map_offset - fmt.HEADER_SIZE:
+                    summary.bytes_by_ledger = found
+                    summary.size = map_offset
+                    return summary
+        finally:
+            file.close()
+        summary.known = False
+        return summary

@@ -1,0 +1,39 @@
+"""What goes wrong inside a bookie's storage, as opposed to what is answered to a request.
+
+`bookie.api.BookieError` refuses one request. The errors here concern the whole bookie: it refuses
+to start, or it stops. They say where, how much, and what the operator can do.
+"""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Root of the storage errors."""
+
+
+class Corruption(StorageError):
+    """Bytes on disk are not what was written. Never skipped silently."""
+
+    def __init__(self, path: str, offset: int, size_bytes: int, detail: str) -> None:
+        super().__init__(
+            f"{path}: damage at offset {offset}, {size_bytes} bytes: {detail}. "
+            "Restore this file from a copy; if other bookies hold the same ledgers, wipe this "
+            "bookie and let them re-replicate"
+        )
+        self.path = path
+        self.offset = offset
+        self.size_bytes = size_bytes
+        self.detail = detail
+
+
+class DiskFailed(StorageError):
+    """A write or fsync failed where it must not. What the kernel dropped is unknown, so nothing is
+    retried: the bookie stops, and its journal decides at the next start."""
+
+
+class DiskFull(StorageError):
+    """No space left for an append. Nothing was lost: the caller keeps its data and tries again."""
+
+
+class BookieRefusesToStart(StorageError):
+    """The directories given are not this bookie's, are incomplete, or lack a journal."""

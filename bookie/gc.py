@@ -1,0 +1,214 @@
+"""GarbageCollector: forgets ledgers that are gone, deletes and compacts entry logs.
+
+A pass: (1) ledgers of this bookie that the metadata no longer has are dropped from the index (the
+local list is taken before the metadata is asked, so a new ledger is never missing from it); (2)
+logs without a live ledger are deleted; (3) logs with little live data are compacted: live entries
+are copied to the newest log, synced, their locations moved and synced, and only then is the log
+deleted. If any of it fails the old log stays. A log that cannot be read through is never deleted.
+
+A fenced ledger leaves a tombstone for a week, so that a late writer cannot bring it back unfenced.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+import structlog
+import trio
+
+from bookie.errors import Corruption, DiskFailed, DiskFull
+from bookie.ledger_handle import encode_ledger_data
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from bookie.config import BookieConfig
+    from bookie.entry_log import LogSummary
+    from bookie.layout import Layout
+    from bookie.ledger_storage import LedgerStorage
+
+logger = structlog.get_logger()
+
+T = TypeVar("T")
+
+_TOMBSTONE_SECONDS: Final = 7 * 86_400
+_COPY_BYTES: Final = 1 << 20
+_COPY_ENTRIES: Final = 256
+
+
+@final
+class GarbageCollector:
+    """Runs passes every gcWaitTime."""
+
+    def __init__(
+        self, config: BookieConfig, layout: Layout, fail: Callable[[BaseException], None]
+    ) -> None:
+        self._config = config
+        self._layout = layout
+        self._fail = fail
+        self._lock = trio.Lock()
+        self.live_ledgers: Callable[[], Awaitable[set[int]]] | None = None
+        now = time.monotonic()
+        self._minor_at = now + config.minorCompactionInterval
+        self._major_at = now + config.majorCompactionInterval
+        self._tombstones = {
+            ledger_id: now + _TOMBSTONE_SECONDS
+            for ledger_id, handle in layout.handles.items()
+            if not handle.exists
+        }
+        self.minor_compactions = 0
+        self.major_compactions = 0
+        self.reclaimed_compaction_bytes = 0
+        self.reclaimed_deletion_bytes = 0
+
+    async def run(self) -> None:
+        """Passes until cancelled."""
+        while True:
+            await trio.sleep(self._config.gcWaitTime / 1000)
+            await self.collect()
+
+    async def collect(self, *, major: bool = False) -> None:
+        """One pass; `major` compacts with the major threshold whatever the time."""
+        async with self._lock:
+            await self._collect_ledgers()
+            now = time.monotonic()
+            threshold = 0.0
+            if now >= self._minor_at:
+                threshold = self._config.minorCompactionThreshold
+                self._minor_at = now + self._config.minorCompactionInterval
+            if major or now >= self._major_at:
+                threshold = self._config.majorCompactionThreshold
+                self._major_at = now + self._config.majorCompactionInterval
+                major = True
+            for storage in self._layout.storages:
+                try:
+                    await self._collect_logs(storage, threshold, major=major)
+                except DiskFull as error:
+                    logger.warning("compaction stopped: disk full", error=str(error))
+                except DiskFailed as error:
+                    self._fail(error)
+                    return
+
+    async def delete_ledgers(self, ledger_ids: list[int]) -> None:
+        """Forget ledgers: their handles at once, their rows and locations durably."""
+        by_storage: dict[int, tuple[LedgerStorage, list[int], dict[int, bytes | None]]] = {}
+        for ledger_id in ledger_ids:
+            handle = self._layout.handles.get(ledger_id)
+            if handle is None or not handle.exists:
+                continue
+            handle.exists = False
+            handle.deleted = True
+            handle.update_guard()
+            storage = handle.storage
+            storage.cache.forget(handle)
+            row = None
+            if handle.fenced:
+                self._tombstones[ledger_id] = time.monotonic() + _TOMBSTONE_SECONDS
+                row = encode_ledger_data(handle)
+            else:
+                del self._layout.handles[ledger_id]
+            item = by_storage.setdefault(id(storage), (storage, [], {}))
+            item[1].append(ledger_id)
+            item[2][ledger_id] = row
+        for storage, doomed, rows in by_storage.values():
+            await self._in_writer(storage, partial(storage.remove_ledgers, doomed, rows))
+
+    async def _collect_ledgers(self) -> None:
+        now = time.monotonic()
+        expired = [ledger_id for ledger_id, at in self._tombstones.items() if at <= now]
+        for ledger_id in expired:
+            del self._tombstones[ledger_id]
+            handle = self._layout.handles.pop(ledger_id)
+            rows: dict[int, bytes | None] = {ledger_id: None}
+            await self._in_writer(handle.storage, partial(handle.storage.remove_ledgers, [], rows))
+        if self.live_ledgers is None:
+            return
+        local = [handle.ledger_id for handle in self._layout.handles.values() if handle.exists]
+        try:
+            live = await self.live_ledgers()
+        except Exception as error:
+            logger.warning("no garbage collected: the metadata cannot be read", error=str(error))
+            return
+        doomed = [ledger_id for ledger_id in local if ledger_id not in live]
+        if doomed:
+            logger.info("ledgers deleted", count=len(doomed), first=doomed[0])
+            await self.delete_ledgers(doomed)
+
+    async def _collect_logs(self, storage: LedgerStorage, threshold: float, *, major: bool) -> None:
+        for log_id in sorted(storage.logs.summaries):
+            try:
+                summary = await self._in_writer(
+                    storage, partial(storage.logs.count_records, log_id)
+                )
+            except Corruption as error:
+                logger.error("entry log is kept but not collected", error=str(error))
+                continue
+            live = self._live_bytes(summary)
+            total = sum(summary.bytes_by_ledger.values())
+            if not live:
+                freed = await self._in_writer(storage, partial(storage.logs.remove, log_id))
+                self.reclaimed_deletion_bytes += freed
+                logger.info("entry log deleted", directory=storage.directory, log=f"{log_id:x}")
+            elif live < threshold * total and storage.compaction_allowed:
+                if major and not storage.major_compaction_allowed:
+                    continue
+                await self._compact(storage, summary, live)
+                if major:
+                    self.major_compactions += 1
+                else:
+                    self.minor_compactions += 1
+
+    def _live_bytes(self, summary: LogSummary) -> int:
+        handles = self._layout.handles
+        live = 0
+        for ledger_id, size_bytes in summary.bytes_by_ledger.items():
+            handle = handles.get(ledger_id)
+            if handle is not None and handle.exists:
+                live += size_bytes
+        return live
+
+    async def _compact(self, storage: LedgerStorage, summary: LogSummary, live: int) -> None:
+        """Copy what lives, in slices between flushes, then delete the log."""
+        log_id = summary.log_id
+        records = storage.logs.records(log_id)
+        copied = 0
+        while True:
+            started = time.monotonic()
+            entries = await self._in_writer(storage, partial(self._live_slice, records))
+            if not entries:
+                break
+            copied += await self._in_writer(storage, partial(storage.copy_entries, entries))
+            due = len(entries) / self._config.compactionRateByEntries
+            await trio.sleep(max(0.0, due - (time.monotonic() - started)))
+        freed = await self._in_writer(storage, partial(storage.logs.remove, log_id))
+        self.reclaimed_compaction_bytes += max(0, freed - live)
+        logger.info(
+            "entry log compacted",
+            directory=storage.directory,
+            log=f"{log_id:x}",
+            entries_copied=copied,
+            bytes_freed=freed - live,
+        )
+
+    def _live_slice(
+        self, records: Iterator[tuple[int, int, int, bytes]]
+    ) -> list[tuple[int, int, int, bytes]]:
+        """The next records of ledgers that exist, about one slice of them."""
+        handles = self._layout.handles
+        result = []
+        size = 0
+        for item in records:
+            handle = handles.get(item[1])
+            if handle is None or not handle.exists:
+                continue
+            result.append(item)
+            size += len(item[3])
+            if size >= _COPY_BYTES or len(result) >= _COPY_ENTRIES:
+                break
+        return result
+
+    async def _in_writer(self, storage: LedgerStorage, call: partial[T]) -> T:
+        """In the storage's thread, between flushes."""
+        return await trio.to_thread.run_sync(call, limiter=storage.writer_limiter)

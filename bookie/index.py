@@ -1,0 +1,79 @@
+"""EntryIndex: where each entry lies, and what is known of each ledger. The seam over RocksDB.
+
+Rows are DbLedgerStorage's. Locations: ledger id 8 bytes, entry id 8 bytes -> location 8 bytes, all
+big-endian. Ledgers: ledger id 8 bytes -> LedgerData.
+
+One row of our own lies behind all others in the locations: (END_LEDGER, 0) -> log id << 32 | size,
+the end of what entry logs held when the newest locations were written. It goes with every batch of
+locations, so anything behind it in the logs was never indexed and is cut off at start.
+
+Writes become durable with `sync`, in the order they were made: after a crash a prefix of them is
+there. All writes come from one thread; `location` and `last_entry_id` may come from any.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pack_location_key = struct.Struct(">qq").pack
+unpack_location_key = struct.Struct(">qq").unpack
+pack_u64 = struct.Struct(">Q").pack
+unpack_u64 = struct.Struct(">Q").unpack
+pack_ledger_key = struct.Struct(">q").pack
+
+END_LEDGER: Final = -2
+END_KEY: Final = pack_location_key(END_LEDGER, 0)
+FLAGS_LEDGER: Final = -0xEEFD
+"""BookKeeper keeps a flags row under this ledger id; it is no ledger."""
+ENTRY_ID_MAX: Final = (1 << 63) - 1
+
+
+class IndexBatch(Protocol):
+    """Rows written together."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Add a row."""
+
+
+class EntryIndex(Protocol):
+    """Both indexes of one ledger directory."""
+
+    def new_batch(self) -> IndexBatch:
+        """An empty batch of location rows."""
+
+    def write_locations(self, batch: IndexBatch) -> None:
+        """Apply a batch at once. Not durable yet."""
+
+    def sync(self) -> None:
+        """Make everything written so far durable.
+
+        Raises: DiskFailed.
+        """
+
+    def location(self, ledger_id: int, entry_id: int) -> int:
+        """The location, 0 if there is none."""
+
+    def last_entry_id(self, ledger_id: int) -> int:
+        """The highest entry id with a location, -1 if there is none."""
+
+    def entry_ids(self, ledger_id: int) -> Iterator[int]:
+        """All entry ids of a ledger, ascending."""
+
+    def end_of_logs(self) -> int:
+        """The row (END_LEDGER, 0), 0 if there is none."""
+
+    def remove_locations(self, ledger_id: int) -> None:
+        """Drop all locations of a ledger."""
+
+    def ledgers(self) -> Iterator[tuple[int, bytes]]:
+        """(ledger id, LedgerData) of all ledgers."""
+
+    def write_ledgers(self, rows: dict[int, bytes | None]) -> None:
+        """Put (or with None remove) ledger rows. Not durable yet."""
+
+    def close(self) -> None:
+        """Release everything."""

@@ -1,0 +1,182 @@
+"""Journal: the thread of one journal directory, and the queue in front of it.
+
+The event loop appends items to `pending` and calls `kick`, which hands them over as one list. The
+thread takes all lists that are waiting, writes them as one group, syncs, and answers once per group
+through `run_sync_soon`; whatever arrives meanwhile is the next group. So it writes at once when it
+is idle, and groups grow by themselves when it is busy.
+
+An item is (sink, ledger id, entry id, (head, payload)). Everything that must be durable in order
+goes the same way: master key and fence records are bodies with a sink of their own; an item with an
+empty body writes nothing and is answered in its turn (a barrier, or a refusal in order).
+
+A failure ends the thread; items not yet durable are never answered with OK.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, final
+
+from bookie import journal_format
+from bookie.statistics import LatencyHistogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.api import AddSink, EntryBody
+    from bookie.config import BookieConfig
+    from bookie.journal_writer import JournalWriter, LogMark
+
+JournalItem = tuple["AddSink", int, int, "EntryBody"]
+Batch = list[JournalItem]
+EMPTY_BODY: EntryBody = (b"", b"")
+
+
+@final
+class GroupDone:
+    """One durable group, on its way back to the event loop."""
+
+    __slots__ = ("batches", "entries", "handed_at", "journal", "size_bytes")
+
+    def __init__(
+        self, journal: Journal, batches: list[Batch], entries: int, size: int, handed_at: float
+    ) -> None:
+        self.journal = journal
+        self.batches = batches
+        self.entries = entries
+        self.size_bytes = size
+        self.handed_at = handed_at
+
+
+@final
+class Journal:
+    """One journal: queue, thread, files."""
+
+    __slots__ = (
+        "_answer",
+        "_failed",
+        "_group_bytes_max",
+        "_handed",
+        "_thread",
+        "_writer",
+        "bytes_written",
+        "entries_answered",
+        "entries_handed",
+        "groups",
+        "outstanding",
+        "pending",
+        "sync_latency",
+    )
+
+    def __init__(self, config: BookieConfig) -> None:
+        self.pending: Batch = []
+        self.outstanding: deque[Batch] = deque()
+        """Handed over and not yet answered; who answers removes. Event loop only."""
+        self._writer: JournalWriter | None = None
+        self._group_bytes_max = config.journalBufferedWritesThreshold
+        self._handed: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.entries_handed = 0
+        self.entries_answered = 0
+        self.groups = 0
+        self.bytes_written = 0
+        self.sync_latency = LatencyHistogram()
+
+    @property
+    def mark(self) -> LogMark:
+        """Everything added before this mark was taken and answered is durable below it."""
+        return self._writer.mark if self._writer is not None else (0, 0)
+
+    def start(
+        self,
+        name: str,
+        writer: JournalWriter | None,
+        answer: Callable[[GroupDone], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Start the thread. It calls `answer` and `failed`; without a writer it only answers."""
+        self._writer = writer
+        self._answer = answer
+        self._failed = failed
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def kick(self) -> None:
+        """Hand over what is pending."""
+        batch = self.pending
+        if batch:
+            self.pending = []
+            self.entries_handed += len(batch)
+            self.outstanding.append(batch)
+            self._handed.put((batch, time.perf_counter()))
+
+    def stop(self) -> None:
+        """Ask the thread to finish what was handed over and end; `join` waits for it."""
+        self._handed.put(None)
+
+    def join(self) -> None:
+        """Wait for the thread (blocking)."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def remove_before(self, mark: LogMark, backups: int) -> int:
+        """Remove journal files that a checkpoint has passed."""
+        return self._writer.remove_before(mark, backups) if self._writer is not None else 0
+
+    def _run(self) -> None:
+        try:
+            while self._run_group():
+                pass
+            if self._writer is not None:
+                self._writer.close()
+        except BaseException as error:
+            self._failed(error)
+
+    def _run_group(self) -> bool:
+        """One group; False when asked to stop."""
+        taken = self._handed.get()
+        if taken is None:
+            return False
+        batch, handed_at = taken
+        batches = [batch]
+        parts: list[bytes] = []
+        going_on = True
+        size = _append_records(batch, parts)
+        entries = len(batch)
+        while size < self._group_bytes_max:
+            try:
+                taken = self._handed.get_nowait()
+            except Empty:
+                break
+            if taken is None:
+                going_on = False
+                break
+            batch = taken[0]
+            batches.append(batch)
+            entries += len(batch)
+            size += _append_records(batch, parts)
+        if parts and self._writer is not None:
+            started = time.perf_counter()
+            self.bytes_written += self._writer.write_group(parts)
+            self.sync_latency.observe(time.perf_counter() - started)
+            self.groups += 1
+        self._answer(GroupDone(self, batches, entries, size, handed_at))
+        return going_on
+
+
+def _append_records(batch: Batch, parts: list[bytes]) -> int:
+    """Length, head and payload of every item that has a body; the bytes of them."""
+    pack_length = journal_format.pack_length
+    append = parts.append
+    total = 0
+    for _sink, _ledger_id, _entry_id, (head, payload) in batch:
+        size = len(head) + len(payload)
+        if size:
+            total += size
+            append(pack_length(size))
+            append(head)
+            append(payload)
+    return total

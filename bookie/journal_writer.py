@@ -1,0 +1,139 @@
+"""JournalWriter: the files of one journal directory, written by one thread.
+
+It appends groups (format: `journal_format`), each with one write and one fdatasync, starts a new
+file when one is full, and removes files that a checkpoint has passed. It never appends to a file of
+an earlier run. Any failure is final: what the kernel kept of a failed write or sync is unknown.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, final
+
+from bookie import journal_format
+
+if TYPE_CHECKING:
+    from bookie.config import BookieConfig
+    from bookie.disk import Disk, DiskFile
+
+_MB: Final = 1 << 20
+SUFFIX: Final = ".txn"
+
+LogMark = tuple[int, int]
+"""(journal id, offset): everything before it is durable."""
+
+
+def journal_ids(disk: Disk, directory: str) -> list[int]:
+    """Ids of the journal files in a directory, ascending."""
+    ids = []
+    for name in disk.list_names(directory):
+        stem, dot, suffix = name.partition(".")
+        if dot + suffix == SUFFIX:
+            try:
+                ids.append(int(stem, 16))
+            except ValueError:
+                continue
+    return sorted(ids)
+
+
+def journal_path(directory: str, journal_id: int) -> str:
+    """Path of one journal file."""
+    return f"{directory}/{journal_id:x}{SUFFIX}"
+
+
+@final
+class JournalWriter:
+    """The one who writes."""
+
+    __slots__ = (
+        "_alignment",
+        "_directory",
+        "_disk",
+        "_file",
+        "_journal_id",
+        "_position",
+        "_preallocate_size",
+        "_preallocated",
+        "_salt",
+        "_sequence",
+        "_size_max",
+        "_sync",
+        "mark",
+    )
+
+    def __init__(self, disk: Disk, directory: str, config: BookieConfig, journal_id: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._journal_id = journal_id
+        self._alignment = config.journalAlignmentSize
+        self._size_max = config.journalMaxSizeMB * _MB
+        self._preallocate_size = config.journalPreAllocSizeMB * _MB
+        self._sync = config.journalSyncData
+        self._position = 0
+        self._preallocated = 0
+        self._sequence = 0
+        self.mark: LogMark = (journal_id, 0)
+        self._open_file()
+
+    def write_group(self, parts: list[bytes]) -> int:
+        """Append the records in `parts` (each preceded by its length) and sync. Returns the bytes
+        written. `mark` moves only after the sync.
+
+        Raises: DiskFull, DiskFailed: the journal must not be used any more.
+        """
+        if self._position >= self._size_max:
+            self._roll()
+        flags = journal_format.FLAG_PREVIOUS_SYNCED if self._sync else 0
+        data = journal_format.finish_group(
+            parts, self._position, self._sequence, self._salt, self._alignment, flags
+        )
+        end = self._position + len(data)
+        if end > self._preallocated and self._preallocate_size:
+            size = max(self._preallocate_size, len(data))
+            self._file.preallocate(self._preallocated, end - self._preallocated + size)
+            self._preallocated = end + size
+        self._file.write_at(self._position, data)
+        if self._sync:
+            self._file.sync()
+        self._position = end
+        self._sequence += 1
+        self.mark = (self._journal_id, end)
+        return len(data)
+
+    def remove_before(self, mark: LogMark, backups: int) -> int:
+        """Remove files older than the mark's, except the newest `backups` of them."""
+        old = [i for i in journal_ids(self._disk, self._directory) if i < mark[0]]
+        doomed = old[: len(old) - backups] if backups else old
+        for journal_id in doomed:
+            self._disk.remove(journal_path(self._directory, journal_id))
+        return len(doomed)
+
+    def close(self) -> None:
+        """Give the reserved space back, sync and close."""
+        self._file.truncate(self._position)
+        self._file.sync()
+        self._file.close()
+
+    def _roll(self) -> None:
+        # Everything before the new file must be durable before the new file can exist: recovery
+        # tolerates a torn tail in the newest file only.
+        self.close()
+        self._journal_id += 1
+        self._open_file()
+
+    def _open_file(self) -> None:
+        path = journal_path(self._directory, self._journal_id)
+        self._salt = int.from_bytes(os.urandom(8), "big")
+        self._file: DiskFile = self._disk.create(path)
+        self._file.write_at(0, journal_format.encode_header(self._alignment, self._salt))
+        first = -(-journal_format.HEADER_SIZE // self._alignment) * self._alignment
+        # BookKeeper reads records from byte 512 on, so the first group starts there; its padding
+        # reaches the alignment.
+        self._preallocated = max(first, self._preallocate_size)
+        if self._preallocate_size:
+            self._file.preallocate(0, self._preallocated)
+        self._file.sync()
+        self._disk.sync_directory(self._directory)
+        self._position = journal_format.HEADER_SIZE
+        self._sequence = 0
+        self.mark = (self._journal_id, self._position)

@@ -1,0 +1,226 @@
+"""LedgerStorage: one ledger directory: write cache, entry logs, index.
+
+`flush`, `copy_entries` and the removals run one at a time in the storage's thread (`writer_limiter`
+of one), reads in any thread. The order inside a flush is what durability rests on: entry logs are
+synced before any location is written, so the index never points at bytes that a crash could take.
+
+Work is done in slices of about a millisecond, because it shares the interpreter with the event
+loop; writes and syncs release it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from bookie import entry_log_format as fmt
+from bookie.entry_log import EntryLogs
+from bookie.errors import StorageError
+from bookie.index import END_KEY, pack_location_key, pack_u64
+from bookie.write_cache import FlushHalf, WriteCache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bookie.disk import Disk
+    from bookie.index import EntryIndex, IndexBatch
+
+logger = structlog.get_logger()
+
+_SLICE_ENTRIES: Final = 256
+_SLICE_BYTES: Final = 1 << 20
+_READ_BYTES_MAX: Final = 1 << 20
+_READ_BYTES_MIN: Final = 64 << 10
+
+
+@final
+class LedgerStorage:
+    """One ledger directory."""
+
+    def __init__(
+        self, disk: Disk, directory: str, index: EntryIndex, log_size_limit: int, cache_bytes: int
+    ) -> None:
+        self.directory = directory
+        self.index = index
+        self.logs = EntryLogs(disk, directory, log_size_limit)
+        self.cache = WriteCache(cache_bytes // 2)
+        self.writable = True
+        """False: the disk is too full for plain adds."""
+        self.headroom = True
+        """False: too full even for recovery adds."""
+        self.compaction_allowed = True
+        self.major_compaction_allowed = True
+        self.writer_limiter = trio.CapacityLimiter(1)
+
+    def flush(self, half: FlushHalf) -> None:
+        """Append the half to the entry logs, sync, index, sync.
+
+        Raises: DiskFull: nothing is lost, the half can be flushed again. DiskFailed: fatal.
+        """
+        writer = _SliceWriter(self.logs, self.index)
+        for handle in half.handles:
+            entries = handle.flushing
+            if handle.deleted or not entries:
+                continue
+            ledger_id = handle.ledger_id
+            items: Iterable[tuple[int, tuple[bytes, bytes]]] = entries.items()
+            if handle.flushing_unordered:
+                items = sorted(items)
+            for entry_id, body in items:
+                writer.add(ledger_id, entry_id, body)
+        writer.end_slice()
+        if writer.batches:
+            self.logs.sync()
+            self._write_locations(writer.batches)
+        if half.rows:
+            self.index.write_ledgers(half.rows)
+        if half.rows or writer.batches:
+            self.index.sync()
+
+    def _write_locations(self, batches: list[IndexBatch]) -> None:
+        """The end of the logs first: whatever prefix survives a crash, it covers its locations."""
+        end = self.index.new_batch()
+        end.put(END_KEY, pack_u64(self.logs.end_of_logs()))
+        self.index.write_locations(end)
+        for batch in batches:
+            self.index.write_locations(batch)
+
+    def copy_entries(self, entries: list[tuple[int, int, int, bytes]]) -> int:
+        """Compaction: append (location, ledger, entry, record) to the active log if the index still
+        points to that location, sync, and move the locations. Returns the number copied."""
+        writer = _SliceWriter(self.logs, self.index)
+        copied = 0
+        for location, ledger_id, entry_id, record in entries:
+            if self.index.location(ledger_id, entry_id) == location:
+                writer.add(ledger_id, entry_id, (record[4:], b""))
+                copied += 1
+        writer.end_slice()
+        if writer.batches:
+            self.logs.sync()
+            self._write_locations(writer.batches)
+            self.index.sync()
+        return copied
+
+    def remove_ledgers(self, ledger_ids: list[int], rows: dict[int, bytes | None]) -> None:
+        """Drop locations and write (or with None remove) the ledgers' rows, durably."""
+        for ledger_id in ledger_ids:
+            self.index.remove_locations(ledger_id)
+        self.index.write_ledgers(rows)
+        self.index.sync()
+
+    def read_run(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_bytes_max: int
+    ) -> list[bytes]:
+        """Consecutive entries from the entry logs: at least one, unless the first has no location:
+        then none. One index look-up and one read for entries that lie one behind the other.
+
+        Raises: StorageError: a location does not hold its entry.
+        """
+        result: list[bytes] = []
+        taken = 0
+        entry_id = first_entry_id
+        location = 0
+        while len(result) < count_max and (taken < size_bytes_max or not result):
+            location = location or self.index.location(ledger_id, entry_id)
+            if not location:
+                break
+            wanted = min(size_bytes_max - taken + 4096, _READ_BYTES_MAX)
+            data = self._read_at(location, ledger_id, entry_id, max(wanted, _READ_BYTES_MIN))
+            log_position = location - 4
+            position = 0
+            location = 0
+            while len(result) < count_max:
+                length = fmt.entry_at(data, position, ledger_id, entry_id)
+                if length is None:
+                    break
+                end = position + 4 + length
+                if end > len(data):
+                    location = log_position + position + 4
+                    break
+                if result and taken + length > size_bytes_max:
+                    return result
+                result.append(data[position + 4 : end])
+                taken += length
+                entry_id += 1
+                position = end
+        return result
+
+    def _read_at(self, location: int, ledger_id: int, entry_id: int, size: int) -> bytes:
+        """Bytes from the record at `location` on, at least the whole record."""
+        for attempt in (1, 2):
+            log_id, offset = fmt.split_location(location)
+            try:
+                data = self.logs.read(log_id, offset - 4, size)
+            except FileNotFoundError:
+                # Compaction moved the entry between the look-up and the read.
+                moved = self.index.location(ledger_id, entry_id)
+                if attempt == 1 and moved and moved != location:
+                    location = moved
+                    continue
+                raise StorageError(f"entry log {log_id:x} of {self.directory} is gone") from None
+            length = fmt.entry_at(data, 0, ledger_id, entry_id)
+            if length is not None and length + 4 > len(data):
+                data = self.logs.read(log_id, offset - 4, length + 4)
+                if len(data) < length + 4:
+                    length = None
+            if length is None:
+                raise StorageError(
+                    f"{self.directory}/{log_id:x}.log does not hold entry {ledger_id}:{entry_id} "
+                    f"at offset {offset}"
+                )
+            return data
+        raise AssertionError
+
+    def close(self) -> None:
+        """Seal the active log (so that the next start need not scan it) and close everything."""
+        try:
+            self.logs.seal_active()
+        except StorageError as error:
+            logger.warning("entry log left unsealed", directory=self.directory, error=str(error))
+        self.logs.close()
+        self.index.close()
+
+
+@final
+class _SliceWriter:
+    """Collects records and writes them slice by slice; location batches come out at the end."""
+
+    __slots__ = ("_by_ledger", "_index", "_keys", "_logs", "_offset", "_parts", "batches")
+
+    def __init__(self, logs: EntryLogs, index: EntryIndex) -> None:
+        self._logs = logs
+        self._index = index
+        self._parts: list[bytes] = []
+        self._keys: list[tuple[bytes, int]] = []
+        self._by_ledger: dict[int, int] = {}
+        self._offset = 0
+        self.batches: list[IndexBatch] = []
+
+    def add(self, ledger_id: int, entry_id: int, body: tuple[bytes, bytes]) -> None:
+        """One entry."""
+        head, payload = body
+        size = len(head) + len(payload)
+        self._parts += (size.to_bytes(4, "big"), head, payload)
+        self._keys.append((pack_location_key(ledger_id, entry_id), self._offset + 4))
+        size += 4
+        self._offset += size
+        self._by_ledger[ledger_id] = self._by_ledger.get(ledger_id, 0) + size
+        if self._offset >= _SLICE_BYTES or len(self._keys) >= _SLICE_ENTRIES:
+            self.end_slice()
+
+    def end_slice(self) -> None:
+        """Append what was collected."""
+        if not self._keys:
+            return
+        base = self._logs.append(self._parts, self._offset, self._by_ledger)
+        batch = self._index.new_batch()
+        put = batch.put
+        for key, offset in self._keys:
+            put(key, pack_u64(base + offset))
+        self.batches.append(batch)
+        self._parts = []
+        self._keys = []
+        self._by_ledger = {}
+        self._offset = 0

@@ -1,0 +1,178 @@
+"""EntryReader: answers reads: write cache, read-ahead cache, then entry logs in reader threads.
+
+Reads never wait behind the journal: they have their own bounded threads. The order of look-ups is
+what makes NO_ENTRY a proof: an entry moves from the write cache to the index only, and is indexed
+before it leaves the cache, so who misses it in both has missed nothing. Anything unexpected is
+IO_ERROR, never NO_ENTRY.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, final
+
+import structlog
+import trio
+
+from bookie.api import LAST_ENTRY, BookieError, EntryBody, Status
+from bookie.read_cache import ReadAheadCache
+from bookie.statistics import LatencyHistogram
+
+if TYPE_CHECKING:
+    from bookie.config import BookieConfig
+    from bookie.ledger_handle import LedgerHandle
+
+logger = structlog.get_logger()
+
+T = TypeVar("T")
+
+_READ_AHEAD_BYTES = 1 << 20
+
+
+@final
+class EntryReader:
+    """Reads of all ledgers of one bookie."""
+
+    def __init__(self, config: BookieConfig, handles: dict[int, LedgerHandle]) -> None:
+        self._handles = handles
+        self._limiter = trio.CapacityLimiter(config.numReadWorkerThreads)
+        self._waiting_max = config.maxPendingReadRequestsPerThread * config.numReadWorkerThreads
+        self._read_ahead_count = config.dbStorage_readAheadCacheBatchSize
+        self.cache = ReadAheadCache(config.dbStorage_readAheadCacheMaxSizeMb << 20)
+        self.reads = 0
+        self.reads_failed = 0
+        self.read_bytes = 0
+        self.reads_waiting = 0
+        self.latency = LatencyHistogram()
+
+    def read_cached(self, ledger_id: int, entry_id: int) -> EntryBody | None:
+        """From the write cache."""
+        handle = self._handles.get(ledger_id)
+        if handle is None:
+            return None
+        entries = handle.entries
+        if entries is not None:
+            body = entries.get(entry_id)
+            if body is not None:
+                return body
+        entries = handle.flushing
+        return entries.get(entry_id) if entries is not None else None
+
+    async def read_entry(self, ledger_id: int, entry_id: int) -> bytes:
+        """One entry, LAST_ENTRY for the newest.
+
+        Raises: BookieError.
+        """
+        if entry_id == LAST_ENTRY:
+            entry_id = await self.last_entry_id(ledger_id)
+        return (await self.read_batch(ledger_id, entry_id, 1, 0))[0]
+
+    async def last_entry_id(self, ledger_id: int) -> int:
+        """The highest entry id this bookie has of the ledger.
+
+        Raises: BookieError.
+        """
+        handle = self._handle(ledger_id)
+        highest = handle.entry_id_max
+        index = handle.storage.index
+        highest = max(
+            highest, await self._in_thread(ledger_id, partial(index.last_entry_id, ledger_id))
+        )
+        if highest < 0:
+            raise self._missing(handle, LAST_ENTRY)
+        return highest
+
+    async def read_batch(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_bytes_max: int
+    ) -> list[bytes]:
+        """Consecutive entries, at least one.
+
+        Raises: BookieError.
+        """
+        handle = self._handle(ledger_id)
+        if first_entry_id < 0:
+            raise BookieError(Status.BAD_REQUEST, f"entry id {first_entry_id}")
+        started = time.perf_counter()
+        result = self._cached_run(ledger_id, first_entry_id, count_max, size_bytes_max)
+        if result:
+            # Callers loop in turns of their own; a cache hit must still be a checkpoint.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        else:
+            result = await self._stored_run(handle, first_entry_id, count_max, size_bytes_max)
+        self.latency.observe(time.perf_counter() - started)
+        self.reads += len(result)
+        self.read_bytes += sum(map(len, result))
+        return result
+
+    def _cached_run(
+        self, ledger_id: int, entry_id: int, count_max: int, size_bytes_max: int
+    ) -> list[bytes]:
+        result: list[bytes] = []
+        taken = 0
+        read_ahead = self.cache
+        while not result or (len(result) < count_max and taken < size_bytes_max):
+            pair = self.read_cached(ledger_id, entry_id)
+            body = pair[0] + pair[1] if pair is not None else read_ahead.get(ledger_id, entry_id)
+            if body is None or (result and taken + len(body) > size_bytes_max):
+                break
+            result.append(body)
+            taken += len(body)
+            entry_id += 1
+        return result
+
+    async def _stored_run(
+        self, handle: LedgerHandle, first_entry_id: int, count_max: int, size_bytes_max: int
+    ) -> list[bytes]:
+        """From the entry logs, reading ahead of what was asked for."""
+        ledger_id = handle.ledger_id
+        single = size_bytes_max <= 0
+        read_ahead = partial(
+            handle.storage.read_run,
+            ledger_id,
+            first_entry_id,
+            max(count_max, self._read_ahead_count),
+            _READ_AHEAD_BYTES if single else max(size_bytes_max, _READ_AHEAD_BYTES),
+        )
+        found = await self._in_thread(ledger_id, read_ahead)
+        if not found:
+            raise self._missing(handle, first_entry_id)
+        taken = len(found[0])
+        count = 1
+        while count < min(count_max, len(found)) and taken + len(found[count]) <= size_bytes_max:
+            taken += len(found[count])
+            count += 1
+        for offset in range(count, len(found)):
+            self.cache.put(ledger_id, first_entry_id + offset, found[offset])
+        return found[:count]
+
+    async def _in_thread(self, ledger_id: int, call: partial[T]) -> T:
+        """Run a storage call in a reader thread; failures are IO_ERROR."""
+        if self.reads_waiting >= self._waiting_max:
+            raise BookieError(Status.TOO_MANY_REQUESTS, "too many reads are waiting for the disk")
+        self.reads_waiting += 1
+        try:
+            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+        except Exception as error:
+            self.reads_failed += 1
+            logger.error("read failed", ledger_id=ledger_id, error=str(error))
+            raise BookieError(Status.IO_ERROR, str(error)) from error
+        finally:
+            self.reads_waiting -= 1
+
+    def _handle(self, ledger_id: int) -> LedgerHandle:
+        handle = self._handles.get(ledger_id)
+        if handle is None or not handle.exists:
+            raise BookieError(Status.NO_LEDGER, f"ledger {ledger_id} is not on this bookie")
+        return handle
+
+    def _missing(self, handle: LedgerHandle, entry_id: int) -> BookieError:
+        self.reads_failed += 1
+        if handle.limbo:
+            return BookieError(
+                Status.UNKNOWN_LEDGER_STATE,
+                f"ledger {handle.ledger_id} lost data here; whether it had entry {entry_id} is "
+                "unknown",
+            )
+        which = "no entry" if entry_id == LAST_ENTRY else f"no entry {entry_id}"
+        return BookieError(Status.NO_ENTRY, f"ledger {handle.ledger_id} has {which}")

@@ -1,0 +1,157 @@
+"""Recovery: what a bookie does with its journals at start.
+
+1. The index gives the ledgers; entry logs are cut to what was indexed.
+2. For each journal: find the file that lastMark names (missing: refuse to start), and replay it
+   from the mark on, then all later files. Records are applied whether or not they are known.
+3. A torn tail of the newest file is dropped with a warning and cut off, so that it cannot be taken
+   for damage at a later start. Damage anywhere else refuses to start.
+4. Everything replayed is flushed; only then may a new journal, a new mark and the removal of old
+   journals follow.
+
+Runs in a thread: nothing else uses the storage yet.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, final
+
+import structlog
+
+from bookie import journal_format as fmt
+from bookie.checkpoint import NO_MARK
+from bookie.errors import BookieRefusesToStart, Corruption
+from bookie.journal_writer import journal_ids, journal_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.disk import Disk, DiskFile
+    from bookie.journal_writer import LogMark
+    from bookie.ledger_handle import LedgerHandle
+
+logger = structlog.get_logger()
+
+_PROGRESS_SECONDS = 2.0
+
+
+@final
+class JournalReplay:
+    """Replays the files of one journal directory."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        handle_of: Callable[[int], LedgerHandle],
+        flush: Callable[[], None],
+    ) -> None:
+        """`handle_of` gives (or makes) a ledger's handle; `flush` empties full write caches."""
+        self._disk = disk
+        self._directory = directory
+        self._handle_of = handle_of
+        self._flush = flush
+        self.entries = 0
+        self.last_id = -1
+        """Highest journal id found; the next journal gets a higher one."""
+
+    def run(self, mark: LogMark) -> None:
+        """Replay everything from `mark` on.
+
+        Raises: BookieRefusesToStart, Corruption.
+        """
+        ids = journal_ids(self._disk, self._directory)
+        self.last_id = ids[-1] if ids else max(mark[0], -1)
+        if mark != NO_MARK and mark[0] not in ids:
+            raise BookieRefusesToStart(
+                f"journal {journal_path(self._directory, mark[0])} is missing, and what is behind "
+                f"offset {mark[1]} of it is nowhere else. Restore it, or wipe this bookie and let "
+                "the others re-replicate"
+            )
+        todo = [journal_id for journal_id in ids if journal_id >= mark[0]]
+        started = time.monotonic()
+        for number, journal_id in enumerate(todo):
+            offset = mark[1] if journal_id == mark[0] else 0
+            self._replay_file(journal_id, offset, newest=number == len(todo) - 1)
+        if self.entries:
+            logger.info(
+                "journal replayed",
+                directory=self._directory,
+                files=len(todo),
+                entries=self.entries,
+                seconds=round(time.monotonic() - started, 3),
+            )
+
+    def _replay_file(self, journal_id: int, offset: int, *, newest: bool) -> None:
+        path = journal_path(self._directory, journal_id)
+        file = self._disk.open(path)
+        try:
+            size = file.size()
+            header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE), path)
+            if header is None:
+                if not newest or offset > fmt.HEADER_SIZE:
+                    raise Corruption(path, 0, size, "the header of the journal is missing")
+                logger.warning("journal without header, nothing durable in it", file=path)
+                self._disk.remove(path)
+                return
+            if offset > size:
+                raise Corruption(path, size, offset - size, "the journal ends before its mark")
+            scan = fmt.JournalScan(path, file.read_at, size, header, offset)
+            self._replay_groups(scan, path, size)
+            if scan.end is fmt.ScanEnd.TORN:
+                self._drop_tail(file, scan, newest=newest)
+        finally:
+            file.close()
+
+    def _replay_groups(self, scan: fmt.JournalScan, path: str, size: int) -> None:
+        reported = time.monotonic()
+        for records in scan.groups():
+            for record in records:
+                self._apply(record, path, scan.end_offset)
+            self._flush()
+            if time.monotonic() - reported > _PROGRESS_SECONDS:
+                reported = time.monotonic()
+                logger.info(
+                    "replaying journal",
+                    file=path,
+                    offset=scan.end_offset,
+                    size=size,
+                    entries=self.entries,
+                )
+
+    def _drop_tail(self, file: DiskFile, scan: fmt.JournalScan, *, newest: bool) -> None:
+        if not newest:
+            raise Corruption(file.path, scan.end_offset, scan.dropped_bytes, scan.detail)
+        logger.warning(
+            "torn tail of the newest journal dropped: it was never acknowledged",
+            file=file.path,
+            offset=scan.end_offset,
+            bytes=scan.dropped_bytes,
+            reason=scan.detail,
+        )
+        file.truncate(scan.end_offset)
+        file.sync()
+
+    def _apply(self, record: bytes, path: str, offset: int) -> None:
+        """One record. Applying it twice changes nothing."""
+        ledger_id, entry_id = fmt.decode_ids(record)
+        handle = self._handle_of(ledger_id)
+        cache = handle.storage.cache
+        if handle.fenced and not handle.exists:
+            return  # deleted after it was fenced: only the tombstone is left
+        self.entries += 1
+        if entry_id >= 0:
+            cache.put(handle, entry_id, (record, b""))
+            return
+        try:
+            if entry_id == fmt.ENTRY_MASTER_KEY:
+                handle.adopt_key(fmt.decode_blob(record))
+            elif entry_id == fmt.ENTRY_FENCE:
+                handle.fenced = True
+            elif entry_id == fmt.ENTRY_EXPLICIT_LAC:
+                handle.explicit_lac = fmt.decode_blob(record)
+            elif entry_id != fmt.ENTRY_FORCE:
+                raise ValueError(f"unknown special entry id {entry_id}")
+        except ValueError as error:
+            raise Corruption(path, offset, len(record), str(error)) from error
+        cache.row_changed(handle)

@@ -1,0 +1,126 @@
+"""WriteCache: the entries of one ledger directory that are not yet in its entry logs. Pure.
+
+Two halves: adds go into the active one; the other is being flushed and stays readable until its
+entries are indexed. The entries hang on their ledger's handle (`entries`, `flushing`), so an add or
+a read costs one dictionary access, and a flush gets them ledger by ledger, nearly always sorted.
+
+`limit_bytes` is the bound of a half, or CLOSED while adds must take the slow way (read-only, adds
+waiting, failed): the hot path compares one number. Event loop only, except that the storage thread
+reads the flushing half.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from bookie.ledger_handle import encode_ledger_data
+
+if TYPE_CHECKING:
+    from bookie.api import EntryBody
+    from bookie.ledger_handle import LedgerHandle
+
+CLOSED: Final = -1
+
+
+@final
+class FlushHalf:
+    """What one flush has to make durable."""
+
+    __slots__ = ("handles", "rows", "size_bytes")
+
+    def __init__(
+        self, handles: list[LedgerHandle], rows: dict[int, bytes | None], size_bytes: int
+    ) -> None:
+        self.handles = handles
+        self.rows = rows
+        """Rows of the ledgers index; None removes."""
+        self.size_bytes = size_bytes
+
+
+@final
+class WriteCache:
+    """Both halves and the ledger rows that changed."""
+
+    __slots__ = (
+        "_dirty",
+        "_half_bytes_max",
+        "_touched",
+        "flushing",
+        "limit_bytes",
+        "size_bytes",
+    )
+
+    def __init__(self, half_bytes_max: int) -> None:
+        self._half_bytes_max = half_bytes_max
+        self._touched: list[LedgerHandle] = []
+        self._dirty: dict[int, LedgerHandle] = {}
+        self.size_bytes = 0
+        """Of the active half."""
+        self.limit_bytes = half_bytes_max
+        self.flushing: FlushHalf | None = None
+
+    def touch(self, handle: LedgerHandle) -> dict[int, EntryBody]:
+        """The handle's entries in the active half, made if it has none."""
+        entries: dict[int, EntryBody] = {}
+        handle.entries = entries
+        self._touched.append(handle)
+        return entries
+
+    def put(self, handle: LedgerHandle, entry_id: int, body: EntryBody) -> None:
+        """Keep an entry, whatever the limit says (recovery, high-priority adds)."""
+        entries = handle.entries
+        if entries is None:
+            entries = self.touch(handle)
+        if entry_id > handle.entry_id_max:
+            handle.entry_id_max = entry_id
+        elif entries:
+            handle.unordered = True
+        entries[entry_id] = body
+        self.size_bytes += len(body[0]) + len(body[1])
+
+    def row_changed(self, handle: LedgerHandle) -> None:
+        """The handle's row has to be written with the next flush."""
+        self._dirty[handle.ledger_id] = handle
+
+    def has_room(self) -> bool:
+        """The active half is below its bound."""
+        return self.size_bytes < self._half_bytes_max
+
+    def open(self) -> None:
+        """Let adds take the fast way."""
+        self.limit_bytes = self._half_bytes_max
+
+    def close(self) -> None:
+        """Let adds take the slow way."""
+        self.limit_bytes = CLOSED
+
+    def swap(self) -> FlushHalf:
+        """Make the active half the flushing one. The flushing half must be done."""
+        assert self.flushing is None
+        handles, self._touched = self._touched, []
+        for handle in handles:
+            handle.flushing = handle.entries
+            handle.entries = None
+            handle.flushing_unordered = handle.unordered
+            handle.unordered = False
+        rows: dict[int, bytes | None] = {}
+        for ledger_id, handle in self._dirty.items():
+            gone = handle.deleted and not (handle.fenced and not handle.exists)
+            rows[ledger_id] = None if gone else encode_ledger_data(handle)
+        self._dirty = {}
+        self.flushing = FlushHalf(handles, rows, self.size_bytes)
+        self.size_bytes = 0
+        return self.flushing
+
+    def flushed(self) -> None:
+        """Everything in the flushing half is durable and indexed: forget it."""
+        assert self.flushing is not None
+        for handle in self.flushing.handles:
+            handle.flushing = None
+        self.flushing = None
+
+    def forget(self, handle: LedgerHandle) -> None:
+        """Drop a deleted ledger's entries from the active half (its bytes stay counted until the
+        next swap)."""
+        if handle.entries:
+            handle.entries.clear()
