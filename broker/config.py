@@ -66,6 +66,8 @@ class BrokerConfig:
     maxConcurrentTopicLoadRequest: Positive = 5_000
     maxPendingPublishRequestsPerConnection: Positive = 1_000
     maxMessagePublishBufferSizeInMB: Positive = 256
+    connectionLivenessCheckTimeoutMillis: Count = 5_000
+    topicLoadTimeoutSeconds: Positive = 60
     pulsarChannelWriteBufferHighWaterMark: Positive = 65_536
     brokerShutdownTimeoutMs: Positive = 60_000
 
@@ -96,6 +98,12 @@ class BrokerConfig:
     # --- producers ----------------------------------------------------------------------
     maxProducersPerTopic: Count = 0
     encryptionRequireOnProducer: bool = False
+    brokerDeduplicationEnabled: bool = False
+    brokerDeduplicationEntriesInterval: Positive = 1_000
+    brokerDeduplicationMaxNumberOfProducers: Positive = 10_000
+    brokerDeduplicationProducerInactivityTimeoutMinutes: Positive = 360
+    brokerEntryMetadataInterceptors: tuple[str, ...] = ()
+    exposingBrokerEntryMetadataToClientEnabled: bool = False
 
     # --- schemas ------------------------------------------------------------------------
     isSchemaValidationEnforced: bool = False
@@ -109,6 +117,7 @@ class BrokerConfig:
     maxConsumersPerSubscription: Count = 0
     maxUnackedMessagesPerConsumer: Count = 50_000
     maxUnackedMessagesPerSubscription: Count = 200_000
+    maxUnackedMessagesPerBroker: Count = 0
     acknowledgmentAtBatchIndexLevelEnabled: bool = False
     activeConsumerFailoverDelayTimeMillis: Count = 1_000
     subscriptionKeySharedUseConsistentHashing: bool = True
