@@ -1,0 +1,62 @@
+"""CONNECT, PING, PONG: the handshake and signs of life.
+
+The version agreed on is the smaller of both sides'. Only features that exist are claimed: clients
+change what they ask according to the flags.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from broker.net.errors import ConnectionRefused
+from protocol import commands
+from protocol import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from broker.net.session import Session
+
+log = structlog.get_logger()
+
+SERVER_PROTOCOL_VERSION = pb.ProtocolVersion.v21
+SERVER_VERSION = "Pulsar Server4.0.8-vela"
+"""Clients and tools look for Pulsar's name and version here."""
+FEATURES = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+
+
+def handle_connect(session: Session, body: pb.CommandConnect) -> None:
+    """Agree on a version and open the session for everything else."""
+    session.client_version = body.client_version
+    session.protocol_version = min(body.protocol_version, SERVER_PROTOCOL_VERSION)
+    session.supports_broker_entry_metadata = body.feature_flags.supports_broker_entry_metadata
+    session.connected = True
+    session.keep_alive.handshake_done()
+    session.send(
+        commands.connected(
+            SERVER_VERSION, session.protocol_version, session.limits.message_size_max, FEATURES
+        )
+    )
+    log.debug(
+        "client connected",
+        peer=session.remote_address,
+        client=body.client_version,
+        protocol_version=session.protocol_version,
+    )
+
+
+def handle_auth_response(session: Session, body: pb.CommandAuthResponse) -> None:
+    """Nobody was challenged: authentication is off."""
+    del session, body
+    raise ConnectionRefused("AUTH_RESPONSE without a challenge")
+
+
+def handle_ping(session: Session, body: pb.CommandPing) -> None:
+    """Answer."""
+    del body
+    session.send(commands.pong())
+
+
+def handle_pong(session: Session, body: pb.CommandPong) -> None:
+    """Any byte is a sign of life; the session has noted it already."""
+    del session, body

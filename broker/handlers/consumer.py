@@ -1,0 +1,169 @@
+"""Commands of an attached consumer: FLOW, ACK, redelivery, closing, questions.
+
+The frequent ones are synchronous. As in Pulsar, FLOW, ACK and redelivery for a consumer that is not
+there (any more) are ignored: the client was told already, or will subscribe again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.attached import Attached, PendingConsumer
+from broker.net.errors import ConnectionRefused
+from broker.subscription.api import TYPE_NAMES, AckId
+from protocol import commands
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import BrokerError, ConsumerNotFound, MetadataError, ServiceNotReady
+from protocol.metadata import is_batch
+from protocol.position import signed_id
+
+if TYPE_CHECKING:
+    from broker.net.session import Session
+    from broker.topic.topic import Topic
+    from protocol.position import Position
+
+_CUMULATIVE = pb.CommandAck.Cumulative
+
+
+def handle_flow(session: Session, body: pb.CommandFlow) -> None:
+    """The consumer can take more messages."""
+    attached = session.consumers.get(body.consumer_id)
+    permits = body.messagePermits
+    if permits <= 0:
+        raise ConnectionRefused(f"FLOW of {permits} messages: it must grant at least one")
+    if attached.__class__ is Attached:
+        attached.subscription.flow(attached.consumer, permits)
+    elif isinstance(attached, PendingConsumer):
+        attached.permits += permits
+
+
+def handle_ack(session: Session, body: pb.CommandAck) -> None:
+    """Acknowledge; answered with ACK_RESPONSE when the client gave a request id."""
+    attached = session.consumers.get(body.consumer_id)
+    wants_answer = body.HasField("request_id")
+    if attached.__class__ is not Attached:
+        if wants_answer:
+            raise ConsumerNotFound(f"Consumer {body.consumer_id} is not subscribed")
+        return
+    if body.HasField("txnid_most_bits") and body.txnid_most_bits | body.txnid_least_bits:
+        raise ServiceNotReady("Transactions are not enabled")
+    ids = [
+        AckId(signed_id(each.ledgerId), signed_id(each.entryId), tuple(each.ack_set))
+        for each in body.message_id
+    ]
+    subscription = attached.subscription
+    subscription.ack(
+        attached.consumer,
+        ids,
+        cumulative=body.ack_type == _CUMULATIVE,
+    )
+    if wants_answer:
+        session.send(commands.ack_response(body.consumer_id, body.request_id))
+
+
+def handle_redeliver(session: Session, body: pb.CommandRedeliverUnacknowledgedMessages) -> None:
+    """Deliver again what was not acknowledged: some messages, or all of the consumer."""
+    attached = session.consumers.get(body.consumer_id)
+    if not isinstance(attached, Attached):
+        return
+    positions: list[Position] | None = None
+    if body.message_ids:
+        positions = [
+            (signed_id(each.ledgerId), signed_id(each.entryId)) for each in body.message_ids
+        ]
+    epoch = body.consumer_epoch if body.HasField("consumer_epoch") else -1
+    attached.subscription.redeliver(attached.consumer, positions, epoch)
+
+
+async def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> None:
+    """Remove the subscription of this consumer, with its position."""
+    attached = session.consumers.get(body.consumer_id)
+    if not isinstance(attached, Attached):
+        raise MetadataError("Consumer not found")
+    subscription, topic = attached.subscription, attached.topic
+    subscription.check_unsubscribe(attached.consumer, force=body.force)
+    del session.consumers[body.consumer_id]
+    subscription.remove_consumer(attached.consumer)
+    if topic.subscriptions.get(subscription.name) is subscription:
+        await topic.delete_subscription(subscription.name, force=body.force)
+    session.send(commands.success(body.request_id))
+
+
+def handle_close_consumer(session: Session, body: pb.CommandCloseConsumer) -> None:
+    """Detach a consumer; what it did not acknowledge goes to others, or waits."""
+    attached = session.consumers.pop(body.consumer_id, None)
+    if attached is None:
+        raise MetadataError("Consumer not found")
+    if isinstance(attached, PendingConsumer):
+        attached.cancelled = True
+    else:
+        attached.subscription.remove_consumer(attached.consumer)
+    session.send(commands.success(body.request_id))
+
+
+def handle_consumer_stats(session: Session, body: pb.CommandConsumerStats) -> None:
+    """Statistics of one consumer and its subscription."""
+    attached = session.consumers.get(body.consumer_id)
+    if not isinstance(attached, Attached):
+        raise ConsumerNotFound(f"Consumer {body.consumer_id} is not subscribed")
+    consumer, subscription = attached.consumer, attached.subscription
+    statistics = subscription.statistics()
+    row = statistics.consumers[list(subscription.consumers).index(consumer)]
+    sub_type = statistics.type_name or TYPE_NAMES[consumer.sub_type]
+    json = row.as_json()
+    session.send(
+        commands.consumer_stats_response(
+            body.request_id,
+            {
+                "msgRateOut": row.message_rate_out,
+                "msgThroughputOut": row.byte_rate_out,
+                "msgRateRedeliver": row.redeliver_rate,
+                "consumerName": consumer.name,
+                "availablePermits": max(row.available_permits, 0),
+                "unackedMessages": row.unacked_messages,
+                "blockedConsumerOnUnackedMsgs": row.blocked_on_unacked,
+                "address": session.remote_address,
+                "connectedSince": json["connectedSince"],
+                "type": sub_type,
+                "msgRateExpired": 0.0,
+                "msgBacklog": statistics.backlog_entries,
+                "messageAckRate": row.ack_rate,
+            },
+        )
+    )
+
+
+async def handle_get_last_message_id(session: Session, body: pb.CommandGetLastMessageId) -> None:
+    """The newest message of the topic and the position up to which all is acknowledged."""
+    attached = session.consumers.get(body.consumer_id)
+    if not isinstance(attached, Attached):
+        raise MetadataError("Consumer not found")
+    topic = attached.topic
+    mark_delete = attached.subscription.mark_delete_position()
+    position, batch_index = await last_message(topic)
+    session.send(
+        commands.get_last_message_id_response(
+            body.request_id, position, topic.name.partition_index, batch_index, mark_delete
+        )
+    )
+
+
+async def last_message(topic: Topic) -> tuple[Position, int]:
+    """Position of the newest entry, (-1, -1) for an empty topic, and the index of its last message
+    when it is a batch, else -1.
+
+    Raises: BrokerError: the entry cannot be read.
+    """
+    position = topic.last_position()
+    ledger = topic.ledger
+    if position[1] < 0 or ledger is None:
+        return (-1, -1), -1
+    entries = ledger.read_nowait(position, 1, 1)
+    if entries is None:
+        entries = await ledger.read(position, 1, 1)
+    if not entries:
+        raise BrokerError(
+            pb.ServerError.PersistenceError, f"the newest entry {position} cannot be read; retry"
+        )
+    metadata = entries[0].metadata
+    return position, metadata.num_messages_in_batch - 1 if is_batch(metadata) else -1

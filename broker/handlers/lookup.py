@@ -1,0 +1,79 @@
+"""Finding topics: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE, WATCH_TOPIC_LIST.
+
+Every client asks these before anything else, many times over when many connect at once, so they
+are answered from memory. A look-up never creates a plain topic: that is left to the producer or
+consumer that follows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol import commands
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import InvalidTopicName, NotAllowed, ServiceNotReady
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
+
+if TYPE_CHECKING:
+    from broker.net.session import Session
+
+Mode = pb.CommandGetTopicsOfNamespace
+
+
+def parse_topic(text: str) -> TopicName:
+    """Raises: BrokerError InvalidTopicName."""
+    try:
+        return TopicName.parse(text)
+    except ValueError as error:
+        raise InvalidTopicName(f"{text!r} is not the name of a topic: {error}") from None
+
+
+async def handle_partitioned_metadata(
+    session: Session, body: pb.CommandPartitionedTopicMetadata
+) -> None:
+    """How many partitions: 0 for a plain topic, also for one that does not exist yet."""
+    topic = parse_topic(body.topic)
+    partitions = await session.service.namespaces.resolve_for_lookup(
+        topic, body.metadata_auto_creation_enabled
+    )
+    session.send(commands.partitioned_metadata(body.request_id, partitions))
+
+
+async def handle_lookup(session: Session, body: pb.CommandLookupTopic) -> None:
+    """Which broker serves a topic: this one."""
+    service = session.service
+    topic = parse_topic(body.topic)
+    listener = body.advertised_listener_name
+    if listener and listener not in service.advertised_listeners:
+        raise ServiceNotReady(f"the broker do not have {listener} listener")
+    await service.namespaces.of_topic(topic)
+    url = service.advertised_listeners.get(listener, service.broker_service_url)
+    session.send(
+        commands.lookup_connect(
+            body.request_id, url, authoritative=True, proxy_through_service_url=True
+        )
+    )
+
+
+async def handle_topics_of_namespace(
+    session: Session, body: pb.CommandGetTopicsOfNamespace
+) -> None:
+    """All topics of a namespace; filtering by pattern is left to the client, and said so."""
+    service = session.service
+    topics: list[str] = []
+    if body.mode in (Mode.PERSISTENT, Mode.ALL):
+        topics += await service.namespaces.topics(body.namespace, PERSISTENT)
+    if body.mode in (Mode.NON_PERSISTENT, Mode.ALL):
+        topics += service.loaded_topics(body.namespace, NON_PERSISTENT)
+    session.send(commands.topics_of_namespace(body.request_id, topics))
+
+
+def handle_watch_topic_list(session: Session, body: pb.CommandWatchTopicList) -> None:
+    """Not offered in CONNECTED; a client that asks all the same falls back to polling."""
+    del session, body
+    raise NotAllowed("Unable to watch topic list: this broker does not offer it, poll instead")
+
+
+def handle_watch_topic_list_close(session: Session, body: pb.CommandWatchTopicListClose) -> None:
+    """There is no watch that could go on."""
+    session.send(commands.success(body.request_id))

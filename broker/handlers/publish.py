@@ -1,0 +1,57 @@
+"""SEND: from the frame to the topic. The hottest function of the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.net.errors import ConnectionRefused
+from broker.topic.producer import Producer
+from protocol import commands
+from protocol.errors import ServerError
+from protocol.metadata import verify_checksum
+
+if TYPE_CHECKING:
+    from broker.net.session import Session
+    from protocol import pulsar_api_pb2 as pb
+
+NO_SEQUENCE_ID = 2**64 - 1
+
+
+def handle_send(session: Session, send: pb.CommandSend, payload: bytes) -> None:
+    """Hand a message to its producer's topic. The receipt comes when it is durable."""
+    producer = session.producers.get(send.producer_id)
+    if producer.__class__ is not Producer:
+        _refuse_unknown(session, send)
+        return
+    if not verify_checksum(payload):
+        session.send(
+            commands.send_error(
+                send.producer_id,
+                send.sequence_id,
+                ServerError.ChecksumError,
+                "Checksum failed on the broker",
+            )
+        )
+        return
+    producer.topic.publish(
+        producer,
+        send.sequence_id,
+        send.highest_sequence_id or NO_SEQUENCE_ID,
+        send.num_messages,
+        payload,
+        send,
+    )
+
+
+def _refuse_unknown(session: Session, send: pb.CommandSend) -> None:
+    """A message for a producer that is not there.
+
+    If the broker has closed the producer itself, the client has not noticed yet and will send the
+    message again to a new one. Otherwise the order of what follows cannot be kept on this
+    connection, so it ends, as with Pulsar.
+    """
+    if send.producer_id in session.closed_producers:
+        return
+    raise ConnectionRefused(
+        f"SEND for producer {send.producer_id}, which is not open on this connection"
+    )

@@ -1,0 +1,39 @@
+"""GET_SCHEMA and GET_OR_CREATE_SCHEMA."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.lookup import parse_topic
+from broker.schemas.registry import schema_id_of, version_bytes, version_number
+from protocol import commands
+from protocol.errors import IncompatibleSchema, TopicNotFound
+
+if TYPE_CHECKING:
+    from broker.net.session import Session
+    from protocol import pulsar_api_pb2 as pb
+
+
+async def handle_get_schema(session: Session, body: pb.CommandGetSchema) -> None:
+    """The schema of a version, or the latest one."""
+    topic = parse_topic(body.topic)
+    number = version_number(body.schema_version) if body.schema_version else None
+    if number is not None and number < 0:
+        number = None
+    stored = await session.service.schemas.get(topic, number)
+    if stored is None or stored.schema is None:
+        raise TopicNotFound("Topic not found or no-schema")
+    schema = stored.schema.to_wire(schema_id_of(topic))
+    session.send(
+        commands.get_schema_response(body.request_id, schema, version_bytes(stored.version))
+    )
+
+
+async def handle_get_or_create_schema(session: Session, body: pb.CommandGetOrCreateSchema) -> None:
+    """The version of this schema, registered if it is new and may be."""
+    service = session.service
+    topic = await service.get_or_load_topic(parse_topic(body.topic), create=True)
+    if not body.HasField("schema"):
+        raise IncompatibleSchema("GET_OR_CREATE_SCHEMA needs a schema")
+    version = await service.schemas.for_producer(topic.name, body.schema, topic.namespace.policies)
+    session.send(commands.get_or_create_schema_response(body.request_id, version))

@@ -1,0 +1,173 @@
+"""SUBSCRIBE: attach a consumer, opening or creating its subscription.
+
+Nothing is left behind by a refusal: the schema is checked before the consumer is attached, and a
+consumer that was closed meanwhile is taken out again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from broker.handlers.attached import Attached, PendingConsumer
+from broker.handlers.lookup import parse_topic
+from broker.subscription.api import EXCLUSIVE, FAILOVER
+from broker.subscription.consumer import EPOCH_UNSET, Consumer, KeySharedOptions
+from broker.subscription.factory import SubscriptionRequest
+from protocol import commands
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import (
+    ConsumerBusy,
+    MetadataError,
+    NotAllowed,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TooManyRequests,
+)
+from protocol.position import signed_id
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from broker.net.session import Session
+    from broker.subscription.api import Subscription
+    from broker.topic.topic import Topic
+
+
+def handle_subscribe(
+    session: Session, body: pb.CommandSubscribe
+) -> Coroutine[Any, Any, None] | None:
+    """Attach a consumer, or confirm one that is attached under this id."""
+    existing = session.consumers.get(body.consumer_id)
+    if isinstance(existing, PendingConsumer):
+        raise ServiceNotReady("Consumer is already present on the connection")
+    if existing is not None:
+        session.send(commands.success(body.request_id))
+        return None
+    if len(session.consumers) >= session.limits.consumers_per_connection_max:
+        raise TooManyRequests(
+            f"{len(session.consumers)} consumers are open on this connection, which is the bound"
+        )
+    place = PendingConsumer()
+    session.consumers[body.consumer_id] = place
+    return _create(session, body, place)
+
+
+async def _create(session: Session, body: pb.CommandSubscribe, place: PendingConsumer) -> None:
+    try:
+        topic = await session.service.get_or_load_topic(
+            parse_topic(body.topic), create=body.force_topic_creation
+        )
+        request = _request(body)
+        _check(topic, body)
+        await _check_schema(topic, body)
+        subscription = await topic.open_subscription(request)
+        consumer = _consumer(session, body)
+        await _attach(topic, subscription, consumer)
+        if place.cancelled:
+            subscription.remove_consumer(consumer)
+            return
+        session.consumers[body.consumer_id] = Attached(consumer, subscription, topic)
+        session.send(commands.success(body.request_id))
+        subscription.announce_active(consumer)
+        if place.permits:
+            subscription.flow(consumer, place.permits)
+    except Exception:
+        if place.cancelled:
+            return  # whoever closed it has been answered already
+        raise
+    finally:
+        if session.consumers.get(body.consumer_id) is place:
+            del session.consumers[body.consumer_id]
+
+
+def _check(topic: Topic, body: pb.CommandSubscribe) -> None:
+    if not body.subscription.strip():
+        raise MetadataError("Empty subscription name")
+    if body.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
+        raise NotAllowed(
+            "readCompacted only allowed on persistent topics and"
+            " Failover or Exclusive subscriptions"
+        )
+    if (
+        topic.persistent
+        and body.durable
+        and body.subscription not in topic.subscriptions
+        and not topic.namespace.policies.allows_auto_subscription_creation(topic.service.config)
+    ):
+        raise SubscriptionNotFound("Subscription does not exist")
+
+
+async def _check_schema(topic: Topic, body: pb.CommandSubscribe) -> None:
+    """A consumer's schema is registered on an idle topic, else it must fit what is there."""
+    if not body.HasField("schema"):
+        return
+    active = bool(topic.access.producers) or topic.consumer_count() > 0
+    await topic.service.schemas.for_consumer(
+        topic.name,
+        body.schema,
+        topic.namespace.policies,
+        topic_active=active or topic.holds_messages(),
+    )
+
+
+async def _attach(topic: Topic, subscription: Subscription, consumer: Consumer) -> None:
+    """Add the consumer; a connection that holds its place but is dead makes room first."""
+    try:
+        topic.attach_consumer(subscription, consumer)
+    except ConsumerBusy:
+        if not await _clear_dead(topic, subscription, consumer):
+            raise
+        topic.attach_consumer(subscription, consumer)
+
+
+async def _clear_dead(topic: Topic, subscription: Subscription, consumer: Consumer) -> bool:
+    seconds = topic.service.config.connectionLivenessCheckTimeoutMillis / 1000
+    others = [each for each in subscription.consumers if each.session is not consumer.session]
+    cleared = False
+    for other in others[:1]:
+        holder = cast("Session", other.session)
+        if seconds and not await holder.is_alive(seconds):
+            holder.close("no sign of life, and its subscription is wanted again")
+            subscription.remove_consumer(other)
+            cleared = True
+    return cleared
+
+
+def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:
+    start = None
+    if body.HasField("start_message_id"):
+        data = body.start_message_id
+        start = (signed_id(data.ledgerId), signed_id(data.entryId), data.batch_index)
+    return SubscriptionRequest(
+        name=body.subscription,
+        durable=body.durable,
+        earliest=body.initialPosition == pb.CommandSubscribe.Earliest,
+        start_message_id=start,
+        start_rollback_seconds=body.start_message_rollback_duration_sec,
+        properties={item.key: item.value for item in body.subscription_properties},
+        metadata={item.key: item.value for item in body.metadata},
+        read_compacted=body.read_compacted,
+    )
+
+
+def _consumer(session: Session, body: pb.CommandSubscribe) -> Consumer:
+    meta = body.keySharedMeta
+    return Consumer(
+        consumer_id=body.consumer_id,
+        name=body.consumer_name,
+        session=session,
+        sub_type=body.subType,
+        priority_level=body.priority_level,
+        durable=body.durable,
+        read_compacted=body.read_compacted,
+        key_shared=KeySharedOptions(
+            sticky=meta.keySharedMode == pb.KeySharedMode.STICKY,
+            ranges=tuple((each.start, each.end) for each in meta.hashRanges),
+            out_of_order_allowed=meta.allowOutOfOrderDelivery,
+        ),
+        metadata={item.key: item.value for item in body.metadata},
+        subscription_properties={item.key: item.value for item in body.subscription_properties},
+        epoch=body.consumer_epoch if body.HasField("consumer_epoch") else EPOCH_UNSET,
+        connected_since_ms=session.service.clock.wall_ms(),
+    )

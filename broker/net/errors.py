@@ -1,0 +1,13 @@
+"""What ends a connection from our side, apart from its own end."""
+
+from __future__ import annotations
+
+from typing import final
+
+
+@final
+class ConnectionRefused(Exception):
+    """The peer broke the protocol so that its connection cannot go on; the text says how.
+
+    The session logs it, tells the peer with an ERROR command and closes this connection only.
+    """

@@ -1,0 +1,65 @@
+"""Keep-alive and handshake deadlines of one connection, as data. Pure.
+
+Pulsar's rule: after a silent interval a PING is sent; if another interval passes without a single
+byte, the connection is closed. Any byte counts as a sign of life, not only PONG.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import final
+
+
+class KeepAliveAction(Enum):
+    """What has to be done now."""
+
+    NOTHING = auto()
+    SEND_PING = auto()
+    CLOSE_SILENT = auto()
+    CLOSE_NO_HANDSHAKE = auto()
+
+
+@final
+class KeepAlive:
+    """Deadlines of one connection."""
+
+    __slots__ = ("_handshake_deadline", "_interval_seconds", "_ping_sent_at", "_received_at")
+
+    def __init__(self, interval_seconds: float, handshake_seconds: float, now: float) -> None:
+        self._interval_seconds = interval_seconds
+        self._received_at = now
+        self._ping_sent_at: float | None = None
+        self._handshake_deadline: float | None = now + handshake_seconds
+
+    def handshake_done(self) -> None:
+        """CONNECT was accepted."""
+        self._handshake_deadline = None
+
+    def received(self, now: float) -> None:
+        """Something came in."""
+        self._received_at = now
+        self._ping_sent_at = None
+
+    def ping_sent(self, now: float) -> None:
+        """A PING was sent for another reason (a liveness check): expect an answer."""
+        if self._ping_sent_at is None:
+            self._ping_sent_at = now
+
+    def received_since(self, moment: float) -> bool:
+        """Whether anything came in at or after `moment`."""
+        return self._received_at >= moment
+
+    def check(self, now: float) -> KeepAliveAction:
+        """Decide; called at least every third of the interval."""
+        if self._handshake_deadline is not None:
+            if now >= self._handshake_deadline:
+                return KeepAliveAction.CLOSE_NO_HANDSHAKE
+            return KeepAliveAction.NOTHING
+        if self._ping_sent_at is not None:
+            if now - self._ping_sent_at >= self._interval_seconds:
+                return KeepAliveAction.CLOSE_SILENT
+            return KeepAliveAction.NOTHING
+        if now - self._received_at >= self._interval_seconds:
+            self._ping_sent_at = now
+            return KeepAliveAction.SEND_PING
+        return KeepAliveAction.NOTHING

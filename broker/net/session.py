@@ -1,0 +1,372 @@
+"""A session: one client connection, the producers and consumers opened on it, and its read loop.
+
+One reader task receives a large chunk, splits it into commands and handles each of them at once.
+A handler either answers at once or returns a coroutine for the rest, which runs as a task of this
+session; both kinds of failure become an error answer in exactly one place (`_refuse`). At the end
+of a chunk the journal is kicked and all output of the turn is flushed, once.
+
+Order: commands are started in the order they arrive. What must wait for a slow one (a producer or
+consumer still being created) finds a `Pending` in its place and behaves as Pulsar does.
+
+Back-pressure: reading pauses while too many publishes or requests of this connection are being
+worked on, while all connections together exceed the publish budget, or while the peer does not
+take its answers. A paused session is not called silent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+import structlog
+import trio
+
+from broker.handlers.attached import PendingConsumer
+from broker.handlers.publish import handle_send
+from broker.handlers.table import HANDLERS
+from broker.net.errors import ConnectionRefused
+from broker.net.keep_alive import KeepAlive, KeepAliveAction
+from broker.net.outbox import Outbox
+from broker.topic.producer import Producer
+from protocol import commands
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import BrokerError, RemoteProtocolError, ServerError
+from protocol.frames import COMMAND_FIELDS, FrameDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from broker.handlers.attached import Attached, PendingProducer
+    from broker.net.limits import NetLimits
+    from broker.net.transport import Transport
+    from broker.service import BrokerService
+    from broker.subscription.consumer import Consumer
+
+log = structlog.get_logger()
+
+_SEND = pb.BaseCommand.SEND
+_CONNECT = pb.BaseCommand.CONNECT
+GOODBYE_SECONDS_MAX = 1.0
+"""How long a refused peer gets to read why."""
+CLOSED_IDS_REMEMBERED_MAX = 10_000
+
+
+@final
+class Session:
+    """One connection. Also the `ConsumerSession` of its consumers."""
+
+    def __init__(self, service: BrokerService, transport: Transport, limits: NetLimits) -> None:
+        self.service = service
+        self.limits = limits
+        self.outbox = Outbox(transport, service.flusher, limits, self._outbox_drained)
+        self.send = self.outbox.put
+        self.producers: dict[int, Producer | PendingProducer] = {}
+        self.consumers: dict[int, Attached | PendingConsumer] = {}
+        self.closed_producers: dict[int, float] = {}
+        """Producers closed by the broker: what the client sent before it noticed is dropped."""
+        self.pending_publishes = 0
+        self.pending_publish_bytes = 0
+        self.connected = False
+        self.protocol_version = 0
+        self.client_version = ""
+        self.supports_broker_entry_metadata = False
+        self.remote_address = transport.peer
+        self.keep_alive = KeepAlive(
+            limits.keep_alive_seconds, limits.handshake_seconds_max, service.clock.now()
+        )
+        self.close_reason = ""
+        self._transport = transport
+        self._decoder = FrameDecoder(limits.frame_size_bytes_max)
+        self._requests = 0
+        self._refused_silently = False
+        self._paused: trio.Event | None = None
+        self._stalled_since: tuple[float, int] | None = None
+        self._nursery: trio.Nursery | None = None
+
+    # --- life ---------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve the connection until either side ends it; never raises for the peer's faults."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self.outbox.run)
+                await self._read_until_closed()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._detach_all()
+            self.outbox.fail("connection closed")
+
+    async def _read_until_closed(self) -> None:
+        try:
+            while True:
+                if self._must_pause():
+                    await self._wait_resumed()
+                data = await self._transport.receive()
+                if not data:
+                    self.close_reason = self.close_reason or "closed by the client"
+                    break
+                self.keep_alive.received(self.service.clock.now())
+                self._handle_chunk(data)
+        except trio.BrokenResourceError as error:
+            self.close_reason = self.close_reason or self.outbox.failed or f"lost: {error}"
+        except (ConnectionRefused, RemoteProtocolError) as error:
+            self.close_reason = str(error)
+            log.warning("connection refused", peer=self.remote_address, reason=self.close_reason)
+            await self._say_goodbye()
+        else:
+            log.debug("connection closed", peer=self.remote_address, reason=self.close_reason)
+
+    async def _say_goodbye(self) -> None:
+        """Let the peer read the reason: a close with unread input would reset the connection."""
+        with trio.move_on_after(GOODBYE_SECONDS_MAX):
+            try:
+                await self.outbox.wait_drained()
+                await self._transport.finish_sending()
+                while await self._transport.receive():
+                    pass
+            except trio.BrokenResourceError:
+                return  # the peer was faster
+
+    def close(self, reason: str) -> None:
+        """End the connection now, for the reason, which is logged."""
+        if not self.close_reason:
+            self.close_reason = reason
+            log.warning("closing connection", peer=self.remote_address, reason=reason)
+        self.outbox.fail(reason)
+
+    def _detach_all(self) -> None:
+        """The connection is gone: so are its producers and consumers."""
+        producers, self.producers = self.producers, {}
+        for producer in producers.values():
+            if isinstance(producer, Producer):
+                producer.topic.remove_producer(producer)
+            else:
+                producer.cancelled = True
+        consumers, self.consumers = self.consumers, {}
+        for attached in consumers.values():
+            if isinstance(attached, PendingConsumer):
+                attached.cancelled = True
+            else:
+                attached.subscription.remove_consumer(attached.consumer)
+
+    # --- reading ------------------------------------------------------------------------
+
+    def _handle_chunk(self, data: bytes) -> None:
+        """Everything one receive brought: one turn, one journal kick, one flush."""
+        service = self.service
+        service.flusher.begin_turn()
+        try:
+            for command, payload in self._decoder.feed(data):
+                if payload is not None and command.type == _SEND and self.connected:
+                    handle_send(self, command.send, payload)
+                else:
+                    self._handle(command)
+            if self._decoder.failure is not None:
+                raise self._decoder.failure
+        except (ConnectionRefused, RemoteProtocolError) as error:
+            self.outbox.put(
+                commands.error(commands.NO_REQUEST, ServerError.UnknownError, str(error))
+            )
+            raise
+        finally:
+            service.kick_storage()
+            service.flusher.end_turn()
+
+    def _handle(self, command: pb.BaseCommand) -> None:
+        kind = command.type
+        handle = HANDLERS.get(kind)
+        if self.connected == (kind == _CONNECT):
+            raise ConnectionRefused(
+                "CONNECT was sent twice"
+                if self.connected
+                else f"{_type_name(kind)} was sent before CONNECT: the handshake comes first"
+            )
+        if handle is None:
+            raise ConnectionRefused(f"{_type_name(kind)} is not a command that a client may send")
+        try:
+            rest = handle(self, getattr(command, COMMAND_FIELDS[kind]))
+        except Exception as error:
+            self._refuse(command, error)
+            return
+        if rest is not None:
+            assert self._nursery is not None
+            self._requests += 1
+            self._nursery.start_soon(self._finish_request, command, rest)
+
+    async def _finish_request(
+        self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]
+    ) -> None:
+        try:
+            await rest
+        except Exception as error:
+            try:
+                self._refuse(command, error)
+            except ConnectionRefused as refused:
+                self.close(str(refused))
+        finally:
+            self._requests -= 1
+            self.resume()
+
+    def _refuse(self, command: pb.BaseCommand, error: Exception) -> None:
+        """The one place where a failure becomes an answer."""
+        if isinstance(error, ConnectionRefused):
+            raise error
+        name = _type_name(command.type)
+        if isinstance(error, BrokerError):
+            server_error, message = error.server_error, str(error)
+        else:
+            log.error("request failed", command=name, exc_info=error)
+            server_error = ServerError.UnknownError
+            message = f"the broker failed to handle {name}: {error!r}"
+        answer = commands.refusal(command, server_error, message)
+        if answer is not None:
+            self.outbox.put(answer)
+        elif not self._refused_silently:
+            # Commands without an answer: one line per connection is enough to see what is wrong.
+            self._refused_silently = True
+            log.warning("refused", peer=self.remote_address, command=name, reason=message)
+
+    # --- back-pressure ------------------------------------------------------------------
+
+    @property
+    def reading_paused(self) -> bool:
+        """Whether nothing is read from the peer for now."""
+        return self._paused is not None
+
+    def _must_pause(self) -> bool:
+        limits = self.limits
+        return (
+            self.pending_publishes > limits.pending_publishes_max
+            or self.pending_publish_bytes > limits.pending_publish_bytes_max
+            or self._requests > limits.pending_requests_max
+            or self.outbox.pending_bytes > limits.output_pause_reading_bytes
+            or (self.pending_publishes > 0 and self.service.publish_budget.exhausted)
+        )
+
+    def _may_resume(self) -> bool:
+        limits = self.limits
+        return (
+            self.pending_publishes <= limits.pending_publishes_max // 2
+            and self.pending_publish_bytes <= limits.pending_publish_bytes_max // 2
+            and self._requests <= limits.pending_requests_max // 2
+            and self.outbox.pending_bytes <= limits.output_pause_reading_bytes // 2
+            and (self.pending_publishes == 0 or not self.service.publish_budget.exhausted)
+        )
+
+    async def _wait_resumed(self) -> None:
+        self._paused = trio.Event()
+        if self.service.publish_budget.exhausted:
+            self.service.publish_budget.call_when_free(self.resume)
+        await self._paused.wait()
+        self.keep_alive.received(self.service.clock.now())
+
+    def resume(self) -> None:
+        """Something was finished: go on reading if there is room again."""
+        paused = self._paused
+        if paused is not None and (self.outbox.failed or self._may_resume()):
+            self._paused = None
+            paused.set()
+
+    def publish_started(self, size_bytes: int) -> None:
+        """One more message is on its way to storage."""
+        self.pending_publishes += 1
+        self.pending_publish_bytes += size_bytes
+        self.service.publish_budget.pending_bytes += size_bytes
+
+    def publish_done(self, count: int, size_bytes: int) -> None:
+        """So many messages are durable, or were refused."""
+        self.pending_publishes -= count
+        self.pending_publish_bytes -= size_bytes
+        self.service.publish_budget.release(size_bytes)
+        if self._paused is not None:
+            self.resume()
+
+    def _outbox_drained(self) -> None:
+        self.resume()
+        for attached in list(self.consumers.values()):
+            if not isinstance(attached, PendingConsumer):
+                attached.subscription.on_writable(attached.consumer)
+
+    def check_deadlines(self, now: float) -> None:
+        """Keep-alive, handshake deadline, peers that take nothing; called every few seconds."""
+        if self._is_output_stalled(now):
+            self.close(
+                f"the peer has taken nothing for {self.limits.output_stall_seconds_max:.0f} s"
+                f" while {self.outbox.pending_bytes} bytes wait for it"
+            )
+            return
+        if self.reading_paused:
+            return
+        action = self.keep_alive.check(now)
+        if action is KeepAliveAction.SEND_PING:
+            self.outbox.put(commands.ping())
+        elif action is KeepAliveAction.CLOSE_SILENT:
+            self.close("no sign of life: the keep-alive PING was not answered in time")
+        elif action is KeepAliveAction.CLOSE_NO_HANDSHAKE:
+            self.close("no CONNECT within the time allowed for the handshake")
+
+    def _is_output_stalled(self, now: float) -> bool:
+        outbox = self.outbox
+        if not outbox.pending_bytes:
+            self._stalled_since = None
+            return False
+        if self._stalled_since is None or self._stalled_since[1] != outbox.sent_bytes_total:
+            self._stalled_since = (now, outbox.sent_bytes_total)
+            return False
+        return now - self._stalled_since[0] >= self.limits.output_stall_seconds_max
+
+    async def is_alive(self, timeout_seconds: float) -> bool:
+        """Ask the peer for a sign of life: is it worth protecting what this session holds?"""
+        if self.outbox.failed:
+            return False
+        clock = self.service.clock
+        asked = clock.now()
+        self.outbox.put(commands.ping())
+        self.keep_alive.ping_sent(asked)
+        deadline = trio.current_time() + timeout_seconds
+        while trio.current_time() < deadline:
+            await trio.sleep(min(0.05, timeout_seconds))
+            if self.outbox.failed:
+                return False
+            if self.keep_alive.received_since(asked):
+                return True
+        return False
+
+    # --- what topics and subscriptions use ----------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        """False while the outbox is over its high-water mark."""
+        return self.outbox.writable
+
+    def send_many(self, buffers: list[bytes]) -> None:
+        """Queue the buffers of many frames at once, in order."""
+        self.outbox.put_many(buffers, sum(map(len, buffers)))
+
+    def disconnect_consumer(self, consumer: Consumer) -> None:
+        """Forget the consumer and send CLOSE_CONSUMER: the client looks up and subscribes again."""
+        attached = self.consumers.get(consumer.consumer_id)
+        if attached is None or isinstance(attached, PendingConsumer):
+            return
+        if attached.consumer is consumer:
+            del self.consumers[consumer.consumer_id]
+            self.outbox.put(commands.close_consumer(consumer.consumer_id, commands.NO_REQUEST))
+
+    def disconnect_producer(self, producer: Producer) -> None:
+        """Forget the producer and send CLOSE_PRODUCER: the client looks up and creates it again."""
+        if self.producers.get(producer.producer_id) is not producer:
+            return
+        del self.producers[producer.producer_id]
+        self._remember_closed(producer.producer_id)
+        self.outbox.put(commands.close_producer(producer.producer_id, commands.NO_REQUEST))
+
+    def _remember_closed(self, producer_id: int) -> None:
+        closed = self.closed_producers
+        closed.pop(producer_id, None)
+        closed[producer_id] = self.service.clock.now()
+        if len(closed) > CLOSED_IDS_REMEMBERED_MAX:
+            del closed[next(iter(closed))]
+
+
+def _type_name(kind: int) -> str:
+    return str(pb.BaseCommand.Type.Name(kind))

@@ -1,0 +1,174 @@
+"""Transports: the network seam of the broker.
+
+A transport moves bytes of one connection and knows its peer's address; it keeps no queue. Sending
+is tried synchronously first (`send_nowait`), because at the end of a turn of the event loop the
+kernel nearly always takes everything, and a task switch costs more than the system call.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Protocol, final
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+RECEIVE_SIZE_BYTES_MIN = 64 * 1024
+RECEIVE_SIZE_BYTES_MAX = 1024 * 1024
+
+
+class Transport(Protocol):
+    """One connection."""
+
+    peer: str
+    """`address:port` of the other side, as statistics print it."""
+
+    def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
+        """How many bytes were taken; 0 means not now.
+
+        Raises: trio.BrokenResourceError: the other side is gone.
+        """
+
+    async def send(self, buffers: Sequence[bytes | memoryview]) -> int:
+        """Like `send_nowait`, but waits until at least one byte is taken."""
+
+    async def receive(self) -> bytes:
+        """The next bytes; empty when the other side has closed.
+
+        Raises: trio.BrokenResourceError.
+        """
+
+    async def finish_sending(self) -> None:
+        """Tell the other side that nothing more comes; receiving goes on."""
+
+    def close(self) -> None:
+        """Close at once, whatever is unsent. Wakes a blocked `send` and `receive`."""
+
+
+@final
+class SocketTransport:
+    """A TCP connection. The receive size follows the traffic: 64 KB for quiet ones, up to 1 MB."""
+
+    __slots__ = ("_receive_size_bytes", "_socket", "peer")
+
+    def __init__(self, trio_socket: trio.socket.SocketType, peer: str) -> None:
+        # Sending without a checkpoint needs the plain socket inside trio's wrapper.
+        self._socket = socket.socket(
+            trio_socket.family, trio_socket.type, trio_socket.proto, trio_socket.detach()
+        )
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._receive_size_bytes = RECEIVE_SIZE_BYTES_MIN
+        self.peer = peer
+
+    def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
+        """How many bytes were taken; 0 means not now."""
+        try:
+            if len(buffers) == 1:
+                return self._socket.send(buffers[0])
+            return self._socket.sendmsg(buffers)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def send(self, buffers: Sequence[bytes | memoryview]) -> int:
+        """Like `send_nowait`, but waits until at least one byte is taken."""
+        while True:
+            await self._wait(trio.lowlevel.wait_writable)
+            taken = self.send_nowait(buffers)
+            if taken:
+                return taken
+
+    async def receive(self) -> bytes:
+        """The next bytes; empty when the other side has closed."""
+        size = self._receive_size_bytes
+        while True:
+            await self._wait(trio.lowlevel.wait_readable)
+            try:
+                data = self._socket.recv(size)
+            except (BlockingIOError, InterruptedError):
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
+            if len(data) == size:
+                self._receive_size_bytes = min(size * 2, RECEIVE_SIZE_BYTES_MAX)
+            elif len(data) < size // 8:
+                self._receive_size_bytes = max(size // 2, RECEIVE_SIZE_BYTES_MIN)
+            return data
+
+    async def finish_sending(self) -> None:
+        """Send a FIN; receiving goes on."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+        await trio.lowlevel.checkpoint()
+
+    async def _wait(self, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
+        try:
+            await wait(self._socket)
+        except (ValueError, OSError) as error:  # the descriptor is already closed
+            raise trio.BrokenResourceError("connection closed") from error
+        except trio.ClosedResourceError as error:
+            raise trio.BrokenResourceError("connection closed") from error
+
+    def close(self) -> None:
+        """Close at once. Wakes a blocked `send` and `receive`."""
+        if self._socket.fileno() != -1:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+@final
+class StreamTransport:
+    """A connection over any trio stream: TLS, or memory in tests and simulation."""
+
+    __slots__ = ("_closed", "_scope", "_stream", "peer")
+
+    def __init__(self, stream: trio.abc.Stream, peer: str) -> None:
+        self._stream = stream
+        self._closed = False
+        self._scope = trio.CancelScope()
+        self.peer = peer
+
+    def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
+        """Never: a stream can only be sent to by waiting."""
+        del buffers
+        if self._closed:
+            raise trio.BrokenResourceError("connection closed")
+        return 0
+
+    async def send(self, buffers: Sequence[bytes | memoryview]) -> int:
+        """Send all of it."""
+        data = b"".join(buffers)
+        try:
+            await self._stream.send_all(data)
+        except trio.ClosedResourceError as error:
+            raise trio.BrokenResourceError("connection closed") from error
+        return len(data)
+
+    async def receive(self) -> bytes:
+        """The next bytes; empty when the other side has closed."""
+        with self._scope:
+            try:
+                return bytes(await self._stream.receive_some(RECEIVE_SIZE_BYTES_MIN))
+            except trio.ClosedResourceError as error:
+                raise trio.BrokenResourceError("connection closed") from error
+        raise trio.BrokenResourceError("connection closed")
+
+    async def finish_sending(self) -> None:
+        """Half-close if this kind of stream can; receiving goes on."""
+        if isinstance(self._stream, trio.abc.HalfCloseableStream):
+            await self._stream.send_eof()
+
+    def close(self) -> None:
+        """Stop receiving; the owner's nursery closes the stream itself with `aclose`."""
+        self._closed = True
+        self._scope.cancel()
+
+    async def aclose(self) -> None:
+        """Close the stream forcefully: the session has said everything it had to say."""
+        await trio.aclose_forcefully(self._stream)

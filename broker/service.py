@@ -1,0 +1,295 @@
+"""The broker service: the topics of this broker, and what all connections share.
+
+A topic is loaded once, however many clients ask for it at the same moment, and never while it is
+being unloaded or deleted: one lock per topic name. Loads run as tasks of the service, bounded by
+`maxConcurrentTopicLoadRequest`, so that a storm of clients after a restart queues here instead of
+overrunning the storage; a load that takes longer than `topicLoadTimeoutSeconds` is refused with a
+retryable error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+from broker.net.limits import limits_from
+from broker.net.outbox import OutputFlusher
+from broker.net.publish_budget import PublishBudget
+from broker.subscription.config import SubscriptionConfig
+from broker.subscription.limits import BrokerUnacked
+from broker.topic.entry_index import entry_interceptor
+from broker.topic.errors import TopicBusy
+from broker.topic.housekeeping import Housekeeping
+from broker.topic.non_persistent import NonPersistentTopic
+from broker.topic.owned import KeyedLocks, run_owned
+from broker.topic.persistent import PersistentTopic
+from protocol.errors import BrokerError, ServiceNotReady, TopicNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from broker.config import BrokerConfig
+    from broker.managed_ledger.factory import ManagedLedgerFactory
+    from broker.metadata.store import MetadataStore
+    from broker.namespaces.namespaces import Namespace, Namespaces
+    from broker.net.session import Session
+    from broker.schemas.registry import SchemaRegistry
+    from broker.seams import Clock
+    from broker.topic.topic import Topic
+    from protocol.topic_name import TopicName
+
+log = structlog.get_logger()
+
+PRODUCER_NAMES_PATH = "/counters/producer-name"
+"""Counts broker starts, so that generated producer names never repeat."""
+
+
+@final
+class BrokerService:
+    """Everything the handlers and the admin API work on. Run it with `nursery.start(run)`."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MetadataStore,
+        factory: ManagedLedgerFactory,
+        namespaces: Namespaces,
+        schemas: SchemaRegistry,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.factory = factory
+        self.namespaces = namespaces
+        self.schemas = schemas
+        self.clock = clock
+        self.limits = limits_from(config)
+        self.flusher = OutputFlusher()
+        self.publish_budget = PublishBudget(self.limits.broker_publish_bytes_max)
+        self.subscription_config = _subscription_config(config)
+        self.broker_unacked = BrokerUnacked(config.maxUnackedMessagesPerBroker)
+        self.entry_interceptor = entry_interceptor(config, clock)
+        self.kicks: list[PersistentTopic | NonPersistentTopic] = []
+        """Topics that took messages in this turn; `kick_storage` at its end serves them."""
+        self.sessions: set[Session] = set()
+        self.broker_service_url = ""
+        """What lookups answer; set by the listener once its port is known."""
+        self.advertised_listeners: dict[str, str] = {}
+        self.started_ms = clock.wall_ms()
+        self.topics: dict[str, Topic] = {}
+        """Loaded topics by full name."""
+        self._names = KeyedLocks()
+        self._load_slots = trio.CapacityLimiter(config.maxConcurrentTopicLoadRequest)
+        self._nursery: trio.Nursery | None = None
+        self._stopping = False
+        self._broker_number = 0
+        self._producer_number = 0
+        namespaces.is_loaded_topic = self.is_loaded
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """The owner of topics, subscriptions and their operations."""
+        assert self._nursery is not None, "the service is not running"
+        return self._nursery
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; `close` first for a clean end."""
+        self._broker_number = await self.store.next_sequence(PRODUCER_NAMES_PATH)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self.flusher.run)
+            nursery.start_soon(Housekeeping(self).run)
+            task_status.started()
+
+    async def close(self) -> None:
+        """Unload everything, so that nothing acked or acknowledged is left in memory only."""
+        self._stopping = True
+        async with trio.open_nursery() as nursery:
+            for topic in list(self.topics.values()):
+                nursery.start_soon(self._unload_logged, topic)
+        self.flusher.flush()
+
+    async def _unload_logged(self, topic: Topic) -> None:
+        try:
+            await self._unload(topic, "the broker is shutting down")
+        except Exception as error:
+            log.error("cannot close topic", topic=topic.name.full, exc_info=error)
+
+    def next_producer_name(self) -> str:
+        """A name that no other producer has, or had."""
+        number = self._producer_number
+        self._producer_number += 1
+        return f"{self.config.clusterName}-{self._broker_number}-{number}"
+
+    def kick_storage(self) -> None:
+        """End of a turn: hand everything published in it to the storage."""
+        while self.kicks:
+            kicks, self.kicks = self.kicks, []
+            for topic in kicks:
+                topic.kick()
+
+    # --- topics -------------------------------------------------------------------------
+
+    def is_loaded(self, name: TopicName) -> bool:
+        """Whether the topic is in memory and open."""
+        topic = self.topics.get(name.full)
+        return topic is not None and not topic.closing
+
+    def loaded_topics(self, namespace_name: str, domain: str) -> list[str]:
+        """Full names of the loaded topics of a namespace."""
+        return sorted(
+            full
+            for full, topic in self.topics.items()
+            if topic.name.namespace_name == namespace_name
+            and topic.name.domain == domain
+            and not topic.closing
+        )
+
+    async def list_topics(self, namespace_name: str, domain: str) -> list[str]:
+        """Full names of the topics of a namespace that exist; [] for an unknown namespace."""
+        stored = await self.namespaces.topics(namespace_name, domain)
+        return sorted({*stored, *self.loaded_topics(namespace_name, domain)})
+
+    async def get_or_load_topic(self, name: TopicName, *, create: bool) -> Topic:
+        """The topic, loaded or (if `create` and policies allow it) created.
+
+        Raises: BrokerError.
+        """
+        topic = self.topics.get(name.full)
+        if topic is not None and not topic.closing:
+            return topic
+        if self._stopping:
+            raise ServiceNotReady("The broker is shutting down; look up again")
+        return await run_owned(self.nursery, lambda: self._load(name, create))
+
+    async def _load(self, name: TopicName, create: bool) -> Topic:
+        async with self._names.hold(name.full):
+            topic = self.topics.get(name.full)
+            if topic is not None and not topic.closing:
+                return topic
+            namespace = await self.namespaces.check_topic(name, create=create)
+            if not name.persistent:
+                topic = NonPersistentTopic(self, name, namespace)
+            else:
+                topic = await self._load_persistent(name, namespace)
+            self.topics[name.full] = topic
+            return topic
+
+    async def _load_persistent(self, name: TopicName, namespace: Namespace) -> PersistentTopic:
+        seconds = self.config.topicLoadTimeoutSeconds
+        with trio.move_on_after(seconds):
+            async with self._load_slots:
+                ledger = await self.factory.open(name.managed_ledger_name)
+                topic = PersistentTopic(self, name, namespace, ledger)
+                await topic.recover()
+                return topic
+        raise ServiceNotReady(f"Loading {name.full} takes longer than {seconds} s; try again")
+
+    async def find_topic(self, name: TopicName) -> Topic:
+        """A topic that exists. Raises: BrokerError TopicNotFound."""
+        if not self.is_loaded(name) and not await self.namespaces.topic_exists(name):
+            raise TopicNotFound(f"Topic {name.full} not found")
+        return await self.get_or_load_topic(name, create=False)
+
+    async def unload_topic(self, name: TopicName) -> None:
+        """Close a topic; clients are sent away and load it again by coming back."""
+        topic = self.topics.get(name.full)
+        if topic is not None:
+            await run_owned(self.nursery, lambda: self._unload(topic, "it is being unloaded"))
+
+    async def _unload(self, topic: Topic, reason: str) -> None:
+        full = topic.name.full
+        async with self._names.hold(full):
+            if self.topics.get(full) is not topic:
+                return
+            try:
+                await topic.close(reason)
+            finally:
+                del self.topics[full]
+
+    async def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
+        """Delete a topic (or one partition) with its subscriptions, position and schema.
+
+        Raises: BrokerError: unknown, or TopicBusy: in use and not `force`.
+        """
+        await run_owned(self.nursery, lambda: self._delete(name, force))
+
+    async def _delete(self, name: TopicName, force: bool) -> None:
+        await self.find_topic(name)
+        async with self._names.hold(name.full):
+            topic = self.topics.get(name.full)
+            if topic is None:
+                raise TopicNotFound(f"Topic {name.full} not found")
+            if not force:
+                _check_unused(topic)
+            try:
+                await topic.delete()
+            finally:
+                del self.topics[name.full]
+            self.namespaces.topic_deleted(name)
+            if not name.is_partition:
+                await self.schemas.delete(name, force=True)
+
+    async def collect_idle(self, topic: Topic) -> None:
+        """Delete a topic that nobody has used for long enough; looked at again under its lock."""
+        async with self._names.hold(topic.name.full):
+            if self.topics.get(topic.name.full) is not topic or not topic.is_idle():
+                return
+            topic.closing = "it is being deleted, because nobody used it"
+            try:
+                await topic.delete()
+            except BrokerError as error:
+                log.warning("cannot delete idle topic", topic=topic.name.full, error=str(error))
+            finally:
+                del self.topics[topic.name.full]
+            self.namespaces.topic_deleted(topic.name)
+            log.info("deleted idle topic", topic=topic.name.full)
+
+    async def policies_changed(self, namespace_name: str) -> None:
+        """The policies of a namespace are new: loaded topics take them up."""
+        for topic in self._topics_of(namespace_name):
+            if isinstance(topic, PersistentTopic):
+                await topic.apply_policies()
+
+    def _topics_of(self, namespace_name: str) -> Iterator[Topic]:
+        for topic in list(self.topics.values()):
+            if topic.name.namespace_name == namespace_name and not topic.closing:
+                yield topic
+
+
+def _check_unused(topic: Topic) -> None:
+    if topic.access.producers:
+        raise TopicBusy(f"Topic has {len(topic.access.producers)} connected producers")
+    if topic.subscriptions:
+        raise TopicBusy(f"Topic has subscriptions: {sorted(topic.subscriptions)}")
+
+
+def _subscription_config(config: BrokerConfig) -> SubscriptionConfig:
+    return SubscriptionConfig(
+        max_unacked_messages_per_consumer=config.maxUnackedMessagesPerConsumer,
+        max_unacked_messages_per_subscription=config.maxUnackedMessagesPerSubscription,
+        max_unacked_messages_per_broker=config.maxUnackedMessagesPerBroker,
+        max_consumers_per_subscription=config.maxConsumersPerSubscription,
+        dispatcher_max_read_batch_size=config.dispatcherMaxReadBatchSize,
+        dispatcher_max_read_size_bytes=config.dispatcherMaxReadSizeBytes,
+        dispatcher_max_round_robin_batch_size=config.dispatcherMaxRoundRobinBatchSize,
+        active_consumer_failover_delay_time_millis=config.activeConsumerFailoverDelayTimeMillis,
+        acknowledgment_at_batch_index_level_enabled=config.acknowledgmentAtBatchIndexLevelEnabled,
+        delayed_delivery_enabled=config.delayedDeliveryEnabled,
+        subscription_key_shared_use_consistent_hashing=(
+            config.subscriptionKeySharedUseConsistentHashing
+        ),
+        subscription_key_shared_consistent_hashing_replica_points=(
+            config.subscriptionKeySharedConsistentHashingReplicaPoints
+        ),
+        key_shared_look_ahead_msg_in_replay_threshold_per_consumer=(
+            config.keySharedLookAheadMsgInReplayThresholdPerConsumer
+        ),
+        key_shared_look_ahead_msg_in_replay_threshold_per_subscription=(
+            config.keySharedLookAheadMsgInReplayThresholdPerSubscription
+        ),
+        expose_broker_entry_metadata=config.exposingBrokerEntryMetadataToClientEnabled,
+    )

@@ -1,0 +1,148 @@
+"""Deduplication of a persistent topic: the pure rules tied to the ledger.
+
+The state is kept as properties of the cursor `pulsar.dedup`: the highest persisted sequence id of
+each producer name, true for at least all entries up to the cursor's mark-delete position. What lies
+behind is replayed when the topic is loaded. A snapshot is written every
+`brokerDeduplicationEntriesInterval` entries and when the topic is closed; properties first, the
+position second, so that a crash in between only replays more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from broker.topic.dedup import Deduplication, Verdict
+from protocol import commands
+from protocol.metadata import peek
+from protocol.position import EARLIEST
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+    from broker.entry import Entry
+    from broker.managed_ledger.cursor import Cursor
+    from broker.managed_ledger.ledger import ManagedLedger
+    from broker.seams import Clock
+    from broker.topic.persistent import Publish
+    from protocol import pulsar_api_pb2 as pb
+    from protocol.position import Position
+
+DEDUP_CURSOR: Final = "pulsar.dedup"
+REPLAY_ENTRIES: Final = 1000
+REPLAY_BYTES: Final = 8 * 1024 * 1024
+NO_HIGHEST: Final = 2**64 - 1
+
+
+@final
+class DedupStore:
+    """The deduplication state of one topic and where it is kept."""
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_cursor",
+        "_ledger",
+        "_rules",
+        "_since_snapshot",
+        "_snapshot_position",
+    )
+
+    def __init__(
+        self, ledger: ManagedLedger, cursor: Cursor, config: BrokerConfig, clock: Clock
+    ) -> None:
+        self._ledger = ledger
+        self._cursor = cursor
+        self._config = config
+        self._clock = clock
+        properties = {name: int(text) for name, text in cursor.properties.items()}
+        self._rules = Deduplication(properties, clock.now())
+        self._since_snapshot = 0
+        self._snapshot_position = cursor.mark_delete
+
+    @classmethod
+    async def open(cls, ledger: ManagedLedger, config: BrokerConfig, clock: Clock) -> DedupStore:
+        """Restore the state: the snapshot, then the entries behind it."""
+        known = DEDUP_CURSOR in ledger.cursors
+        start = EARLIEST if known else ledger.last_confirmed
+        cursor = await ledger.open_cursor(DEDUP_CURSOR, start, {})
+        store = cls(ledger, cursor, config, clock)
+        await store._replay()
+        return store
+
+    async def _replay(self) -> None:
+        position = self._ledger.next_position(self._cursor.mark_delete)
+        last = self._ledger.last_confirmed
+        while position <= last:
+            entries = await self._ledger.read(position, REPLAY_ENTRIES, REPLAY_BYTES)
+            if not entries:
+                break
+            for entry in entries:
+                metadata = entry.metadata
+                self._rules.replay(
+                    metadata.producer_name,
+                    max(metadata.sequence_id, metadata.highest_sequence_id),
+                    self._clock.now(),
+                )
+            position = self._ledger.next_position(entries[-1].position)
+
+    def admit(self, context: Publish, payload: bytes, send: pb.CommandSend) -> bool:
+        """Whether to store the message. A duplicate is answered here, now or later."""
+        producer, sequence_id, highest, _ = context
+        last = sequence_id if highest == NO_HIGHEST else highest
+        if send.is_chunk and not _is_last_chunk(payload):
+            # The chunks of a message share its sequence id, which counts with the last of them.
+            return last > self._rules.last_sequence_id(producer.name)
+        verdict = self._rules.judge(producer.name, sequence_id, last, self._clock.now())
+        if verdict is Verdict.NEW:
+            return True
+        if verdict is Verdict.IN_FLIGHT:
+            self._rules.park(producer.name, last, context)
+        else:
+            producer.session.send(
+                commands.send_receipt(producer.producer_id, sequence_id, highest, -1, -1)
+            )
+        return False
+
+    def persisted(self, context: Publish, entry: Entry) -> list[Publish]:
+        """A message is durable; returns its duplicates that wait for an answer."""
+        producer, sequence_id, highest, _ = context
+        last = sequence_id if highest == NO_HIGHEST else highest
+        self._since_snapshot += 1
+        self._snapshot_position = entry.position
+        return self._rules.persisted(producer.name, last)  # type: ignore[return-value]
+
+    def failed(self, context: Publish) -> list[Publish]:
+        """A message was not stored; returns duplicates of it to be refused."""
+        return self._rules.failed(context[0].name)  # type: ignore[return-value]
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest persisted one; -1 for a new name."""
+        return self._rules.last_sequence_id(producer_name)
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether enough has been published since the last one."""
+        return self._since_snapshot >= self._config.brokerDeduplicationEntriesInterval
+
+    async def snapshot(self) -> None:
+        """Make the present state durable."""
+        if not self._since_snapshot:
+            return
+        position: Position = self._snapshot_position
+        self._since_snapshot = 0
+        numbers = self._rules.snapshot(self._config.brokerDeduplicationMaxNumberOfProducers)
+        await self._cursor.set_properties({name: str(number) for name, number in numbers.items()})
+        self._cursor.ack_cumulative(position)
+
+    def forget_inactive(self, live_names: set[str]) -> int:
+        """Drop producer names not seen for brokerDeduplicationProducerInactivityTimeoutMinutes."""
+        minutes = self._config.brokerDeduplicationProducerInactivityTimeoutMinutes
+        return self._rules.forget_inactive(live_names, self._clock.now() - minutes * 60)
+
+    async def delete(self) -> None:
+        """Deduplication was switched off: forget everything, so that nothing stale comes back."""
+        await self._ledger.delete_cursor(DEDUP_CURSOR)
+
+
+def _is_last_chunk(payload: bytes) -> bool:
+    metadata = peek(payload)
+    return metadata.chunk_id >= metadata.num_chunks_from_msg - 1

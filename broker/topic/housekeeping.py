@@ -1,0 +1,103 @@
+"""What the broker service does by the clock: deadlines, rates, idle topics, snapshots.
+
+One task each, for all connections and topics together, so that an idle connection or topic costs
+no task and no timer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+from broker.topic.persistent import PersistentTopic
+from protocol.errors import BrokerError
+
+if TYPE_CHECKING:
+    from broker.service import BrokerService
+    from broker.topic.topic import Topic
+
+log = structlog.get_logger()
+
+DEADLINE_CHECK_SECONDS_MAX = 5.0
+SNAPSHOT_CHECK_SECONDS = 10.0
+
+
+@final
+class Housekeeping:
+    """The timers of one broker service."""
+
+    def __init__(self, service: BrokerService) -> None:
+        self._service = service
+
+    async def run(self) -> None:
+        """Run all timers until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._check_deadlines)
+            nursery.start_soon(self._update_rates)
+            nursery.start_soon(self._write_dedup_snapshots)
+            if self._service.config.brokerDeleteInactiveTopicsEnabled:
+                nursery.start_soon(self._collect_idle_topics)
+
+    async def _check_deadlines(self) -> None:
+        service = self._service
+        interval = service.limits.keep_alive_seconds / 10
+        while True:
+            await trio.sleep(min(interval, DEADLINE_CHECK_SECONDS_MAX))
+            now = service.clock.now()
+            for session in list(service.sessions):
+                session.check_deadlines(now)
+
+    async def _update_rates(self) -> None:
+        service = self._service
+        seconds = service.config.statsUpdateFrequencyInSecs
+        before = service.clock.now()
+        while True:
+            await trio.sleep(seconds)
+            now = service.clock.now()
+            for topic in list(service.topics.values()):
+                topic.update_rates(max(now - before, 0.001), now)
+            before = now
+
+    async def _write_dedup_snapshots(self) -> None:
+        service = self._service
+        while True:
+            await trio.sleep(SNAPSHOT_CHECK_SECONDS)
+            for topic in list(service.topics.values()):
+                if isinstance(topic, PersistentTopic) and topic.dedup is not None:
+                    topic.dedup.forget_inactive(set(topic.access.producers))
+                    if topic.dedup.wants_snapshot and not topic.closing:
+                        await self._snapshot(topic)
+
+    async def _snapshot(self, topic: PersistentTopic) -> None:
+        if topic.dedup is None:
+            return
+        try:
+            await topic.dedup.snapshot()
+        except BrokerError as error:
+            log.warning(
+                "cannot keep the deduplication state; a restart replays more",
+                topic=topic.name.full,
+                error=str(error),
+            )
+
+    async def _collect_idle_topics(self) -> None:
+        service = self._service
+        config = service.config
+        interval = config.brokerDeleteInactiveTopicsFrequencySeconds
+        idle_seconds = config.brokerDeleteInactiveTopicsMaxInactiveDurationSeconds or interval
+        while True:
+            await trio.sleep(interval)
+            now = service.clock.now()
+            for topic in list(service.topics.values()):
+                idle = topic.is_idle() and now - topic.active_at >= idle_seconds
+                if idle and not self._is_retained(topic, now):
+                    await service.collect_idle(topic)
+
+    def _is_retained(self, topic: Topic, now: float) -> bool:
+        """Whether the retention policy keeps what is stored although nobody subscribes."""
+        minutes, megabytes = topic.namespace.policies.retention(self._service.config)
+        if not topic.holds_messages() or minutes == 0 or megabytes == 0:
+            return False
+        return minutes < 0 or now - topic.active_at < minutes * 60

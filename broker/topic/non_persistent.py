@@ -1,0 +1,63 @@
+"""A non-persistent topic: messages go to whoever is there now, and are never stored.
+
+A message that no consumer can take (no permits, full connection, nobody there) is dropped and
+counted. The producer gets its receipt at once, with the message id 0:0 that Pulsar uses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast, final
+
+from broker.entry import Entry
+from broker.topic.topic import Topic
+from protocol import commands
+
+if TYPE_CHECKING:
+    from broker.subscription.api import DirectSubscription
+    from broker.topic.producer import Producer
+    from protocol import pulsar_api_pb2 as pb
+
+
+@final
+class NonPersistentTopic(Topic):
+    """One topic in memory only; it is gone when nobody uses it."""
+
+    persistent = False
+    _arrived: list[Entry] | None = None
+
+    def publish(
+        self,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        message_count: int,
+        payload: bytes,
+        send: pb.CommandSend,
+    ) -> None:
+        """Keep for the end of the turn, when everything that came is delivered together."""
+        del send
+        if self.closing:
+            return  # the producer is being sent away, and its client sends this again
+        producer.messages_in += message_count
+        producer.bytes_in += len(payload)
+        if self._arrived is None:
+            self._arrived = []
+            self.service.kicks.append(self)
+        self._arrived.append(Entry(payload, message_count, (0, 0)))
+        producer.session.send(
+            commands.send_receipt(producer.producer_id, sequence_id, highest_sequence_id, 0, 0)
+        )
+
+    def kick(self) -> None:
+        """End of a chunk: deliver what it brought."""
+        arrived, self._arrived = self._arrived, None
+        if arrived:
+            self.published_last_ms = self.service.clock.wall_ms()
+            for subscription in self.subscriptions.values():
+                cast("DirectSubscription", subscription).deliver(arrived)
+
+    def is_idle(self) -> bool:
+        """Nobody is connected: there is nothing to keep."""
+        if self.closing or self.access.producers or self.access.waiting:
+            return False
+        return not self.consumer_count()

@@ -1,0 +1,270 @@
+"""A persistent topic: publishes go to its managed ledger, receipts come back when they are durable.
+
+Hot path: `publish` appends synchronously; the ledger answers by `on_appended`, once per finished
+journal group and topic, in order. All receipts of a group are queued first and all subscriptions
+are told once, so that one flush per connection carries everything.
+
+A failed append is never skipped: its producers are answered with SEND_ERROR and then sent away,
+and what they have sent behind it is dropped, so that they send it again in order to a new producer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from broker.entry import Entry
+from broker.subscription.factory import SubscriptionRequest
+from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
+from broker.topic.topic import Topic
+from protocol import commands
+from protocol.errors import ServerError, TopicTerminated
+from protocol.metadata import broker_entry_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.managed_ledger.ledger import ManagedLedger
+    from broker.namespaces.namespaces import Namespace
+    from broker.service import BrokerService
+    from broker.topic.producer import Producer
+    from protocol import pulsar_api_pb2 as pb
+    from protocol.errors import BrokerError
+    from protocol.position import Position
+    from protocol.topic_name import TopicName
+
+log = structlog.get_logger()
+
+INTERNAL_CURSORS: Final = frozenset({DEDUP_CURSOR, "__compaction"})
+"""Cursors that are no subscriptions."""
+FINISH_SECONDS_MAX: Final = 10.0
+"""How long an unload waits for publishes under way."""
+
+Publish = tuple["Producer", int, int, int]
+"""What is kept for a message until it is durable: producer, first and highest sequence id, size."""
+
+
+@final
+class PersistentTopic(Topic):
+    """One stored topic. Invariant: `_taken - _answered` messages are on their way to storage."""
+
+    persistent = True
+    ledger: ManagedLedger
+
+    def __init__(
+        self, service: BrokerService, name: TopicName, namespace: Namespace, ledger: ManagedLedger
+    ) -> None:
+        super().__init__(service, name, namespace)
+        self.ledger = ledger
+        self.dedup: DedupStore | None = None
+        self.message_index = -1
+        """Index of the newest message; kept only with an entry interceptor."""
+        self._dropping = False
+        """After a failed append, until its producers have been sent away."""
+        self._kick_pending = False
+        self._taken = 0
+        self._answered = 0
+        self._after_publishes: list[tuple[int, Callable[[], None]]] = []
+        ledger.listener = self
+
+    async def recover(self) -> None:
+        """Bring back what the ledger's cursors say: subscriptions, and what has been seen."""
+        for name, cursor in list(self.ledger.cursors.items()):
+            if name not in INTERNAL_CURSORS:
+                request = SubscriptionRequest(name=name, properties=dict(cursor.properties))
+                await self._open_subscription(request)
+        await self.apply_policies()
+        if self.service.entry_interceptor is not None:
+            self.message_index = await self._last_message_index()
+
+    async def _last_message_index(self) -> int:
+        position = self.last_position()
+        if position[1] < 0:
+            return -1
+        newest = (await self.ledger.read(position, 1, 1))[0]
+        metadata = broker_entry_metadata(newest.data)
+        return -1 if metadata is None else metadata.index
+
+    async def apply_policies(self) -> None:
+        """Take up what the namespace's policies say now; called again when they change."""
+        wanted = self.namespace.policies.fields.get("deduplicationEnabled")
+        if wanted is None:
+            wanted = self.service.config.brokerDeduplicationEnabled
+        if wanted and self.dedup is None:
+            self.dedup = await DedupStore.open(self.ledger, self.service.config, self.service.clock)
+        elif not wanted and self.dedup is not None:
+            dedup, self.dedup = self.dedup, None
+            await dedup.delete()
+
+    # --- publishing ---------------------------------------------------------------------
+
+    def check_publishable(self) -> None:
+        """Raises: BrokerError TopicTerminatedError."""
+        if self.ledger.terminated:
+            raise TopicTerminated("Topic was already terminated")
+
+    def publish(
+        self,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        message_count: int,
+        payload: bytes,
+        send: pb.CommandSend,
+    ) -> None:
+        """Take a message; its receipt, or its refusal, is sent when the outcome is known."""
+        if self.closing or self._dropping:
+            return  # the producer is being sent away, and its client sends this again
+        size = len(payload)
+        context = (producer, sequence_id, highest_sequence_id, size)
+        if self.dedup is not None and not self.dedup.admit(context, payload, send):
+            return
+        session = producer.session
+        session.pending_publishes += 1
+        session.pending_publish_bytes += size
+        service = self.service
+        service.publish_budget.pending_bytes += size
+        producer.messages_in += message_count
+        producer.bytes_in += size
+        self._taken += 1
+        interceptor = service.entry_interceptor
+        if interceptor is not None:
+            payload = interceptor(self, payload, message_count)
+        self.ledger.append(Entry(payload, message_count), context)
+        if not self._kick_pending:
+            self._kick_pending = True
+            service.kicks.append(self)
+
+    def kick(self) -> None:
+        """End of a chunk: hand what was appended to the journal."""
+        self._kick_pending = False
+        self.ledger.kick()
+
+    def on_appended(self, batch: list[tuple[Entry, Publish]]) -> None:
+        """A group is durable: queue the receipts, then let the subscriptions deliver."""
+        receipt = commands.send_receipt
+        dedup = self.dedup
+        session = None
+        count = size_total = 0
+        for entry, context in batch:
+            producer, sequence_id, highest, size = context
+            if producer.session is not session:
+                if session is not None:
+                    session.publish_done(count, size_total)
+                session = producer.session
+                count = size_total = 0
+            count += 1
+            size_total += size
+            ledger_id, entry_id = entry.position
+            session.send(receipt(producer.producer_id, sequence_id, highest, ledger_id, entry_id))
+            if dedup is not None:
+                self._answer_parked(dedup.persisted(context, entry))
+        if session is not None:
+            session.publish_done(count, size_total)
+        self.published_last_ms = self.service.clock.wall_ms()
+        self._answer_up_to(self._answered + len(batch))
+        for subscription in self.subscriptions.values():
+            subscription.tail_moved()
+
+    def on_append_failed(self, context: Publish, error: BrokerError) -> None:
+        """A message was not stored, and so is nothing of this topic behind it."""
+        producer, sequence_id, _, size = context
+        session = producer.session
+        session.publish_done(1, size)
+        session.send(
+            commands.send_error(
+                producer.producer_id, sequence_id, error.server_error, error.message
+            )
+        )
+        if self.dedup is not None:
+            for parked in self.dedup.failed(context):
+                parked[0].session.send(
+                    commands.send_error(
+                        parked[0].producer_id, parked[1], error.server_error, error.message
+                    )
+                )
+        self._answer_up_to(self._answered + 1)
+        if error.server_error != ServerError.TopicTerminatedError and not self._dropping:
+            log.error("publish failed", topic=self.name.full, error=str(error))
+            self._dropping = True
+            self.service.nursery.start_soon(self._send_producers_away)
+
+    async def _send_producers_away(self) -> None:
+        """After a failed append: no producer goes on where another message is missing."""
+        with trio.move_on_after(FINISH_SECONDS_MAX):
+            await self.finish_publishes()
+        self.disconnect_producers()
+        self._dropping = False
+
+    def _answer_parked(self, parked: list[Publish]) -> None:
+        """Duplicates of messages that were in flight: they are durable now."""
+        for producer, sequence_id, highest, _ in parked:
+            producer.session.send(
+                commands.send_receipt(producer.producer_id, sequence_id, highest, -1, -1)
+            )
+
+    def _answer_up_to(self, answered: int) -> None:
+        self._answered = answered
+        while self._after_publishes and self._after_publishes[0][0] <= answered:
+            self._after_publishes.pop(0)[1]()
+
+    def call_after_publishes(self, callback: Callable[[], None]) -> None:
+        """Call once every message taken so far is answered."""
+        if self._taken == self._answered:
+            callback()
+        else:
+            self._after_publishes.append((self._taken, callback))
+
+    async def finish_publishes(self) -> None:
+        """Wait until every message taken so far is answered."""
+        if self._taken != self._answered:
+            self.ledger.kick()
+            finished = trio.Event()
+            self.call_after_publishes(finished.set)
+            await finished.wait()
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """What a new producer of this name continues after; -1 without deduplication."""
+        return -1 if self.dedup is None else self.dedup.last_sequence_id(producer_name)
+
+    async def store_epoch(self, epoch: int) -> None:
+        """Make the topic epoch durable before its producer is told."""
+        await self.ledger.set_property("pulsar.topic.epoch", str(epoch))
+
+    # --- positions ----------------------------------------------------------------------
+
+    def last_position(self) -> Position:
+        """The newest entry; (-1, -1) when there is none."""
+        last = self.ledger.last_confirmed
+        if last[1] >= 0:
+            return last
+        before = self.ledger.previous_position(last)
+        return before if before[1] >= 0 else (-1, -1)
+
+    async def terminate(self) -> Position:
+        """Accept no more messages; consumers are told once they have drained the topic."""
+        await self.finish_publishes()
+        last = await self.ledger.terminate()
+        self.disconnect_producers()
+        for subscription in self.subscriptions.values():
+            subscription.topic_terminated()
+        return last
+
+    # --- life ---------------------------------------------------------------------------
+
+    async def delete_cursor(self, name: str) -> None:
+        """Forget the position of a subscription."""
+        if name in self.ledger.cursors:
+            await self.ledger.delete_cursor(name)
+
+    async def close_storage(self) -> None:
+        """Release the ledger; everything taken is answered before."""
+        if self.dedup is not None:
+            await self.dedup.snapshot()
+        await self.ledger.close()
+
+    async def delete_storage(self) -> None:
+        """Delete the ledger with its cursors, and what else carries the topic's name."""
+        await self.ledger.delete()

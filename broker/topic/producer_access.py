@@ -1,0 +1,152 @@
+"""Who may publish to a topic: producer names and access modes. Pure.
+
+Rules and texts of Pulsar 4.0 (PIP-68, PIP-74): a shared producer is refused while an exclusive one
+holds the topic or waits for it; an exclusive one needs an empty topic; one with fencing ends all
+others, waiting ones included; a waiting one gets the topic in order of arrival. Every exclusive
+grant raises the topic epoch; a producer that comes back with an older epoch was fenced meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+from broker.topic.producer import (
+    EXCLUSIVE,
+    EXCLUSIVE_WITH_FENCING,
+    SHARED,
+    WAIT_FOR_EXCLUSIVE,
+    Producer,
+)
+from protocol.errors import ProducerBusy, ProducerFenced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The outcome for one producer."""
+
+    granted: bool
+    """False: it waits for exclusive access; `promote` will name it later."""
+    new_epoch: int | None = None
+    """The topic epoch to be made durable, when the grant was exclusive."""
+    fenced: tuple[Producer, ...] = ()
+    """Producers that lose the topic to this one."""
+    fenced_waiting: tuple[Producer, ...] = ()
+    """Waiting ones that lose their place."""
+
+
+@final
+@dataclass(slots=True)
+class ProducerAccess:
+    """The producers of one topic.
+
+    Invariant: `exclusive` is None or the only one in `producers`; nobody waits while the topic
+    has no producer.
+    """
+
+    epoch: int | None = None
+    producers: dict[str, Producer] = field(default_factory=dict)
+    exclusive: Producer | None = None
+    waiting: list[Producer] = field(default_factory=list)
+
+    def conflict(self, producer: Producer) -> Producer | None:
+        """The live producer of the same name, if any, that `producer` does not succeed."""
+        other = self.producers.get(producer.name)
+        if other is None or producer.succeeds(other):
+            return None
+        return other
+
+    def admit(self, producer: Producer) -> Admission:
+        """Let the producer in, or make it wait.
+
+        Raises: BrokerError ProducerBusy, ProducerFenced.
+        """
+        if self.conflict(producer) is not None:
+            raise ProducerBusy(
+                f"Producer with name '{producer.name}' is already connected to topic"
+            )
+        self.remove(self.producers.get(producer.name))
+        mode = producer.request.access_mode
+        if mode == SHARED:
+            if self.exclusive is not None or self.waiting:
+                raise ProducerBusy(self._held_text())
+            self.producers[producer.name] = producer
+            return Admission(granted=True)
+        if mode == EXCLUSIVE_WITH_FENCING:
+            return self._admit_fencing(producer)
+        if mode == EXCLUSIVE:
+            if self.exclusive is not None or self.waiting:
+                raise ProducerFenced(self._held_text())
+            if self.producers:
+                raise ProducerFenced("Topic has existing shared producers")
+        elif mode == WAIT_FOR_EXCLUSIVE and self.producers:
+            self.waiting.append(producer)
+            return Admission(granted=False)
+        self._check_epoch(producer)
+        return self._grant_exclusive(producer)
+
+    def _held_text(self) -> str:
+        holder = self.exclusive.name if self.exclusive is not None else "a waiting producer"
+        return f"Topic has an existing exclusive producer: {holder}"
+
+    def _check_epoch(self, producer: Producer) -> None:
+        known = producer.request.topic_epoch
+        current = -1 if self.epoch is None else self.epoch
+        if known is not None and known < current:
+            raise ProducerFenced(
+                f"Topic epoch has already moved. Current epoch: {current}, Producer epoch: {known}"
+            )
+
+    def _admit_fencing(self, producer: Producer) -> Admission:
+        self._check_epoch(producer)
+        fenced = tuple(self.producers.values())
+        fenced_waiting = tuple(self.waiting)
+        self.producers.clear()
+        self.waiting.clear()
+        granted = self._grant_exclusive(producer)
+        return Admission(
+            granted=True,
+            new_epoch=granted.new_epoch,
+            fenced=fenced,
+            fenced_waiting=fenced_waiting,
+        )
+
+    def _grant_exclusive(self, producer: Producer) -> Admission:
+        known = producer.request.topic_epoch
+        following = 0 if self.epoch is None else self.epoch + 1
+        epoch = following if known is None else known
+        self.epoch = epoch
+        self.exclusive = producer
+        self.producers[producer.name] = producer
+        return Admission(granted=True, new_epoch=epoch)
+
+    def remove(self, producer: Producer | None) -> bool:
+        """Take the producer out, waiting or not; False when it was not (any longer) in."""
+        if producer is None:
+            return False
+        if producer in self.waiting:
+            self.waiting.remove(producer)
+            return True
+        if self.producers.get(producer.name) is not producer:
+            return False
+        del self.producers[producer.name]
+        if self.exclusive is producer:
+            self.exclusive = None
+        return True
+
+    def promote(self, refuse: Callable[[Producer, Exception], None]) -> Producer | None:
+        """The waiting producer that gets the free topic now; call when one has left."""
+        while self.waiting and not self.producers:
+            producer = self.waiting.pop(0)
+            try:
+                self._check_epoch(producer)
+            except ProducerFenced as error:
+                refuse(producer, error)
+                continue
+            self._grant_exclusive(producer)
+            return producer
+        return None

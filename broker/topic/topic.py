@@ -1,0 +1,443 @@
+"""A topic: its producers and its subscriptions. What is common to stored and to unstored topics.
+
+A topic is open, or it is closing (unload, delete) and refuses everything with a retryable error.
+Producers come and go through `ProducerAccess`, subscriptions through one lock per name, so that a
+cursor is never opened and deleted at the same time. Opening and deleting run as tasks of the
+service: a client that disconnects in the middle leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from broker.subscription.factory import SubscriptionRequest, TopicContext, open_subscription
+from broker.topic.errors import TopicBusy
+from broker.topic.owned import KeyedLocks, run_owned
+from broker.topic.producer import Producer
+from broker.topic.producer_access import ProducerAccess
+from protocol.errors import (
+    BrokerError,
+    ConsumerBusy,
+    NotAllowed,
+    ProducerBusy,
+    ProducerFenced,
+    ServiceNotReady,
+    SubscriptionNotFound,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from broker.namespaces.namespaces import Namespace
+    from broker.net.session import Session
+    from broker.service import BrokerService
+    from broker.subscription.api import Subscription
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.ports import LedgerPort
+    from broker.topic.producer import ProducerRequest
+    from protocol import pulsar_api_pb2 as pb
+    from protocol.position import Position
+    from protocol.topic_name import TopicName
+
+log = structlog.get_logger()
+
+
+class Topic:
+    """One topic (or one partition of a partitioned topic) in this broker."""
+
+    persistent: bool
+    ledger: LedgerPort | None = None
+
+    def __init__(self, service: BrokerService, name: TopicName, namespace: Namespace) -> None:
+        self.service = service
+        self.name = name
+        self.namespace = namespace
+        self.access = ProducerAccess()
+        self.subscriptions: dict[str, Subscription] = {}
+        self.closing = ""
+        """Why the topic takes no new producers and consumers; empty while it is open."""
+        self.created_ms = service.clock.wall_ms()
+        self.active_at = service.clock.now()
+        """When somebody last used it: for idle-topic collection."""
+        self.published_last_ms = 0
+        self.messages_in_before = 0
+        self.bytes_in_before = 0
+        """Counted for producers that have left; the rest is with the producers themselves."""
+        self.messages_out_before = 0
+        self.bytes_out_before = 0
+        self.rate_messages_in = 0.0
+        self.rate_bytes_in = 0.0
+        self._window_messages_in = 0
+        self._window_bytes_in = 0
+        self._names = KeyedLocks()
+        self._waiting: dict[Producer, _Turn] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name.full})"
+
+    def check_open(self) -> None:
+        """Raises: BrokerError ServiceNotReady: the client shall look up again and retry."""
+        if self.closing:
+            raise ServiceNotReady(
+                f"Topic is temporarily unavailable: {self.closing}; look up again"
+            )
+
+    # --- publishing ---------------------------------------------------------------------
+
+    def publish(
+        self,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        message_count: int,
+        payload: bytes,
+        send: pb.CommandSend,
+    ) -> None:
+        """Take a message; its receipt, or its refusal, is sent when the outcome is known."""
+        raise NotImplementedError
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """What a new producer of this name continues after; -1 without deduplication."""
+        del producer_name
+        return -1
+
+    # --- producers ----------------------------------------------------------------------
+
+    async def attach_producer(self, session: Session, request: ProducerRequest) -> Producer:
+        """Let a producer in; it may have to wait for its turn (see `wait_turn`).
+
+        Raises: BrokerError.
+        """
+        self.check_open()
+        self.check_publishable()
+        self._check_producer_limit(request.name)
+        producer = Producer(self, session, request, self.service.clock.wall_ms())
+        other = self.access.conflict(producer)
+        if other is not None and other.session is not session:
+            # The old connection may be half-open: a client that moved must not be locked out.
+            seconds = self.service.config.connectionLivenessCheckTimeoutMillis / 1000
+            if seconds and not await other.session.is_alive(seconds):
+                other.session.close("no sign of life, and its producer's name is wanted again")
+                self.remove_producer(other)
+            self.check_open()
+        before = self.access.producers.get(request.name)
+        admission = self.access.admit(producer)
+        if before is not None and before.open:
+            self._left(before)
+        for fenced in admission.fenced:
+            self._left(fenced)
+            fenced.session.disconnect_producer(fenced)
+        for fenced in admission.fenced_waiting:
+            self._waiting.pop(fenced).refuse(ProducerFenced("Fenced out by another producer"))
+        if not admission.granted:
+            self._waiting[producer] = _Turn()
+            return producer
+        await self._open_producer(producer, admission.new_epoch)
+        return producer
+
+    def check_publishable(self) -> None:
+        """Raises: BrokerError: the topic takes no more messages."""
+
+    async def store_epoch(self, epoch: int) -> None:
+        """Make the topic epoch durable before its producer is told."""
+        del epoch
+
+    async def _open_producer(self, producer: Producer, new_epoch: int | None) -> None:
+        if new_epoch is not None:
+            try:
+                await self.store_epoch(new_epoch)
+            except BaseException:
+                self.access.remove(producer)
+                raise
+            if self.access.producers.get(producer.name) is not producer:
+                raise ProducerFenced("Fenced out by another producer")
+        producer.open = True
+        self.touch()
+
+    async def wait_turn(self, producer: Producer) -> None:
+        """Return when a producer that `attach_producer` left waiting has the topic.
+
+        Raises: BrokerError: it lost its place.
+        """
+        turn = self._waiting[producer]
+        try:
+            await turn.decided.wait()
+            if turn.error is not None:
+                raise turn.error
+            await self._open_producer(producer, self.access.epoch)
+        except BaseException:
+            self._waiting.pop(producer, None)
+            self.remove_producer(producer)
+            raise
+
+    def remove_producer(self, producer: Producer) -> None:
+        """The producer has left, for whatever reason. Idempotent."""
+        turn = self._waiting.pop(producer, None)
+        if turn is not None:
+            turn.refuse(ProducerFenced("The producer was closed while it waited"))
+        if self.access.remove(producer):
+            self._left(producer)
+            promoted = self.access.promote(self._refuse_waiting)
+            if promoted is not None:
+                self._waiting.pop(promoted).decided.set()
+        self.touch()
+
+    def _left(self, producer: Producer) -> None:
+        if producer.open:
+            producer.open = False
+            self.messages_in_before += producer.messages_in
+            self.bytes_in_before += producer.bytes_in
+
+    def _refuse_waiting(self, producer: Producer, error: Exception) -> None:
+        self._waiting.pop(producer).refuse(error)
+
+    def _check_producer_limit(self, name: str) -> None:
+        limit = self.namespace.policies.limit(
+            "max_producers_per_topic", self.service.config.maxProducersPerTopic
+        )
+        names = self.access.producers
+        if limit and name not in names and len(names) >= limit:
+            raise ProducerBusy("Topic reached max producers limit")
+
+    def disconnect_producers(self) -> None:
+        """Send every producer away; clients look up and come back by themselves."""
+        for producer in list(self.access.producers.values()):
+            producer.session.disconnect_producer(producer)
+            self.remove_producer(producer)
+        for producer, turn in list(self._waiting.items()):
+            self._waiting.pop(producer, None)
+            self.access.remove(producer)
+            turn.refuse(ServiceNotReady("The topic is being closed; look up again"))
+
+    # --- subscriptions ------------------------------------------------------------------
+
+    def context(self) -> TopicContext:
+        """What subscriptions are given of this topic."""
+        service = self.service
+        return TopicContext(
+            topic_name=self.name.full,
+            partition=self.name.partition_index,
+            ledger=self.ledger,
+            clock=service.clock,
+            config=service.subscription_config,
+            nursery=service.nursery,
+            owner=self,
+            broker_unacked=service.broker_unacked,
+        )
+
+    async def open_subscription(self, request: SubscriptionRequest) -> Subscription:
+        """The subscription of this name, opened or created if need be.
+
+        Raises: BrokerError.
+        """
+        self.check_open()
+        subscription = self.subscriptions.get(request.name)
+        if subscription is None:
+            self._check_subscription_limit()
+            subscription = await run_owned(
+                self.service.nursery, lambda: self._open_subscription(request)
+            )
+        return subscription
+
+    async def _open_subscription(self, request: SubscriptionRequest) -> Subscription:
+        async with self._names.hold(request.name):
+            self.check_open()
+            subscription = self.subscriptions.get(request.name)
+            if subscription is None:
+                subscription = await open_subscription(request, self.context())
+                self.subscriptions[request.name] = subscription
+                self.touch()
+            return subscription
+
+    def attach_consumer(self, subscription: Subscription, consumer: Consumer) -> None:
+        """Add a consumer to a subscription of this topic.
+
+        Raises: BrokerError.
+        """
+        self.check_open()
+        if self.subscriptions.get(subscription.name) is not subscription:
+            raise ServiceNotReady("Subscription is being closed; try again")
+        if consumer.durable != subscription.durable and self.persistent:
+            kind = "Durable" if subscription.durable else "NonDurable"
+            raise NotAllowed(f"{kind} subscription with the same name already exists.")
+        limit = self.namespace.policies.limit(
+            "max_consumers_per_topic", self.service.config.maxConsumersPerTopic
+        )
+        if limit and self.consumer_count() >= limit:
+            raise ConsumerBusy("Topic reached max consumers limit")
+        subscription.add_consumer(consumer)
+        self.touch()
+
+    def consumer_count(self) -> int:
+        """Connected consumers of all subscriptions."""
+        return sum(len(each.consumers) for each in self.subscriptions.values())
+
+    def _check_subscription_limit(self) -> None:
+        limit = self.namespace.policies.limit(
+            "max_subscriptions_per_topic", self.service.config.maxSubscriptionsPerTopic
+        )
+        if limit and len(self.subscriptions) >= limit:
+            raise NotAllowed(
+                f"Exceed the maximum number of subscriptions of the topic: {self.name.full}"
+            )
+
+    def subscription(self, name: str) -> Subscription:
+        """Raises: BrokerError SubscriptionNotFound."""
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(f"Subscription {name} not found for topic {self.name.full}")
+        return subscription
+
+    async def delete_subscription(self, name: str, *, force: bool = False) -> None:
+        """Remove a subscription and its cursor.
+
+        Raises: BrokerError: unknown, or (unless `force`) consumers are connected.
+        """
+        subscription = self.subscription(name)
+        if subscription.consumers and not force:
+            raise TopicBusy("Subscription has active connected consumers")
+        await run_owned(self.service.nursery, lambda: self._drop_subscription(subscription))
+
+    async def _drop_subscription(self, subscription: Subscription) -> None:
+        name = subscription.name
+        async with self._names.hold(name):
+            if self.subscriptions.get(name) is not subscription:
+                return
+            self._count_leaving(subscription)
+            del self.subscriptions[name]
+            await subscription.close()
+            await self.delete_cursor(name)
+            self.touch()
+
+    def on_subscription_abandoned(self, subscription: Subscription) -> None:
+        """A non-durable subscription lost its last consumer."""
+        if self.subscriptions.get(subscription.name) is subscription:
+            self.service.nursery.start_soon(self._drop_quietly, subscription)
+
+    async def _drop_quietly(self, subscription: Subscription) -> None:
+        if subscription.consumers:
+            return  # somebody came back within the same turn
+        try:
+            await self._drop_subscription(subscription)
+        except BrokerError as error:
+            log.warning(
+                "cannot drop a non-durable subscription; it goes with the topic",
+                topic=self.name.full,
+                subscription=subscription.name,
+                error=str(error),
+            )
+
+    def _count_leaving(self, subscription: Subscription) -> None:
+        statistics = subscription.statistics()
+        self.messages_out_before += statistics.messages_out
+        self.bytes_out_before += statistics.bytes_out
+
+    async def delete_cursor(self, name: str) -> None:
+        """Forget the position of a subscription."""
+        del name
+
+    # --- positions ----------------------------------------------------------------------
+
+    def last_position(self) -> Position:
+        """The newest entry; (-1, -1) when there is none."""
+        return (-1, -1)
+
+    def holds_messages(self) -> bool:
+        """Whether anything is stored."""
+        return self.last_position()[1] >= 0
+
+    # --- life ---------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Somebody uses the topic."""
+        self.active_at = self.service.clock.now()
+
+    def is_idle(self) -> bool:
+        """Whether idle-topic collection may take it: nobody publishes and nothing is kept."""
+        if self.closing or self.access.producers or self.access.waiting:
+            return False
+        if self.service.config.brokerDeleteInactiveTopicsMode == "delete_when_no_subscriptions":
+            return not self.subscriptions
+        return all(
+            not each.consumers and not each.backlog_entries for each in self.subscriptions.values()
+        )
+
+    def update_rates(self, seconds: float, now: float) -> None:
+        """Close a rate window of the topic, its producers and its subscriptions."""
+        for producer in self.access.producers.values():
+            producer.update_rates(seconds)
+        messages, size_bytes = self.messages_in(), self.bytes_in()
+        self.rate_messages_in = (messages - self._window_messages_in) / seconds
+        self.rate_bytes_in = (size_bytes - self._window_bytes_in) / seconds
+        self._window_messages_in, self._window_bytes_in = messages, size_bytes
+        for subscription in self.subscriptions.values():
+            subscription.update_rates(now)
+
+    def messages_in(self) -> int:
+        """Messages published since the topic was loaded."""
+        live = self.access.producers.values()
+        return self.messages_in_before + sum(producer.messages_in for producer in live)
+
+    def bytes_in(self) -> int:
+        """Bytes published since the topic was loaded."""
+        live = self.access.producers.values()
+        return self.bytes_in_before + sum(producer.bytes_in for producer in live)
+
+    def sessions_blocked(self) -> Sequence[Session]:
+        """Connections of its producers whose reading is paused."""
+        return [
+            producer.session
+            for producer in self.access.producers.values()
+            if producer.session.reading_paused
+        ]
+
+    async def close(self, reason: str) -> None:
+        """Unload: whoever is connected is sent away and comes back, here or elsewhere."""
+        self.closing = reason
+        await self.finish_publishes()
+        self.disconnect_producers()
+        for subscription in list(self.subscriptions.values()):
+            await subscription.close()
+        await self.close_storage()
+        self.subscriptions.clear()
+
+    async def delete(self) -> None:
+        """Delete what is stored, after `close`-like dismissal of everybody."""
+        self.closing = self.closing or "it is being deleted"
+        await self.finish_publishes()
+        self.disconnect_producers()
+        for subscription in list(self.subscriptions.values()):
+            await subscription.close()
+        self.subscriptions.clear()
+        await self.delete_storage()
+
+    def call_after_publishes(self, callback: Callable[[], None]) -> None:
+        """Call once every message taken so far is answered."""
+        callback()
+
+    async def finish_publishes(self) -> None:
+        """Wait until every message taken so far is answered."""
+
+    async def close_storage(self) -> None:
+        """Release what is stored."""
+
+    async def delete_storage(self) -> None:
+        """Delete what is stored."""
+
+
+class _Turn:
+    """A producer's wait for exclusive access."""
+
+    __slots__ = ("decided", "error")
+
+    def __init__(self) -> None:
+        self.decided = trio.Event()
+        self.error: Exception | None = None
+
+    def refuse(self, error: Exception) -> None:
+        """It will not get it."""
+        self.error = error
+        self.decided.set()
