@@ -259,7 +259,7 @@ class FrameDecoder:
 def _joined_frame(parts: list[bytes | bytearray | memoryview]) -> Frame:
     """The frame whose pieces these are; the payload is copied once, by the join."""
     first = parts[0]
-    size = _read_sizes(first, 4)[0] if len(first) >= 8 else -1
+    size = _U32.unpack_from(first, 4)[0] if len(first) >= 8 else -1
     if size < 0 or len(first) < 8 + size:
         whole = b"".join(parts)
         size = _U32.unpack_from(whole, 4)[0]

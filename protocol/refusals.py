@@ -86,6 +86,19 @@ def refusal(command: pb.BaseCommand, server_error: pb.ServerError, message: str)
         extra["response"] = pb.CommandLookupTopicResponse.Failed
     elif answer == _Type.PARTITIONED_METADATA_RESPONSE:
         extra["response"] = pb.CommandPartitionedTopicMetadataResponse.Failed
+    else:
+        extra.update(_transaction_id(command))
     return command_frame(
         answer, request_id=request_id, error=server_error, message=message, **extra
     )
+
+
+def _transaction_id(command: pb.BaseCommand) -> dict[str, int]:
+    """The id of the transaction a request is about, which its answer repeats."""
+    content = getattr(command, COMMAND_FIELDS[command.type])
+    if command.type not in _ANSWERS or "txnid_most_bits" not in content.DESCRIPTOR.fields_by_name:
+        return {}
+    return {
+        "txnid_least_bits": content.txnid_least_bits,
+        "txnid_most_bits": content.txnid_most_bits,
+    }

@@ -1,0 +1,149 @@
+"""However the bytes arrive, the same commands come out; and nothing but commands or one error."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol import client, commands
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import RemoteProtocolError
+from protocol.frames import FrameDecoder, frame_size_max
+
+FRAMES = st.one_of(
+    st.just(client.ping()),
+    st.builds(client.flow, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)),
+    st.builds(client.lookup, st.text(), st.integers(0, 2**64 - 1)),
+    st.builds(
+        lambda payload, sequence_id: client.send(1, sequence_id, client.message(payload)),
+        st.one_of(st.binary(max_size=60), st.integers(4000, 9000).map(bytes)),
+        st.integers(0, 2**40),
+    ),
+)
+
+
+def chunked(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(FRAMES, min_size=1, max_size=6), st.lists(st.integers(0, 10**6), max_size=12))
+def test_delivery_in_pieces_gives_the_same_commands(frames, cuts):
+    expected = [FrameDecoder().feed(frame)[0] for frame in frames]
+    data = b"".join(frames)
+    decoder = FrameDecoder()
+    assert decoder.feed(data) == expected
+    pieces = [frame for chunk in chunked(data, cuts) for frame in decoder.feed(chunk)]
+    assert pieces == expected
+    assert decoder.buffered_bytes == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(FRAMES, min_size=1, max_size=3))
+def test_delivery_byte_by_byte_gives_the_same_commands(frames):
+    expected = [FrameDecoder().feed(frame)[0] for frame in frames]
+    decoder = FrameDecoder()
+    assert [
+        frame for byte in b"".join(frames) for frame in decoder.feed(bytes((byte,)))
+    ] == expected
+
+
+def fuzz(data: bytes, limit: int) -> None:
+    """Whole and byte by byte: commands or RemoteProtocolError, the same ones, in bounded memory."""
+    whole, single = FrameDecoder(limit), FrameDecoder(limit)
+    results: list[list[object]] = [[], []]
+    for decoder, chunks, result in (
+        (whole, [data], results[0]),
+        (single, [bytes((byte,)) for byte in data], results[1]),
+    ):
+        try:
+            for chunk in chunks:
+                result += decoder.feed(chunk)
+                assert decoder.buffered_bytes <= limit
+        except RemoteProtocolError:
+            pass
+    assert results[0] == results[1]
+    assert (whole.failure is None) == (single.failure is None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=120))
+def test_arbitrary_bytes(data):
+    fuzz(data, 1000)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=60), st.binary(max_size=20), st.integers(0, 3))
+def test_arbitrary_commands_in_well_formed_frames(command, payload, wrong_size):
+    size = len(command) + wrong_size
+    total = 4 + len(command) + len(payload)
+    fuzz(total.to_bytes(4, "big") + size.to_bytes(4, "big") + command + payload, 1000)
+
+
+@settings(max_examples=100, deadline=None)
+@given(FRAMES, st.integers(0, 10**6), st.integers(1, 255))
+def test_damaged_frames(frame, place, change):
+    damaged = bytearray(frame)
+    damaged[place % len(frame)] ^= change
+    fuzz(bytes(damaged) + client.ping(), 20_000)
+
+
+def test_commands_before_a_violation_are_delivered_first():
+    decoder = FrameDecoder()
+    frames = decoder.feed(client.ping() + client.pong() + b"\xff\xff\xff\xff\0\0\0\0")
+    assert [command.type for command, _ in frames] == [pb.BaseCommand.PING, pb.BaseCommand.PONG]
+    assert decoder.failure is not None
+    with pytest.raises(RemoteProtocolError):
+        decoder.feed(client.ping())
+
+
+def test_oversized_frame_is_refused_at_its_size_and_the_error_names_the_sizes():
+    limit = frame_size_max(1000)
+    with pytest.raises(RemoteProtocolError, match=f"{limit + 1} bytes.*{limit} bytes"):
+        FrameDecoder(limit).feed((limit - 3).to_bytes(4, "big"))
+
+
+def test_frame_of_exactly_the_limit_is_taken():
+    frame = client.send(1, 2, client.message(bytes(2000)))
+    ((_, payload),) = FrameDecoder(len(frame)).feed(frame)
+    assert payload is not None
+    assert frame.endswith(payload)
+    with pytest.raises(RemoteProtocolError):
+        FrameDecoder(len(frame) - 1).feed(frame)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "reason"),
+    [
+        (b"\x08\x63", "unknown type"),
+        (b"", "unknown type"),
+        (b"\x08\x06", "SEND without its content"),
+        (b"\x08\x06\x32\x00", "without a message"),
+        (b"\x08\x17\xba\x01\x03\x0a\x01t", "lacks a required field"),
+        (b"\x08\x17\xba\x01\x06\x0a\x02\xff\xfe\x10\x01", "not UTF-8"),
+    ],
+)
+def test_the_reason_of_a_refused_command_is_told(encoded, reason):
+    size = len(encoded)
+    with pytest.raises(RemoteProtocolError, match=reason):
+        FrameDecoder().feed((size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + encoded)
+
+
+def test_small_payloads_do_not_keep_the_received_chunk_alive():
+    chunk = client.send(1, 1, client.message(b"x")) * 100
+    for _, payload in FrameDecoder().feed(chunk):
+        assert type(payload) is bytes
+
+
+def test_a_decoder_reads_what_a_broker_sends():
+    data = client.message(b"hello")
+    frame = commands.message_head(1, 5, 6, -1, 0, len(data)) + data
+    ((command, payload),) = client.Client().receive(frame)
+    assert payload is not None
+    (message,) = client.received_messages(command, payload)
+    assert message.payload == b"hello"
+    assert str(message.message_id) == "5:6:-1"

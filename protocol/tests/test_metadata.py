@@ -1,0 +1,154 @@
+"""Looking into entries: layout, checksum, keys, batches; damaged ones give one kind of error."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol import client, metadata
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import RemoteProtocolError
+
+# Made by Apache Pulsar 4.0.8: SEND of the payload 01 02 03 with a key and an ordering key.
+PULSAR_ENTRY = bytes.fromhex("0e011addfe9e000000140a0170100418053204613256358801019201016f010203")
+
+
+def test_entry_made_by_pulsar():
+    assert metadata.verify_checksum(PULSAR_ENTRY)
+    parsed, payload = metadata.peek_and_payload(PULSAR_ENTRY)
+    assert (parsed.producer_name, parsed.sequence_id, parsed.publish_time) == ("p", 4, 5)
+    assert bytes(payload) == b"\x01\x02\x03"
+    assert metadata.encode_message(parsed, bytes(payload)) == PULSAR_ENTRY
+
+
+@given(st.binary(max_size=50), st.integers(0, 10**6), st.integers(1, 255))
+def test_checksum_covers_metadata_and_payload(payload, place, change):
+    data = bytearray(client.message(payload))
+    assert metadata.verify_checksum(bytes(data))
+    data[2 + place % (len(data) - 2)] ^= change
+    assert not metadata.verify_checksum(bytes(data))
+
+
+def test_entry_without_checksum_passes():
+    data = client.message(b"x", checksum=False)
+    assert metadata.verify_checksum(data)
+    assert not metadata.has_checksum(data)
+    assert metadata.peek(data).producer_name == "producer"
+
+
+def test_checksum_cut_short_fails():
+    assert not metadata.verify_checksum(b"\x0e\x01\x00")
+
+
+@given(st.binary(max_size=50), st.booleans(), st.integers(0, 2**63), st.integers(0, 2**63))
+def test_broker_entry_metadata_goes_in_front_and_off_again(payload, checksum, timestamp, index):
+    data = client.message(payload, checksum=checksum)
+    extended = metadata.add_broker_entry_metadata(data, timestamp, index)
+    assert metadata.strip_broker_entry_metadata(extended) == data
+    assert metadata.strip_broker_entry_metadata(data) is data
+    assert metadata.verify_checksum(extended)
+    assert metadata.has_checksum(extended) == checksum
+    assert metadata.peek(extended) == metadata.peek(data)
+    added = metadata.broker_entry_metadata(extended)
+    assert added is not None
+    assert (added.broker_timestamp, added.index) == (timestamp, index)
+    assert metadata.broker_entry_metadata(data) is None
+
+
+@settings(max_examples=200)
+@given(
+    st.one_of(
+        st.binary(max_size=60),
+        st.binary(max_size=40).map(lambda tail: b"\x0e\x01" + tail),
+        st.binary(max_size=40).map(lambda tail: b"\x0e\x02\0\0\0\x03" + tail),
+    )
+)
+def test_arbitrary_bytes_give_metadata_or_one_error(data):
+    for function in (metadata.peek, metadata.verify_checksum, metadata.broker_entry_metadata):
+        try:
+            function(data)
+        except RemoteProtocolError:
+            pass
+
+
+def test_sticky_key_is_the_one_pulsar_takes():
+    fields = pb.MessageMetadata(producer_name="p", sequence_id=4, publish_time=5)
+    assert metadata.sticky_key(fields) == b"p-4"
+    fields.partition_key = "a2V5"
+    assert metadata.sticky_key(fields) == b"a2V5"
+    fields.partition_key_b64_encoded = True
+    assert metadata.sticky_key(fields) == b"key"
+    fields.ordering_key = b"o"
+    assert metadata.sticky_key(fields) == b"o"
+
+
+def test_key_that_only_claims_to_be_base64_stands_for_itself():
+    assert metadata.key_bytes("n\u00f6", b64_encoded=True) == "n\u00f6".encode()
+    assert metadata.key_bytes(b"\xff", b64_encoded=True) == b"\xff"
+
+
+def test_a_batch_of_one_is_a_batch():
+    single = metadata.peek(client.batch([b"x"]))
+    assert metadata.is_batch(single)
+    assert metadata.message_count(single) == 1
+    unbatched = metadata.peek(client.message(b"x"))
+    assert not metadata.is_batch(unbatched)
+    assert metadata.message_count(unbatched) == 1
+
+
+def test_flags_of_metadata():
+    plain = metadata.peek(client.message(b"x"))
+    assert not metadata.is_encrypted(plain)
+    assert not metadata.is_marker(plain)
+    assert not metadata.is_transactional(plain)
+    keys = [pb.EncryptionKeys(key="k", value=b"v")]
+    marked = metadata.peek(
+        client.message(
+            b"", encryption_keys=keys, marker_type=22, txnid_least_bits=1, txnid_most_bits=0
+        )
+    )
+    assert metadata.is_encrypted(marked)
+    assert metadata.is_marker(marked)
+    assert metadata.is_transactional(marked)
+
+
+@given(st.lists(st.binary(max_size=20), max_size=8))
+def test_batches_come_apart_as_they_were_put_together(payloads):
+    parsed, body = metadata.peek_and_payload(client.batch(payloads, sequence_id=10))
+    messages = list(metadata.batch_messages(body, parsed.num_messages_in_batch))
+    assert [bytes(payload) for _, payload in messages] == payloads
+    assert [single.sequence_id for single, _ in messages] == [
+        10 + index for index in range(len(payloads))
+    ]
+
+
+@given(st.binary(max_size=60), st.integers(0, 5))
+def test_arbitrary_batch_payloads_give_messages_or_one_error(payload, count):
+    try:
+        list(metadata.batch_messages(payload, count))
+    except RemoteProtocolError:
+        pass
+
+
+def test_a_message_of_twenty_thousand_properties_is_read():
+    properties = {f"property-{number}": "value" * 5 for number in range(20_000)}
+    parsed = metadata.peek(client.message(b"x", properties=properties))
+    assert len(parsed.properties) == 20_000
+
+
+def test_only_messages_of_a_batch_that_are_unacked_are_received():
+    data = client.batch([b"a", b"b", b"c"])
+    command = pb.BaseCommand(type=pb.BaseCommand.MESSAGE)
+    command.message.consumer_id = 1
+    command.message.message_id.ledgerId = 1
+    command.message.message_id.entryId = 2
+    assert [m.payload for m in client.received_messages(command, data)] == [b"a", b"b", b"c"]
+    command.message.ack_set.append(0b101)
+    messages = client.received_messages(command, data)
+    assert [(m.payload, m.message_id.batch_index) for m in messages] == [(b"a", 0), (b"c", 2)]
+
+
+def test_truncated_entry_is_refused_with_its_size():
+    with pytest.raises(RemoteProtocolError, match="of 7 bytes"):
+        metadata.peek(b"\0\0\0\x09abc")

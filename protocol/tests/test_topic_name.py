@@ -1,0 +1,100 @@
+"""Topic names are valid, equal and numbered as in Apache Pulsar 4.0.8 (vectors observed there)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import InvalidTopicName
+from protocol.topic_name import TopicName, decode_name, encode_name
+
+VALID = [
+    ("x", "persistent://public/default/x", -1),
+    ("a/b/c", "persistent://a/b/c", -1),
+    ("//x", "persistent://public/default/x", -1),
+    ("persistent://a/b/c", "persistent://a/b/c", -1),
+    ("non-persistent://a/b/c-partition-3", "non-persistent://a/b/c-partition-3", 3),
+    ("c-partition-0", "persistent://public/default/c-partition-0", 0),
+    ("c-partition-03", "persistent://public/default/c-partition-03", -1),
+    ("c-partition--1", "persistent://public/default/c-partition--1", -1),
+    ("c-partition-+1", "persistent://public/default/c-partition-+1", -1),
+    ("c-partition-2147483647", "persistent://public/default/c-partition-2147483647", 2147483647),
+    ("c-partition-2147483648", "persistent://public/default/c-partition-2147483648", -1),
+    ("c-partition-" + "9" * 5000, "persistent://public/default/c-partition-" + "9" * 5000, -1),
+    ("c-partition-3-partition-x", "persistent://public/default/c-partition-3-partition-x", -1),
+    ("c-partition-3-partition-2", "persistent://public/default/c-partition-3-partition-2", 2),
+    ("persistent://a/b/c%2Fd", "persistent://a/b/c%2Fd", -1),
+    ("persistent://a=.:-_1/b/c d~é*+&", "persistent://a=.:-_1/b/c d~é*+&", -1),
+]
+
+
+@pytest.mark.parametrize(("text", "full", "index"), VALID)
+def test_valid_names(text, full, index):
+    name = TopicName.parse(text)
+    assert name.full == str(name) == full
+    assert name.partition_index == index
+    assert name.is_partition == (index >= 0)
+    assert TopicName.parse(full) == name
+    assert hash(TopicName.parse(full)) == hash(name)
+
+
+INVALID = [
+    ("a/b", "Invalid short topic name 'a/b', it should be in the format of"),
+    ("a/b/c/d", "Invalid short topic name"),
+    ("", "Invalid short topic name ''"),
+    ("a/b/", "Invalid short topic name"),
+    ("persistent://a/b/", "Topic local name must not be blank."),
+    ("persistent://a/b/ ", "Topic local name must not be blank."),
+    ("persistent://a b/c/d", "Invalid named entity: a b"),
+    ("persistent://a/é/c", "Invalid named entity: é"),
+    ("foo://a/b/c", "Invalid topic domain: 'foo'"),
+    ("://a/b/c", "Invalid topic domain: ''"),
+    ("persistent://a/b", "Invalid topic name: persistent://a/b"),
+    ("persistent://", "Invalid topic name: persistent://"),
+    ("persistent:///b/c", "Invalid namespace format. namespace: /b"),
+    ("persistent://a//c", "Invalid namespace format. namespace: a/"),
+    ("persistent://property/cluster/namespace/topic", "names with a cluster"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), INVALID)
+def test_invalid_names_say_why(text, reason):
+    with pytest.raises(InvalidTopicName) as caught:
+        TopicName.parse(text)
+    assert reason in caught.value.message
+
+
+def test_partitions_and_their_base():
+    base = TopicName.parse("non-persistent://a/b/c")
+    partition = base.partition(7)
+    assert partition.full == "non-persistent://a/b/c-partition-7"
+    assert partition.partitioned_base == base
+    assert base.partitioned_base == base
+    assert partition.namespace_name == "a/b"
+    assert not partition.persistent
+
+
+def test_storage_names_are_encoded_as_pulsar_does():
+    name = TopicName.parse("persistent://a/b/c d~é*+&")
+    assert name.managed_ledger_name == "a/b/persistent/c+d%7E%C3%A9*%2B%26"
+    assert name.lookup_path == "persistent/a/b/c+d%7E%C3%A9*%2B%26"
+    assert TopicName.parse("persistent://a/b/c%2Fd").managed_ledger_name == (
+        "a/b/persistent/c%252Fd"
+    )
+
+
+@given(st.text())
+def test_encoding_is_reversible(text):
+    assert decode_name(encode_name(text)) == text
+    assert "/" not in encode_name(text)
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_any_text_is_a_topic_or_refused(text):
+    try:
+        name = TopicName.parse(text)
+    except InvalidTopicName:
+        return
+    assert TopicName.parse(name.full) == name
+    assert TopicName.from_managed_ledger_name(name.managed_ledger_name) == name
