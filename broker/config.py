@@ -7,7 +7,9 @@ here; the other keys of real Pulsar are listed in `pulsar_keys.conf` (see `broke
 
 Where Vela's default differs on purpose: `bindAddress` (loopback, a laptop is not a server),
 `clusterName` and the quorum sizes (one embedded bookie), `webServicePort`/`brokerServicePort` (0
-takes a free port), and the cache sizes that Pulsar derives from the JVM's direct memory.
+takes a free port), the cache sizes that Pulsar derives from the JVM's direct memory, and a few
+sizes of the bookie (`journalBufferedWritesThreshold`, `dbStorage_readAheadCacheBatchSize`) that
+Pulsar chose for another machine.
 
 Bounds are part of the type (`Annotated` with a `Bounds`); `broker.config_file` enforces them.
 """
@@ -55,20 +57,17 @@ class BrokerConfig:
     advertisedAddress: str = ""
     brokerServicePort: Port = 6650
     webServicePort: Port = 8080
-    bookiePort: Port = 3181
 
     # --- connections --------------------------------------------------------------------
     keepAliveIntervalSeconds: Positive = 30
     maxMessageSize: Annotated[int, Bounds(1, 2**31 - 10240 - 1)] = 5 * 1024 * 1024
     brokerMaxConnections: Count = 0
     brokerMaxConnectionsPerIp: Count = 0
-    maxConcurrentLookupRequest: Positive = 50_000
     maxConcurrentTopicLoadRequest: Positive = 5_000
     maxPendingPublishRequestsPerConnection: Positive = 1_000
     maxMessagePublishBufferSizeInMB: Positive = 256
     connectionLivenessCheckTimeoutMillis: Count = 5_000
     topicLoadTimeoutSeconds: Positive = 60
-    pulsarChannelWriteBufferHighWaterMark: Positive = 65_536
     brokerShutdownTimeoutMs: Positive = 60_000
 
     # --- topics and namespaces ----------------------------------------------------------
@@ -128,7 +127,6 @@ class BrokerConfig:
     dispatcherMaxReadSizeBytes: Positive = 5 * 1024 * 1024
     dispatcherMaxRoundRobinBatchSize: Positive = 20
     delayedDeliveryEnabled: bool = True
-    delayedDeliveryTickTimeMillis: Positive = 1_000
 
     # --- managed ledgers ----------------------------------------------------------------
     managedLedgerDefaultEnsembleSize: Positive = 1
@@ -139,7 +137,6 @@ class BrokerConfig:
     managedLedgerCacheSizeMB: Positive = 64
     managedLedgerCacheEvictionTimeThresholdMillis: Positive = 1_000
     managedLedgerCacheEvictionIntervalMs: Positive = 10
-    managedLedgerCacheEvictionWatermark: Ratio = 0.9
     managedLedgerMaxEntriesPerLedger: Positive = 50_000
     managedLedgerMaxSizePerLedgerMbytes: Positive = 2_048
     managedLedgerMinLedgerRolloverTimeMinutes: Count = 10
@@ -147,14 +144,10 @@ class BrokerConfig:
     managedLedgerCursorMaxEntriesPerLedger: Positive = 50_000
     managedLedgerCursorRolloverTimeInSeconds: Positive = 14_400
     managedLedgerCursorPositionFlushSeconds: Positive = 60
-    managedLedgerCursorBackloggedThreshold: Annotated[int, Bounds(-1)] = 1_000
     managedLedgerDefaultMarkDeleteRateLimit: Rate = 1.0
     managedLedgerMaxUnackedRangesToPersist: Positive = 10_000
     managedLedgerMaxUnackedRangesToPersistInMetadataStore: Count = 1_000
     managedLedgerMaxBatchDeletedIndexToPersist: Count = 10_000
-    managedLedgerAddEntryTimeoutSeconds: Count = 0
-    managedLedgerReadEntryTimeoutSeconds: Count = 0
-    autoSkipNonRecoverableData: bool = False
 
     # --- metrics ------------------------------------------------------------------------
     exposeTopicLevelMetricsInPrometheus: bool = True
@@ -166,16 +159,18 @@ class BrokerConfig:
     journalMaxSizeMB: Positive = 2_048
     journalMaxBackups: Count = 5
     journalPreAllocSizeMB: Positive = 16
+    journalAlignmentSize: Annotated[int, Bounds(512)] = 4096
+    journalBufferedWritesThreshold: Positive = 8 * 1024 * 1024
     maxPendingAddRequestsPerThread: Count = 10_000
 
     # --- bookie: ledger storage ---------------------------------------------------------
     ledgerDirectories: tuple[str, ...] = ()
-    indexDirectories: tuple[str, ...] = ()
     flushInterval: Positive = 60_000
-    logSizeLimit: Annotated[int, Bounds(4096, 2**31 - 1)] = 1_073_741_824
+    logSizeLimit: Annotated[int, Bounds(4096, 2**30)] = 1_073_741_824
     dbStorage_writeCacheMaxSizeMb: Positive = 128
     dbStorage_readAheadCacheMaxSizeMb: Positive = 64
-    dbStorage_readAheadCacheBatchSize: Positive = 1_000
+    dbStorage_readAheadCacheBatchSize: Positive = 100
+    dbStorage_maxThrottleTimeMs: Positive = 10_000
     numReadWorkerThreads: Positive = 8
     maxPendingReadRequestsPerThread: Count = 2_500
     gcWaitTime: Positive = 900_000
@@ -183,11 +178,11 @@ class BrokerConfig:
     minorCompactionInterval: Count = 3_600
     majorCompactionThreshold: Ratio = 0.5
     majorCompactionInterval: Count = 86_400
+    compactionRateByEntries: Positive = 1_000
+    minUsableSizeForHighPriorityWrites: Count = 256 * 1024 * 1024
     diskUsageThreshold: Ratio = 0.95
     diskUsageWarnThreshold: Ratio = 0.90
-    diskUsageLwmThreshold: Ratio = 0.95
     diskCheckInterval: Positive = 10_000
-    readOnlyModeEnabled: bool = True
 
     @property
     def advertised_host(self) -> str:

@@ -179,7 +179,6 @@ _REFUSED: Final = {
     "webServicePortTls": "Vela has no TLS listener yet",
     "tlsEnabled": "Vela has no TLS listener yet",
     "transactionCoordinatorEnabled": "Vela has no transactions yet",
-    "brokerDeduplicationEnabled": "Vela does not deduplicate yet",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
     "metadataStoreUrl": "Vela keeps its metadata in its own data directory",
     "configurationMetadataStoreUrl": "Vela keeps its metadata in its own data directory",

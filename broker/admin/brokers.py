@@ -1,0 +1,124 @@
+"""`/admin/v2/brokers`: health, who is there, and the configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.admin.router import Route
+from broker.config_file import as_properties
+from broker.namespaces.json_nodes import change_json, create_json
+from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
+from broker.namespaces.refusal import precondition_failed
+
+if TYPE_CHECKING:
+    from broker.admin.context import AdminRequest
+
+DYNAMIC_KEYS: Final = (
+    "allowAutoSubscriptionCreation",
+    "allowAutoTopicCreation",
+    "allowAutoTopicCreationType",
+    "defaultNumPartitions",
+    "forceDeleteNamespaceAllowed",
+    "forceDeleteTenantAllowed",
+    "isSchemaValidationEnforced",
+    "maxConsumersPerSubscription",
+    "maxConsumersPerTopic",
+    "maxNamespacesPerTenant",
+    "maxNumPartitionsPerPartitionedTopic",
+    "maxProducersPerTopic",
+    "maxSubscriptionsPerTopic",
+    "maxTenants",
+    "maxTopicsPerNamespace",
+    "schemaCompatibilityStrategy",
+)
+"""Keys that may be set at run time. They are kept and take effect at the next start."""
+
+
+async def health(request: AdminRequest) -> str:
+    """Only reached once the broker is ready; the bookie must still be working."""
+    await request.context.check_healthy()
+    return "ok"
+
+
+async def brokers(request: AdminRequest) -> list[str]:
+    """One process, one broker, whatever cluster is asked for."""
+    return [request.context.broker_id]
+
+
+async def leader(request: AdminRequest) -> dict[str, str]:
+    """This broker."""
+    context = request.context
+    return {"serviceUrl": context.web_service_url, "brokerId": context.broker_id}
+
+
+async def version(request: AdminRequest) -> str:
+    """The version of Pulsar whose behaviour this is."""
+    return request.context.version
+
+
+async def runtime_configuration(request: AdminRequest) -> dict[str, str]:
+    """Every key with its value in force."""
+    return as_properties(request.context.config)
+
+
+async def dynamic_names(_request: AdminRequest) -> list[str]:
+    """Keys that may be set at run time."""
+    return list(DYNAMIC_KEYS)
+
+
+async def dynamic_values(request: AdminRequest) -> dict[str, str]:
+    """What has been set at run time."""
+    return dict(request.context.dynamic)
+
+
+async def set_dynamic(request: AdminRequest) -> dict[str, Any] | str:
+    """Keep a value."""
+    key, value = request.names["key"], request.names["value"]
+    if key not in DYNAMIC_KEYS:
+        raise precondition_failed("Can't update non-dynamic configuration")
+    await _store(request, {**request.context.dynamic, key: value})
+    return ""
+
+
+async def delete_dynamic(request: AdminRequest) -> str:
+    """Forget a value."""
+    key = request.names["key"]
+    if key not in DYNAMIC_KEYS:
+        raise precondition_failed("Can't delete non-dynamic configuration")
+    kept = {name: value for name, value in request.context.dynamic.items() if name != key}
+    await _store(request, kept)
+    return ""
+
+
+async def internal_configuration(_request: AdminRequest) -> dict[str, str]:
+    """Where metadata is kept: in this process."""
+    return {
+        "metadataStoreUrl": "",
+        "configurationMetadataStoreUrl": "",
+        "ledgersRootPath": "/ledgers",
+    }
+
+
+async def _store(request: AdminRequest, values: dict[str, str]) -> None:
+    store = request.context.store
+    if not await create_json(store, DYNAMIC_CONFIGURATION_PATH, values):
+        await change_json(store, DYNAMIC_CONFIGURATION_PATH, lambda _old: values)
+    request.context.dynamic = values
+
+
+_BROKERS: Final = "/admin/v2/brokers"
+ROUTES: Final = (
+    Route("GET", f"{_BROKERS}/health", health),
+    Route("GET", f"{_BROKERS}/ready", health),
+    Route("GET", "/status.html", health),
+    Route("GET", _BROKERS, brokers),
+    Route("GET", f"{_BROKERS}/{{cluster}}", brokers),
+    Route("GET", f"{_BROKERS}/leaderBroker", leader),
+    Route("GET", f"{_BROKERS}/version", version),
+    Route("GET", f"{_BROKERS}/configuration", dynamic_names),
+    Route("GET", f"{_BROKERS}/configuration/values", dynamic_values),
+    Route("GET", f"{_BROKERS}/configuration/runtime", runtime_configuration),
+    Route("GET", f"{_BROKERS}/internal-configuration", internal_configuration),
+    Route("POST", f"{_BROKERS}/configuration/{{key}}/{{value}}", set_dynamic),
+    Route("DELETE", f"{_BROKERS}/configuration/{{key}}", delete_dynamic),
+)

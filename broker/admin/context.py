@@ -1,0 +1,133 @@
+"""What handlers are given: the broker, and the request with its decoded names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import parse_qsl
+
+from broker.namespaces.refusal import Refusal
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from bookie.bookie import Bookie
+    from broker.config import BrokerConfig
+    from broker.metadata.store import MetadataStore
+    from broker.metrics.exposition import MetricsSource
+    from broker.namespaces.namespaces import Namespaces
+    from broker.schemas.registry import SchemaRegistry
+    from broker.seams import Clock
+    from broker.service import BrokerService
+
+Json = Any
+_TRUE: Final = frozenset({"true", "1", ""})
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class AdminContext:
+    """One per broker. `ready` turns True once a client can really use the broker."""
+
+    config: BrokerConfig
+    clock: Clock
+    store: MetadataStore
+    namespaces: Namespaces
+    schemas: SchemaRegistry
+    service: BrokerService
+    bookie: Bookie | None
+    metrics: MetricsSource
+    broker_service_url: str
+    web_service_url: str
+    version: str
+    dynamic: dict[str, str] = field(default_factory=dict)
+    """Dynamic configuration: key -> value as it was given."""
+
+    @property
+    def broker_id(self) -> str:
+        """How Pulsar names a broker: the host and port of its web service."""
+        return self.web_service_url.partition("://")[2]
+
+
+@final
+class AdminRequest:
+    """One request: names of the path (decoded), query, body."""
+
+    __slots__ = ("_body", "_query", "context", "headers", "method", "names", "path")
+
+    def __init__(
+        self,
+        context: AdminContext,
+        method: str,
+        path: str,
+        query: bytes,
+        names: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Callable[[], Awaitable[bytes]],
+    ) -> None:
+        self.context = context
+        self.method = method
+        self.path = path
+        self.names = names
+        self.headers = headers
+        self._query = query
+        self._body = body
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Query parameters; the last one of a name."""
+        return dict(parse_qsl(self._query.decode("latin-1"), keep_blank_values=True))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A boolean query parameter."""
+        value = self.query.get(name)
+        return default if value is None else value.strip().lower() in _TRUE
+
+    async def json(self) -> Json:
+        """The body; None when there is none. Raises: Refusal: it is no JSON."""
+        data = await self._body()
+        if not data.strip():
+            return None
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise Refusal(400, f"The body is not JSON: {error}") from None
+
+    async def json_object(self) -> dict[str, Any] | None:
+        """A body that must be an object, null or nothing. Raises: Refusal."""
+        value = await self.json()
+        if value is not None and not isinstance(value, dict):
+            raise Refusal(400, "The body must be a JSON object")
+        return value
+
+    async def json_int(self) -> int:
+        """A body that must be a whole number. Raises: Refusal."""
+        value = await self.json()
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Refusal(400, "The body must be a whole number")
+        return value
+
+    async def body(self) -> bytes:
+        """The raw body."""
+        return await self._body()
+
+    @property
+    def namespace_name(self) -> str:
+        """`tenant/namespace` of the path."""
+        return f"{self.names['tenant']}/{self.names['namespace']}"
+
+    @property
+    def topic(self) -> TopicName:
+        """The topic of the path. Raises: BrokerError InvalidTopicName."""
+        names = self.names
+        domain = names.get("domain", PERSISTENT)
+        return TopicName.of(domain, names["tenant"], names["namespace"], names["topic"])
+
+    @property
+    def domain(self) -> str:
+        """persistent or non-persistent."""
+        domain = self.names["domain"]
+        assert domain in (PERSISTENT, NON_PERSISTENT)
+        return domain

@@ -1,0 +1,55 @@
+"""`/lookup/v2`: which broker serves a topic, for clients with an http:// service URL."""
+
+from __future__ import annotations
+
+from binascii import crc32
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from broker.admin.router import Route
+from broker.namespaces.refusal import Refusal, not_found
+
+if TYPE_CHECKING:
+    from broker.admin.context import AdminRequest
+
+
+async def lookup(request: AdminRequest) -> dict[str, str]:
+    """This broker, for every topic that exists or may come to exist."""
+    context, topic = request.context, request.topic
+    namespace = await context.namespaces.find(topic.namespace_name)
+    if namespace is None:
+        raise not_found("Namespace not found")
+    listener = request.query.get("listenerName", "")
+    if listener and listener not in context.service.advertised_listeners:
+        raise Refusal(500, f"the broker do not have {listener} listener")
+    base = topic.partitioned_base
+    known = await context.namespaces.topic_exists(topic)
+    outside = topic.is_partition and namespace.partitioned.count(base) > 0
+    if not known and (outside or not namespace.policies.allows_auto_topic_creation(context.config)):
+        raise not_found(f"Topic not found {topic.full}")
+    url = context.service.advertised_listeners.get(listener, context.broker_service_url)
+    return {
+        "brokerUrl": url,
+        "brokerUrlTls": "",
+        "httpUrl": context.web_service_url,
+        "httpUrlTls": "",
+        "nativeUrl": url,
+        "brokerUrlSsl": "",
+    }
+
+
+async def bundle(request: AdminRequest) -> str:
+    """The hash range of the namespace that the topic falls into (CRC-32 of its name)."""
+    namespace = await request.context.namespaces.find(request.namespace_name)
+    if namespace is None:
+        raise not_found("Namespace not found")
+    boundaries = [int(text, 16) for text in namespace.policies.fields["bundles"]["boundaries"]]
+    position = crc32(request.topic.full.encode())
+    for start, end in pairwise(boundaries):
+        if start <= position < end or end == boundaries[-1]:
+            return f"0x{start:08x}_0x{end:08x}"
+    raise AssertionError("bundles cover all of the hash range")
+
+
+_TOPIC: Final = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
+ROUTES: Final = (Route("GET", _TOPIC, lookup), Route("GET", f"{_TOPIC}/bundle", bundle))

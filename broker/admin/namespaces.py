@@ -1,0 +1,130 @@
+"""`/admin/v2/namespaces`: life, policies as a whole, permissions, and the topics in them.
+
+Single policies with endpoints of their own are in `namespace_policies`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.admin.router import Route
+from broker.namespaces.refusal import Refusal, not_found
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
+
+if TYPE_CHECKING:
+    from broker.admin.context import AdminContext, AdminRequest
+
+
+async def names(request: AdminRequest) -> list[str]:
+    """Namespaces of a tenant."""
+    return await request.context.namespaces.names(request.names["tenant"])
+
+
+async def get(request: AdminRequest) -> dict[str, Any]:
+    """All policies."""
+    namespace = await request.context.namespaces.get(request.namespace_name)
+    return namespace.policies.fields
+
+
+async def create(request: AdminRequest) -> None:
+    """Add a namespace."""
+    given = await request.json_object()
+    await request.context.namespaces.create(request.namespace_name, given)
+
+
+async def delete(request: AdminRequest) -> None:
+    """Remove a namespace; with `force` its topics too."""
+    context = request.context
+    if request.flag("force"):
+        if not context.config.forceDeleteNamespaceAllowed:
+            raise Refusal(405, "Broker doesn't allow forced deletion of namespaces")
+        await delete_with_topics(context, request.namespace_name)
+    else:
+        await context.namespaces.delete(request.namespace_name)
+
+
+async def delete_with_topics(context: AdminContext, namespace_name: str) -> None:
+    """Delete every topic of a namespace, then the namespace. Raises: Refusal, BrokerError."""
+    namespaces = context.namespaces
+    for topic in [
+        *await namespaces.topics(namespace_name, PERSISTENT),
+        *context.service.loaded_topics(namespace_name, NON_PERSISTENT),
+    ]:
+        await context.service.delete_topic(TopicName.parse(topic), force=True)
+    namespace = await namespaces.find(namespace_name)
+    for domain in (PERSISTENT, NON_PERSISTENT):
+        for topic in await namespaces.partitioned_topics(namespace_name, domain):
+            assert namespace is not None
+            await namespace.partitioned.delete(TopicName.parse(topic))
+    await namespaces.delete(namespace_name)
+
+
+async def topics(request: AdminRequest) -> list[str]:
+    """Topics that exist; `mode` as in the binary protocol."""
+    context, name = request.context, request.namespace_name
+    await context.namespaces.get(name)
+    mode = request.query.get("mode", "PERSISTENT") or "PERSISTENT"
+    found: list[str] = []
+    if mode in ("PERSISTENT", "ALL"):
+        found += await context.namespaces.topics(name, PERSISTENT)
+    if mode in ("NON_PERSISTENT", "ALL"):
+        found += context.service.loaded_topics(name, NON_PERSISTENT)
+    return found
+
+
+async def bundles(request: AdminRequest) -> dict[str, Any]:
+    """Hash ranges of the namespace."""
+    namespace = await request.context.namespaces.get(request.namespace_name)
+    ranges: dict[str, Any] = namespace.policies.fields["bundles"]
+    return ranges
+
+
+async def permissions(request: AdminRequest) -> dict[str, list[str]]:
+    """Granted actions by role."""
+    return (await request.context.namespaces.get(request.namespace_name)).policies.permissions
+
+
+async def grant(request: AdminRequest) -> None:
+    """Give a role some actions."""
+    actions = await request.json()
+    if not isinstance(actions, list) or not all(isinstance(each, str) for each in actions):
+        raise Refusal(400, "The body must be a JSON array of actions")
+    if await request.context.namespaces.find(request.namespace_name) is None:
+        raise not_found("Topic's namespace does not exist")
+    await _set_permission(request, actions)
+
+
+async def revoke(request: AdminRequest) -> None:
+    """Take all actions away from a role."""
+    await _set_permission(request, [])
+
+
+async def _set_permission(request: AdminRequest, actions: list[str]) -> None:
+    role = request.names["role"]
+    await request.context.namespaces.change_policies(
+        request.namespace_name, lambda policies: policies.with_permission(role, actions)
+    )
+
+
+async def unload(request: AdminRequest) -> None:
+    """Close every loaded topic of the namespace; clients look up again and reopen them."""
+    context, name = request.context, request.namespace_name
+    await context.namespaces.get(name)
+    for domain in (PERSISTENT, NON_PERSISTENT):
+        for topic in context.service.loaded_topics(name, domain):
+            await context.service.unload_topic(TopicName.parse(topic))
+
+
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+ROUTES: Final = (
+    Route("GET", "/admin/v2/namespaces/{tenant}", names),
+    Route("GET", _NAMESPACE, get),
+    Route("PUT", _NAMESPACE, create),
+    Route("DELETE", _NAMESPACE, delete),
+    Route("GET", f"{_NAMESPACE}/topics", topics),
+    Route("GET", f"{_NAMESPACE}/bundles", bundles),
+    Route("GET", f"{_NAMESPACE}/permissions", permissions),
+    Route("POST", f"{_NAMESPACE}/permissions/{{role}}", grant),
+    Route("DELETE", f"{_NAMESPACE}/permissions/{{role}}", revoke),
+    Route("PUT", f"{_NAMESPACE}/unload", unload),
+)

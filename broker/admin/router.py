@@ -1,0 +1,102 @@
+"""Finding the handler of a request, on the path as it came over the wire.
+
+Names arrive as one segment with encoded slashes in it, so a path is split before it is decoded. How
+a segment is decoded depends on what it is, as in Pulsar: `{topic}` as a form value;
+`{subscription}` twice (percent-decoding, then as a form value), since Java clients encode it twice; everything
+else by percent-decoding. `{domain}` matches `persistent` and `non-persistent` only.
+
+Routes are kept in a tree by segment, literal segments before names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import unquote, unquote_plus
+
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT
+
+if TYPE_CHECKING:
+    from broker.admin.context import AdminRequest
+
+Handler = Callable[["AdminRequest"], Awaitable[Any]]
+"""Answers: None = 204, bytes or str = text, a starlette Response, anything else = JSON."""
+
+_DOMAINS: Final = (PERSISTENT, NON_PERSISTENT)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`GET /admin/v2/tenants/{tenant}` and who answers it."""
+
+    method: str
+    path: str
+    handler: Handler
+
+
+def decode_segment(name: str, raw: str) -> str:
+    """A raw path segment as the name it stands for."""
+    if name == "subscription":
+        return unquote_plus(unquote(raw))
+    return unquote_plus(raw) if name == "topic" else unquote(raw)
+
+
+@final
+@dataclass(slots=True)
+class _Node:
+    literal: dict[str, _Node] = field(default_factory=dict)
+    named: dict[str, _Node] = field(default_factory=dict)
+    routes: dict[str, Route] = field(default_factory=dict)
+
+
+@final
+class Router:
+    """All routes."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._root = _Node()
+        for route in routes:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        node = self._root
+        for segment in route.path.strip("/").split("/"):
+            if segment.startswith("{"):
+                node = node.named.setdefault(segment[1:-1], _Node())
+            else:
+                node = node.literal.setdefault(segment, _Node())
+        assert route.method not in node.routes, f"two handlers of {route.method} {route.path}"
+        node.routes[route.method] = route
+
+    def find(self, raw_path: bytes, method: str) -> tuple[Route | None, dict[str, str], bool]:
+        """(route, decoded names, whether the path is known with another method)."""
+        path = raw_path.decode("latin-1").strip("/")
+        segments = path.split("/")
+        other_method = False
+        for node, names in _matches(self._root, segments, 0, {}):
+            route = node.routes.get(method)
+            if route is not None:
+                return route, names, True
+            other_method = other_method or bool(node.routes)
+        return None, {}, other_method
+
+
+def _matches(
+    node: _Node, segments: list[str], index: int, names: dict[str, str]
+) -> Iterable[tuple[_Node, dict[str, str]]]:
+    if index == len(segments):
+        yield node, names
+        return
+    segment = segments[index]
+    below = node.literal.get(segment)
+    if below is not None:
+        yield from _matches(below, segments, index + 1, names)
+    if not segment:
+        return
+    for name, below in node.named.items():
+        if name == "domain" and segment not in _DOMAINS:
+            continue
+        decoded = {**names, name: decode_segment(name, segment)}
+        yield from _matches(below, segments, index + 1, decoded)

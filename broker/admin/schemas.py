@@ -1,0 +1,114 @@
+"""`/admin/v2/schemas`: versions of a topic's schema, kept byte for byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import JSONResponse
+
+from broker.admin.router import Route
+from broker.namespaces.refusal import Refusal, not_found
+from broker.schemas.compatibility import check_valid
+from broker.schemas.schema_info import InvalidSchema, SchemaInfo
+from protocol.errors import IncompatibleSchema
+
+if TYPE_CHECKING:
+    from broker.admin.context import AdminRequest
+    from broker.schemas.registry import StoredSchema
+
+
+async def latest(request: AdminRequest) -> dict[str, Any]:
+    """The schema in force."""
+    return _answer(await request.context.schemas.latest(request.topic))
+
+
+async def one(request: AdminRequest) -> dict[str, Any]:
+    """One version; -1 = the one in force."""
+    try:
+        version = int(request.names["version"])
+    except ValueError:
+        raise Refusal(400, "The version must be a whole number") from None
+    wanted = None if version < 0 else version
+    return _answer(await request.context.schemas.get(request.topic, wanted))
+
+
+async def every(request: AdminRequest) -> dict[str, Any]:
+    """All versions, oldest first."""
+    stored = await request.context.schemas.all(request.topic)
+    return {"getSchemaResponses": [_answer(each) for each in stored]}
+
+
+async def post(request: AdminRequest) -> dict[str, Any]:
+    """Register a schema; an equal one keeps its version."""
+    schema = await _posted(request)
+    strategy = await _strategy(request)
+    version = await request.context.schemas.put(request.topic, schema, strategy)
+    return {"version": {"version": version}}
+
+
+async def compatibility(request: AdminRequest) -> JSONResponse:
+    """Could it be registered?"""
+    schema = await _posted(request)
+    strategy = await _strategy(request)
+    try:
+        await request.context.schemas.check(request.topic, schema, strategy)
+        compatible = True
+    except IncompatibleSchema:
+        compatible = False
+    return JSONResponse(
+        {"schemaCompatibilityStrategy": strategy, "compatibility": compatible}, status_code=202
+    )
+
+
+async def version_of(request: AdminRequest) -> dict[str, int]:
+    """The version of an equal schema, -1 when there is none."""
+    schema = await _posted(request)
+    return {"version": await request.context.schemas.find_version(request.topic, schema)}
+
+
+async def delete(request: AdminRequest) -> dict[str, int]:
+    """Delete the schema; with `force` its history too."""
+    force = request.flag("force")
+    return {"version": await request.context.schemas.delete(request.topic, force=force)}
+
+
+async def _posted(request: AdminRequest) -> SchemaInfo:
+    body = await request.json_object()
+    if body is None:
+        raise Refusal(400, "The body must be a schema: {type, schema, properties}")
+    try:
+        schema = SchemaInfo.from_rest(body)
+        check_valid(schema)
+    except InvalidSchema as error:
+        raise Refusal(422, str(error)) from error
+    return schema
+
+
+async def _strategy(request: AdminRequest) -> str:
+    context = request.context
+    namespace = await context.namespaces.get(request.namespace_name)
+    return namespace.policies.schema_strategy(context.config)
+
+
+def _answer(stored: StoredSchema | None) -> dict[str, Any]:
+    if stored is None or stored.schema is None:
+        raise not_found("Schema not found")
+    return {
+        "version": stored.version,
+        "type": stored.schema.type_name,
+        "timestamp": stored.timestamp_ms,
+        "data": stored.schema.rest_text(),
+        "properties": stored.schema.properties,
+    }
+
+
+_TOPIC: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
+ROUTES: Final = (
+    Route("GET", f"{_TOPIC}/schema", latest),
+    Route("GET", f"{_TOPIC}/schema/{{version}}", one),
+    Route("GET", f"{_TOPIC}/schemas", every),
+    Route("POST", f"{_TOPIC}/schema", post),
+    Route("POST", f"{_TOPIC}/compatibility", compatibility),
+    Route("POST", f"{_TOPIC}/version", version_of),
+    Route("DELETE", f"{_TOPIC}/schema", delete),
+)
