@@ -12,36 +12,38 @@ import structlog
 
 from broker.net.errors import ConnectionRefused
 from protocol import commands
-from protocol import pulsar_api_pb2 as pb
+from protocol.connection import broker_features
 
 if TYPE_CHECKING:
     from broker.net.session import Session
+    from protocol import pulsar_api_pb2 as pb
 
 log = structlog.get_logger()
 
-SERVER_PROTOCOL_VERSION = pb.ProtocolVersion.v21
 SERVER_VERSION = "Pulsar Server4.0.8-vela"
 """Clients and tools look for Pulsar's name and version here."""
-FEATURES = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
 
 
 def handle_connect(session: Session, body: pb.CommandConnect) -> None:
     """Agree on a version and open the session for everything else."""
-    session.client_version = body.client_version
-    session.protocol_version = min(body.protocol_version, SERVER_PROTOCOL_VERSION)
-    session.supports_broker_entry_metadata = body.feature_flags.supports_broker_entry_metadata
+    handshake = session.handshake
+    handshake.on_connect(body)
+    handshake.accepted()
     session.connected = True
     session.keep_alive.handshake_done()
     session.send(
         commands.connected(
-            SERVER_VERSION, session.protocol_version, session.limits.message_size_max, FEATURES
+            SERVER_VERSION,
+            handshake.protocol_version,
+            session.limits.message_size_max,
+            broker_features(),
         )
     )
     log.debug(
         "client connected",
         peer=session.remote_address,
         client=body.client_version,
-        protocol_version=session.protocol_version,
+        protocol_version=handshake.protocol_version,
     )
 
 

@@ -29,8 +29,9 @@ from broker.net.outbox import Outbox
 from broker.topic.producer import Producer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
+from protocol.connection import COMMANDS, Handshake
 from protocol.errors import BrokerError, RemoteProtocolError, ServerError
-from protocol.frames import COMMAND_FIELDS, FrameDecoder
+from protocol.frames import FrameDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _SEND = pb.BaseCommand.SEND
-_CONNECT = pb.BaseCommand.CONNECT
 GOODBYE_SECONDS_MAX = 1.0
 """How long a refused peer gets to read why."""
 CLOSED_IDS_REMEMBERED_MAX = 10_000
@@ -65,10 +65,9 @@ class Session:
         """Producers closed by the broker: what the client sent before it noticed is dropped."""
         self.pending_publishes = 0
         self.pending_publish_bytes = 0
+        self.handshake = Handshake()
         self.connected = False
-        self.protocol_version = 0
-        self.client_version = ""
-        self.supports_broker_entry_metadata = False
+        """The same as `handshake.connected`, for the hot path."""
         self.remote_address = transport.peer
         self.keep_alive = KeepAlive(
             limits.keep_alive_seconds, limits.handshake_seconds_max, service.clock.now()
@@ -175,16 +174,11 @@ class Session:
     def _handle(self, command: pb.BaseCommand) -> None:
         kind = command.type
         handle = HANDLERS.get(kind)
-        if self.connected == (kind == _CONNECT):
-            raise ConnectionRefused(
-                "CONNECT was sent twice"
-                if self.connected
-                else f"{_type_name(kind)} was sent before CONNECT: the handshake comes first"
-            )
+        self.handshake.check(kind)
         if handle is None:
-            raise ConnectionRefused(f"{_type_name(kind)} is not a command that a client may send")
+            raise ConnectionRefused(f"{COMMANDS[kind].name} cannot be served")
         try:
-            rest = handle(self, getattr(command, COMMAND_FIELDS[kind]))
+            rest = handle(self, getattr(command, COMMANDS[kind].field))
         except Exception as error:
             self._refuse(command, error)
             return
@@ -211,7 +205,7 @@ class Session:
         """The one place where a failure becomes an answer."""
         if isinstance(error, ConnectionRefused):
             raise error
-        name = _type_name(command.type)
+        name = COMMANDS[command.type].name
         if isinstance(error, BrokerError):
             server_error, message = error.server_error, str(error)
         else:
@@ -339,6 +333,21 @@ class Session:
         """False while the outbox is over its high-water mark."""
         return self.outbox.writable
 
+    @property
+    def protocol_version(self) -> int:
+        """The version agreed on in CONNECTED."""
+        return self.handshake.protocol_version
+
+    @property
+    def client_version(self) -> str:
+        """What the client said in CONNECT."""
+        return self.handshake.client_version
+
+    @property
+    def supports_broker_entry_metadata(self) -> bool:
+        """Whether the client asked for 0x0e02 headers."""
+        return "supports_broker_entry_metadata" in self.handshake.client_features
+
     def send_many(self, buffers: list[bytes]) -> None:
         """Queue the buffers of many frames at once, in order."""
         self.outbox.put_many(buffers, sum(map(len, buffers)))
@@ -366,7 +375,3 @@ class Session:
         closed[producer_id] = self.service.clock.now()
         if len(closed) > CLOSED_IDS_REMEMBERED_MAX:
             del closed[next(iter(closed))]
-
-
-def _type_name(kind: int) -> str:
-    return str(pb.BaseCommand.Type.Name(kind))

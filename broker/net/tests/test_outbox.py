@@ -1,0 +1,166 @@
+"""Output of a connection: order, bounds, batching, partial sends."""
+
+from __future__ import annotations
+
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.net.limits import NetLimits
+from broker.net.outbox import BUFFERS_PER_CALL_MAX, Outbox, OutputFlusher
+
+
+class FakeTransport:
+    """Takes as many bytes per call as the test says; nothing when it says 0."""
+
+    def __init__(self, takes=()):
+        self.peer = "test:1"
+        self.takes = list(takes)
+        self.taken = bytearray()
+        self.calls = []
+        self.blocked = trio.Event()
+        self.closed = False
+
+    def send_nowait(self, buffers):
+        if self.closed:
+            raise trio.BrokenResourceError("closed")
+        data = b"".join(buffers)
+        self.calls.append(len(buffers))
+        count = min(self.takes.pop(0), len(data)) if self.takes else len(data)
+        self.taken += data[:count]
+        return count
+
+    async def send(self, buffers):
+        while True:
+            await trio.lowlevel.checkpoint()
+            count = self.send_nowait(buffers)
+            if count:
+                return count
+
+    def close(self):
+        self.closed = True
+
+
+def outbox_of(transport, limits=None, on_writable=lambda: None):
+    flusher = OutputFlusher()
+    return flusher, Outbox(transport, flusher, limits or NetLimits(), on_writable)
+
+
+def test_one_call_carries_everything_of_a_turn():
+    transport = FakeTransport()
+    flusher, outbox = outbox_of(transport)
+    flusher.begin_turn()
+    for number in range(50):
+        outbox.put(b"%03d" % number)
+    assert not transport.calls
+    flusher.end_turn()
+    assert transport.calls == [1]  # small buffers are joined
+    assert transport.taken == b"".join(b"%03d" % number for number in range(50))
+
+
+def test_large_buffers_are_not_joined():
+    transport = FakeTransport()
+    flusher, outbox = outbox_of(transport)
+    flusher.begin_turn()
+    for _ in range(4):
+        outbox.put(b"head", bytes(100_000))
+    flusher.end_turn()
+    assert transport.calls == [8]
+
+
+def test_no_call_has_more_buffers_than_the_kernel_takes():
+    transport = FakeTransport()
+    flusher, outbox = outbox_of(transport, NetLimits(output_hard_limit_bytes=1 << 30))
+    flusher.begin_turn()
+    outbox.put_many([bytes(2000)] * 3000, 6_000_000)
+    flusher.end_turn()
+    assert max(transport.calls) == BUFFERS_PER_CALL_MAX
+
+
+async def test_what_does_not_fit_follows_in_order():
+    transport = FakeTransport(takes=[10, 0, 3, 1, 5])
+    flusher, outbox = outbox_of(transport)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run)
+        expected = bytearray()
+        for number in range(20):
+            data = bytes([number]) * (number + 1)
+            expected += data
+            outbox.put(data)
+            flusher.flush()
+        await outbox.wait_drained()
+        assert transport.taken == expected
+        assert outbox.pending_bytes == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_flusher_task_serves_output_put_outside_a_turn():
+    transport = FakeTransport()
+    flusher, outbox = outbox_of(transport)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flusher.run)
+        await trio.testing.wait_all_tasks_blocked()
+        outbox.put(b"one")
+        outbox.put(b"two")
+        await trio.testing.wait_all_tasks_blocked()
+        assert transport.taken == b"onetwo"
+        assert len(transport.calls) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_high_water_stops_and_low_water_resumes():
+    limits = NetLimits(output_high_water_bytes=100, output_low_water_bytes=20)
+    resumed = []
+    transport = FakeTransport(takes=[0, 50, 40])
+    flusher, outbox = outbox_of(transport, limits, lambda: resumed.append(outbox.pending_bytes))
+    flusher.begin_turn()
+    outbox.put(bytes(101))
+    assert not outbox.writable
+    flusher.end_turn()
+    assert not outbox.writable
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run)
+        await outbox.wait_drained()
+        nursery.cancel_scope.cancel()
+    assert outbox.writable
+    assert resumed == [11]
+
+
+async def test_a_peer_that_never_reads_is_cut_off_at_the_hard_bound():
+    limits = NetLimits(output_high_water_bytes=100, output_hard_limit_bytes=1000)
+    transport = FakeTransport(takes=[0] * 1000)
+    flusher, outbox = outbox_of(transport, limits)
+    for _ in range(11):
+        outbox.put(bytes(100))
+        flusher.flush()
+    assert transport.closed
+    assert "does not read" in outbox.failed
+    assert outbox.pending_bytes == 0
+    outbox.put(b"more")  # dropped silently: the session is ending
+    assert outbox.pending_bytes == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 3000), max_size=60),
+    takes=st.lists(st.integers(1, 4000), max_size=60),
+)
+def test_any_partial_sends_keep_every_byte_in_order(sizes, takes):
+    async def scenario():
+        transport = FakeTransport(takes)
+        flusher, outbox = outbox_of(transport)
+        expected = bytearray()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outbox.run)
+            for index, size in enumerate(sizes):
+                data = bytes([index]) * size
+                expected += data
+                outbox.put(data)
+                if index % 3 == 0:
+                    flusher.flush()
+            await outbox.wait_drained()
+            nursery.cancel_scope.cancel()
+        assert transport.taken == expected
+        assert outbox.sent_bytes_total == len(expected)
+
+    trio.run(scenario)

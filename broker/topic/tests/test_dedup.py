@@ -1,0 +1,103 @@
+"""Deduplication: nothing lost, nothing stored twice."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.topic.dedup import Deduplication, Verdict
+
+
+def test_a_message_seen_before_is_a_duplicate_once_durable():
+    dedup = Deduplication({}, 0.0)
+    assert dedup.judge("p", 1, 1, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 1, 1, 0.0) is Verdict.IN_FLIGHT
+    dedup.persisted("p", 1)
+    assert dedup.judge("p", 1, 1, 0.0) is Verdict.DUPLICATE
+    assert dedup.last_sequence_id("p") == 1
+    assert dedup.last_sequence_id("other") == -1
+
+
+def test_pulsar_5218_a_failed_message_may_be_sent_again():
+    dedup = Deduplication({"p": 4}, 0.0)
+    assert dedup.judge("p", 5, 5, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 6, 6, 0.0) is Verdict.NEW
+    assert dedup.failed("p") == []
+    assert dedup.judge("p", 5, 5, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 6, 6, 0.0) is Verdict.NEW
+
+
+def test_pulsar_21892_a_copy_of_a_message_in_flight_is_answered_with_it():
+    dedup = Deduplication({}, 0.0)
+    dedup.judge("p", 1, 1, 0.0)
+    dedup.judge("p", 2, 2, 0.0)
+    for number in (1, 2):
+        assert dedup.judge("p", number, number, 0.0) is Verdict.IN_FLIGHT
+        dedup.park("p", number, f"answer {number}")
+    assert dedup.persisted("p", 1) == ["answer 1"]
+    assert dedup.persisted("p", 2) == ["answer 2"]
+
+
+def test_copies_of_a_message_that_failed_are_refused():
+    dedup = Deduplication({}, 0.0)
+    dedup.judge("p", 1, 1, 0.0)
+    dedup.park("p", 1, "answer")
+    assert dedup.failed("p") == ["answer"]
+    assert dedup.persisted("p", 0) == []
+
+
+def test_pulsar_6273_a_batch_seen_in_part_is_stored():
+    dedup = Deduplication({"p": 4}, 0.0)
+    assert dedup.judge("p", 3, 6, 0.0) is Verdict.NEW
+    dedup.persisted("p", 6)
+    assert dedup.judge("p", 3, 6, 0.0) is Verdict.DUPLICATE
+
+
+def test_a_chunk_before_the_last_does_not_count():
+    dedup = Deduplication({}, 0.0)
+    assert dedup.persisted("p", 7) == []  # passed without being judged
+    assert dedup.judge("p", 7, 7, 0.0) is Verdict.NEW
+    dedup.persisted("p", 7)
+    assert dedup.judge("p", 7, 7, 0.0) is Verdict.DUPLICATE
+
+
+def test_the_snapshot_keeps_the_names_seen_last():
+    dedup = Deduplication({}, 0.0)
+    for number in range(10):
+        dedup.judge(f"p{number}", 5, 5, float(number))
+        dedup.persisted(f"p{number}", 5)
+    assert dedup.snapshot(3) == {"p9": 5, "p8": 5, "p7": 5}
+    assert dedup.forget_inactive({"p0"}, 8.0) == 7
+    assert dedup.last_sequence_id("p0") == 5
+    assert dedup.last_sequence_id("p1") == -1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 8), st.sampled_from(("send", "fail"))),
+        max_size=60,
+    ),
+    st.integers(0, 5),
+)
+def test_what_is_stored_is_stored_once_and_what_is_answered_is_stored(steps, delay):
+    """Sends in any order, storage that lags by `delay` messages and sometimes fails."""
+    dedup = Deduplication({}, 0.0)
+    stored: list[tuple[str, int]] = []
+    waiting: list[tuple[str, int]] = []
+    for name, number, what in steps:
+        if what == "fail":
+            for each in {name for name, _ in waiting}:
+                dedup.failed(each)
+            waiting.clear()
+            continue
+        verdict = dedup.judge(name, number, number, 0.0)
+        if verdict is Verdict.NEW:
+            waiting.append((name, number))
+        elif verdict is Verdict.DUPLICATE:
+            assert any(known == name and kept >= number for known, kept in stored)
+        while len(waiting) > delay:
+            done = waiting.pop(0)
+            dedup.persisted(*done)
+            stored.append(done)
+    assert len(stored) == len(set(stored))
