@@ -206,15 +206,13 @@ class KeySharedDispatcher(ManyDispatcher):
         if self._delay(entry, slot):
             return
         owner = self.ranges.owner(slot)
-        if (
-            owner is not None
-            and can_take(owner)
-            and (self.out_of_order_allowed or not self._waiting.holds(slot))
-            and self._may_have(owner, slot)
-        ):
+        waits = not self.out_of_order_allowed and self._waiting.holds(slot)
+        if waits or owner is None or not can_take(owner):
+            self._waiting.add(entry.position, slot)
+        elif self._may_have(owner, slot):
             self._send(owner, entry, slot)
         else:
-            self._waiting.add(entry.position, slot)
+            self._waiting.park(entry.position, slot)
 
     # What it shows
 
