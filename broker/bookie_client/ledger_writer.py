@@ -63,7 +63,6 @@ class LedgerWriter:
         "_failure",
         "_head",
         "_is_stopped",
-        "_length_sent",
         "_lengths",
         "_listener",
         "_master_key",
@@ -75,6 +74,7 @@ class LedgerWriter:
         "last_add_confirmed",
         "ledger_id",
         "length",
+        "length_sent",
         "metadata",
     )
 
@@ -98,7 +98,7 @@ class LedgerWriter:
         self._master_key = master_key(metadata.password)
         self._bookies = [bookies[bookie_id] for bookie_id in metadata.last_ensemble[1]]
         self._next_entry_id = 0
-        self._length_sent = 0
+        self.length_sent = 0
         self._lengths: list[int] = []
         self._acked = -1
         self._early: set[int] = set()
@@ -118,7 +118,7 @@ class LedgerWriter:
         assert not self._is_stopped
         entry_id = self._next_entry_id
         self._next_entry_id = entry_id + 1
-        length = self._length_sent = self._length_sent + len(payload)
+        length = self.length_sent = self.length_sent + len(payload)
         self._lengths.append(length)
         ledger_id = self.ledger_id
         head = self._head(ledger_id, entry_id, self.last_add_confirmed, length, payload)

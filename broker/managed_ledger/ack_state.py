@@ -1,0 +1,236 @@
+"""What a cursor has acknowledged: a mark-delete position, and what lies acked behind it.
+
+Pure. Everything up to and including the mark-delete position is acked. Entries acked out of order
+are bits of one bitmap per ledger; entries of which only some messages are acked keep the bit set
+of messages that are *left*. When the entry right after the mark-delete position is acked, the
+position moves through it and everything contiguous, across ledger ends.
+
+Invariants: no bitmap holds a bit at or below the mark-delete position, nor one of an entry that
+does not exist; the entry after the mark-delete position is never individually acked; an entry that
+is acked has no batch state; `individually_acked_count` is the number of bits.
+
+Acks at or below the mark-delete position, of entries that do not exist (yet), or a second time are
+no-ops: clients resend acks, and a cursor may have been reset meanwhile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from typing import TYPE_CHECKING, final
+
+from pyroaring import BitMap
+
+from broker.managed_ledger.bit_words import bitmap_ranges, range_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from broker.managed_ledger.ledger_table import LedgerTable
+    from protocol.position import Position
+
+AckedRange = tuple["Position", "Position"]
+"""(lower, upper]: the lower end is excluded and has entry -1 when the range starts at entry 0."""
+
+
+@final
+class AckState:
+    """See the module essay. Every change returns whether anything changed."""
+
+    __slots__ = ("_acked", "_batch_order", "_batches", "_table", "acked_count", "mark_delete")
+
+    def __init__(self, table: LedgerTable, mark_delete: Position) -> None:
+        self._table = table
+        self.mark_delete = mark_delete
+        self.acked_count = 0
+        self._acked: dict[int, BitMap] = {}
+        self._batches: dict[Position, int] = {}
+        self._batch_order: list[Position] = []
+
+    # --- questions ----------------------------------------------------------------------
+
+    def is_acked(self, position: Position) -> bool:
+        """Whether the whole entry is acknowledged."""
+        if position <= self.mark_delete:
+            return True
+        bitmap = self._acked.get(position[0])
+        return bitmap is not None and position[1] in bitmap
+
+    def batch_remaining(self, position: Position) -> int | None:
+        """The messages left of a partly acknowledged entry; None: all or nothing is acked."""
+        return self._batches.get(position)
+
+    def backlog_entries(self) -> int:
+        """How many entries are not acknowledged."""
+        table = self._table
+        return table.entries_between(self.mark_delete, table.last_confirmed) - self.acked_count
+
+    @property
+    def batch_count(self) -> int:
+        """How many entries are partly acknowledged."""
+        return len(self._batches)
+
+    def acked_bitmaps(self) -> Mapping[int, BitMap]:
+        """Individually acked entries per ledger. Not to be changed."""
+        return self._acked
+
+    def batches(self) -> list[tuple[Position, int]]:
+        """Partly acked entries in order, with the messages left of each."""
+        return [(position, self._batches[position]) for position in self._batch_order]
+
+    def acked_ranges(self, count_max: int | None = None) -> list[AckedRange]:
+        """The individually acked entries as ranges in order, at most the first `count_max`."""
+        ranges: list[AckedRange] = []
+        for ledger_id in sorted(self._acked):
+            for first, last in bitmap_ranges(self._acked[ledger_id]):
+                if count_max is not None and len(ranges) >= count_max:
+                    return ranges
+                ranges.append(((ledger_id, first - 1), (ledger_id, last)))
+        return ranges
+
+    def range_count(self) -> int:
+        """How many ranges `acked_ranges` has."""
+        return sum(range_count(bitmap) for bitmap in self._acked.values())
+
+    # --- acknowledgements ---------------------------------------------------------------
+
+    def ack_individual(self, position: Position) -> bool:
+        """One whole entry."""
+        mark = self.mark_delete
+        if position <= mark or not self._table.is_valid(position):
+            return False
+        if self._batches:
+            self._forget_batch(position)
+        ledger_id, entry_id = position
+        if (ledger_id == mark[0] and entry_id == mark[1] + 1) or (
+            ledger_id != mark[0] and position == self._table.next_position(mark)
+        ):
+            self.mark_delete = position
+            if self._acked:
+                self._absorb()
+            return True
+        bitmap = self._acked.get(ledger_id)
+        if bitmap is None:
+            bitmap = self._acked[ledger_id] = BitMap()
+        elif entry_id in bitmap:
+            return False
+        bitmap.add(entry_id)
+        self.acked_count += 1
+        return True
+
+    def ack_cumulative(self, position: Position) -> bool:
+        """Everything up to and including the entry."""
+        if position <= self.mark_delete or position > self._table.last_confirmed:
+            return False
+        self.mark_delete = position
+        self._forget_up_to(position)
+        if self._acked:
+            self._absorb()
+        return True
+
+    def ack_batch(self, position: Position, remaining: int) -> bool:
+        """The messages of an entry that are not in `remaining`. Whether state changed; the entry is
+        acked as a whole when none is left."""
+        if self.is_acked(position) or not self._table.is_valid(position):
+            return False
+        known = self._batches.get(position)
+        left = remaining if known is None else known & remaining
+        if left == 0:
+            return self.ack_individual(position)
+        if known is None:
+            insort(self._batch_order, position)
+        self._batches[position] = left
+        return left != known
+
+    def reset(self, mark_delete: Position) -> None:
+        """Everything up to here is acked, and nothing behind it."""
+        self.mark_delete = mark_delete
+        self.acked_count = 0
+        self._acked.clear()
+        self._batches.clear()
+        self._batch_order.clear()
+
+    # --- recovery -----------------------------------------------------------------------
+
+    def restore(
+        self,
+        bitmaps: Iterable[tuple[int, BitMap]],
+        batches: Iterable[tuple[Position, int]],
+    ) -> None:
+        """Add what was stored behind the mark-delete position; what no longer exists is left out.
+        The bitmaps are owned from now on."""
+        mark = self.mark_delete
+        for ledger_id, bitmap in bitmaps:
+            row = self._table.row_of(ledger_id)
+            if row is None or ledger_id < mark[0]:
+                continue
+            if bitmap and bitmap.max() >= row.entries:
+                bitmap.remove_range(row.entries, bitmap.max() + 1)
+            if ledger_id == mark[0] and mark[1] >= 0:
+                bitmap.remove_range(0, mark[1] + 1)
+            known = self._acked.get(ledger_id)
+            if known is not None:
+                bitmap |= known
+            if bitmap:
+                self._acked[ledger_id] = bitmap
+        self.acked_count = sum(len(bitmap) for bitmap in self._acked.values())
+        self._absorb()
+        for position, remaining in batches:
+            self.ack_batch(position, remaining)
+
+    # --- how the mark-delete position moves ---------------------------------------------
+
+    def _absorb(self) -> None:
+        """Move through everything that is acked contiguously behind the mark-delete position."""
+        acked = self._acked
+        mark = self.mark_delete
+        while acked:
+            ledger_id, entry_id = self._table.next_position(mark)
+            bitmap = acked.get(ledger_id)
+            if bitmap is None or entry_id not in bitmap:
+                break
+            last = _last_of_run(bitmap, entry_id)
+            self.acked_count -= last - entry_id + 1
+            if last == bitmap.max():
+                del acked[ledger_id]
+            else:
+                bitmap.remove_range(entry_id, last + 1)
+            mark = (ledger_id, last)
+        self.mark_delete = mark
+
+    def _forget_up_to(self, position: Position) -> None:
+        """Drop individual state at or below a position."""
+        ledger_id, entry_id = position
+        if self._acked:
+            for other_id in [other_id for other_id in self._acked if other_id < ledger_id]:
+                self.acked_count -= len(self._acked.pop(other_id))
+            bitmap = self._acked.get(ledger_id)
+            if bitmap is not None and entry_id >= 0:
+                self.acked_count -= bitmap.rank(entry_id)
+                if bitmap.max() <= entry_id:
+                    del self._acked[ledger_id]
+                else:
+                    bitmap.remove_range(0, entry_id + 1)
+        order = self._batch_order
+        if order:
+            count = bisect_right(order, position)
+            for old in order[:count]:
+                del self._batches[old]
+            del order[:count]
+
+    def _forget_batch(self, position: Position) -> None:
+        if self._batches.pop(position, None) is not None:
+            del self._batch_order[bisect_left(self._batch_order, position)]
+
+
+def _last_of_run(bitmap: BitMap, first: int) -> int:
+    """The last bit of the run of set bits that begins at `first`."""
+    last = first
+    step = 1
+    while bitmap.contains_range(last + 1, last + step + 1):
+        last += step
+        step *= 2
+    while step > 1:
+        step //= 2
+        if bitmap.contains_range(last + 1, last + step + 1):
+            last += step
+    return last

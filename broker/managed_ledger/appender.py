@@ -1,0 +1,382 @@
+"""The append path of one topic: order, durability, and the change from one ledger to the next.
+
+Entries get their position when they are appended and are reported when they are durable, in order,
+one call per group. A ledger is replaced by a new one ("rolled") when it is full or old, and when
+writing to it failed; meanwhile appends queue up. After a failure the ledger is closed behind its
+last confirmed entry and everything unconfirmed is appended again to the new ledger: positions of
+unconfirmed entries change then, those of confirmed ones never do.
+
+States: OPEN (there is a writer), ROLLING (a task is replacing the ledger; appends queue),
+BROKEN (that failed `roll_attempts_max` times: appends fail at once, and after a delay the next one
+starts another attempt), and the final ones FENCED, TERMINATED, CLOSED.
+
+Invariants: `table.last_confirmed` moves only here and only forward; a new ledger is in the list
+before an entry goes to it; an old ledger is closed at its last confirmed entry before that.
+
+Source: ManagedLedgerImpl (rollover rules of Pulsar 4.0: entries, size or age reached, and not
+younger than the minimum; the entry that crosses the limit is the last of its ledger).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+from bookie.api import Status
+from broker.bookie_client.errors import LedgerError, LedgerFenced, LedgerNotFound
+from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
+from broker.managed_ledger.ledger_list import OwnershipLost
+from broker.managed_ledger.ledger_table import LedgerRow
+from protocol.errors import BrokerError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.bookie_client.ledger_writer import LedgerWriter
+    from broker.entry import Entry
+    from broker.managed_ledger.context import AppendListener, LedgerContext
+    from broker.managed_ledger.entry_cache import TopicCache
+    from broker.managed_ledger.ledger_list import LedgerList
+
+_log = structlog.get_logger()
+
+
+class AppendState(Enum):
+    """See the module essay."""
+
+    OPEN = "Open"
+    ROLLING = "Rolling"
+    BROKEN = "Broken"
+    FENCED = "Fenced"
+    TERMINATED = "Terminated"
+    CLOSED = "Closed"
+
+
+_FINAL_STATES = frozenset({AppendState.FENCED, AppendState.TERMINATED, AppendState.CLOSED})
+
+
+@final
+class Appender:
+    """See the module essay. `listener` is set by the topic before it appends."""
+
+    __slots__ = (
+        "_broken_until",
+        "_cache",
+        "_confirmed",
+        "_context",
+        "_current",
+        "_drained",
+        "_entries_max",
+        "_failed_rolls",
+        "_list",
+        "_on_ledgers_changed",
+        "_opened_at",
+        "_pending",
+        "_queue",
+        "_release_acked",
+        "_size_bytes_max",
+        "_writer",
+        "cache_tail",
+        "entries_added",
+        "failure",
+        "listener",
+        "opened_at_ms",
+        "size_added_bytes",
+        "state",
+    )
+
+    def __init__(
+        self,
+        context: LedgerContext,
+        ledger_list: LedgerList,
+        cache: TopicCache,
+        on_ledgers_changed: Callable[[], None],
+        release_acked: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._list = ledger_list
+        self._cache = cache
+        self._on_ledgers_changed = on_ledgers_changed
+        self._release_acked = release_acked
+        self._entries_max = context.config.max_entries_per_ledger
+        self._size_bytes_max = context.config.max_size_per_ledger_bytes
+        self._writer: LedgerWriter | None = None
+        self._current: LedgerWriter | None = None
+        self._pending: list[tuple[Entry, object]] = []
+        self._queue: list[tuple[Entry, object]] = []
+        self._confirmed = -1
+        self._opened_at = 0.0
+        self._failed_rolls = 0
+        self._broken_until = 0.0
+        self._drained = trio.Event()
+        self.state = AppendState.CLOSED
+        self.failure: BrokerError | None = None
+        self.listener: AppendListener | None = None
+        self.cache_tail = False
+        self.opened_at_ms = 0
+        self.entries_added = 0
+        self.size_added_bytes = 0
+
+    @property
+    def pending_count(self) -> int:
+        """Appends whose outcome is not known yet."""
+        return len(self._pending) + len(self._queue)
+
+    @property
+    def metadata_writer(self) -> LedgerWriter | None:
+        """The writer of the tail ledger, also while it is being replaced."""
+        return self._current
+
+    # --- the hot path -------------------------------------------------------------------
+
+    def append(self, entry: Entry, context: object) -> None:
+        """See `ManagedLedger.append`."""
+        writer = self._writer
+        if writer is None:
+            self._append_without_writer(entry, context)
+            return
+        entry_id = writer.add(entry.data)
+        entry.position = (writer.ledger_id, entry_id)
+        self._pending.append((entry, context))
+        if entry_id + 1 >= self._entries_max or writer.length_sent >= self._size_bytes_max:
+            self._roll_if_old_enough(self._context.config.min_rollover_time_s)
+
+    def kick(self) -> None:
+        """What was appended may be written now."""
+        writer = self._writer
+        if writer is not None:
+            writer.kick()
+
+    def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
+        """A group of entries is durable (WriterListener)."""
+        if writer is not self._current:
+            return
+        first = self._confirmed + 1
+        count = entry_id - self._confirmed
+        self._confirmed = entry_id
+        pending = self._pending
+        if count == len(pending):
+            batch = pending
+            self._pending = []
+        else:
+            batch = pending[:count]
+            del pending[:count]
+        table = self._list.table
+        size_bytes = length - table.tail.size_bytes
+        table.grow(entry_id + 1, length)
+        self.entries_added += count
+        self.size_added_bytes += size_bytes
+        self._failed_rolls = 0
+        now = self._context.clock.now()
+        if self.cache_tail:
+            self._release_acked()
+            self._cache.append_tail(
+                writer.ledger_id,
+                first,
+                [entry for entry, _ in batch],
+                size_bytes + ENTRY_OVERHEAD_BYTES * count,
+                now,
+            )
+        if self._writer is None:
+            if not self._pending:
+                self._drained.set()
+        elif now - self._opened_at >= self._context.config.max_rollover_time_s:
+            self._roll_if_old_enough(0.0)
+        if self.listener is not None:
+            self.listener.on_appended(batch)
+
+    def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
+        """The tail ledger takes no more entries (WriterListener)."""
+        if writer is not self._current:
+            return
+        _log.warning(
+            "ledger_write_failed",
+            topic=self._list.name,
+            ledger_id=writer.ledger_id,
+            status=Status(status).name,
+            pending=len(self._pending),
+        )
+        self._writer = None
+        if self._confirmed < 0:
+            self._failed_rolls += 1
+        if self.state is AppendState.OPEN:
+            self._start_roll()
+        else:
+            self._drained.set()
+
+    def _append_without_writer(self, entry: Entry, context: object) -> None:
+        is_broken = self.state is AppendState.BROKEN
+        if is_broken and self._context.clock.now() >= self._broken_until:
+            self._start_roll()
+        if self.state is AppendState.ROLLING:
+            self._queue.append((entry, context))
+            return
+        assert self.listener is not None
+        self.listener.on_append_failed(context, self.failure or self._refusal())
+
+    def _refusal(self) -> BrokerError:
+        if self.state is AppendState.TERMINATED:
+            return BrokerError(ServerError.TopicTerminatedError, "the topic was terminated")
+        return BrokerError(
+            ServerError.ServiceNotReady, "the topic is being closed: look it up again"
+        )
+
+    # --- rolling ------------------------------------------------------------------------
+
+    def start(self, writer: LedgerWriter) -> None:
+        """Write to this new, listed ledger from now on."""
+        self._current = self._writer = writer
+        self._confirmed = -1
+        self._opened_at = self._context.clock.now()
+        self.opened_at_ms = self._context.clock.wall_ms()
+        self.state = AppendState.OPEN
+
+    def roll_if_too_old(self, now: float) -> None:
+        """Called from time to time: an idle ledger is replaced too, unless it is empty."""
+        too_old = now - self._opened_at >= self._context.config.max_rollover_time_s
+        if self._writer is not None and too_old and self._list.table.tail.entries:
+            self._roll_if_old_enough(0.0)
+
+    def roll(self) -> None:
+        """Replace the tail ledger now, whatever its age, once what is under way is durable."""
+        self._roll_if_old_enough(0.0)
+
+    def _roll_if_old_enough(self, age_min_s: float) -> None:
+        age_s = self._context.clock.now() - self._opened_at
+        if age_s < age_min_s or self.state is not AppendState.OPEN:
+            return
+        self._writer = None
+        if self._current is not None:
+            self._current.kick()
+        self._start_roll()
+
+    def _start_roll(self) -> None:
+        self.state = AppendState.ROLLING
+        self.failure = None
+        self._drained = trio.Event()
+        if not self._pending or self._current is None or self._current.is_stopped:
+            self._drained.set()
+        self._context.spawn(self._roll)
+
+    async def _roll(self) -> None:
+        """The task that replaces the ledger."""
+        await self._drained.wait()
+        config = self._context.config
+        error: Exception = LedgerError("new ledgers accept no entries: check the bookies")
+        while self._failed_rolls < config.roll_attempts_max:
+            if self._failed_rolls > 1:
+                await trio.sleep(config.roll_retry_delay_s)
+            try:
+                async with self._list.lock:
+                    if self.state is AppendState.ROLLING:
+                        await self._replace_ledger()
+                return
+            except (OwnershipLost, LedgerFenced, LedgerNotFound) as lost:
+                self.fence(str(lost))
+                return
+            except Exception as problem:
+                _log.warning("ledger_roll_failed", topic=self._list.name, error=str(problem))
+                self._failed_rolls += 1
+                error = problem
+        self._give_up(error)
+
+    async def _replace_ledger(self) -> None:
+        context = self._context
+        table = self._list.table
+        old = self._current
+        if old is not None:
+            await old.close()
+        closed_ms = context.clock.wall_ms()
+        rows: list[LedgerRow] = [row.copy() for row in table.rows]
+        if old is not None and rows[-1].entries == 0:
+            rows.pop()
+        elif old is not None:
+            rows[-1].timestamp_ms = closed_ms
+        writer = await context.client.create_ledger(ledger_custom_metadata(self._list.name), self)
+        await self._list.save([*rows, LedgerRow(writer.ledger_id)])
+        dropped: LedgerRow | None = None
+        if old is not None:
+            if table.tail.entries == 0:
+                dropped = table.drop_empty_tail()
+            else:
+                table.tail.timestamp_ms = closed_ms
+        table.open_ledger(writer.ledger_id)
+        self.start(writer)
+        again = self._pending + self._queue
+        self._pending, self._queue = [], []
+        for entry, append_context in again:
+            self.append(entry, append_context)
+        self.kick()
+        self._on_ledgers_changed()
+        if dropped is not None:
+            await context.client.delete(dropped.ledger_id)
+
+    def _give_up(self, error: Exception) -> None:
+        self._failed_rolls = 0
+        self._broken_until = self._context.clock.now() + self._context.config.roll_retry_delay_s
+        failure = BrokerError(
+            ServerError.PersistenceError, f"the entry could not be stored, send it again: {error}"
+        )
+        self._stop(AppendState.BROKEN, failure)
+
+    # --- ends ---------------------------------------------------------------------------
+
+    def fence(self, detail: str) -> None:
+        """Another broker owns the topic: nothing will be stored by this one any more."""
+        if self.state is AppendState.FENCED:
+            return
+        _log.error("topic_fenced", topic=self._list.name, detail=detail)
+        self._stop(AppendState.FENCED, OwnershipLost(self._list.name))
+
+    async def drain_and_stop(self, state: AppendState, timeout_s: float) -> None:
+        """Take no more appends, wait for those under way, close the ledger. The list's lock is
+        held by the caller. Appends still unknown at the timeout fail; recovery decides on them.
+
+        Raises: LedgerFenced.
+        """
+        if self.state in _FINAL_STATES:
+            return
+        self._writer = None
+        self.state = state
+        self.failure = self._refusal()
+        self._fail_all(self._queue)
+        self._drained.set()
+        if self._pending and self._current is not None and not self._current.is_stopped:
+            self._drained = trio.Event()
+            self._current.kick()
+            with trio.move_on_after(timeout_s):
+                await self._drained.wait()
+        self._fail_all(self._pending)
+        if self._current is not None:
+            await self._current.close()
+
+    def _stop(self, state: AppendState, failure: BrokerError) -> None:
+        self.state = state
+        self.failure = failure
+        self._writer = None
+        self._drained.set()
+        self._fail_all(self._pending)
+        self._fail_all(self._queue)
+
+    def _fail_all(self, waiting: list[tuple[Entry, object]]) -> None:
+        failed = waiting[:]
+        waiting.clear()
+        error = self.failure or self._refusal()
+        for _, append_context in failed:
+            assert self.listener is not None
+            self.listener.on_append_failed(append_context, error)
+
+
+def ledger_custom_metadata(name: str, cursor_name: str | None = None) -> dict[str, bytes]:
+    """What Pulsar notes with a ledger so that tools can tell whose it is."""
+    custom = {
+        "application": b"pulsar",
+        "component": b"managed-ledger",
+        "pulsar/managed-ledger": name.encode(),
+    }
+    if cursor_name is not None:
+        custom["pulsar/cursor"] = cursor_name.encode()
+    return custom

@@ -1,0 +1,156 @@
+"""Reads entries that are not in memory: in runs, ahead of the reader, each run once.
+
+A backlog is read front to back in pieces far smaller than what a bookie hands out efficiently. So a
+read fetches a whole run (`read_ahead_size_bytes`) into the topic's cache, and once half of it is
+used the next run is fetched in the background: storage and dispatch work at the same time, and all
+subscriptions at about the same place share the runs. A read of a few single entries (redelivery)
+that continues nothing fetches only what it asks for.
+
+Invariants: at most one fetch per starting position is under way, others wait for it; at most
+`_PREFETCHES_MAX` prefetches per topic; what is fetched counts against the broker's cache bound.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from broker.bookie_client.errors import LedgerError
+from broker.entry import Entry
+from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
+from protocol.errors import BrokerError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.bookie_client.ledger_reader import LedgerReader
+    from broker.managed_ledger.entry_cache import TopicCache
+    from broker.managed_ledger.ledger_table import LedgerTable
+    from broker.seams import Clock
+    from protocol.position import Position
+
+_log = structlog.get_logger()
+
+_RUN_ENTRIES_MAX: Final = 5_000
+_SEQUENTIAL_COUNT_MIN: Final = 16
+_PREFETCHES_MAX: Final = 4
+_SMALL_READ_BYTES: Final = 64 * 1024
+
+
+@final
+class BacklogReader:
+    """The read path of one topic behind its cache."""
+
+    def __init__(
+        self,
+        table: LedgerTable,
+        cache: TopicCache,
+        reader_of: Callable[[int], Awaitable[LedgerReader]],
+        spawn: Callable[..., None],
+        clock: Clock,
+        run_size_bytes: int,
+    ) -> None:
+        self._table = table
+        self._cache = cache
+        self._reader_of = reader_of
+        self._spawn = spawn
+        self._clock = clock
+        self._run_size_bytes = run_size_bytes
+        self._fetches: dict[Position, trio.Event] = {}
+        self._prefetches = 0
+        self._expected: Position | None = None
+
+    def read_nowait(self, position: Position, count_max: int, bytes_max: int) -> list[Entry] | None:
+        """See `ManagedLedger.read_nowait`."""
+        table = self._table
+        if position > table.last_confirmed:
+            return []
+        ledger_id, entry_id = table.at_or_after(position)
+        cached = self._cache.get(ledger_id, entry_id, count_max, bytes_max)
+        if cached is None:
+            if table.at_or_after(position) > table.last_confirmed:
+                return []
+            return None
+        run = self._cache.ahead_run(ledger_id, entry_id)
+        if run is not None and 2 * (entry_id + len(cached)) >= run[0] + run[1]:
+            self._prefetch((ledger_id, run[1] - 1))
+        return cached
+
+    async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
+        """See `ManagedLedger.read`."""
+        while True:
+            entries = self.read_nowait(position, count_max, bytes_max)
+            if entries is not None:
+                return entries
+            first = self._table.at_or_after(position)
+            if count_max >= _SEQUENTIAL_COUNT_MIN or first == self._expected:
+                await self._fetch(first, _RUN_ENTRIES_MAX, self._run_size_bytes)
+            else:
+                return await self._fetch_few(first, count_max, bytes_max)
+
+    def _prefetch(self, after: Position) -> None:
+        table = self._table
+        first = table.next_position(after)
+        self._expected = first
+        if (
+            first > table.last_confirmed
+            or first in self._fetches
+            or self._prefetches >= _PREFETCHES_MAX
+            or self._cache.has(*first)
+        ):
+            return
+        self._prefetches += 1
+        self._fetches[first] = trio.Event()
+        self._spawn(self._fetch_ahead, first)
+
+    async def _fetch_ahead(self, first: Position) -> None:
+        event = self._fetches[first]
+        try:
+            await self._load(first, _RUN_ENTRIES_MAX, self._run_size_bytes)
+        except BrokerError as error:
+            # The reader that gets there will try again and be told.
+            _log.warning("read_ahead_failed", position=first, error=str(error))
+        finally:
+            self._prefetches -= 1
+            del self._fetches[first]
+            event.set()
+
+    async def _fetch(self, first: Position, count_max: int, bytes_max: int) -> None:
+        event = self._fetches.get(first)
+        if event is not None:
+            await event.wait()
+            return
+        event = self._fetches[first] = trio.Event()
+        try:
+            await self._load(first, count_max, bytes_max)
+        finally:
+            del self._fetches[first]
+            event.set()
+
+    async def _fetch_few(self, first: Position, count_max: int, bytes_max: int) -> list[Entry]:
+        return await self._read_run(first, count_max, min(bytes_max, _SMALL_READ_BYTES))
+
+    async def _load(self, first: Position, count_max: int, bytes_max: int) -> None:
+        entries = await self._read_run(first, count_max, bytes_max)
+        size_bytes = sum([len(entry.data) + ENTRY_OVERHEAD_BYTES for entry in entries])
+        self._cache.insert_ahead(*first, entries, size_bytes, self._clock.now())
+
+    async def _read_run(self, first: Position, count_max: int, bytes_max: int) -> list[Entry]:
+        ledger_id, entry_id = first
+        row = self._table.row_of(ledger_id)
+        if row is None:
+            raise BrokerError(
+                ServerError.PersistenceError, f"ledger {ledger_id} was deleted while being read"
+            )
+        last = min(row.entries, entry_id + count_max) - 1
+        try:
+            reader = await self._reader_of(ledger_id)
+            payloads = await reader.read(entry_id, last, bytes_max)
+        except LedgerError as error:
+            raise BrokerError(ServerError.PersistenceError, str(error)) from error
+        return [
+            Entry(payload, -1, (ledger_id, number))
+            for number, payload in enumerate(payloads, entry_id)
+        ]

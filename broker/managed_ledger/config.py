@@ -1,0 +1,85 @@
+"""The settings of managed ledgers; defaults and meanings are Pulsar's `managedLedger*` keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+
+_MIB = 1024 * 1024
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    """How long consumed ledgers are kept. -1 = for ever, 0 and 0 = not at all (Pulsar's rule: a
+    ledger goes when it is older than the time *or* the topic is larger than the size)."""
+
+    time_minutes: int = 0
+    size_mb: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedLedgerConfig:
+    """One object for all topics of a broker; retention can be changed per topic."""
+
+    max_entries_per_ledger: int = 50_000
+    max_size_per_ledger_bytes: int = 2048 * _MIB
+    min_rollover_time_s: float = 600.0
+    max_rollover_time_s: float = 240 * 60.0
+
+    retention: RetentionPolicy = RetentionPolicy()
+    retention_check_interval_s: float = 120.0
+
+    cache_size_bytes: int = 64 * _MIB
+    cache_eviction_time_s: float = 1.0
+    cache_eviction_interval_s: float = 0.1
+    read_ahead_size_bytes: int = 1 * _MIB
+    """One backlog read; the next one is fetched while this one is being consumed."""
+
+    cursor_flush_interval_s: float = 1.0
+    """A changed cursor is stored at the latest after this time: what a crash may forget."""
+    cursor_max_entries_per_ledger: int = 50_000
+    cursor_rollover_time_s: float = 14_400.0
+    cursor_flushes_in_flight_max: int = 64
+    max_ranges_to_persist: int = 10_000
+    """Above it individual acks are stored as bit words, which have no such limit."""
+    max_ranges_in_metadata_store: int = 1_000
+    max_batch_indexes_to_persist: int = 10_000
+    max_cursor_entry_size_bytes: int = 4 * _MIB
+
+    roll_attempts_max: int = 3
+    roll_retry_delay_s: float = 0.2
+
+    @classmethod
+    def from_broker_config(cls, config: BrokerConfig) -> ManagedLedgerConfig:
+        """What the configuration file says."""
+        rate = config.managedLedgerDefaultMarkDeleteRateLimit
+        flush_s = min(
+            1.0 / rate if rate > 0 else 1.0, config.managedLedgerCursorPositionFlushSeconds
+        )
+        return cls(
+            max_entries_per_ledger=config.managedLedgerMaxEntriesPerLedger,
+            max_size_per_ledger_bytes=config.managedLedgerMaxSizePerLedgerMbytes * _MIB,
+            min_rollover_time_s=config.managedLedgerMinLedgerRolloverTimeMinutes * 60.0,
+            max_rollover_time_s=config.managedLedgerMaxLedgerRolloverTimeMinutes * 60.0,
+            retention=RetentionPolicy(
+                time_minutes=config.defaultRetentionTimeInMinutes,
+                size_mb=config.defaultRetentionSizeInMB,
+            ),
+            retention_check_interval_s=config.retentionCheckIntervalInSeconds,
+            cache_size_bytes=config.managedLedgerCacheSizeMB * _MIB,
+            cache_eviction_time_s=config.managedLedgerCacheEvictionTimeThresholdMillis / 1000,
+            cache_eviction_interval_s=max(0.1, config.managedLedgerCacheEvictionIntervalMs / 1000),
+            cursor_flush_interval_s=max(0.05, flush_s),
+            cursor_max_entries_per_ledger=config.managedLedgerCursorMaxEntriesPerLedger,
+            cursor_rollover_time_s=config.managedLedgerCursorRolloverTimeInSeconds,
+            max_ranges_to_persist=config.managedLedgerMaxUnackedRangesToPersist,
+            max_ranges_in_metadata_store=(
+                config.managedLedgerMaxUnackedRangesToPersistInMetadataStore
+            ),
+            max_batch_indexes_to_persist=config.managedLedgerMaxBatchDeletedIndexToPersist,
+        )

@@ -1,0 +1,41 @@
+"""What all managed ledgers of a broker share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.bookie_client.client import LedgerClient
+    from broker.entry import Entry
+    from broker.managed_ledger.config import ManagedLedgerConfig
+    from broker.managed_ledger.entry_cache import EntryCache
+    from broker.metadata.store import MetadataStore
+    from broker.seams import Clock
+    from protocol.errors import BrokerError
+
+
+class AppendListener(Protocol):
+    """Who is told what became of appends: the topic."""
+
+    def on_appended(self, batch: list[tuple[Entry, object]]) -> None:
+        """The entries are durable, in order, with their positions; `last_confirmed` has moved and
+        they can be read. Once per group."""
+
+    def on_append_failed(self, context: object, error: BrokerError) -> None:
+        """This entry was not stored (or nobody knows, after a crash of storage)."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LedgerContext:
+    """Given by the factory. `spawn` starts a background task that the factory owns."""
+
+    store: MetadataStore
+    client: LedgerClient
+    config: ManagedLedgerConfig
+    clock: Clock
+    cache: EntryCache
+    spawn: Callable[..., None]

@@ -1,0 +1,266 @@
+"""The acknowledgement state of one subscription, kept in step with storage.
+
+A cursor is synchronous for whoever acknowledges: an ack changes memory and marks the cursor dirty;
+a background task of the factory stores dirty cursors at the flush interval. So a crash forgets at
+most the acks of one interval, and those messages come again. `reset`, `flush` and
+`set_properties` are durable when they return. A cursor with `durable=False` is the same without
+storage.
+
+Acks of positions at or below the mark-delete position, beyond the last confirmed entry, or of
+entries that do not exist are no-ops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+from broker.bookie_client.errors import LedgerError
+from broker.managed_ledger.ack_state import AckState
+from broker.managed_ledger.ledger_list import OwnershipLost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from broker.managed_ledger.ack_state import AckedRange
+    from broker.managed_ledger.cursor_store import CursorStore
+    from broker.managed_ledger.ledger_table import LedgerTable
+    from protocol.position import Position
+
+_log = structlog.get_logger()
+
+
+@final
+class Cursor:
+    """See the module essay. Made by `ManagedLedger.open_cursor`."""
+
+    __slots__ = (
+        "_is_dirty",
+        "_lock",
+        "_mark_ledger_id",
+        "_on_dirty",
+        "_on_ledger_passed",
+        "_properties",
+        "_ranges_max_inline",
+        "_state",
+        "_store",
+        "_table",
+        "name",
+        "position_properties",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        table: LedgerTable,
+        mark_delete: Position,
+        properties: Mapping[str, str],
+        store: CursorStore | None,
+        ranges_max_inline: int,
+        on_dirty: Callable[[Cursor], None],
+        on_ledger_passed: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.position_properties: dict[str, int] = {}
+        self._table = table
+        self._state = AckState(table, mark_delete)
+        self._properties = dict(properties)
+        self._store = store
+        self._ranges_max_inline = ranges_max_inline
+        self._on_dirty = on_dirty
+        self._on_ledger_passed = on_ledger_passed
+        self._mark_ledger_id = mark_delete[0]
+        self._is_dirty = False
+        self._lock = trio.Lock()
+
+    # --- questions ----------------------------------------------------------------------
+
+    @property
+    def durable(self) -> bool:
+        """Whether its state outlives the broker."""
+        return self._store is not None
+
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to and including it is acknowledged."""
+        return self._state.mark_delete
+
+    @property
+    def state(self) -> AckState:
+        """The pure state; for reading only."""
+        return self._state
+
+    @property
+    def backlog_entries(self) -> int:
+        """Entries not acknowledged, up to the tail."""
+        return self._state.backlog_entries()
+
+    @property
+    def individually_acked_count(self) -> int:
+        """Acknowledged entries behind the mark-delete position."""
+        return self._state.acked_count
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties kept with the cursor (the subscription's properties)."""
+        return self._properties
+
+    @property
+    def cursor_ledger(self) -> tuple[int, int]:
+        """(ledger id, last entry id) of where the position is stored; -1 = inline."""
+        store = self._store
+        if store is None:
+            return (-1, -1)
+        return (store.cursor_ledger_id, store.cursor_ledger_last_entry_id)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there are acks that are not stored yet."""
+        return self._is_dirty
+
+    def is_acked(self, position: Position) -> bool:
+        """Whether the whole entry is acknowledged."""
+        return self._state.is_acked(position)
+
+    def batch_remaining(self, position: Position) -> int | None:
+        """Bits of the messages of a partly acknowledged entry that are left."""
+        return self._state.batch_remaining(position)
+
+    def acked_ranges(self, count_max: int | None = None) -> list[AckedRange]:
+        """Individually acknowledged entries as (lower, upper] ranges."""
+        return self._state.acked_ranges(count_max)
+
+    # --- acknowledgements ---------------------------------------------------------------
+
+    def ack_individual(self, position: Position) -> None:
+        """Acknowledge one entry."""
+        if self._state.ack_individual(position):
+            self._changed()
+
+    def ack_cumulative(self, position: Position) -> None:
+        """Acknowledge everything up to and including the entry."""
+        if self._state.ack_cumulative(position):
+            self._changed()
+
+    def ack_batch_index(self, position: Position, remaining: int) -> bool:
+        """Acknowledge the messages of an entry that are not in `remaining`. Whether the whole
+        entry is acknowledged now (also when it was before)."""
+        if self._state.ack_batch(position, remaining):
+            self._changed()
+        return self._state.is_acked(position)
+
+    def touch(self) -> None:
+        """`position_properties` were changed: store them with the next flush."""
+        self._changed()
+
+    def _changed(self) -> None:
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._on_dirty(self)
+        mark = self._state.mark_delete
+        if mark[0] != self._mark_ledger_id:
+            self._mark_ledger_id = mark[0]
+            self._on_ledger_passed()
+        elif mark[0] != self._table.tail.ledger_id and mark == self._table.last_confirmed:
+            self._on_ledger_passed()
+
+    # --- durable changes ----------------------------------------------------------------
+
+    async def reset(self, position: Position) -> None:
+        """Make `position` the mark-delete position and forget all individual acks, durably.
+
+        Raises: OwnershipLost.
+        """
+        self._state.reset(min(position, self._table.last_confirmed))
+        self._changed()
+        await self.flush()
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the properties, durably. Raises: OwnershipLost."""
+        async with self._lock:
+            self._properties = dict(properties)
+            store = self._store
+            if store is None:
+                return
+            if store.cursor_ledger_id < 0:
+                await self._write_inline(store)
+            else:
+                await store.write_properties(self._state, self._properties)
+
+    async def flush(self) -> None:
+        """Store what has changed. Raises: OwnershipLost."""
+        async with self._lock:
+            await self._flush()
+
+    async def close(self) -> None:
+        """Store the state where it rests. Raises: OwnershipLost, LedgerError."""
+        async with self._lock:
+            store = self._store
+            if store is None:
+                return
+            if self._is_inline_possible():
+                if self._is_dirty or store.cursor_ledger_id >= 0:
+                    await self._write_inline(store)
+            else:
+                await self._flush()
+                await store.close_ledger()
+
+    async def restore(self) -> None:
+        """Take over the stored state. Called once, before the cursor is used."""
+        store = self._store
+        assert store is not None
+        stored, properties = await store.load()
+        self._properties = properties
+        if stored is None:
+            return
+        mark_delete = min(stored.mark_delete, self._table.last_confirmed)
+        self.position_properties = stored.properties
+        self._state.reset(mark_delete)
+        self._state.restore(stored.all_bitmaps(), stored.batches)
+        self._mark_ledger_id = self._state.mark_delete[0]
+
+    async def create(self) -> None:
+        """Write the first record of a new cursor."""
+        if self._store is not None:
+            await self._write_inline(self._store)
+
+    async def delete(self) -> None:
+        """Remove everything that is stored of it."""
+        async with self._lock:
+            if self._store is not None:
+                await self._store.delete()
+                self._store = None
+
+    def _is_inline_possible(self) -> bool:
+        state = self._state
+        return not state.acked_count or state.range_count() <= self._ranges_max_inline
+
+    async def _flush(self) -> None:
+        store = self._store
+        if store is None:
+            self._is_dirty = False
+        if not self._is_dirty or store is None:
+            return
+        self._is_dirty = False
+        try:
+            await store.append(self._state, self.position_properties, self._properties)
+        except LedgerError as error:
+            _log.warning("cursor_ledger_failed", cursor=self.name, error=str(error))
+            await self._write_inline(store)
+        except BaseException:
+            self._is_dirty = True
+            self._on_dirty(self)
+            raise
+
+    async def _write_inline(self, store: CursorStore) -> None:
+        self._is_dirty = False
+        try:
+            await store.write_inline(self._state, self.position_properties, self._properties)
+        except OwnershipLost:
+            raise
+        except BaseException:
+            self._is_dirty = True
+            self._on_dirty(self)
+            raise

@@ -1,0 +1,250 @@
+"""Where a cursor's state is kept: a cursor ledger while it moves, the metadata store when it rests.
+
+Each time the whole position is appended to a ledger of the cursor, made at the first change; the
+last entry counts. The ledger is replaced when it has many entries or is old: the position goes to
+the new one first, then the record in the metadata store points there (compare-and-set), then the
+old ledger is deleted. If the bookies refuse, the position is stored inline in that record instead;
+so it is on a clean close, unless it has too many ranges.
+
+Recovery takes the last whole position: a cursor ledger that is empty, lost or unreadable falls back
+to the position in the metadata store, which is older: messages come again, none is lost.
+
+Formats: `cursor_record`. A conflict on the record means that another broker owns the topic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+from bookie.api import Status
+from broker.bookie_client.errors import LedgerError
+from broker.managed_ledger.appender import ledger_custom_metadata
+from broker.managed_ledger.cursor_record import (
+    INLINE,
+    IS_PART,
+    CursorPosition,
+    decode_cursor_record,
+    decode_position,
+    encode_inline_record,
+    encode_pointer_record,
+    encode_positions,
+)
+from broker.managed_ledger.ledger_list import OwnershipLost
+from broker.managed_ledger.paths import cursor_info_path
+from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
+
+if TYPE_CHECKING:
+    from broker.bookie_client.ledger_writer import LedgerWriter
+    from broker.managed_ledger.ack_state import AckState
+    from broker.managed_ledger.context import LedgerContext
+
+_log = structlog.get_logger()
+
+
+@final
+class CursorStore:
+    """Persistence of one durable cursor. The caller serialises the calls."""
+
+    def __init__(self, context: LedgerContext, topic_name: str, cursor_name: str) -> None:
+        self._context = context
+        self._topic_name = topic_name
+        self._cursor_name = cursor_name
+        self._path = cursor_info_path(topic_name, cursor_name)
+        self._version = MUST_NOT_EXIST
+        self._ledger: _CursorLedger | None = None
+        self._capped: set[str] = set()
+        self.cursor_ledger_id = INLINE
+
+    @property
+    def cursor_ledger_last_entry_id(self) -> int:
+        """Of the ledger being written; -1 when there is none."""
+        return -1 if self._ledger is None else self._ledger.confirmed
+
+    async def load(self) -> tuple[CursorPosition | None, dict[str, str]]:
+        """The stored position and the cursor's properties.
+
+        Raises: OwnershipLost: the record is gone.
+        """
+        stored = await self._context.store.get(self._path)
+        if stored is None:
+            raise OwnershipLost(self._topic_name)
+        record = decode_cursor_record(stored[0])
+        self._version = stored[1]
+        self.cursor_ledger_id = record.cursor_ledger_id
+        if record.cursor_ledger_id == INLINE:
+            return record.position, record.properties
+        try:
+            position = await self._load_from_ledger(record.cursor_ledger_id)
+        except LedgerError as error:
+            _log.warning(
+                "cursor_ledger_unreadable",
+                topic=self._topic_name,
+                cursor=self._cursor_name,
+                ledger_id=record.cursor_ledger_id,
+                error=str(error),
+                consequence="messages acknowledged since the record was written come again",
+            )
+            position = None
+        return position or record.position, record.properties
+
+    async def _load_from_ledger(self, ledger_id: int) -> CursorPosition | None:
+        client = self._context.client
+        metadata = await client.recover(ledger_id)
+        reader = client.reader_of(ledger_id, metadata)
+        entry_id = metadata.last_entry_id
+        while entry_id >= 0:
+            data = (await reader.read(entry_id, entry_id))[0]
+            position, parts = decode_position(data)
+            if parts != IS_PART:
+                for part_id in range(entry_id - parts, entry_id):
+                    part = (await reader.read(part_id, part_id))[0]
+                    position.bitmaps += decode_position(part)[0].bitmaps
+                return position
+            entry_id -= 1
+        return None
+
+    async def append(
+        self, state: AckState, properties: dict[str, int], cursor_properties: dict[str, str]
+    ) -> None:
+        """Make the current state durable. Raises: OwnershipLost, LedgerError."""
+        config = self._context.config
+        ledger = self._ledger
+        data = encode_positions(
+            state,
+            properties,
+            config.max_ranges_to_persist,
+            config.max_batch_indexes_to_persist,
+            config.max_cursor_entry_size_bytes,
+        )
+        self._warn_of_cap("batch indexes", state.batch_count, config.max_batch_indexes_to_persist)
+        is_new = (
+            ledger is None
+            or ledger.confirmed + 1 >= config.cursor_max_entries_per_ledger
+            or self._context.clock.now() - ledger.opened_at >= config.cursor_rollover_time_s
+        )
+        if ledger is not None and not is_new:
+            try:
+                await ledger.append(data)
+            except LedgerError:
+                self._ledger = None
+                raise
+            return
+        mark_delete = state.mark_delete
+        new = _CursorLedger(self._context.clock.now())
+        new.writer = await self._context.client.create_ledger(
+            ledger_custom_metadata(self._topic_name, self._cursor_name), new
+        )
+        await new.append(data)
+        await self._put(encode_pointer_record(new.writer.ledger_id, mark_delete, cursor_properties))
+        await self._leave_ledger(new.writer.ledger_id)
+        self._ledger = new
+
+    async def write_inline(
+        self, state: AckState, properties: dict[str, int], cursor_properties: dict[str, str]
+    ) -> None:
+        """Store the state in the metadata store and give up the cursor ledger.
+
+        Raises: OwnershipLost.
+        """
+        config = self._context.config
+        ranges_max = config.max_ranges_to_persist
+        batches_max = config.max_batch_indexes_to_persist
+        self._warn_of_cap("ranges", state.range_count(), ranges_max)
+        self._warn_of_cap("batch indexes", state.batch_count, batches_max)
+        await self._put(
+            encode_inline_record(state, properties, cursor_properties, ranges_max, batches_max)
+        )
+        await self._leave_ledger(INLINE)
+
+    async def write_properties(self, state: AckState, cursor_properties: dict[str, str]) -> None:
+        """Store the cursor's properties while the position stays in the cursor ledger."""
+        await self._put(
+            encode_pointer_record(self.cursor_ledger_id, state.mark_delete, cursor_properties)
+        )
+
+    async def close_ledger(self) -> None:
+        """End the cursor ledger, which keeps the position."""
+        if self._ledger is not None:
+            ledger, self._ledger = self._ledger, None
+            await ledger.writer.close()
+
+    async def delete(self) -> None:
+        """Remove the record, then the ledger."""
+        try:
+            await self._context.store.delete(self._path)
+        except NodeNotFound:
+            pass
+        await self._leave_ledger(INLINE)
+
+    def _warn_of_cap(self, what: str, count: int, count_max: int) -> None:
+        if count <= count_max:
+            self._capped.discard(what)
+        elif what not in self._capped:
+            self._capped.add(what)
+            _log.warning(
+                "cursor_state_capped",
+                topic=self._topic_name,
+                cursor=self._cursor_name,
+                what=what,
+                count=count,
+                stored=count_max,
+                consequence="after a restart the messages beyond it come again",
+            )
+
+    async def _leave_ledger(self, new_ledger_id: int) -> None:
+        old_ledger_id, self.cursor_ledger_id = self.cursor_ledger_id, new_ledger_id
+        self._ledger = None
+        if old_ledger_id != INLINE:
+            await self._context.client.delete(old_ledger_id)
+
+    async def _put(self, data: bytes) -> None:
+        store = self._context.store
+        try:
+            self._version = await store.put(self._path, data, self._version)
+        except VersionConflict:
+            stored = await store.get(self._path)
+            if stored != (data, self._version + 1):
+                raise OwnershipLost(self._topic_name) from None
+            self._version += 1
+
+
+@final
+class _CursorLedger:
+    """A cursor ledger being written, with appends that wait until they are durable."""
+
+    writer: LedgerWriter
+
+    def __init__(self, opened_at: float) -> None:
+        self.opened_at = opened_at
+        self.confirmed = -1
+        self._failure: int | None = None
+        self._changed = trio.Event()
+
+    async def append(self, entries: list[bytes]) -> None:
+        """Raises: LedgerError: not all of them are durable."""
+        last = -1
+        for data in entries:
+            if self._failure is not None:
+                break
+            last = self.writer.add(data)
+        self.writer.kick()
+        while self.confirmed < last:
+            if self._failure is not None:
+                break
+            self._changed = trio.Event()
+            await self._changed.wait()
+        if self._failure is not None:
+            raise LedgerError(
+                f"cursor ledger {self.writer.ledger_id}: {Status(self._failure).name}"
+            )
+
+    def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
+        self.confirmed = entry_id
+        self._changed.set()
+
+    def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
+        self._failure = status
+        self._changed.set()

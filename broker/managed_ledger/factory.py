@@ -1,0 +1,247 @@
+"""Opens, keeps and deletes the managed ledgers of one broker, and runs what goes on behind them.
+
+Opening takes the topic from whoever had it: the last ledger is recovered, which fences its writer;
+its entries and size are put into the list; empty ledgers are dropped; a new ledger is created, and
+the list is written by compare-and-set. From then on the former owner can neither append nor change
+the list. Then the cursors are restored.
+
+One background task serves all topics: it stores dirty cursors every flush interval, evicts old
+entries from the cache, and trims ledgers by retention now and then. It and everything spawned by
+the ledgers lives in the nursery of `run`, so nothing outlives the factory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+from broker.bookie_client.errors import LedgerError
+from broker.managed_ledger.appender import AppendState, ledger_custom_metadata
+from broker.managed_ledger.context import LedgerContext
+from broker.managed_ledger.cursor_record import INLINE, decode_cursor_record
+from broker.managed_ledger.entry_cache import EntryCache
+from broker.managed_ledger.ledger import ManagedLedger, refuse_missing
+from broker.managed_ledger.ledger_list import LedgerList, OwnershipLost
+from broker.managed_ledger.ledger_record import LedgerRecord, decode_ledger_record
+from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
+from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
+from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound
+from protocol.errors import BrokerError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from broker.bookie_client.client import LedgerClient
+    from broker.managed_ledger.config import ManagedLedgerConfig, RetentionPolicy
+    from broker.managed_ledger.cursor import Cursor
+    from broker.metadata.store import MetadataStore
+    from broker.seams import Clock
+
+_log = structlog.get_logger()
+
+
+@final
+class ManagedLedgerFactory:
+    """See the module essay. `await nursery.start(factory.run)` before opening anything."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        client: LedgerClient,
+        config: ManagedLedgerConfig,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._config = config
+        self._clock = clock
+        self._nursery: trio.Nursery | None = None
+        self._dirty: dict[Cursor, ManagedLedger] = {}
+        self._opening: dict[str, trio.Event] = {}
+        self.cache = EntryCache(config.cache_size_bytes, config.cache_eviction_time_s)
+        self.ledgers: dict[str, ManagedLedger] = {}
+        self._context = LedgerContext(store, client, config, clock, self.cache, self._spawn)
+
+    # --- background ---------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Close the ledgers (`aclose`) before."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._keep_cursors_stored)
+            nursery.start_soon(self._keep_cache_small)
+            nursery.start_soon(self._keep_ledgers_trimmed)
+            task_status.started()
+
+    def _spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
+        assert self._nursery is not None, "the factory's run has not been started"
+        self._nursery.start_soon(task, *args)
+
+    async def _keep_cursors_stored(self) -> None:
+        while True:
+            await trio.sleep(self._config.cursor_flush_interval_s)
+            if self._dirty:
+                await self.flush_cursors()
+
+    async def flush_cursors(self) -> None:
+        """Store every cursor that has changed."""
+        dirty, self._dirty = self._dirty, {}
+        limiter = trio.CapacityLimiter(self._config.cursor_flushes_in_flight_max)
+        async with trio.open_nursery() as nursery:
+            for cursor, ledger in dirty.items():
+                nursery.start_soon(self._flush_cursor, ledger, cursor, limiter)
+
+    async def _flush_cursor(
+        self, ledger: ManagedLedger, cursor: Cursor, limiter: trio.CapacityLimiter
+    ) -> None:
+        async with limiter:
+            if ledger.fenced or ledger.cursors.get(cursor.name) is not cursor:
+                return
+            try:
+                await cursor.flush()
+            except OwnershipLost as error:
+                ledger.appender.fence(str(error))
+            except Exception as error:
+                _log.warning(
+                    "cursor_flush_failed", topic=ledger.name, cursor=cursor.name, error=str(error)
+                )
+
+    async def _keep_cache_small(self) -> None:
+        while True:
+            await trio.sleep(self._config.cache_eviction_interval_s)
+            if self.cache.size_bytes:
+                self.cache.evict_old(self._clock.now())
+
+    async def _keep_ledgers_trimmed(self) -> None:
+        while True:
+            await trio.sleep(self._config.retention_check_interval_s)
+            for ledger in list(self.ledgers.values()):
+                ledger.appender.roll_if_too_old(self._clock.now())
+                ledger.request_trim()
+
+    # --- opening ------------------------------------------------------------------------
+
+    async def open(self, name: str, retention: RetentionPolicy | None = None) -> ManagedLedger:
+        """The managed ledger with this name (`tenant/namespace/persistent/encoded topic`), created
+        if it does not exist. Opening one that is open gives the same object.
+
+        Raises: OwnershipLost, BrokerError PersistenceError or MetadataError.
+        """
+        while name in self._opening:
+            await self._opening[name].wait()
+        known = self.ledgers.get(name)
+        if known is not None and known.state not in (AppendState.CLOSED, AppendState.FENCED):
+            return known
+        event = self._opening[name] = trio.Event()
+        try:
+            ledger = await self._open(name, retention or self._config.retention)
+            self.ledgers[name] = ledger
+            return ledger
+        except LedgerError as error:
+            raise BrokerError(
+                ServerError.PersistenceError, f"managed ledger {name} cannot be opened: {error}"
+            ) from error
+        finally:
+            del self._opening[name]
+            event.set()
+
+    async def _open(self, name: str, retention: RetentionPolicy) -> ManagedLedger:
+        stored = await self._store.get(ledger_info_path(name))
+        record = LedgerRecord() if stored is None else decode_ledger_record(stored[0])
+        version = MUST_NOT_EXIST if stored is None else stored[1]
+        rows = list(record.rows)
+        if rows:
+            await self._finish(rows[-1])
+        dropped = [row for row in rows if row.entries == 0]
+        rows = [row for row in rows if row.entries > 0]
+        if record.terminated_position is not None and not rows:
+            rows, dropped = dropped[-1:], dropped[:-1]
+        table = LedgerTable(rows)
+        ledger_list = LedgerList(self._store, name, table, record, version)
+        ledger = ManagedLedger(self._context, ledger_list, retention, self._on_cursor_dirty)
+        if record.terminated_position is None:
+            writer = await self._client.create_ledger(ledger_custom_metadata(name), ledger.appender)
+            await ledger_list.save([*rows, LedgerRow(writer.ledger_id)])
+            table.open_ledger(writer.ledger_id)
+            ledger.appender.start(writer)
+        else:
+            await ledger_list.save(rows)
+            ledger.appender.state = AppendState.TERMINATED
+        for row in dropped:
+            await self._client.delete(row.ledger_id)
+        async with trio.open_nursery() as nursery:
+            for encoded in await self._store.children(ledger_info_path(name)):
+                nursery.start_soon(ledger.restore_cursor, decode_name(encoded))
+        ledger.request_trim()
+        return ledger
+
+    async def _finish(self, row: LedgerRow) -> None:
+        """Decide how the ledger that was written last ends."""
+        metadata = await self._client.recover(row.ledger_id)
+        row.entries = metadata.last_entry_id + 1
+        row.size_bytes = metadata.length
+        row.timestamp_ms = row.timestamp_ms or self._clock.wall_ms()
+
+    def _on_cursor_dirty(self, ledger: ManagedLedger, cursor: Cursor) -> None:
+        self._dirty[cursor] = ledger
+
+    # --- closing and deleting -----------------------------------------------------------
+
+    async def close(self, name: str) -> None:
+        """Close the ledger if it is open."""
+        ledger = self.ledgers.get(name)
+        if ledger is not None:
+            await ledger.close()
+            if self.ledgers.get(name) is ledger:
+                del self.ledgers[name]
+
+    async def aclose(self) -> None:
+        """Close every ledger: the broker stops."""
+        limiter = trio.CapacityLimiter(self._config.cursor_flushes_in_flight_max)
+
+        async def close_one(name: str) -> None:
+            async with limiter:
+                await self.close(name)
+
+        async with trio.open_nursery() as nursery:
+            for name in list(self.ledgers):
+                nursery.start_soon(close_one, name)
+
+    async def exists(self, name: str) -> bool:
+        """Whether there is such a managed ledger."""
+        return await self._store.get(ledger_info_path(name)) is not None
+
+    async def names(self, namespace: str) -> list[str]:
+        """Encoded topic names below `tenant/namespace/persistent`, sorted."""
+        return await self._store.children(f"{MANAGED_LEDGERS_ROOT}/{namespace}/persistent")
+
+    async def delete(self, name: str) -> None:
+        """Close it if it is open and remove everything: cursors first, then the record, then the
+        ledgers, so that a crash in between leaves nothing that points to something deleted.
+
+        Raises: BrokerError TopicNotFound.
+        """
+        await self.close(name)
+        path = ledger_info_path(name)
+        stored = await self._store.get(path)
+        if stored is None:
+            raise refuse_missing(name)
+        for encoded in await self._store.children(path):
+            await self._delete_cursor(f"{path}/{encoded}")
+        await self._store.delete(path)
+        for row in decode_ledger_record(stored[0]).rows:
+            await self._client.delete(row.ledger_id)
+
+    async def _delete_cursor(self, path: str) -> None:
+        stored = await self._store.get(path)
+        if stored is None:
+            return
+        try:
+            await self._store.delete(path)
+        except NodeNotFound:
+            return
+        ledger_id = decode_cursor_record(stored[0]).cursor_ledger_id
+        if ledger_id != INLINE:
+            await self._client.delete(ledger_id)

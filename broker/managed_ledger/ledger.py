@@ -1,0 +1,408 @@
+"""A managed ledger: the endless log of one topic, with its cursors.
+
+What callers see is one sequence of entries. Behind it is a list of BookKeeper ledgers of which the
+last one is written (`appender`), cached tail and backlog reads (`backlog_reader`), cursors
+(`cursor`), and trimming of what nobody needs any more (`trimming`).
+
+Invariants: positions are never given twice and only grow, over restarts too; nothing that a cursor
+has not acknowledged is deleted; the list of ledgers is written before a ledger is used and before
+one is deleted, so a crash leaves a ledger too many at worst, never one too few. Everything
+synchronous here is atomic; whoever changes the list or the cursors' records does so under the
+list's lock or the cursor's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from broker.bookie_client.errors import LedgerError
+from broker.managed_ledger.appender import Appender, AppendState
+from broker.managed_ledger.backlog_reader import BacklogReader
+from broker.managed_ledger.cursor import Cursor
+from broker.managed_ledger.cursor_store import CursorStore
+from broker.managed_ledger.entry_cache import TopicCache
+from broker.managed_ledger.ledger_list import OwnershipLost
+from broker.managed_ledger.publish_time_search import newest_before
+from broker.managed_ledger.statistics import (
+    CursorStatistics,
+    LedgerStatistics,
+    ManagedLedgerStatistics,
+)
+from broker.managed_ledger.trimming import trimmable_count
+from protocol.errors import BrokerError, ServerError
+from protocol.position import position_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from broker.bookie_client.ledger_reader import LedgerReader
+    from broker.entry import Entry
+    from broker.managed_ledger.config import RetentionPolicy
+    from broker.managed_ledger.context import AppendListener, LedgerContext
+    from broker.managed_ledger.ledger_list import LedgerList
+    from protocol.position import Position
+
+_log = structlog.get_logger()
+
+_CLOSE_TIMEOUT_S: Final = 5.0
+_RELEASE_CURSORS_MAX: Final = 8
+_READERS_MAX: Final = 16
+_STATISTICS_RANGES_MAX: Final = 100
+
+
+@final
+class ManagedLedger:
+    """See the module essay. Made by `ManagedLedgerFactory.open`.
+
+    `append(entry, context)` assigns the order and returns at once; the listener hears of the
+    outcome. While a ledger is being replaced appends queue up, bounded by the caller. On a ledger
+    that is fenced, terminated or closed the listener is told of the failure at once.
+    """
+
+    def __init__(
+        self,
+        context: LedgerContext,
+        ledger_list: LedgerList,
+        retention: RetentionPolicy,
+        on_cursor_dirty: Callable[[ManagedLedger, Cursor], None],
+    ) -> None:
+        self._context = context
+        self._list = ledger_list
+        self._table = ledger_list.table
+        self._cache = TopicCache(context.cache)
+        self._readers: dict[int, LedgerReader] = {}
+        self._on_cursor_dirty = on_cursor_dirty
+        self._is_trimming = False
+        self.name = ledger_list.name
+        self.retention = retention
+        self.cursors: dict[str, Cursor] = {}
+        self._appender = Appender(
+            context, ledger_list, self._cache, self.request_trim, self.release_acked
+        )
+        self._reader = BacklogReader(
+            self._table,
+            self._cache,
+            self._ledger_reader,
+            context.spawn,
+            context.clock,
+            context.config.read_ahead_size_bytes,
+        )
+        self.append: Callable[[Entry, object], None] = self._appender.append
+        self.kick: Callable[[], None] = self._appender.kick
+        self.read_nowait: Callable[[Position, int, int], list[Entry] | None]
+        self.read_nowait = self._reader.read_nowait
+        table = self._table
+        self.next_position: Callable[[Position], Position] = table.next_position
+        self.previous_position: Callable[[Position], Position] = table.previous_position
+        self.position_after_n: Callable[[Position, int], Position] = table.position_after_n
+        self.entries_between: Callable[[Position, Position], int] = table.entries_between
+        self.is_valid: Callable[[Position], bool] = table.is_valid
+
+    # --- state --------------------------------------------------------------------------
+
+    @property
+    def appender(self) -> Appender:
+        """The append path; for the factory."""
+        return self._appender
+
+    @property
+    def listener(self) -> AppendListener | None:
+        """Who is told what became of appends. The topic sets it before it appends."""
+        return self._appender.listener
+
+    @listener.setter
+    def listener(self, listener: AppendListener) -> None:
+        self._appender.listener = listener
+
+    @property
+    def last_confirmed(self) -> Position:
+        """The newest entry that can be read; entry -1 when there never was one."""
+        return self._table.last_confirmed
+
+    @property
+    def first_position(self) -> Position:
+        """The oldest entry still held, or where the first one will be."""
+        return self._table.first_position
+
+    @property
+    def state(self) -> AppendState:
+        """Whether it can be appended to."""
+        return self._appender.state
+
+    @property
+    def fenced(self) -> bool:
+        """Another broker has taken the topic: unload it."""
+        return self._appender.state is AppendState.FENCED
+
+    @property
+    def terminated(self) -> bool:
+        """No entry will be added any more."""
+        return self._list.terminated_position is not None
+
+    @property
+    def entries(self) -> int:
+        """How many entries are held."""
+        return self._table.entries
+
+    @property
+    def size_bytes(self) -> int:
+        """How many payload bytes are held."""
+        return self._table.size_bytes
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The topic's properties."""
+        return self._list.properties
+
+    # --- reading ------------------------------------------------------------------------
+
+    async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
+        """Entries from the first one at or after the position, from storage if need be; [] when
+        there is none yet. At least one, fewer than asked for when that is what is at hand.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+        return await self._reader.read(position, count_max, bytes_max)
+
+    async def find_by_publish_time(self, publish_time_ms: int) -> Position:
+        """The newest entry published before the time: mark-delete it to go on from there."""
+
+        async def read_one(position: Position) -> list[Entry]:
+            return await self._reader.read(position, 1, 1)
+
+        return await newest_before(self._table, read_one, publish_time_ms)
+
+    async def _ledger_reader(self, ledger_id: int) -> LedgerReader:
+        reader = self._readers.get(ledger_id)
+        if reader is None:
+            reader = await self._context.client.reader(ledger_id)
+            while len(self._readers) >= _READERS_MAX:
+                del self._readers[next(iter(self._readers))]
+            self._readers[ledger_id] = reader
+        return reader
+
+    # --- cursors ------------------------------------------------------------------------
+
+    async def open_cursor(
+        self,
+        name: str,
+        initial: Position,
+        properties: Mapping[str, str] | None = None,
+        durable: bool = True,
+    ) -> Cursor:
+        """Find the cursor, or create it with `initial` as its mark-delete position (EARLIEST and
+        LATEST are understood).
+
+        Raises: OwnershipLost.
+        """
+        known = self.cursors.get(name)
+        if known is not None:
+            return known
+        mark_delete = min(initial, self._table.last_confirmed)
+        if mark_delete[0] < 0:
+            first = self._table.first_position
+            mark_delete = (first[0], first[1] - 1)
+        cursor = self._new_cursor(name, mark_delete, properties or {}, durable)
+        self.cursors[name] = cursor
+        self._appender.cache_tail = True
+        try:
+            await cursor.create()
+        except BaseException:
+            del self.cursors[name]
+            raise
+        return cursor
+
+    async def restore_cursor(self, name: str) -> None:
+        """Take over a cursor that is stored; for the factory."""
+        cursor = self._new_cursor(name, self._table.last_confirmed, {}, durable=True)
+        await cursor.restore()
+        self.cursors[name] = cursor
+        self._appender.cache_tail = True
+
+    async def delete_cursor(self, name: str) -> None:
+        """Remove the cursor and what is stored of it; unknown names are ignored."""
+        cursor = self.cursors.pop(name, None)
+        if cursor is not None:
+            await cursor.delete()
+            self._appender.cache_tail = bool(self.cursors)
+            self.request_trim()
+
+    def _new_cursor(
+        self, name: str, mark_delete: Position, properties: Mapping[str, str], durable: bool
+    ) -> Cursor:
+        return Cursor(
+            name,
+            self._table,
+            mark_delete,
+            properties,
+            CursorStore(self._context, self.name, name) if durable else None,
+            self._context.config.max_ranges_in_metadata_store,
+            lambda cursor: self._on_cursor_dirty(self, cursor),
+            self.request_trim,
+        )
+
+    def slowest_durable(self) -> Position | None:
+        """The lowest mark-delete position of the durable cursors; None when there are none."""
+        marks = [cursor.mark_delete for cursor in self.cursors.values() if cursor.durable]
+        return min(marks) if marks else None
+
+    def release_acked(self) -> None:
+        """Let go of cached entries that every cursor has acknowledged."""
+        if 0 < len(self.cursors) <= _RELEASE_CURSORS_MAX:
+            self._cache.drop_acked(min(c.mark_delete for c in self.cursors.values()))
+
+    # --- trimming -----------------------------------------------------------------------
+
+    def request_trim(self) -> None:
+        """Trim in the background, if there is anything to."""
+        if self._is_trimming or self._trimmable() == 0:
+            return
+        self._is_trimming = True
+        self._context.spawn(self._trim_in_background)
+
+    async def _trim_in_background(self) -> None:
+        try:
+            await self.trim()
+        except OwnershipLost as error:
+            self._appender.fence(str(error))
+        except Exception as error:
+            _log.warning("trim_failed", topic=self.name, error=str(error))
+        finally:
+            self._is_trimming = False
+
+    async def trim(self) -> int:
+        """Delete the ledgers that neither cursors nor retention want; returns how many.
+
+        Raises: OwnershipLost.
+        """
+        async with self._list.lock:
+            count = self._trimmable()
+            if count == 0 or self._appender.state in (AppendState.FENCED, AppendState.CLOSED):
+                return 0
+            await self._list.save(self._table.rows[count:])
+            dropped = self._table.drop_front(count)
+        for row in dropped:
+            self._readers.pop(row.ledger_id, None)
+            await self._context.client.delete(row.ledger_id)
+        return len(dropped)
+
+    def _trimmable(self) -> int:
+        now_ms = self._context.clock.wall_ms()
+        return trimmable_count(self._table.rows, self.slowest_durable(), self.retention, now_ms)
+
+    # --- durable changes ----------------------------------------------------------------
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the topic's properties. Raises: OwnershipLost."""
+        async with self._list.lock:
+            await self._list.save(self._table.rows, properties=dict(properties))
+
+    async def terminate(self) -> Position:
+        """End the topic behind its last confirmed entry, for ever; returns that position.
+
+        Raises: OwnershipLost.
+        """
+        async with self._list.lock:
+            if self._list.terminated_position is not None:
+                return self._list.terminated_position
+            await self._stop_appends(AppendState.TERMINATED)
+            rows = [row.copy() for row in self._table.rows]
+            rows[-1].timestamp_ms = self._context.clock.wall_ms()
+            await self._list.save(rows, terminated_position=self.last_confirmed)
+            self._table.tail.timestamp_ms = rows[-1].timestamp_ms
+            return self.last_confirmed
+
+    async def close(self) -> None:
+        """Stop appends, store the cursors and let go. What was appended and is not durable within
+        a few seconds fails. Never raises for a topic that is lost or a storage that is down: what
+        is durable is recovered by the next open."""
+        async with self._list.lock:
+            if self._appender.state is AppendState.CLOSED:
+                return
+            fenced = self.fenced
+            if not fenced:
+                try:
+                    await self._stop_appends(AppendState.CLOSED)
+                except BrokerError as error:
+                    _log.warning(
+                        "topic_closed_without_its_ledger", topic=self.name, error=str(error)
+                    )
+            self._appender.state = AppendState.CLOSED
+        for cursor in list(self.cursors.values()):
+            if fenced:
+                break
+            try:
+                await cursor.close()
+            except (LedgerError, BrokerError) as error:
+                _log.warning(
+                    "cursor_not_stored", topic=self.name, cursor=cursor.name, error=str(error)
+                )
+        self._cache.clear()
+
+    async def _stop_appends(self, state: AppendState) -> None:
+        try:
+            await self._appender.drain_and_stop(state, _CLOSE_TIMEOUT_S)
+        except LedgerError as error:
+            self._appender.fence(str(error))
+            raise OwnershipLost(self.name) from error
+
+    # --- statistics ---------------------------------------------------------------------
+
+    def statistics(self) -> ManagedLedgerStatistics:
+        """A snapshot."""
+        table, appender = self._table, self._appender
+        return ManagedLedgerStatistics(
+            name=self.name,
+            state=appender.state.value,
+            ledgers=tuple(
+                LedgerStatistics(
+                    ledger_id=row.ledger_id,
+                    entries=row.entries,
+                    size_bytes=row.size_bytes,
+                    timestamp_ms=row.timestamp_ms,
+                    is_offloaded=bool(row.offload_context),
+                )
+                for row in table.rows
+            ),
+            cursors=tuple(self._cursor_statistics(cursor) for cursor in self.cursors.values()),
+            entries=table.entries,
+            size_bytes=table.size_bytes,
+            entries_added=appender.entries_added,
+            size_added_bytes=appender.size_added_bytes,
+            current_ledger_entries=table.tail.entries,
+            current_ledger_size_bytes=table.tail.size_bytes,
+            pending_appends=appender.pending_count,
+            last_confirmed=table.last_confirmed,
+            terminated_position=self._list.terminated_position,
+            properties=dict(self._list.properties),
+            cached_bytes_broker_wide=self._context.cache.size_bytes,
+            last_ledger_created_ms=appender.opened_at_ms,
+        )
+
+    def _cursor_statistics(self, cursor: Cursor) -> CursorStatistics:
+        ledger_id, last_entry_id = cursor.cursor_ledger
+        ranges = ",".join(
+            f"({position_text(lower)}..{position_text(upper)}]"
+            for lower, upper in cursor.acked_ranges(_STATISTICS_RANGES_MAX)
+        )
+        return CursorStatistics(
+            name=cursor.name,
+            mark_delete=cursor.mark_delete,
+            read_from=self._table.next_position(cursor.mark_delete),
+            backlog_entries=cursor.backlog_entries,
+            individually_acked_count=cursor.individually_acked_count,
+            acked_ranges_text=f"[{ranges}]",
+            cursor_ledger_id=ledger_id,
+            cursor_ledger_last_entry_id=last_entry_id,
+            is_dirty=cursor.is_dirty,
+            durable=cursor.durable,
+            properties=dict(cursor.properties),
+            position_properties=dict(cursor.position_properties),
+        )
+
+
+def refuse_missing(name: str) -> BrokerError:
+    """There is no such managed ledger."""
+    return BrokerError(ServerError.TopicNotFound, f"there is no managed ledger {name}")

@@ -1,0 +1,110 @@
+"""One metadata store, one fake bookie, and brokers that come and go on them."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import trio
+
+from broker.bookie_client.client import LedgerClient, LedgerClientConfig
+from broker.bookie_client.tests.fake_bookie import FakeBookie
+from broker.entry import Entry
+from broker.managed_ledger.config import ManagedLedgerConfig
+from broker.managed_ledger.factory import ManagedLedgerFactory
+from broker.metadata.memory_store import MemoryStore
+
+NAME = "public/default/persistent/topic"
+
+
+class SettableClock:
+    """Trio's time (MockClock in tests), and a wall clock that starts in 2023."""
+
+    def now(self):
+        return trio.current_time()
+
+    def wall_ms(self):
+        return 1_700_000_000_000 + int(trio.current_time() * 1000)
+
+
+class Listener:
+    """Records what the topic would hear."""
+
+    def __init__(self):
+        self.appended = []
+        self.failed = []
+        self.groups = 0
+
+    def on_appended(self, batch):
+        self.groups += 1
+        self.appended.extend((context, entry.position) for entry, context in batch)
+
+    def on_append_failed(self, context, error):
+        self.failed.append((context, error))
+
+    @property
+    def positions(self):
+        return [position for _, position in self.appended]
+
+    @property
+    def contexts(self):
+        return [context for context, _ in self.appended]
+
+
+class World:
+    def __init__(self, **config):
+        config.setdefault("min_rollover_time_s", 0.0)
+        self.config = ManagedLedgerConfig(**config)
+        self.store = MemoryStore()
+        self.bookie = FakeBookie()
+
+    @asynccontextmanager
+    async def broker(self):
+        """A running factory; leaving the block is a crash unless `aclose` was called."""
+        clock = SettableClock()
+        client = LedgerClient(self.store, {"b": self.bookie}, LedgerClientConfig(), clock)
+        factory = ManagedLedgerFactory(self.store, client, self.config, clock)
+        factory.client = client
+        async with trio.open_nursery() as nursery:
+            await nursery.start(factory.run)
+            yield factory
+            nursery.cancel_scope.cancel()
+
+    def crash_bookie(self):
+        self.bookie = self.bookie.after_crash()
+
+
+async def open_ledger(factory, name=NAME):
+    ledger = await factory.open(name)
+    ledger.listener = Listener()
+    return ledger
+
+
+def append(ledger, *payloads):
+    for payload in payloads:
+        ledger.append(Entry(payload, 1), payload)
+
+
+async def settle():
+    """Let everything that needs no time to pass happen."""
+    await trio.testing.wait_all_tasks_blocked()
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def append_and_wait(ledger, *payloads):
+    before = len(ledger.listener.appended)
+    append(ledger, *payloads)
+    await settle()
+    appended = ledger.listener.appended[before:]
+    assert [context for context, _ in appended] == list(payloads)
+    return [position for _, position in appended]
+
+
+async def read_all(ledger, position=(-1, -1), count_max=100):
+    """Payloads from a position on to the tail."""
+    payloads = []
+    while True:
+        entries = await ledger.read(position, count_max, 1 << 20)
+        if not entries:
+            return payloads
+        payloads += [entry.data for entry in entries]
+        position = ledger.next_position(entries[-1].position)
