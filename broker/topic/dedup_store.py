@@ -1,10 +1,10 @@
 """Deduplication of a persistent topic: the pure rules tied to the ledger.
 
-The state is kept as properties of the cursor `pulsar.dedup`: the highest persisted sequence id of
-each producer name, true for at least all entries up to the cursor's mark-delete position. What lies
+The state is kept in the record of the cursor `pulsar.dedup`: its mark-delete position and with it,
+in the same write, the highest persisted sequence id of each producer name up to there. What lies
 behind is replayed when the topic is loaded. A snapshot is written every
-`brokerDeduplicationEntriesInterval` entries and when the topic is closed; properties first, the
-position second, so that a crash in between only replays more.
+`brokerDeduplicationEntriesInterval` entries and when the topic is closed. Real Pulsar keeps it in
+the same place.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ class DedupStore:
         self._cursor = cursor
         self._config = config
         self._clock = clock
-        properties = {name: int(text) for name, text in cursor.properties.items()}
-        self._rules = Deduplication(properties, clock.now())
+        self._rules = Deduplication(cursor.position_properties, clock.now())
         self._since_snapshot = 0
         self._snapshot_position = cursor.mark_delete
 
@@ -130,8 +129,10 @@ class DedupStore:
         position: Position = self._snapshot_position
         self._since_snapshot = 0
         numbers = self._rules.snapshot(self._config.brokerDeduplicationMaxNumberOfProducers)
-        await self._cursor.set_properties({name: str(number) for name, number in numbers.items()})
+        self._cursor.position_properties = numbers
         self._cursor.ack_cumulative(position)
+        self._cursor.touch()
+        await self._cursor.flush()
 
     def forget_inactive(self, live_names: set[str]) -> int:
         """Drop producer names not seen for brokerDeduplicationProducerInactivityTimeoutMinutes."""

@@ -10,7 +10,7 @@ and what they have sent behind it is dropped, so that they send it again in orde
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 import trio
@@ -39,6 +39,7 @@ log = structlog.get_logger()
 
 INTERNAL_CURSORS: Final = frozenset({DEDUP_CURSOR, "__compaction"})
 """Cursors that are no subscriptions."""
+TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 FINISH_SECONDS_MAX: Final = 10.0
 """How long an unload waits for publishes under way."""
 
@@ -71,6 +72,8 @@ class PersistentTopic(Topic):
 
     async def recover(self) -> None:
         """Bring back what the ledger's cursors say: subscriptions, and what has been seen."""
+        epoch = self.ledger.properties.get(TOPIC_EPOCH_PROPERTY)
+        self.access.epoch = None if epoch is None else int(epoch)
         for name, cursor in list(self.ledger.cursors.items()):
             if name not in INTERNAL_CURSORS:
                 request = SubscriptionRequest(name=name, properties=dict(cursor.properties))
@@ -142,7 +145,7 @@ class PersistentTopic(Topic):
         self._kick_pending = False
         self.ledger.kick()
 
-    def on_appended(self, batch: list[tuple[Entry, Publish]]) -> None:
+    def on_appended(self, batch: list[tuple[Entry, Any]]) -> None:
         """A group is durable: queue the receipts, then let the subscriptions deliver."""
         receipt = commands.send_receipt
         dedup = self.dedup
@@ -168,7 +171,7 @@ class PersistentTopic(Topic):
         for subscription in self.subscriptions.values():
             subscription.tail_moved()
 
-    def on_append_failed(self, context: Publish, error: BrokerError) -> None:
+    def on_append_failed(self, context: Any, error: BrokerError) -> None:  # noqa: ANN401 - a Publish
         """A message was not stored, and so is nothing of this topic behind it."""
         producer, sequence_id, _, size = context
         session = producer.session
@@ -231,7 +234,8 @@ class PersistentTopic(Topic):
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the topic epoch durable before its producer is told."""
-        await self.ledger.set_property("pulsar.topic.epoch", str(epoch))
+        properties = {**self.ledger.properties, TOPIC_EPOCH_PROPERTY: str(epoch)}
+        await self.ledger.set_properties(properties)
 
     # --- positions ----------------------------------------------------------------------
 
@@ -263,8 +267,8 @@ class PersistentTopic(Topic):
         """Release the ledger; everything taken is answered before."""
         if self.dedup is not None:
             await self.dedup.snapshot()
-        await self.ledger.close()
+        await self.service.factory.close(self.ledger.name)
 
     async def delete_storage(self) -> None:
         """Delete the ledger with its cursors, and what else carries the topic's name."""
-        await self.ledger.delete()
+        await self.service.factory.delete(self.ledger.name)

@@ -1,0 +1,179 @@
+"""A broker in memory behind real loopback sockets, and a client of bare commands."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import trio
+
+from bookie.bookie import Bookie
+from bookie.config import BookieConfig
+from bookie.index_memory import MemoryIndex
+from bookie.memory_disk import MemoryDisk
+from broker.bookie_client.client import LedgerClient, LedgerClientConfig
+from broker.config import BrokerConfig
+from broker.managed_ledger.config import ManagedLedgerConfig
+from broker.managed_ledger.factory import ManagedLedgerFactory
+from broker.metadata.memory_store import MemoryStore
+from broker.namespaces.namespaces import Namespaces
+from broker.net.listener import BrokerListener
+from broker.schemas.registry import SchemaRegistry
+from broker.seams import SystemClock
+from broker.service import BrokerService
+from protocol import client as c
+from protocol import pulsar_api_pb2 as pb
+
+T = pb.BaseCommand
+TIMEOUT_SECONDS = 5.0
+
+
+class Connection:
+    """A client connection: sends frames, receives commands one by one."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.client = c.Client()
+        self.received = []
+        self.answers_pings = True
+        self.messages = []
+
+    async def send(self, *frames):
+        await self.stream.send_all(b"".join(frames))
+
+    def rid(self):
+        return self.client.next_request_id()
+
+    async def next(self, timeout=TIMEOUT_SECONDS):
+        """The next command, and what follows it; None when the broker has closed."""
+        with trio.fail_after(timeout):
+            while not self.received:
+                try:
+                    data = await self.stream.receive_some(65536)
+                except trio.BrokenResourceError:
+                    return None
+                if not data:
+                    return None
+                for command, payload in self.client.receive(data):
+                    if command.type == T.PING and self.answers_pings:
+                        await self.send(c.pong())
+                        continue
+                    self.received.append((command, payload))
+        return self.received.pop(0)
+
+    async def expect(self, *kinds, timeout=TIMEOUT_SECONDS):
+        """The next command's content; it must be of one of these types."""
+        answer = await self.next(timeout)
+        assert answer is not None, f"closed instead of {kinds}"
+        command, payload = answer
+        assert command.type in kinds, command
+        content = getattr(command, c_field(command.type))
+        return (content, payload) if command.type == T.MESSAGE else content
+
+    async def nothing_more(self, seconds=0.05):
+        with trio.move_on_after(seconds):
+            raise AssertionError(await self.next())
+
+    async def closed(self):
+        """The broker ends the connection; returns the last ERROR's text."""
+        text = ""
+        while (answer := await self.next()) is not None:
+            if answer[0].type == T.ERROR:
+                text = answer[0].error.message
+        return text
+
+    async def handshake(self, **fields):
+        await self.send(c.connect(**fields))
+        return await self.expect(T.CONNECTED)
+
+    async def producer(self, topic, producer_id=1, **fields):
+        await self.send(c.producer(topic, producer_id, self.rid(), **fields))
+        return await self.expect(T.PRODUCER_SUCCESS)
+
+    async def publish(self, sequence_id, payload=b"x", producer_id=1, **fields):
+        message = c.message(payload, sequence_id=sequence_id)
+        await self.send(c.send(producer_id, sequence_id, message, **fields))
+
+    async def subscribe(self, topic, subscription="s", consumer_id=1, permits=0, **fields):
+        await self.send(c.subscribe(topic, subscription, consumer_id, self.rid(), **fields))
+        answer = await self.expect(T.SUCCESS)
+        if permits:
+            await self.send(c.flow(consumer_id, permits))
+        return answer
+
+    async def error(self):
+        return await self.expect(T.ERROR)
+
+
+def c_field(kind):
+    from protocol.connection import COMMANDS
+
+    return COMMANDS[kind].field
+
+
+class Harness:
+    """A running broker."""
+
+    def __init__(self, service, listener, nursery, store, factory):
+        self.service = service
+        self.listener = listener
+        self.nursery = nursery
+        self.store = store
+        self.factory = factory
+
+    async def raw(self):
+        return Connection(await trio.open_tcp_stream("127.0.0.1", self.listener.port))
+
+    async def connect(self, **fields):
+        connection = await self.raw()
+        await connection.handshake(**fields)
+        return connection
+
+    def topic(self, name):
+        from protocol.topic_name import TopicName
+
+        return self.service.topics[TopicName.parse(name).full]
+
+
+@asynccontextmanager
+async def running(limits=None, clock=None, **settings):
+    """A broker with these settings; `limits` replaces fields of NetLimits."""
+    config = replace(BrokerConfig(), **settings)
+    clock = clock or SystemClock()
+    store = MemoryStore()
+    bookie = await Bookie.open(
+        BookieConfig.in_memory(), MemoryDisk(), open_index=lambda _path: MemoryIndex()
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bookie.run)
+        ledgers = LedgerClient(
+            store, {bookie.config.bookieId: bookie}, LedgerClientConfig(), clock
+        )
+        ledger_config = ManagedLedgerConfig.from_broker_config(config)
+        factory = ManagedLedgerFactory(store, ledgers, ledger_config, clock)
+        await nursery.start(factory.run)
+        namespaces = Namespaces(store, config)
+        service = BrokerService(
+            config=config,
+            store=store,
+            factory=factory,
+            namespaces=namespaces,
+            schemas=SchemaRegistry(store, clock, config),
+            clock=clock,
+        )
+        if limits:
+            service.limits = replace(service.limits, **limits)
+            service.publish_budget.bytes_max = service.limits.broker_publish_bytes_max
+        listener = BrokerListener(service)
+        await listener.bind("127.0.0.1", 0)
+        service.broker_service_url = f"pulsar://127.0.0.1:{listener.port}"
+        await namespaces.bootstrap("http://127.0.0.1:1", service.broker_service_url)
+        await nursery.start(service.run)
+        await nursery.start(listener.run)
+        try:
+            yield Harness(service, listener, nursery, store, factory)
+        finally:
+            with trio.CancelScope(shield=True):
+                await service.close()
+                nursery.cancel_scope.cancel()
+    await bookie.aclose()
