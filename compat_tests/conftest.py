@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -22,6 +21,10 @@ from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.server_process import ServerProcess
 from compat_tests.oracle.vela_server import VelaServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Servers = Mapping[str, ServerProcess]
 MATRIX = Matrix()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DOCUMENT = TREE / "docs" / "compatibility.md"
 CLIENT_TITLES = {

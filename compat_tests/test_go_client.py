@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from compat_tests.clients.builds import GO_SCENARIOS, scenario_names
-from compat_tests.conftest import Compare, Drivers, Servers
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compat_tests.conftest import Compare, Drivers, Servers
 
 pytestmark = pytest.mark.client("go")
 

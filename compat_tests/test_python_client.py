@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import traceback
-from pathlib import Path
 
 import pytest
 
 from compat_tests.clients.python import SCENARIOS
 from compat_tests.clients.python.scenario import Stage
-from compat_tests.conftest import Compare, Servers
 from compat_tests.oracle.comparison import ScenarioFailed, Trace
-from compat_tests.oracle.server_process import ServerProcess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.conftest import Compare, Servers
+    from pathlib import Path
 
 pytestmark = pytest.mark.client("python")
 

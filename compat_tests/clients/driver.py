@@ -15,10 +15,13 @@ import signal
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 from compat_tests.oracle.comparison import ScenarioFailed, Trace
-from compat_tests.oracle.server_process import ServerProcess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compat_tests.oracle.server_process import ServerProcess
+    from pathlib import Path
 
 SCENARIO_TIMEOUT_SECONDS = 120.0
 

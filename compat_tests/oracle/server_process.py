@@ -15,10 +15,12 @@ import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import psutil
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 START_TIMEOUT_SECONDS = 120.0
 STOP_TIMEOUT_SECONDS = 60.0

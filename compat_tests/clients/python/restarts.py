@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 
 import pulsar
@@ -16,6 +15,10 @@ from compat_tests.clients.python.scenario import (
     send_all,
     texts,
 )
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # A cursor is written to its ledger behind the acks; this is longer than either server waits.
 CURSOR_FLUSH_SECONDS = 2.0

@@ -11,12 +11,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import pulsar
 
-from compat_tests.oracle.server_process import ServerProcess
+
+if TYPE_CHECKING:
+    from compat_tests.oracle.server_process import ServerProcess
+    from pathlib import Path
 
 RECEIVE_TIMEOUT_MS = 10_000
 SILENCE_TIMEOUT_MS = 700

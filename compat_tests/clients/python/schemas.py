@@ -21,7 +21,7 @@ def _changed_person(**changed: Any) -> Any:
     return type("Person", (Record,), fields)
 
 
-PersonWithCity = _changed_person(city=String(required=True, default="nowhere"))
+PersonWithCity = _changed_person(city=String(required_default=True))
 PersonWithOtherAge = _changed_person(age=String())
 PersonWithBareCity = _changed_person(city=String(required=True))
 

@@ -1,0 +1,243 @@
+package vela.compat;
+
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import com.google.gson.JsonObject;
+import java.io.BufferedReader;
+import java.io.PrintStream;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.Consumer;
+import org.apache.pulsar.client.api.ConsumerBuilder;
+import org.apache.pulsar.client.api.Message;
+import org.apache.pulsar.client.api.MessageIdAdv;
+import org.apache.pulsar.client.api.Producer;
+import org.apache.pulsar.client.api.ProducerBuilder;
+import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.SubscriptionType;
+
+/** A scenario's client, topic names and trace. What is seen has no ids, times or addresses. */
+final class Stage implements AutoCloseable {
+    static final int RECEIVE_SECONDS = 10;
+    private static final Gson GSON =
+            new GsonBuilder().serializeNulls().disableHtmlEscaping().create();
+
+    private final String serviceUrl;
+    private final String webUrl;
+    private final String topicBase;
+    final String keys;
+    private final BufferedReader answers;
+    private final PrintStream out;
+    private final List<PulsarClient> clients = new ArrayList<>();
+
+    Stage(JsonObject request, BufferedReader answers, PrintStream out) {
+        this.serviceUrl = request.get("service_url").getAsString();
+        this.webUrl = request.get("web_url").getAsString();
+        this.topicBase = request.get("topic").getAsString();
+        this.keys = request.get("keys").getAsString();
+        this.answers = answers;
+        this.out = out;
+    }
+
+    String topic() {
+        return "persistent://" + topicBase;
+    }
+
+    String topic(String suffix) {
+        return topic() + "-" + suffix;
+    }
+
+    String nonPersistentTopic() {
+        return "non-persistent://" + topicBase;
+    }
+
+    PulsarClient newClient() throws PulsarClientException {
+        PulsarClient client = PulsarClient.builder()
+                .serviceUrl(serviceUrl)
+                .operationTimeout(20, TimeUnit.SECONDS)
+                .build();
+        clients.add(client);
+        return client;
+    }
+
+    PulsarClient client() throws PulsarClientException {
+        return clients.isEmpty() ? newClient() : clients.get(0);
+    }
+
+    ConsumerBuilder<byte[]> consumer(String topic, SubscriptionType type) throws Exception {
+        return client().newConsumer().topic(topic).subscriptionName("s").subscriptionType(type);
+    }
+
+    Consumer<byte[]> subscribe(String topic) throws Exception {
+        return consumer(topic, SubscriptionType.Exclusive).subscribe();
+    }
+
+    ProducerBuilder<byte[]> producer(String topic) throws Exception {
+        return client().newProducer().topic(topic).enableBatching(false);
+    }
+
+    void see(String what, Object value) {
+        out.println(GSON.toJson(Arrays.asList(what, value)));
+    }
+
+    void seeMessage(String what, Message<byte[]> message) {
+        see(what, form(message));
+    }
+
+    void seeError(String what, Callable<?> action) {
+        try {
+            action.call();
+            see(what, null);
+        } catch (Exception refused) {
+            Throwable cause = refused;
+            while (!(cause instanceof PulsarClientException) && cause.getCause() != null) {
+                cause = cause.getCause();
+            }
+            see(what, cause.getClass().getSimpleName());
+        }
+    }
+
+    /** Have the server stopped, killed or started; returns when that is done. */
+    void ask(String whatOfServer) throws Exception {
+        out.println("{\"ask\": \"" + whatOfServer + "\"}");
+        String answer = answers.readLine();
+        if (!"done".equals(answer)) {
+            throw new IllegalStateException("the driver answered " + answer);
+        }
+    }
+
+    String http(String method, String path, String body) throws Exception {
+        HttpRequest request = HttpRequest.newBuilder(URI.create(webUrl + path))
+                .header("Content-Type", "application/json")
+                .method(method, HttpRequest.BodyPublishers.ofString(body == null ? "" : body))
+                .build();
+        HttpResponse<String> answer =
+                HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());
+        return answer.statusCode() + " " + answer.body();
+    }
+
+    void partition(String topic, int count) throws Exception {
+        String path = "/admin/v2/" + topic.replace("://", "/") + "/partitions";
+        String answer = http("PUT", path, Integer.toString(count));
+        check(answer.startsWith("204"), answer);
+    }
+
+    static Map<String, Object> form(Message<byte[]> message) {
+        Map<String, Object> form = new TreeMap<>();
+        form.put("data", textOf(message.getData()));
+        form.put("key", message.getKey());
+        form.put("has ordering key", message.hasOrderingKey());
+        form.put("properties", new TreeMap<>(message.getProperties()));
+        form.put("redelivery_count", message.getRedeliveryCount());
+        form.put("event_time", message.getEventTime());
+        form.put("sequence_id", message.getSequenceId());
+        MessageIdAdv id = (MessageIdAdv) message.getMessageId();
+        form.put("batch_index", id.getBatchIndex());
+        form.put("batch_size", id.getBatchSize());
+        form.put("partition", id.getPartitionIndex());
+        return form;
+    }
+
+    static String textOf(byte[] data) {
+        if (data.length <= 200) {
+            return new String(data, StandardCharsets.UTF_8);
+        }
+        try {
+            byte[] hash = MessageDigest.getInstance("SHA-256").digest(data);
+            return "sha256:" + HexFormat.of().formatHex(hash) + ":" + data.length;
+        } catch (Exception impossible) {
+            throw new IllegalStateException(impossible);
+        }
+    }
+
+    static String text(Message<byte[]> message) {
+        return new String(message.getData(), StandardCharsets.UTF_8);
+    }
+
+    static List<String> texts(List<Message<byte[]>> messages) {
+        return messages.stream().map(Stage::text).toList();
+    }
+
+    static List<Message<byte[]>> receive(Consumer<byte[]> consumer, int count) throws Exception {
+        List<Message<byte[]>> received = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            Message<byte[]> message = consumer.receive(RECEIVE_SECONDS, TimeUnit.SECONDS);
+            check(message != null, "only " + i + " of " + count + " messages came");
+            received.add(message);
+        }
+        return received;
+    }
+
+    static List<Message<byte[]>> receiveAndAck(Consumer<byte[]> consumer, int count)
+            throws Exception {
+        List<Message<byte[]>> received = receive(consumer, count);
+        for (Message<byte[]> message : received) {
+            consumer.acknowledge(message);
+        }
+        return received;
+    }
+
+    static List<Message<byte[]>> untilSilence(Consumer<byte[]> consumer, int millis)
+            throws Exception {
+        List<Message<byte[]>> received = new ArrayList<>();
+        Message<byte[]> message;
+        while ((message = consumer.receive(millis, TimeUnit.MILLISECONDS)) != null) {
+            received.add(message);
+            consumer.acknowledge(message);
+        }
+        return received;
+    }
+
+    static void send(Producer<byte[]> producer, String prefix, int count) throws Exception {
+        List<CompletableFuture<?>> sent = new ArrayList<>();
+        for (int i = 0; i < count; i++) {
+            sent.add(producer.sendAsync((prefix + i).getBytes(StandardCharsets.UTF_8)));
+        }
+        producer.flush();
+        for (CompletableFuture<?> one : sent) {
+            one.get(30, TimeUnit.SECONDS);
+        }
+    }
+
+
+    static void check(boolean holds, String otherwise) {
+        if (!holds) {
+            throw new AssertionError(otherwise);
+        }
+    }
+
+    static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+
+    void closeClients() {
+        for (PulsarClient client : clients) {
+            try {
+                client.close();
+            } catch (PulsarClientException ignoredAlreadyClosed) {
+                // the scenario closed it itself
+            }
+        }
+        clients.clear();
+    }
+
+    @Override
+    public void close() {
+        closeClients();
+    }
+}
