@@ -45,6 +45,11 @@ class AdminContext:
     dynamic: dict[str, str] = field(default_factory=dict)
     """Dynamic configuration: key -> value as it was given."""
 
+    async def check_healthy(self) -> None:
+        """Raises: Refusal: the broker cannot store messages now."""
+        if self.bookie is not None and self.bookie.statistics().state == "failed":
+            raise Refusal(503, "The bookie has failed: nothing can be stored")
+
     @property
     def broker_id(self) -> str:
         """How Pulsar names a broker: the host and port of its web service."""

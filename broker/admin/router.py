@@ -2,8 +2,8 @@
 
 Names arrive as one segment with encoded slashes in it, so a path is split before it is decoded. How
 a segment is decoded depends on what it is, as in Pulsar: `{topic}` as a form value;
-`{subscription}` twice (percent-decoding, then as a form value), since Java clients encode it twice; everything
-else by percent-decoding. `{domain}` matches `persistent` and `non-persistent` only.
+`{subscription}` twice (percent-decoding, then as a form value), since Java clients encode it
+twice; everything else by percent-decoding. `{domain}` is `persistent` or `non-persistent`.
 
 Routes are kept in a tree by segment, literal segments before names.
 """

@@ -8,7 +8,7 @@ is bound before anything else starts, so that a port in use is refused at once.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 import trio
 from starlette.responses import Response
@@ -100,7 +100,7 @@ async def serve_http(
 
         async def run(task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED) -> None:
             await worker_serve(
-                wrap_app(application, config.wsgi_max_body_size, "asgi"),
+                wrap_app(cast("Any", application), config.wsgi_max_body_size, "asgi"),
                 config,
                 sockets=sockets,
                 shutdown_trigger=stop.wait,

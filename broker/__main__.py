@@ -1,0 +1,173 @@
+"""The command line: `vela standalone ...`.
+
+Everything a user can get wrong ends in one line on stderr that starts with `vela:` and a non-zero
+exit; a traceback means a bug. The ready line is the only output on stdout, logs go to stderr.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import trio
+
+    from broker.config import BrokerConfig
+    from broker.config_file import LoadedConfig
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+EXIT_REFUSED: Final = 1
+DEFAULT_DATA_DIRECTORY: Final = "data"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Vela: a message broker that Apache Pulsar clients use unchanged."""
+
+
+@main.command()
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_DATA_DIRECTORY,
+    show_default=True,
+    help="Where everything is kept. One process at a time.",
+)
+@click.option(
+    "--in-memory", is_flag=True, help="Keep nothing: no files, everything is gone at exit."
+)
+@click.option(
+    "--config",
+    "config_files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A file with Pulsar's keys; PULSAR_PREFIX_<key> variables override it. May be repeated.",
+)
+@click.option(
+    "--broker-port", type=click.IntRange(0, 65535), help="Binary protocol; 0: a free port."
+)
+@click.option("--web-port", type=click.IntRange(0, 65535), help="HTTP; 0: a free port.")
+@click.option("--bind-address", help="Address to listen on [default: 127.0.0.1].")
+@click.option("--advertised-address", help="Host that clients are told to connect to.")
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="For stderr."
+)
+def standalone(
+    data_dir: Path,
+    in_memory: bool,
+    config_files: tuple[Path, ...],
+    broker_port: int | None,
+    web_port: int | None,
+    bind_address: str | None,
+    advertised_address: str | None,
+    log_level: str,
+) -> None:
+    """Run broker and bookie in one process until SIGTERM or SIGINT."""
+    from broker.config_file import ConfigError, load_config
+
+    _log_to_stderr(log_level)
+    overrides = {
+        "brokerServicePort": broker_port,
+        "webServicePort": web_port,
+        "bindAddress": bind_address,
+        "advertisedAddress": advertised_address,
+    }
+    try:
+        loaded = load_config(config_files, os.environ, overrides)
+    except ConfigError as error:
+        _refuse(str(error))
+    _report_keys_without_effect(loaded)
+    _run(loaded.config, None if in_memory else data_dir)
+
+
+def _run(config: BrokerConfig, data_directory: Path | None) -> None:
+    import trio
+
+    from bookie.errors import StorageError
+    from broker.app import StartError
+    from broker.data_directory import DataDirectoryError
+
+    try:
+        trio.run(_serve, config, data_directory)
+    except* (StartError, DataDirectoryError, StorageError) as group:
+        refusal = group
+    else:
+        return
+    error: BaseException = refusal
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    _refuse(str(error))
+
+
+async def _serve(config: BrokerConfig, data_directory: Path | None) -> None:
+    import trio
+
+    from broker.app import running_broker
+
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            stop = trio.Event()
+            nursery.start_soon(_watch_signals, signals, stop)
+            async with running_broker(config, data_directory) as broker:
+                urls = f"{broker.broker_service_url} {broker.web_service_url}"
+                print(f"vela standalone ready: {urls}", flush=True)
+                await stop.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def _watch_signals(signals: AsyncIterator[int], stop: trio.Event) -> None:
+    """The first signal stops cleanly, the second one at once."""
+    import structlog
+
+    log = structlog.get_logger()
+    async for number in signals:
+        name = signal.Signals(number).name
+        if stop.is_set():
+            log.warning("stopping at once", signal=name)
+            os._exit(128 + number)
+        log.info("stopping", signal=name)
+        stop.set()
+
+
+def _log_to_stderr(level: str) -> None:
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _report_keys_without_effect(loaded: LoadedConfig) -> None:
+    import structlog
+
+    log = structlog.get_logger()
+    for setting in loaded.without_effect:
+        log.warning("has no effect", key=setting.key, value=setting.value, source=setting.source)
+    if loaded.without_effect_count:
+        log.info("keys of Pulsar without effect in Vela", count=loaded.without_effect_count)
+
+
+def _refuse(reason: str) -> NoReturn:
+    line = " ".join(reason.split())
+    print(f"vela: {line}", file=sys.stderr, flush=True)
+    sys.exit(EXIT_REFUSED)
+
+
+if __name__ == "__main__":
+    main()

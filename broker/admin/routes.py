@@ -1,0 +1,31 @@
+"""All routes of the HTTP side: one line per resource."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.admin import (
+    brokers,
+    clusters,
+    lookup,
+    metrics_page,
+    namespaces,
+    schemas,
+    tenants,
+)
+
+if TYPE_CHECKING:
+    from broker.admin.router import Route
+
+
+def all_routes() -> tuple[Route, ...]:
+    """Every method and path that is answered."""
+    return (
+        *metrics_page.ROUTES,
+        *brokers.ROUTES,
+        *clusters.ROUTES,
+        *tenants.ROUTES,
+        *namespaces.ROUTES,
+        *schemas.ROUTES,
+        *lookup.ROUTES,
+    )

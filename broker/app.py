@@ -1,0 +1,247 @@
+"""The composition root: builds the parts of a standalone broker, in order, and takes them down.
+
+Up: data directory lock -> sockets bound -> HTTP answering 503 -> metadata store -> bookie (journal
+replay) -> ledger client -> managed ledgers -> namespaces (`public/default` exists) -> broker
+service -> binary protocol accepted -> HTTP answers. Only then is it ready.
+
+Down, in reverse: nothing new is accepted, topics are closed (publishes under way are answered,
+cursors written), sessions end, the bookie flushes and writes its checkpoint, the store is closed.
+
+`running_broker` is also the way to run a broker inside another trio program, such as a test.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from bookie.bookie import Bookie
+from bookie.config import BookieConfig
+from broker.admin.context import AdminContext
+from broker.admin.router import Router
+from broker.admin.routes import all_routes
+from broker.admin.server import AdminApplication, serve_http
+from broker.bookie_client.client import LedgerClient, LedgerClientConfig
+from broker.config_file import as_properties
+from broker.data_directory import JOURNAL, LEDGERS, METADATA, DataDirectory
+from broker.managed_ledger.config import ManagedLedgerConfig
+from broker.managed_ledger.factory import ManagedLedgerFactory
+from broker.metrics.exposition import MetricsSource
+from broker.namespaces.json_nodes import read_json
+from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
+from broker.namespaces.namespaces import Namespaces
+from broker.net.listener import BrokerListener
+from broker.schemas.registry import SchemaRegistry
+from broker.seams import SystemClock
+from broker.service import BrokerService
+from broker.tuning import tune_process
+from protocol.bookkeeper.digests import DigestType
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from broker.config import BrokerConfig
+    from broker.metadata.store import MetadataStore
+
+log = structlog.get_logger()
+
+PULSAR_VERSION: Final = "4.0.8"
+"""The Pulsar whose behaviour this broker has; what clients are told."""
+HTTP_BACKLOG: Final = 1024
+_DIGEST_TYPES: Final = {
+    "CRC32C": DigestType.CRC32C,
+    "CRC32": DigestType.CRC32,
+    "MAC": DigestType.HMAC,
+    "DUMMY": DigestType.DUMMY,
+}
+
+
+class StartError(Exception):
+    """The broker cannot start; the text is one line for the user."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunningBroker:
+    """A broker that clients can use."""
+
+    broker_service_url: str
+    web_service_url: str
+    service: BrokerService
+    admin: AdminContext
+
+
+@asynccontextmanager
+async def running_broker(
+    config: BrokerConfig, data_directory: Path | None
+) -> AsyncIterator[RunningBroker]:
+    """A ready broker for the time of the block; `data_directory` None keeps everything in memory.
+
+    Raises: StartError, DataDirectoryError, bookie.errors.StorageError.
+    """
+    async with AsyncExitStack() as stack:
+        if data_directory is not None:
+            stack.enter_context(DataDirectory(data_directory))
+        clock = SystemClock()
+        web_socket = stack.enter_context(_bind_http(config.bindAddress, config.webServicePort))
+        application = AdminApplication(Router(all_routes()))
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        http_stop = trio.Event()
+        await nursery.start(serve_http, application, [web_socket], http_stop)
+
+        store = await _open_store(data_directory)
+        stack.push_async_callback(_shielded, store.aclose)
+        bookie = await _open_bookie(config, data_directory)
+        stack.push_async_callback(_shielded, bookie.aclose)
+        await nursery.start(bookie.run)
+        ledgers = LedgerClient(
+            store, {bookie.config.bookieId: bookie}, _ledger_client_config(config), clock
+        )
+        bookie.set_live_ledgers(ledgers.live_ledgers)
+        factory = ManagedLedgerFactory(
+            store, ledgers, ManagedLedgerConfig.from_broker_config(config), clock
+        )
+        await nursery.start(factory.run)
+
+        namespaces = Namespaces(store, config)
+        schemas = SchemaRegistry(store, clock, config)
+        service = BrokerService(
+            config=config,
+            store=store,
+            factory=factory,
+            namespaces=namespaces,
+            schemas=schemas,
+            clock=clock,
+        )
+        listener = BrokerListener(service)
+        await _bind_broker(listener, config)
+        stack.callback(listener.stop_accepting)
+        host = _url_host(config.advertised_host)
+        broker_url = f"pulsar://{host}:{listener.port}"
+        web_url = f"http://{host}:{web_socket.getsockname()[1]}"
+        service.broker_service_url = broker_url
+        await namespaces.bootstrap(web_url, broker_url)
+        front = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(front.cancel_scope.cancel)
+        await front.start(service.run)
+        await front.start(listener.run)
+        admin = AdminContext(
+            config=config,
+            clock=clock,
+            store=store,
+            namespaces=namespaces,
+            schemas=schemas,
+            service=service,
+            bookie=bookie,
+            metrics=MetricsSource(config, service, bookie, PULSAR_VERSION),
+            broker_service_url=broker_url,
+            web_service_url=web_url,
+            version=PULSAR_VERSION,
+            dynamic=await read_json(store, DYNAMIC_CONFIGURATION_PATH) or {},
+        )
+        application.context = admin
+        tune_process()
+        try:
+            yield RunningBroker(broker_url, web_url, service, admin)
+        finally:
+            http_stop.set()
+            listener.stop_accepting()
+            await _close_topics(service, config)
+
+
+async def _close_topics(service: BrokerService, config: BrokerConfig) -> None:
+    seconds = config.brokerShutdownTimeoutMs / 1000
+    with trio.move_on_after(seconds, shield=True) as scope:
+        await service.close()
+    if scope.cancelled_caught:
+        log.error("topics were not closed in time, going on without them", seconds=seconds)
+
+
+async def _shielded(close: Callable[[], Awaitable[None]]) -> None:
+    with trio.CancelScope(shield=True):
+        await close()
+
+
+async def _open_store(data_directory: Path | None) -> MetadataStore:
+    if data_directory is None:
+        from broker.metadata.memory_store import MemoryStore
+
+        return MemoryStore()
+    from broker.metadata.rocks_store import MetadataUnavailable, RocksStore
+
+    try:
+        return await RocksStore.open(data_directory / METADATA)
+    except MetadataUnavailable as error:
+        raise StartError(str(error)) from error
+
+
+async def _open_bookie(config: BrokerConfig, data_directory: Path | None) -> Bookie:
+    if data_directory is None:
+        from bookie.index_memory import MemoryIndex
+        from bookie.memory_disk import MemoryDisk
+
+        return await Bookie.open(
+            BookieConfig.in_memory(), MemoryDisk(), open_index=lambda _path: MemoryIndex()
+        )
+    return await Bookie.open(_bookie_config(config, data_directory))
+
+
+def _bookie_config(config: BrokerConfig, data_directory: Path) -> BookieConfig:
+    values = as_properties(config)
+    for key, place in (("journalDirectories", JOURNAL), ("ledgerDirectories", LEDGERS)):
+        values[key] = values[key] or str(data_directory / place)
+    try:
+        return BookieConfig.from_mapping(values)
+    except ValueError as error:
+        raise StartError(str(error)) from error
+
+
+def _ledger_client_config(config: BrokerConfig) -> LedgerClientConfig:
+    if config.managedLedgerDefaultEnsembleSize > 1:
+        log.warning(
+            "managedLedgerDefaultEnsembleSize counts as 1: standalone has one bookie",
+            managedLedgerDefaultEnsembleSize=config.managedLedgerDefaultEnsembleSize,
+        )
+    return LedgerClientConfig(
+        digest_type=_DIGEST_TYPES[config.managedLedgerDigestType],
+        password=config.managedLedgerPassword.encode(),
+    )
+
+
+def _bind_http(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises: StartError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(HTTP_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise StartError(_cannot_listen("webServicePort", host, port, error)) from error
+    listening.setblocking(False)
+    return listening
+
+
+async def _bind_broker(listener: BrokerListener, config: BrokerConfig) -> None:
+    host, port = config.bindAddress, config.brokerServicePort
+    try:
+        await listener.bind(host, port)
+    except OSError as error:
+        raise StartError(_cannot_listen("brokerServicePort", host, port, error)) from error
+
+
+def _cannot_listen(key: str, host: str, port: int, error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return f"cannot listen on {host}:{port} ({key}): {reason}"
+
+
+def _url_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
