@@ -12,7 +12,7 @@ the ledgers lives in the nursery of `run`, so nothing outlives the factory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from broker.seams import Clock
 
 _log = structlog.get_logger()
+
+_IDLE_S: Final = 1.0
 
 
 @final
@@ -110,9 +112,9 @@ class ManagedLedgerFactory:
 
     async def _keep_cache_small(self) -> None:
         while True:
-            await trio.sleep(self._config.cache_eviction_interval_s)
-            if self.cache.size_bytes:
-                self.cache.evict_old(self._clock.now())
+            is_empty = not self.cache.size_bytes
+            await trio.sleep(_IDLE_S if is_empty else self._config.cache_eviction_interval_s)
+            self.cache.evict_old(self._clock.now())
 
     async def _keep_ledgers_trimmed(self) -> None:
         while True:
