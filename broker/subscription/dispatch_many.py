@@ -92,11 +92,11 @@ class ManyDispatcher:
         """Detach; the last one's leaving starts everything anew at the cursor."""
         self._rotation.remove(consumer)
         taken = self._in_flight.remove(consumer)
-        if not self._in_flight.consumers:
+        if self._in_flight.consumers:
+            for position, pending in taken:
+                self._wait_again(position, pending.key_hash)
+        else:
             self.rewind()
-            return
-        for position, pending in taken:
-            self._wait_again(position, pending.key_hash)
         self.settle()
 
     def announce(self, consumer: Consumer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import trio
 import trio.testing
@@ -15,6 +16,9 @@ from broker.subscription.factory import SubscriptionRequest, TopicContext, open_
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, ServerError
 from protocol.frames import FrameDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def make_data(
@@ -235,6 +239,7 @@ class FakeSession:
     writes: list = field(default_factory=list)
     disconnected: list = field(default_factory=list)
     full_after: int | None = None
+    on_message: Callable | None = None
 
     def send(self, *buffers):
         self.send_many(list(buffers))
@@ -257,6 +262,8 @@ class FakeSession:
                         message.message_id.partition,
                     )
                 )
+                if self.on_message is not None:
+                    self.on_message(self.received[-1])
         if self.full_after is not None and len(self.received) >= self.full_after:
             self.writable = False
 
@@ -342,5 +349,3 @@ def sticky(*ranges):
 async def settled():
     """Until every task waits for something outside."""
     await trio.testing.wait_all_tasks_blocked()
-
-

@@ -234,8 +234,9 @@ async def test_key_ranges_on_exclusive_filter_and_ack_the_rest(nursery):
     options = sticky((0, 50_000))
     consumer = bench.consumer(EXCLUSIVE, permits=10, key_shared=options)
     keys = [44293, 44751, 61483, 13057]
-    expected = [p for p, slot in zip([(1, 0), (1, 1), (1, 2), (1, 3)], keys, strict=True)
-                if slot <= 50_000]
+    expected = [
+        p for p, slot in zip([(1, 0), (1, 1), (1, 2), (1, 3)], keys, strict=True) if slot <= 50_000
+    ]
     assert consumer.session.positions() == expected
     assert bench.subscription.backlog_entries == 3
 
