@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from protocol.position import Position
 
 _CUMULATIVE = pb.CommandAck.Cumulative
+_PERMITS_MAX = 2**31 - 1
 
 
 def handle_flow(session: Session, body: pb.CommandFlow) -> None:
     """The consumer can take more messages."""
     attached = session.consumers.get(body.consumer_id)
     permits = body.messagePermits
-    if permits <= 0:
-        raise ConnectionRefused(f"FLOW of {permits} messages: it must grant at least one")
+    if not 0 < permits <= _PERMITS_MAX:
+        raise ConnectionRefused(
+            f"FLOW of {permits} messages: it must grant at least one, at most {_PERMITS_MAX}"
+        )
     if attached.__class__ is Attached:
         attached.subscription.flow(attached.consumer, permits)
     elif isinstance(attached, PendingConsumer):
@@ -92,11 +95,9 @@ async def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> N
 def handle_close_consumer(session: Session, body: pb.CommandCloseConsumer) -> None:
     """Detach a consumer; what it did not acknowledge goes to others, or waits."""
     attached = session.consumers.pop(body.consumer_id, None)
-    if attached is None:
-        raise MetadataError("Consumer not found")
     if isinstance(attached, PendingConsumer):
         attached.cancelled = True
-    else:
+    elif attached is not None:
         attached.subscription.remove_consumer(attached.consumer)
     session.send(commands.success(body.request_id))
 

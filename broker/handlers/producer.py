@@ -14,7 +14,6 @@ from protocol.errors import (
     NotAllowed,
     ServiceNotReady,
     TooManyRequests,
-    UnknownError,
 )
 
 if TYPE_CHECKING:
@@ -125,10 +124,8 @@ def handle_close_producer(session: Session, body: pb.CommandCloseProducer) -> No
     """Close a producer; messages it has sent are still stored and answered."""
     producer = session.producers.pop(body.producer_id, None)
     if producer is None:
-        if body.producer_id in session.closed_producers:
-            session.send(commands.success(body.request_id))  # we were faster
-            return
-        raise UnknownError("Producer was not registered on the connection")
+        session.send(commands.success(body.request_id))  # what the client wants is so already
+        return
     if isinstance(producer, PendingProducer):
         producer.cancelled = True
         if producer.waiting is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from broker.handlers.attached import Attached
 from broker.topic.owned import run_owned
 from protocol import commands
-from protocol.errors import ConsumerNotFound, MetadataError
+from protocol.errors import MetadataError
 from protocol.position import signed_id
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ async def handle_seek(session: Session, body: pb.CommandSeek) -> None:
     """Move the subscription of one of this connection's consumers."""
     attached = session.consumers.get(body.consumer_id)
     if not isinstance(attached, Attached):
-        raise ConsumerNotFound(f"Consumer {body.consumer_id} is not subscribed: seek again after")
+        raise MetadataError("Consumer not found")
     subscription = attached.subscription
     if body.HasField("message_id"):
         position = (signed_id(body.message_id.ledgerId), signed_id(body.message_id.entryId))

@@ -17,8 +17,8 @@ from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
     ConsumerBusy,
-    MetadataError,
     NotAllowed,
+    ProducerBusy,
     ServiceNotReady,
     SubscriptionNotFound,
     TooManyRequests,
@@ -83,7 +83,7 @@ async def _create(session: Session, body: pb.CommandSubscribe, place: PendingCon
 
 def _check(topic: Topic, body: pb.CommandSubscribe) -> None:
     if not body.subscription.strip():
-        raise MetadataError("Empty subscription name")
+        raise ProducerBusy("Empty subscription name")  # the code that Pulsar gives it
     if body.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
         raise NotAllowed(
             "readCompacted only allowed on persistent topics and"
