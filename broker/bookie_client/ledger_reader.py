@@ -76,7 +76,7 @@ class LedgerReader:
 
     def _verified(self, first: int, last: int, bodies: list[bytes]) -> tuple[list[bytes], str]:
         """The payloads up to the first damaged one, and what is wrong with that."""
-        verify = self._digest.verify
+        verified = self._digest.verified_payload
         ledger_id = self.ledger_id
         payloads: list[bytes] = []
         entry_id = first
@@ -84,7 +84,7 @@ class LedgerReader:
             for body in bodies:
                 if entry_id > last:
                     break
-                payloads.append(bytes(verify(body, ledger_id, entry_id)))
+                payloads.append(verified(body, ledger_id, entry_id))
                 entry_id += 1
         except DigestMismatch as error:
             return payloads, str(error)

@@ -19,6 +19,7 @@ def test_an_entry_reads_back(
 
     assert len(head) == digest.head_size_bytes
     assert digest.verify(memoryview(body), ledger_id, entry_id) == payload
+    assert digest.verified_payload(body, ledger_id, entry_id) == payload
     assert entry_metadata(body) == (ledger_id, entry_id, entry_id - 1, len(payload))
 
 
@@ -35,6 +36,8 @@ def test_any_flipped_bit_is_found(kind: DigestType, payload: bytes, data: st.Dat
 
     with pytest.raises(DigestMismatch):
         digest.verify(body, 7, 8)
+    with pytest.raises(DigestMismatch):
+        digest.verified_payload(bytes(body), 7, 8)
 
 
 def test_another_entry_than_asked_for_is_refused() -> None:
