@@ -89,7 +89,24 @@ PULSAR: dict[str, tuple[str, ...]] = {
     "schema_version_of_odd_length": ("closed",),
 }
 
-DELIBERATELY_DIFFERENT: dict[str, tuple[str, ...]] = {}
+DELIBERATELY_DIFFERENT: dict[str, tuple[str, ...]] = {
+    # Final, where Pulsar lets the client look up again and again.
+    "producer_in_an_unknown_namespace": ("ERROR TopicNotFound", "open"),
+    # Pulsar leaves the client waiting until its own timeout.
+    "ack_of_an_unknown_consumer": ("ACK_RESPONSE ConsumerNotFound", "open"),
+    # Pulsar closes the connection under all other users of it.
+    "statistics_of_an_unknown_consumer": ("CONSUMER_STATS_RESPONSE", "open"),
+    "schema_version_of_odd_length": ("GET_SCHEMA_RESPONSE", "open"),
+}
+
+REASON = "ERROR UnknownError"
+"""What Vela says before it closes a connection, and Pulsar does not: why. No client has a request
+by that id, so all ignore it; a person with a network trace does not."""
+
+
+def without_reason(outcome: tuple[str, ...]) -> tuple[str, ...]:
+    """As Pulsar would have closed."""
+    return (*outcome[:-2], "closed") if outcome[-2:] == (REASON, "closed") else outcome
 
 
 def test_every_case_has_an_expected_outcome() -> None:
@@ -191,7 +208,8 @@ def bystander(service_url: str) -> Iterator[Bystander]:
 def test_the_answer_is_that_of_pulsar(name: str, service_url: str, bystander: Bystander) -> None:
     outcome, texts = run_case(service_url, name)
 
-    assert outcome == DELIBERATELY_DIFFERENT.get(name, PULSAR[name])
+    expected = {PULSAR[name], DELIBERATELY_DIFFERENT.get(name, PULSAR[name])}
+    assert without_reason(outcome) in expected
     assert all(texts), "an error without a message helps nobody"
     bystander.publish()
 
