@@ -390,6 +390,7 @@ class Bookie:
             wrapped.__cause__ = error
             error = wrapped
         self._failure = error
+        self._checkpointer.stopped = True
         for storage in self._storages:
             storage.cache.close()
         items = [
@@ -498,12 +499,15 @@ class Bookie:
     async def delete_ledger(self, ledger_id: int) -> None:
         """Forget a ledger that its metadata store no longer has."""
         self._check_usable()
-        await self._collector.delete_ledgers([ledger_id])
+        try:
+            await self._collector.delete_ledgers([ledger_id])
+        except StorageError as error:
+            raise BookieError(Status.IO_ERROR, str(error)) from error
 
-    async def collect_garbage(self) -> None:
-        """One pass of garbage collection and compaction now."""
+    async def collect_garbage(self, *, major: bool = False) -> None:
+        """One pass now; with `major`, logs below the major threshold are compacted, too."""
         self._check_usable()
-        await self._collector.collect()
+        await self._collector.collect(major=major)
 
     async def checkpoint(self) -> None:
         """Flush everything and advance the journal marks now."""

@@ -52,6 +52,8 @@ class Checkpointer:
         self._made_room = made_room
         self._wanted = trio.Event()
         self._lock = trio.Lock()
+        self.stopped = False
+        """The bookie failed: nothing may be handed to a journal any more."""
         self._begun: tuple[list[LogMark], list[DurableSink], bool] | None = None
         """(marks, barriers, whether the marks may be advanced) of the checkpoint under way."""
         self.checkpoints = 0
@@ -67,13 +69,15 @@ class Checkpointer:
 
     def begin_if_idle(self) -> None:
         """Swap the caches now, unless a checkpoint is under way; the flush follows by itself."""
-        if self._begun is None and self._all_flushed():
+        if self._begun is None and not self.stopped and self._all_flushed():
             self._begin()
             self._wanted.set()
 
     async def checkpoint(self) -> None:
         """Flush what is in the caches now and advance the marks."""
         async with self._lock:
+            if self.stopped:
+                return
             if self._begun is None:
                 self._begin()
             assert self._begun is not None
@@ -93,7 +97,8 @@ class Checkpointer:
                     self._fail(error)
                 finally:
                     self._begun = None
-            self._made_room()
+            if not self.stopped:
+                self._made_room()
 
     def _all_flushed(self) -> bool:
         return all(storage.cache.flushing is None for storage in self._layout.storages)

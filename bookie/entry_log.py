@@ -66,6 +66,17 @@ class EntryLogs:
         self.summaries: dict[int, LogSummary] = {}
         """Every log but the active one; written by the storage thread only."""
 
+    def end_found(self) -> int:
+        """The end of a directory whose index does not say it: new, or written by BookKeeper."""
+        ids = self._log_ids()
+        if not ids:
+            return fmt.location_of(0, fmt.HEADER_SIZE)
+        file = self._disk.open(self._path(ids[-1]))
+        try:
+            return fmt.location_of(ids[-1], file.size())
+        finally:
+            file.close()
+
     def recover(self, end_of_logs: int) -> None:
         """Drop what was never indexed and read the maps of the rest.
 
@@ -76,11 +87,11 @@ class EntryLogs:
         last_id, end = fmt.split_location(end_of_logs)
         for log_id in ids:
             path = self._path(log_id)
-            if end_of_logs and log_id > last_id:
+            if log_id > last_id:
                 logger.info("entry log was never indexed, removed", file=path)
                 self._disk.remove(path)
                 continue
-            if end_of_logs and log_id == last_id:
+            if log_id == last_id:
                 self._cut(path, end)
             self.summaries[log_id] = self._read_summary(log_id)
         self._next_id = max([last_id + 1, *(i + 1 for i in ids), self._last_id_of_file() + 1])

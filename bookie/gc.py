@@ -72,7 +72,12 @@ class GarbageCollector:
     async def collect(self, *, major: bool = False) -> None:
         """One pass; `major` compacts with the major threshold whatever the time."""
         async with self._lock:
-            await self._collect_ledgers()
+            try:
+                await self._collect_ledgers()
+            except DiskFull as error:
+                logger.warning("garbage collection stopped: disk full", error=str(error))
+            except DiskFailed:
+                return  # already reported as fatal
             now = time.monotonic()
             threshold = 0.0
             if now >= self._minor_at:
@@ -87,9 +92,8 @@ class GarbageCollector:
                     await self._collect_logs(storage, threshold, major=major)
                 except DiskFull as error:
                     logger.warning("compaction stopped: disk full", error=str(error))
-                except DiskFailed as error:
-                    self._fail(error)
-                    return
+                except DiskFailed:
+                    return  # already reported as fatal
 
     async def delete_ledgers(self, ledger_ids: list[int]) -> None:
         """Forget ledgers: their handles at once, their rows and locations durably."""
@@ -211,4 +215,8 @@ class GarbageCollector:
 
     async def _in_writer(self, storage: LedgerStorage, call: partial[T]) -> T:
         """In the storage's thread, between flushes."""
-        return await trio.to_thread.run_sync(call, limiter=storage.writer_limiter)
+        try:
+            return await trio.to_thread.run_sync(call, limiter=storage.writer_limiter)
+        except DiskFailed as error:
+            self._fail(error)
+            raise

@@ -58,7 +58,7 @@ class Layout:
             index = self._open_index(directory)
             storage = LedgerStorage(self._disk, directory, index, config.logSizeLimit, cache_bytes)
             self.storages.append(storage)
-            storage.logs.recover(index.end_of_logs())
+            storage.recover()
         self.marks = [
             MarkStore(self._disk, self.ledger_directories, i)
             for i in range(len(self.journal_directories))

@@ -54,6 +54,21 @@ class LedgerStorage:
         self.major_compaction_allowed = True
         self.writer_limiter = trio.CapacityLimiter(1)
 
+    def recover(self) -> None:
+        """Cut the entry logs to what the index covers; a directory opened for the first time is
+        taken as it is.
+
+        Raises: StorageError.
+        """
+        end = self.index.end_of_logs()
+        if not end:
+            end = self.logs.end_found()
+            batch = self.index.new_batch()
+            batch.put(END_KEY, pack_u64(end))
+            self.index.write_locations(batch)
+            self.index.sync()
+        self.logs.recover(end)
+
     def flush(self, half: FlushHalf) -> None:
         """Append the half to the entry logs, sync, index, sync.
 

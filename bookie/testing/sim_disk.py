@@ -1,0 +1,420 @@
+"""SimDisk and SimIndexes: storage that forgets, at a power loss, what was not synced.
+
+The model: bytes written and not synced may be there afterwards or not, sector by sector (512 bytes);
+created, renamed and removed names may be undone from some point on per directory until
+`sync_directory`; index writes survive as a prefix until `sync`. `crash_after` operations (counted
+over files, names and index) the power goes: that operation and all later ones raise PowerLost.
+`restart` returns what a machine would find afterwards, drawn from a seed.
+
+Thread-safe, because the bookie uses it from its threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from typing import TYPE_CHECKING, final
+
+from bookie.errors import DiskFailed, DiskFull
+from bookie.index_memory import MemoryBatch, MemoryIndex
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator, Sequence
+
+    from bookie.disk import DiskFile
+    from bookie.index import IndexBatch
+
+SECTOR_SIZE = 512
+
+
+class PowerLost(DiskFailed):
+    """The machine is off."""
+
+
+@final
+class Power:
+    """Counts operations and cuts the power."""
+
+    def __init__(self, crash_after: int | None = None) -> None:
+        self.lock = threading.RLock()
+        self.operations = 0
+        self.crash_after = crash_after
+        self.is_off = False
+
+    def spend(self) -> bool:
+        """Before an operation that changes something; True if it is the one that is cut."""
+        self.check()
+        self.operations += 1
+        if self.crash_after is not None and self.operations >= self.crash_after:
+            self.is_off = True
+            return True
+        return False
+
+    def check(self) -> None:
+        """Before an operation that only looks."""
+        if self.is_off:
+            raise PowerLost("the power is off")
+
+
+@final
+class _Inode:
+    """Content as seen, content on the platter, and the writes in between."""
+
+    def __init__(self) -> None:
+        self.visible = bytearray()
+        self.durable = bytearray()
+        self.pending: list[tuple[int, bytes | None]] = []
+
+    def write(self, offset: int, data: bytes) -> None:
+        _apply(self.visible, offset, data)
+        self.pending.append((offset, data))
+
+    def truncate(self, size: int) -> None:
+        _resize(self.visible, size)
+        self.pending.append((size, None))
+
+    def sync(self) -> None:
+        for offset, data in self.pending:
+            if data is None:
+                _resize(self.durable, offset)
+            else:
+                _apply(self.durable, offset, data)
+        self.pending.clear()
+
+    def after_crash(self, rng: random.Random) -> bytearray:
+        """The durable content plus a drawn part of what was pending."""
+        content = bytearray(self.durable)
+        keep = rng.choice((0.0, 0.5, 0.9, 1.0))
+        for offset, data in self.pending:
+            if data is None:
+                if rng.random() < keep:
+                    _resize(content, offset)
+                continue
+            position = 0
+            while position < len(data):
+                step = SECTOR_SIZE - (offset + position) % SECTOR_SIZE
+                if rng.random() < keep:
+                    _apply(content, offset + position, data[position : position + step])
+                position += step
+        return content
+
+
+def _apply(content: bytearray, offset: int, data: bytes) -> None:
+    if offset > len(content):
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+def _resize(content: bytearray, size: int) -> None:
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))
+
+
+@final
+class SimFile:
+    """An open file."""
+
+    def __init__(self, path: str, inode: _Inode, disk: SimDisk) -> None:
+        self.path = path
+        self._inode = inode
+        self._disk = disk
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        """Visible at once, durable after sync."""
+        with self._disk.power.lock:
+            off = self._disk.power.spend()
+            growth = offset + len(data) - len(self._inode.visible)
+            if growth > 0 and not off:
+                self._disk.take_space(growth, self.path)
+            self._inode.write(offset, bytes(data))
+            if off:
+                raise PowerLost(f"power lost writing {self.path}")
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """What was written."""
+        with self._disk.power.lock:
+            self._disk.power.check()
+            return bytes(self._inode.visible[offset : offset + size])
+
+    def sync(self) -> None:
+        """Everything pending becomes durable."""
+        with self._disk.power.lock:
+            if self._disk.power.spend():
+                raise PowerLost(f"power lost syncing {self.path}")
+            if self._disk.sync_fails:
+                raise DiskFailed(f"fdatasync of {self.path} failed (simulated)")
+            self._inode.sync()
+
+    def size(self) -> int:
+        """Visible length."""
+        with self._disk.power.lock:
+            return len(self._inode.visible)
+
+    def truncate(self, size: int) -> None:
+        """Pending like a write."""
+        with self._disk.power.lock:
+            off = self._disk.power.spend()
+            self._inode.truncate(size)
+            if off:
+                raise PowerLost(f"power lost truncating {self.path}")
+
+    def preallocate(self, offset: int, size: int) -> None:
+        """Extend with zeros."""
+        if offset + size > self.size():
+            self.truncate(offset + size)
+
+    def close(self) -> None:
+        """Nothing is synced by closing."""
+
+
+@final
+class SimDisk:
+    """See the module."""
+
+    def __init__(self, power: Power | None = None) -> None:
+        self.power = power or Power()
+        self.free_bytes: int | None = None
+        """None: never full."""
+        self.total_bytes = 1 << 40
+        self.sync_fails = False
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
+        self._pending: dict[str, list[tuple[str, str | None, _Inode | None]]] = {}
+
+    def take_space(self, size: int, path: str) -> None:
+        """Fail like a full disk when there is no room."""
+        if self.free_bytes is None:
+            return
+        if size > self.free_bytes:
+            raise DiskFull(f"writing {path}: {errno.errorcode[errno.ENOSPC]} (simulated)")
+        self.free_bytes -= size
+
+    def make_directories(self, path: str) -> None:
+        """Directories are implied by names."""
+
+    def list_names(self, path: str) -> Sequence[str]:
+        """Names directly below."""
+        with self.power.lock:
+            prefix = path.rstrip("/") + "/"
+            inside = (name[len(prefix) :] for name in self._names if name.startswith(prefix))
+            return sorted({name.split("/", 1)[0] for name in inside})
+
+    def exists(self, path: str) -> bool:
+        """Visible now."""
+        return path in self._names
+
+    def create(self, path: str) -> DiskFile:
+        """A new name and file."""
+        with self.power.lock:
+            if path in self._names:
+                raise FileExistsError(path)
+            inode = _Inode()
+            self._change(path, path, None, inode)
+            return SimFile(path, inode, self)
+
+    def open(self, path: str) -> DiskFile:
+        """An existing file."""
+        with self.power.lock:
+            self.power.check()
+            if path not in self._names:
+                raise FileNotFoundError(path)
+            return SimFile(path, self._names[path], self)
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic, durable after the directory's sync."""
+        with self.power.lock:
+            self._change(target, target, source, self._names[source])
+
+    def remove(self, path: str) -> None:
+        """Durable after the directory's sync."""
+        with self.power.lock:
+            self._change(path, path, None, None)
+
+    def sync_directory(self, path: str) -> None:
+        """Names become durable."""
+        with self.power.lock:
+            if self.power.spend():
+                raise PowerLost(f"power lost syncing directory {path}")
+            for change in self._pending.pop(path.rstrip("/"), []):
+                _apply_name(self._durable_names, change)
+
+    def free_and_total_bytes(self, path: str) -> tuple[int, int]:
+        """As set."""
+        free = self.total_bytes if self.free_bytes is None else self.free_bytes
+        return free, self.total_bytes
+
+    def restart(self, rng: random.Random, power: Power | None = None) -> SimDisk:
+        """The disk a machine finds after the power loss."""
+        disk = SimDisk(power)
+        names = dict(self._durable_names)
+        for changes in self._pending.values():
+            for change in changes[: rng.randint(0, len(changes))]:
+                _apply_name(names, change)
+        for path, inode in sorted(names.items()):
+            survivor = _Inode()
+            survivor.visible = inode.after_crash(rng)
+            survivor.durable = bytearray(survivor.visible)
+            disk._names[path] = disk._durable_names[path] = survivor
+        return disk
+
+    def corrupt(self, path: str, offset: int, data: bytes) -> None:
+        """Overwrite durable bytes behind everybody's back."""
+        inode = self._names[path]
+        _apply(inode.visible, offset, data)
+        _apply(inode.durable, offset, data)
+
+    def cut(self, path: str, size: int) -> None:
+        """Shorten a file behind everybody's back."""
+        inode = self._names[path]
+        _resize(inode.visible, size)
+        _resize(inode.durable, size)
+
+    def content(self, path: str) -> bytes:
+        """What a file holds."""
+        return bytes(self._names[path].visible)
+
+    def paths(self, suffix: str) -> list[str]:
+        """All files with that ending, sorted."""
+        return sorted(path for path in self._names if path.endswith(suffix))
+
+    def _change(self, path: str, target: str, source: str | None, inode: _Inode | None) -> None:
+        off = self.power.spend()
+        change = (target, source, inode)
+        directory = path.rsplit("/", 1)[0]
+        self._pending.setdefault(directory, []).append(change)
+        _apply_name(self._names, change)
+        if off:
+            raise PowerLost(f"power lost at {path}")
+
+
+def _apply_name(names: dict[str, _Inode], change: tuple[str, str | None, _Inode | None]) -> None:
+    target, source, inode = change
+    if source is not None:
+        names.pop(source, None)
+    if inode is None:
+        names.pop(target, None)
+    else:
+        names[target] = inode
+
+
+_Operation = tuple[str, object]
+
+
+@final
+class _IndexLog:
+    """What was written to one directory's index, in order, and how much of it is durable."""
+
+    def __init__(self) -> None:
+        self.locations: list[_Operation] = []
+        self.ledgers: list[_Operation] = []
+        self.durable_locations = 0
+        self.durable_ledgers = 0
+
+
+@final
+class SimIndex:
+    """An entry index whose unsynced writes survive as a prefix."""
+
+    def __init__(self, log: _IndexLog, power: Power) -> None:
+        self._log = log
+        self._power = power
+        self._index = MemoryIndex()
+        for operation in (*log.locations, *log.ledgers):
+            self._do(operation)
+
+    def _do(self, operation: _Operation) -> None:
+        kind, argument = operation
+        if kind == "write":
+            batch = MemoryBatch()
+            batch.rows = argument  # type: ignore[assignment]
+            self._index.write_locations(batch)
+        elif kind == "remove":
+            self._index.remove_locations(argument)  # type: ignore[arg-type]
+        else:
+            self._index.write_ledgers(argument)  # type: ignore[arg-type]
+
+    def _record(self, operations: list[_Operation], operation: _Operation) -> None:
+        with self._power.lock:
+            off = self._power.spend()
+            operations.append(operation)
+            self._do(operation)
+            if off:
+                raise PowerLost("power lost writing the index")
+
+    def new_batch(self) -> MemoryBatch:
+        """A batch."""
+        return MemoryBatch()
+
+    def write_locations(self, batch: IndexBatch) -> None:
+        """Visible at once."""
+        assert isinstance(batch, MemoryBatch)
+        self._record(self._log.locations, ("write", list(batch.rows)))
+
+    def sync(self) -> None:
+        """Everything becomes durable, locations first."""
+        for which in ("locations", "ledgers"):
+            with self._power.lock:
+                if self._power.spend():
+                    raise PowerLost("power lost syncing the index")
+                setattr(self._log, f"durable_{which}", len(getattr(self._log, which)))
+
+    def location(self, ledger_id: int, entry_id: int) -> int:
+        """See EntryIndex."""
+        self._power.check()
+        return self._index.location(ledger_id, entry_id)
+
+    def last_entry_id(self, ledger_id: int) -> int:
+        """See EntryIndex."""
+        return self._index.last_entry_id(ledger_id)
+
+    def entry_ids(self, ledger_id: int) -> Iterator[int]:
+        """See EntryIndex."""
+        return self._index.entry_ids(ledger_id)
+
+    def end_of_logs(self) -> int:
+        """See EntryIndex."""
+        return self._index.end_of_logs()
+
+    def remove_locations(self, ledger_id: int) -> None:
+        """See EntryIndex."""
+        self._record(self._log.locations, ("remove", ledger_id))
+
+    def ledgers(self) -> Iterator[tuple[int, bytes]]:
+        """See EntryIndex."""
+        return self._index.ledgers()
+
+    def write_ledgers(self, rows: dict[int, bytes | None]) -> None:
+        """See EntryIndex."""
+        self._record(self._log.ledgers, ("rows", dict(rows)))
+
+    def close(self) -> None:
+        """A clean close loses nothing (RocksDB's log is with the operating system)."""
+
+
+@final
+class SimIndexes:
+    """The indexes of all directories of one machine; `open` is an index factory."""
+
+    def __init__(self, power: Power) -> None:
+        self._power = power
+        self._logs: dict[str, _IndexLog] = {}
+
+    def open(self, directory: str) -> SimIndex:
+        """The index of a directory."""
+        return SimIndex(self._logs.setdefault(directory, _IndexLog()), self._power)
+
+    def restart(self, rng: random.Random, power: Power) -> SimIndexes:
+        """What a machine finds after the power loss."""
+        indexes = SimIndexes(power)
+        for directory, log in sorted(self._logs.items()):
+            survivor = indexes._logs[directory] = _IndexLog()
+            kept = rng.randint(log.durable_locations, len(log.locations))
+            survivor.locations = log.locations[:kept]
+            survivor.durable_locations = kept
+            kept = rng.randint(log.durable_ledgers, len(log.ledgers))
+            survivor.ledgers = log.ledgers[:kept]
+            survivor.durable_ledgers = kept
+        return indexes

@@ -1,0 +1,99 @@
+"""Shared instruments: a sink that remembers answers, entry bodies, small configurations."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+
+from bookie.bookie import Bookie
+from bookie.config import BookieConfig
+from bookie.testing.sim_disk import Power, SimDisk, SimIndexes
+
+KEY = b"k" * 20
+
+
+class RecordingSink:
+    """Remembers every answer and lets a test wait for a number of them."""
+
+    def __init__(self):
+        self.replies = []
+        self.ends = 0
+
+    def on_add_reply(self, status, ledger_id, entry_id):
+        self.replies.append((int(status), ledger_id, entry_id))
+
+    def on_replies_end(self):
+        self.ends += 1
+
+    async def wait_for(self, count):
+        with trio.fail_after(20):
+            while len(self.replies) < count:
+                await trio.sleep(0.001)
+        return self.replies
+
+    def statuses(self):
+        return [status for status, _ledger_id, _entry_id in self.replies]
+
+
+def entry(ledger_id, entry_id, payload=b"hello"):
+    """(head, payload) as a ledger client builds it; nobody here looks at the digest."""
+    return struct.pack(">qqqqI", ledger_id, entry_id, entry_id - 1, len(payload), 7), payload
+
+
+def whole(ledger_id, entry_id, payload=b"hello"):
+    return b"".join(entry(ledger_id, entry_id, payload))
+
+
+SMALL = BookieConfig(
+    journalDirectories=("/j",),
+    ledgerDirectories=("/l",),
+    dbStorage_writeCacheMaxSizeMb=1,
+    journalPreAllocSizeMB=0,
+    journalAlignmentSize=512,
+    logSizeLimit=64 << 10,
+    flushInterval=3_600_000,
+    gcWaitTime=3_600_000,
+    compactionRateByEntries=10_000_000,
+)
+
+
+class Machine:
+    """A simulated machine: its disk and indexes, and bookies started on it one after another."""
+
+    def __init__(self, config=SMALL):
+        self.config = config
+        self.power = Power()
+        self.disk = SimDisk(self.power)
+        self.indexes = SimIndexes(self.power)
+
+    def crash(self, rng, crash_after=None):
+        self.power.is_off = True
+        power = Power(crash_after)
+        self.disk = self.disk.restart(rng, power)
+        self.indexes = self.indexes.restart(rng, power)
+        self.power = power
+
+    async def open(self, **changes):
+        return await Bookie.open(
+            replace(self.config, **changes), self.disk, open_index=self.indexes.open
+        )
+
+    @asynccontextmanager
+    async def running(self, **changes):
+        bookie = await self.open(**changes)
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(bookie.run)
+                yield bookie
+                nursery.cancel_scope.cancel()
+        finally:
+            await bookie.aclose()
+
+
+@pytest.fixture
+def machine():
+    return Machine()

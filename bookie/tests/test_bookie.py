@@ -1,0 +1,347 @@
+"""One bookie as its users see it: adds, reads, fencing, keys, limits, failures."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from bookie.api import FLAG_FENCING, FLAG_RECOVERY_ADD, LAST_ENTRY, BookieError, Status
+from bookie.bookie import Bookie
+from bookie.config import BookieConfig
+from bookie.disk import RealDisk
+from bookie.errors import DiskFailed
+from bookie.index_memory import MemoryIndex
+from bookie.memory_disk import MemoryDisk
+from bookie.testing.sim_disk import SimDisk
+from bookie.tests.conftest import KEY, RecordingSink, entry, whole
+
+
+def add(bookie, ledger_id, entry_id, sink, payload=b"hello", key=KEY, flags=0):
+    bookie.add_entry(ledger_id, entry_id, entry(ledger_id, entry_id, payload), key, flags, sink)
+
+
+async def status_of(call):
+    with pytest.raises(BookieError) as caught:
+        await call
+    return caught.value.status
+
+
+async def test_nobody_kicks_and_adds_are_answered_all_the_same(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        for entry_id in range(100):
+            add(bookie, 1, entry_id, sink)
+        assert sink.replies == []
+        await sink.wait_for(100)
+        assert sink.replies == [(0, 1, entry_id) for entry_id in range(100)]
+        assert sink.ends == 1
+
+
+async def test_ok_only_after_the_sync(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        with machine.power.lock:  # the disk stands still
+            add(bookie, 1, 0, sink)
+            bookie.kick()
+            for _ in range(20):
+                await trio.sleep(0.001)
+            assert sink.replies == []
+            assert bookie.read_cached(1, 0) == entry(1, 0)
+        await sink.wait_for(1)
+
+
+async def test_reads_from_cache_log_and_read_ahead_are_the_same(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        for entry_id in range(300):
+            for ledger_id in (3, 4):
+                add(bookie, ledger_id, entry_id, sink, b"p" * (entry_id % 50))
+        await sink.wait_for(600)
+
+        async def read_all(count_max, size_max):
+            found = []
+            while len(found) < 300:
+                batch = await bookie.read_batch(3, len(found), count_max, size_max)
+                assert 1 <= len(batch) <= count_max
+                assert len(batch) == 1 or sum(map(len, batch)) <= size_max
+                found += batch
+            return found
+
+        expected = [whole(3, entry_id, b"p" * (entry_id % 50)) for entry_id in range(300)]
+        assert await read_all(100, 1 << 20) == expected
+        await bookie.checkpoint()
+        assert bookie.read_cached(3, 5) is None
+        assert await read_all(7, 1 << 20) == expected
+        assert await read_all(100, 500) == expected
+        assert await bookie.read_entry(3, LAST_ENTRY) == expected[-1]
+        assert bookie.statistics().read_cache_hits > 0
+
+
+async def test_batch_spans_logs_and_large_entries(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        sizes = [10, 30_000, 70_000, 5, 40_000, 40_000, 3_000_000, 1]
+        for entry_id, size in enumerate(sizes):
+            add(bookie, 1, entry_id, sink, b"z" * size)
+            await sink.wait_for(entry_id + 1)
+            if entry_id % 3 == 0:
+                await bookie.checkpoint()
+        await bookie.checkpoint()
+        assert bookie.statistics().entry_logs > 2
+        found = []
+        while len(found) < len(sizes):
+            found += await bookie.read_batch(1, len(found), 100, 5 << 20)
+        assert [len(body) - 36 for body in found] == sizes
+        assert await bookie.read_entry(1, 6) == whole(1, 6, b"z" * 3_000_000)
+
+
+async def test_absence_is_no_entry_or_no_ledger_and_damage_is_io_error(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        add(bookie, 1, 0, sink)
+        add(bookie, 1, 1, sink)
+        await sink.wait_for(2)
+        await bookie.checkpoint()
+        assert await status_of(bookie.read_entry(1, 7)) == Status.NO_ENTRY
+        assert await status_of(bookie.read_entry(2, 0)) == Status.NO_LEDGER
+        (log,) = machine.disk.paths(".log")
+        machine.disk.corrupt(log, 1024 + 10, b"\xff\xff\xff")
+        assert await status_of(bookie.read_entry(1, 0)) == Status.IO_ERROR
+        machine.disk.cut(log, 1100)
+        assert await status_of(bookie.read_entry(1, 1)) == Status.IO_ERROR
+
+
+async def test_fencing_survives_a_restart_and_lets_recovery_adds_in(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        add(bookie, 1, 0, sink)
+        add(bookie, 1, 1, sink)
+        body = await bookie.read_entry(1, LAST_ENTRY, flags=FLAG_FENCING, master_key=KEY)
+        assert body == whole(1, 1)
+        add(bookie, 1, 2, sink)
+        add(bookie, 1, 2, sink, flags=FLAG_RECOVERY_ADD)
+        await sink.wait_for(4)
+        assert sink.statuses() == [0, 0, Status.FENCED, 0]
+        assert (
+            await status_of(bookie.read_entry(9, 0, flags=FLAG_FENCING, master_key=KEY))
+            == Status.NO_ENTRY
+        )
+    machine.crash(__import__("random").Random(1))
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        for ledger_id in (1, 9):
+            add(bookie, ledger_id, 3, sink)
+        await sink.wait_for(2)
+        assert sink.statuses() == [Status.FENCED, Status.FENCED]
+
+
+async def test_no_entry_of_a_fencing_read_waits_for_the_fence_record(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        add(bookie, 1, 0, sink)
+        await sink.wait_for(1)
+        before = bookie.statistics().journal_groups
+        assert (
+            await status_of(bookie.read_entry(1, 5, flags=FLAG_FENCING, master_key=KEY))
+            == Status.NO_ENTRY
+        )
+        assert bookie.statistics().journal_groups == before + 1
+
+
+async def test_wrong_master_key(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        add(bookie, 1, 0, sink)
+        add(bookie, 1, 1, sink, key=b"x" * 20)
+        await sink.wait_for(2)
+        assert sink.statuses() == [0, Status.UNAUTHORIZED]
+        assert await status_of(bookie.fence_ledger(1, b"x" * 20)) == Status.UNAUTHORIZED
+        assert await status_of(bookie.read_entry(1, 0, flags=FLAG_FENCING)) == Status.UNAUTHORIZED
+    async with machine.running() as bookie:
+        add(bookie, 1, 2, sink, key=b"x" * 20)
+        add(bookie, 1, 2, sink)
+        await sink.wait_for(4)
+        assert sink.statuses()[2:] == [Status.UNAUTHORIZED, 0]
+
+
+async def test_deleted_fenced_ledger_stays_fenced(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        add(bookie, 1, 0, sink)
+        await bookie.fence_ledger(1, KEY)
+        await bookie.delete_ledger(1)
+        assert await status_of(bookie.read_entry(1, 0)) == Status.NO_LEDGER
+        add(bookie, 1, 1, sink)
+        await sink.wait_for(2)
+        assert sink.statuses() == [0, Status.FENCED]
+    async with machine.running() as bookie:
+        add(bookie, 1, 1, sink, flags=FLAG_RECOVERY_ADD)
+        await sink.wait_for(3)
+        assert sink.statuses()[2] == Status.FENCED
+        assert bookie.ledger_ids() == []
+
+
+async def test_explicit_lac_and_force(machine):
+    async with machine.running() as bookie:
+        await bookie.write_explicit_lac(1, b"lac-body", KEY)
+        await bookie.force_ledger(1)
+    async with machine.running() as bookie:
+        assert bookie.explicit_lac(1) == b"lac-body"
+
+
+async def test_full_write_cache_flushes_and_adds_wait_in_order(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        with machine.power.lock:
+            for entry_id in range(400):
+                add(bookie, 1, entry_id, sink, b"x" * 5000)
+            await trio.sleep(0.02)
+            assert bookie.statistics().adds_waiting > 0
+            assert bookie.statistics().write_cache_bytes < 1100 << 10
+        await sink.wait_for(400)
+        assert sink.replies == [(0, 1, entry_id) for entry_id in range(400)]
+        assert await bookie.read_entry(1, 399) == whole(1, 399, b"x" * 5000)
+
+
+async def test_adds_that_waited_too_long_or_are_too_many_are_refused(machine):
+    async with machine.running(
+        dbStorage_maxThrottleTimeMs=50, maxPendingAddRequestsPerThread=10
+    ) as bookie:
+        sink = RecordingSink()
+        with machine.power.lock:
+            for entry_id in range(400):
+                add(bookie, 1, entry_id, sink, b"x" * 5000)
+            await trio.sleep(0.3)
+            assert bookie.statistics().adds_waiting == 0
+        await sink.wait_for(400)
+        assert set(sink.statuses()) == {0, Status.TOO_MANY_REQUESTS}
+        assert bookie.statistics().adds_refused > 10
+        add(bookie, 1, 400, sink)
+        assert (await sink.wait_for(401))[-1] == (0, 1, 400)
+
+
+async def test_failed_sync_is_fatal_and_nothing_is_acknowledged(machine):
+    sink = RecordingSink()
+    with pytest.RaisesGroup(pytest.RaisesExc(DiskFailed, match="fdatasync")):
+        async with machine.running() as bookie:
+            add(bookie, 1, 0, sink)
+            await sink.wait_for(1)
+            machine.disk.sync_fails = True
+            add(bookie, 1, 1, sink)
+            await trio.sleep_forever()
+    assert sink.replies[0] == (0, 1, 0)
+    assert (await sink.wait_for(2))[1] == (Status.IO_ERROR, 1, 1)
+    add(bookie, 1, 2, sink)
+    assert (await sink.wait_for(3))[2] == (Status.IO_ERROR, 1, 2)
+    assert await status_of(bookie.read_entry(1, 0)) == Status.IO_ERROR
+
+
+async def test_full_disk_is_read_only_both_ways(machine):
+    machine.disk.total_bytes = 1 << 30
+    machine.disk.free_bytes = 1 << 30
+    async with machine.running(
+        diskCheckInterval=5, minUsableSizeForHighPriorityWrites=1 << 20
+    ) as bookie:
+        sink = RecordingSink()
+        add(bookie, 1, 0, sink)
+        await sink.wait_for(1)
+        machine.disk.free_bytes = 10 << 20
+        with trio.fail_after(5):
+            while bookie.is_writable():
+                await trio.sleep(0.005)
+        add(bookie, 1, 1, sink)
+        add(bookie, 1, 1, sink, flags=FLAG_RECOVERY_ADD)
+        await sink.wait_for(3)
+        assert sink.statuses() == [0, Status.READ_ONLY, 0]
+        assert await bookie.read_entry(1, 1) == whole(1, 1)
+        machine.disk.free_bytes = 1 << 30
+        with trio.fail_after(5):
+            while not bookie.is_writable():
+                await trio.sleep(0.005)
+        add(bookie, 1, 2, sink)
+        assert (await sink.wait_for(4))[3][0] == 0
+
+
+async def test_no_space_while_flushing_loses_nothing(machine):
+    async with machine.running(diskCheckInterval=3_600_000) as bookie:
+        sink = RecordingSink()
+        for entry_id in range(50):
+            add(bookie, 1, entry_id, sink, b"x" * 1000)
+        await sink.wait_for(50)
+        machine.disk.free_bytes = 2000
+        await bookie.checkpoint()
+        assert not bookie.is_writable()
+        assert bookie.statistics().checkpoints == 0
+        assert await bookie.read_entry(1, 49) == whole(1, 49, b"x" * 1000)
+        machine.disk.free_bytes = None
+        await bookie.checkpoint()
+        await bookie.checkpoint()
+        assert bookie.statistics().checkpoints == 1
+        assert bookie.read_cached(1, 49) is None
+        assert await bookie.read_entry(1, 49) == whole(1, 49, b"x" * 1000)
+
+
+async def test_in_memory_mode():
+    bookie = await Bookie.open(
+        BookieConfig.in_memory(), MemoryDisk(), open_index=lambda _directory: MemoryIndex()
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bookie.run)
+        sink = RecordingSink()
+        for entry_id in range(50):
+            add(bookie, 1, entry_id, sink)
+        await sink.wait_for(50)
+        await bookie.checkpoint()
+        assert len(await bookie.read_batch(1, 0, 100, 1 << 20)) == 50
+        await bookie.fence_ledger(1, KEY)
+        nursery.cancel_scope.cancel()
+    await bookie.aclose()
+
+
+async def test_real_disk_and_rocksdb(tmp_path):
+    config = BookieConfig(
+        journalDirectories=(f"{tmp_path}/j",), ledgerDirectories=(f"{tmp_path}/l",)
+    )
+    for life in range(3):
+        bookie = await Bookie.open(config, RealDisk())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(bookie.run)
+            sink = RecordingSink()
+            for number in range(500):
+                add(bookie, number % 3, life * 500 + number // 3, sink, b"%d" % number)
+            await sink.wait_for(500)
+            for earlier in range(life + 1):
+                batch = await bookie.read_batch(2, earlier * 500, 100, 1 << 20)
+                assert batch[0] == whole(2, earlier * 500, b"2")
+                assert len(batch) == 100
+            assert await bookie.last_entry_id(0) == life * 500 + 166
+            assert await status_of(bookie.read_entry(0, 200)) == Status.NO_ENTRY
+            nursery.cancel_scope.cancel()
+        await bookie.aclose()
+
+
+def test_config_refuses_nonsense():
+    config = BookieConfig.from_mapping(
+        {"journalDirectories": "/a, /b", "journalSyncData": "false", "other": "x"}
+    )
+    assert config.journalDirectories == ("/a", "/b")
+    assert config.journalSyncData is False
+    with pytest.raises(ValueError, match="flushInterval"):
+        BookieConfig.from_mapping({"flushInterval": "soon"})
+    with pytest.raises(ValueError, match="multiple of 512"):
+        BookieConfig(journalAlignmentSize=100)
+
+
+def test_sim_disk_forgets_what_was_not_synced():
+    import random
+
+    disk = SimDisk()
+    file = disk.create("/d/a")
+    file.write_at(0, b"one")
+    file.sync()
+    assert not disk.restart(random.Random(0)).paths("") or True
+    disk.sync_directory("/d")
+    file.write_at(3, b"two")
+    assert disk.restart(random.Random(0)).content("/d/a").startswith(b"one")
+    contents = {disk.restart(random.Random(seed)).content("/d/a") for seed in range(20)}
+    assert contents == {b"one", b"onetwo"}

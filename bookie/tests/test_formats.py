@@ -1,0 +1,142 @@
+"""The journal and entry log formats: what is written is read, and only torn bytes are dropped."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookie import entry_log_format as log_fmt
+from bookie import journal_format as fmt
+from bookie.errors import Corruption
+from bookie.tests.conftest import whole
+
+SALT = 0x1122334455667788
+records = st.lists(
+    st.builds(whole, st.integers(0, 9), st.integers(0, 99), st.binary(max_size=700)),
+    min_size=1,
+    max_size=5,
+)
+
+
+def journal_of(groups, alignment=512, flags=fmt.FLAG_PREVIOUS_SYNCED):
+    """(file, starts of groups)."""
+    data = fmt.encode_header(alignment, SALT)
+    starts = []
+    for sequence, group in enumerate(groups):
+        starts.append(len(data))
+        parts = []
+        for record in group:
+            parts += [fmt.pack_length(len(record)), record]
+        data += fmt.finish_group(parts, len(data), sequence, SALT, alignment, flags)
+        assert len(data) % alignment == 0
+    return data, starts
+
+
+def scan(data, start=0):
+    header = fmt.decode_header(data[:512], "f")
+    journal = fmt.JournalScan("f", lambda o, n: data[o : o + n], len(data), header, start)
+    return journal, [list(group) for group in journal.groups()]
+
+
+@given(st.lists(records, max_size=4), st.sampled_from([512, 4096]), st.integers(0, 5000))
+def test_groups_come_back_whatever_zeros_follow(groups, alignment, zeros):
+    data, _starts = journal_of(groups, alignment)
+    journal, found = scan(data + bytes(zeros))
+    assert found == groups
+    assert journal.end is fmt.ScanEnd.CLEAN
+    assert journal.end_offset == len(data)
+
+
+@given(st.lists(records, min_size=1, max_size=3), st.data())
+def test_a_torn_last_group_is_dropped_whole_and_nothing_else(groups, data):
+    content, starts = journal_of(groups)
+    cut = data.draw(st.integers(starts[-1], len(content) - 1))
+    torn = content[:cut] + bytes(data.draw(st.sampled_from([0, 1000])))
+    journal, found = scan(torn)
+    assert found == groups[:-1]
+    assert journal.end_offset == starts[-1]
+    if any(torn[starts[-1] :]):
+        assert journal.end is fmt.ScanEnd.TORN
+        assert journal.dropped_bytes > 0
+
+
+@given(st.lists(records, min_size=2, max_size=4), st.data())
+def test_damage_before_a_good_group_is_damage(groups, data):
+    content, starts = journal_of(groups)
+    victim = data.draw(st.integers(0, len(groups) - 2))
+    at = data.draw(st.integers(starts[victim], starts[victim + 1] - 1))
+    broken = bytearray(content)
+    broken[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(Corruption) as caught:
+        scan(bytes(broken))
+    assert caught.value.offset == starts[victim]
+
+
+def test_without_sync_damage_is_dropped_because_it_cannot_be_told_from_a_power_loss():
+    content, starts = journal_of([[whole(1, 0)], [whole(1, 1)], [whole(1, 2)]], flags=0)
+    broken = bytearray(content)
+    broken[starts[1] + 30] ^= 1
+    journal, found = scan(bytes(broken))
+    assert found == [[whole(1, 0)]]
+    assert journal.end is fmt.ScanEnd.TORN
+
+
+def test_a_payload_that_looks_like_a_trailer_is_a_payload():
+    fake, _starts = journal_of([[whole(1, 0)], [whole(1, 1)]])
+    groups = [[whole(2, 0, bytes(444) + fake)], [whole(2, 1, b"x" * 3000)]]
+    content, starts = journal_of(groups)
+    journal, found = scan(content[: starts[1] + 700])
+    assert found == groups[:1]
+    assert journal.end is fmt.ScanEnd.TORN
+
+
+def plain_journal(entries, tail=b""):
+    """As BookKeeper writes it: no marker in the header, zeros as padding content."""
+    data = b"BKLG" + (5).to_bytes(4, "big") + bytes(504)
+    for record in entries:
+        data += fmt.pack_length(len(record)) + record
+    data += fmt.pack_length(-0x100) + fmt.pack_length(92) + bytes(92)
+    return data + tail
+
+
+def test_a_journal_of_bookkeeper_is_read_the_plain_way():
+    entries = [whole(1, 0), fmt.encode_fence(1), whole(2, 5, b"y" * 999)]
+    assert scan(plain_journal(entries, bytes(5000)))[1] == [[e] for e in entries]
+    journal, found = scan(plain_journal(entries, fmt.pack_length(500) + b"cut"))
+    assert found == [[e] for e in entries]
+    assert journal.end is fmt.ScanEnd.TORN
+    with pytest.raises(Corruption):
+        scan(plain_journal(entries, fmt.pack_length(-7)))
+
+
+def test_java_skips_our_trailer_as_padding():
+    content, starts = journal_of([[whole(1, 0)], [whole(1, 1)]])
+    as_java = content[:8] + bytes(504) + content[512:]
+    assert scan(as_java)[1] == [[whole(1, 0)], [whole(1, 1)]]
+    assert starts[0] == 512
+
+
+def test_headers():
+    assert fmt.decode_header(bytes(512), "f") is None
+    assert fmt.decode_header(b"", "f") is None
+    with pytest.raises(Corruption, match="not a journal header"):
+        fmt.decode_header(b"junk" * 128, "f")
+
+
+@given(st.dictionaries(st.integers(0, 1 << 40), st.integers(1, 1 << 40), max_size=30))
+def test_ledgers_map_round_trip(ledgers):
+    data = log_fmt.encode_ledgers_map(ledgers)
+    assert log_fmt.decode_ledgers_map(data, len(ledgers)) == ledgers
+    assert log_fmt.decode_ledgers_map(data, len(ledgers) + 1) is None
+
+
+@given(st.binary(max_size=200), st.integers(-5, 100))
+def test_a_garbage_ledgers_map_is_never_believed(data, count):
+    found = log_fmt.decode_ledgers_map(data, count)
+    assert found is None or len(found) == count
+
+
+def test_large_ledgers_map_is_split():
+    ledgers = {ledger_id: 7 for ledger_id in range(25_000)}
+    assert log_fmt.decode_ledgers_map(log_fmt.encode_ledgers_map(ledgers), 25_000) == ledgers
