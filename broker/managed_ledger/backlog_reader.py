@@ -1,10 +1,10 @@
 """Reads entries that are not in memory: in runs, ahead of the reader, each run once.
 
 A backlog is read front to back in pieces far smaller than what a bookie hands out efficiently. So a
-read fetches a whole run (`read_ahead_size_bytes`) into the topic's cache, and once half of it is
-used the next run is fetched in the background: storage and dispatch work at the same time, and all
-subscriptions at about the same place share the runs. A read of a few single entries (redelivery)
-that continues nothing fetches only what it asks for.
+read fetches a whole run (`read_ahead_size_bytes`) into the topic's cache, and once a quarter of it
+is used the next run is fetched in the background: storage and dispatch work at the same time, and
+all subscriptions at about the same place share the runs. A read of a few single entries
+(redelivery) that continues nothing fetches only what it asks for.
 
 Invariants: at most one fetch per starting position is under way, others wait for it; at most
 `_PREFETCHES_MAX` prefetches per topic; what is fetched counts against the broker's cache bound.
@@ -74,7 +74,7 @@ class BacklogReader:
                 return []
             return None
         run = self._cache.ahead_run(ledger_id, entry_id)
-        if run is not None and 2 * (entry_id + len(cached)) >= run[0] + run[1]:
+        if run is not None and 4 * (entry_id + len(cached)) >= 3 * run[0] + run[1]:
             self._prefetch((ledger_id, run[1] - 1))
         return cached
 

@@ -33,13 +33,22 @@ class Listener:
         self.appended = []
         self.failed = []
         self.groups = 0
+        self._grown = trio.Event()
 
     def on_appended(self, batch):
+        self._grown.set()
         self.groups += 1
         self.appended.extend((context, entry.position) for entry, context in batch)
 
     def on_append_failed(self, context, error):
         self.failed.append((context, error))
+
+    async def until(self, count):
+        """Wait until so many entries were appended."""
+        with trio.fail_after(20):
+            while len(self.appended) < count:
+                self._grown = trio.Event()
+                await self._grown.wait()
 
     @property
     def positions(self):

@@ -1,0 +1,67 @@
+"""The whole room on the real bookie and metadata store, killed at any moment."""
+
+import subprocess
+import sys
+from functools import partial
+
+import trio
+
+from broker.entry import Entry
+from broker.managed_ledger.tests.on_disk import NAME, factory_on
+from broker.managed_ledger.tests.world import append, open_ledger, read_all
+from protocol.position import EARLIEST
+
+
+async def test_a_topic_on_disk_over_a_clean_restart(tmp_path):
+    payloads = [b"%d" % number for number in range(3500)]
+    async with factory_on(tmp_path) as factory:
+        ledger = await open_ledger(factory)
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        append(ledger, *payloads)
+        await ledger.listener.until(3500)
+        positions = ledger.listener.positions
+        assert len({ledger_id for ledger_id, _ in positions}) == 4
+        cursor.ack_cumulative(positions[1200])
+        for number in range(1500, 3500, 2):
+            cursor.ack_individual(positions[number])
+        state = cursor.mark_delete, cursor.acked_ranges()
+    async with factory_on(tmp_path) as factory:
+        ledger = await open_ledger(factory)
+        cursor = ledger.cursors["s"]
+        assert (cursor.mark_delete, cursor.acked_ranges()) == state
+        assert await read_all(ledger, count_max=500) == payloads[1000:]
+        ledger.append(Entry(b"next", 1), b"next")
+        await ledger.listener.until(1)
+        assert ledger.listener.positions[0] > positions[-1]
+        await factory.delete(NAME)
+        assert not await factory.exists(NAME)
+
+
+async def test_kill_9_loses_nothing_that_was_confirmed(tmp_path):
+    next_number = 0
+    for lines in (1, 20):
+        command = [sys.executable, "-m", "broker.managed_ledger.tests.on_disk", str(tmp_path)]
+        child = await trio.to_thread.run_sync(
+            partial(subprocess.Popen, [*command, str(next_number)], stdout=subprocess.PIPE)
+        )
+        for _ in range(lines):
+            confirmed = int(await trio.to_thread.run_sync(child.stdout.readline))
+        child.kill()
+        for line in await trio.to_thread.run_sync(child.stdout.readlines):
+            if line.endswith(b"\n"):
+                confirmed = int(line)
+        child.wait()
+        child.stdout.close()
+        async with factory_on(tmp_path) as factory:
+            ledger = await open_ledger(factory)
+            payloads = await read_all(ledger, count_max=500)
+            held = [int(payload[:12]) for payload in payloads]
+            assert held == list(range(held[0], held[-1] + 1))
+            assert held[-1] >= confirmed
+            next_number = held[-1] + 1
+            cursor = ledger.cursors["s"]
+            assert cursor.individually_acked_count + cursor.backlog_entries == len(held) - (
+                ledger.entries_between(EARLIEST, cursor.mark_delete)
+            )
+            for lower, upper in cursor.acked_ranges():
+                assert upper[1] == lower[1] + 1
