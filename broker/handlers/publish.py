@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from protocol import pulsar_api_pb2 as pb
 
 NO_SEQUENCE_ID = 2**64 - 1
+MESSAGE_SIZE_BYTES_MIN = 10
+"""A size of metadata and the three fields that metadata must have."""
 
 
 def handle_send(session: Session, send: pb.CommandSend, payload: bytes) -> None:
@@ -23,6 +25,8 @@ def handle_send(session: Session, send: pb.CommandSend, payload: bytes) -> None:
     if producer.__class__ is not Producer:
         _refuse_unknown(session, send)
         return
+    if len(payload) < MESSAGE_SIZE_BYTES_MIN:
+        raise ConnectionRefused(f"SEND of {len(payload)} bytes, too few for message metadata")
     if not verify_checksum(payload):
         session.send(
             commands.send_error(

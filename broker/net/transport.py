@@ -152,6 +152,9 @@ class StreamTransport:
 
     async def receive(self) -> bytes:
         """The next bytes; empty when the other side has closed."""
+        if self._closed:
+            raise trio.BrokenResourceError("connection closed")
+        self._scope = trio.CancelScope()
         with self._scope:
             try:
                 return bytes(await self._stream.receive_some(RECEIVE_SIZE_BYTES_MIN))

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import trio
+from trio.testing import memory_stream_pair
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
@@ -26,6 +27,14 @@ from protocol import pulsar_api_pb2 as pb
 
 T = pb.BaseCommand
 TIMEOUT_SECONDS = 5.0
+
+
+async def eventually(condition):
+    """Wait until the condition holds, with a limit."""
+    with trio.fail_after(TIMEOUT_SECONDS):
+        # There is no event for what tests look at.
+        while not condition():  # noqa: ASYNC110
+            await trio.sleep(0.005)
 
 
 class Connection:
@@ -120,9 +129,20 @@ class Harness:
         self.nursery = nursery
         self.store = store
         self.factory = factory
+        self.streams = []
 
     async def raw(self):
-        return Connection(await trio.open_tcp_stream("127.0.0.1", self.listener.port))
+        """A connection that has said nothing yet."""
+        stream = await trio.open_tcp_stream("127.0.0.1", self.listener.port)
+        self.streams.append(stream)
+        return Connection(stream)
+
+    async def in_memory(self):
+        """A connection without a socket, for the clock of tests."""
+        ours, theirs = memory_stream_pair()
+        self.streams.append(ours)
+        self.nursery.start_soon(self.listener.serve_stream, theirs, "memory:1")
+        return Connection(ours)
 
     async def connect(self, **fields):
         connection = await self.raw()
@@ -146,9 +166,7 @@ async def running(limits=None, clock=None, **settings):
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(bookie.run)
-        ledgers = LedgerClient(
-            store, {bookie.config.bookieId: bookie}, LedgerClientConfig(), clock
-        )
+        ledgers = LedgerClient(store, {bookie.config.bookieId: bookie}, LedgerClientConfig(), clock)
         ledger_config = ManagedLedgerConfig.from_broker_config(config)
         factory = ManagedLedgerFactory(store, ledgers, ledger_config, clock)
         await nursery.start(factory.run)
@@ -170,10 +188,13 @@ async def running(limits=None, clock=None, **settings):
         await namespaces.bootstrap("http://127.0.0.1:1", service.broker_service_url)
         await nursery.start(service.run)
         await nursery.start(listener.run)
+        harness = Harness(service, listener, nursery, store, factory)
         try:
-            yield Harness(service, listener, nursery, store, factory)
+            yield harness
         finally:
             with trio.CancelScope(shield=True):
+                for stream in harness.streams:
+                    await trio.aclose_forcefully(stream)
                 await service.close()
                 nursery.cancel_scope.cancel()
     await bookie.aclose()

@@ -1,0 +1,90 @@
+"""Finding topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.net.tests.harness import T, running
+from protocol import client as c
+from protocol import pulsar_api_pb2 as pb
+from protocol.topic_name import TopicName
+
+
+async def metadata_of(connection, topic, **fields):
+    await connection.send(c.partitioned_metadata(topic, connection.rid(), **fields))
+    return await connection.expect(T.PARTITIONED_METADATA_RESPONSE)
+
+
+async def lookup_of(connection, topic, **fields):
+    await connection.send(c.lookup(topic, connection.rid(), **fields))
+    return await connection.expect(T.LOOKUP_RESPONSE)
+
+
+async def test_asking_for_a_topic_does_not_create_it():
+    async with running() as broker:
+        connection = await broker.connect()
+        answer = await metadata_of(connection, "persistent://public/default/new")
+        assert answer.partitions == 0
+        assert answer.response == pb.CommandPartitionedTopicMetadataResponse.Success
+        answer = await lookup_of(connection, "persistent://public/default/new")
+        assert answer.brokerServiceUrl == broker.service.broker_service_url
+        assert answer.response == pb.CommandLookupTopicResponse.Connect
+        assert answer.authoritative
+        assert not broker.service.topics
+        topic = TopicName.parse("new")
+        await broker.service.namespaces.create_partitioned_topic(topic, 3)
+        assert (await metadata_of(connection, "new")).partitions == 3
+
+
+async def test_unknown_tenant_or_namespace_is_topic_not_found():
+    async with running() as broker:
+        connection = await broker.connect()
+        for topic in ("persistent://nobody/default/t", "persistent://public/nothing/t"):
+            assert (await metadata_of(connection, topic)).error == pb.ServerError.TopicNotFound
+            assert (await lookup_of(connection, topic)).error == pb.ServerError.TopicNotFound
+
+
+async def test_metadata_without_auto_creation_of_an_unknown_topic_is_refused():
+    async with running() as broker:
+        connection = await broker.connect()
+        answer = await metadata_of(connection, "t", metadata_auto_creation_enabled=False)
+        assert answer.error == pb.ServerError.TopicNotFound
+
+
+@pytest.mark.parametrize("name", ["", "persistent://a/b", "x://a/b/c", "persistent://a/b/c/d/e/f"])
+async def test_names_that_are_none_are_refused(name):
+    async with running() as broker:
+        connection = await broker.connect()
+        answer = await lookup_of(connection, name)
+        assert answer.error in (pb.ServerError.InvalidTopicName, pb.ServerError.TopicNotFound)
+
+
+async def test_unknown_listener_is_refused_with_the_text_clients_look_for():
+    async with running() as broker:
+        connection = await broker.connect()
+        answer = await lookup_of(connection, "t", advertised_listener_name="test")
+        assert answer.error == pb.ServerError.ServiceNotReady
+        assert "the broker do not have test listener" in answer.message
+
+
+async def test_topics_of_a_namespace_by_mode():
+    mode = pb.CommandGetTopicsOfNamespace
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer("stored", 1)
+        await connection.producer("non-persistent://public/default/loose", 2)
+
+        async def topics(namespace, wanted):
+            await connection.send(
+                c.get_topics_of_namespace(namespace, connection.rid(), mode=wanted)
+            )
+            answer = await connection.expect(T.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+            assert (answer.filtered, answer.changed) == (False, True)
+            return list(answer.topics)
+
+        stored = "persistent://public/default/stored"
+        loose = "non-persistent://public/default/loose"
+        assert await topics("public/default", mode.PERSISTENT) == [stored]
+        assert await topics("public/default", mode.NON_PERSISTENT) == [loose]
+        assert await topics("public/default", mode.ALL) == [stored, loose]
+        assert await topics("public/nothing", mode.ALL) == []

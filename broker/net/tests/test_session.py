@@ -1,0 +1,206 @@
+"""Connections: handshake, bad input, bounds, keep-alive; other connections are not harmed."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+import trio
+from trio.testing import MockClock, memory_stream_pair
+
+from broker.net.tests.harness import Connection, T, eventually, running
+from protocol import client as c
+from protocol import pulsar_api_pb2 as pb
+
+
+async def test_connected_tells_version_size_and_only_features_that_exist():
+    async with running(maxMessageSize=1_048_576) as broker:
+        for version, agreed in ((14, 14), (21, 21), (25, 21)):
+            connection = await broker.raw()
+            connected = await connection.handshake(protocol_version=version)
+            assert connected.protocol_version == agreed
+            assert connected.max_message_size == 1_048_576
+            assert connected.server_version.startswith("Pulsar Server4.0.8")
+            assert not connected.feature_flags.supports_topic_watchers
+            assert connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([c.lookup("t", 1)], "LOOKUP was sent before CONNECT"),
+        ([c.connect(), c.connect()], "CONNECT was sent twice"),
+        ([c.connect(), struct.pack(">II", 6_000_000, 10)], "limit"),
+        ([c.connect(), struct.pack(">II", 20, 90) + bytes(16)], "command of 90 bytes"),
+        ([c.connect(), struct.pack(">II", 9, 5) + b"\xff" * 5], "cannot be read"),
+        ([c.connect(), c.send(7, 0, c.message(b"x"))], "producer 7, which is not open"),
+        ([c.connect(), c.flow(1, 0)], "must grant at least one"),
+        ([c.connect(), c.auth_response("none", b"")], "without a challenge"),
+    ],
+)
+async def test_a_broken_connection_is_told_why_and_ends_alone(frames, reason):
+    async with running() as broker:
+        other = await broker.connect()
+        connection = await broker.raw()
+        await connection.send(*frames)
+        assert reason in await connection.closed()
+        await other.send(c.ping())
+        await other.expect(T.PONG)
+
+
+async def test_commands_before_a_broken_frame_are_served():
+    async with running() as broker:
+        connection = await broker.raw()
+        await connection.send(c.connect(), c.ping(), b"\xff" * 40)
+        await connection.expect(T.CONNECTED)
+        await connection.expect(T.PONG)
+        assert "limit" in await connection.closed()
+
+
+async def test_frames_cut_anywhere_mean_the_same():
+    async with running() as broker:
+        connection = await broker.raw()
+        stream = c.connect() + c.producer("t", 1, 1) + c.lookup("t", 2)
+        for index in range(0, len(stream), 7):
+            await connection.send(stream[index : index + 7])
+        await connection.expect(T.CONNECTED)
+        kinds = {(await connection.next())[0].type for _ in range(2)}
+        assert kinds == {T.PRODUCER_SUCCESS, T.LOOKUP_RESPONSE}
+
+
+async def test_a_thousand_connections_come_and_go():
+    async with running() as broker:
+        for _ in range(200):
+            await (await broker.raw()).stream.aclose()
+        connection = await broker.connect()
+        await connection.producer("t")
+        await eventually(lambda: len(broker.service.sessions) == 1)
+
+
+async def test_connections_over_the_bound_are_refused_with_a_reason():
+    async with running(brokerMaxConnectionsPerIp=2) as broker:
+        first, _second = await broker.connect(), await broker.connect()
+        third = await broker.raw()
+        assert "Reached the maximum number of connections" in await third.closed()
+        await first.stream.aclose()
+        await eventually(lambda: len(broker.service.sessions) == 1)
+        await broker.connect()
+
+
+async def test_ping_is_answered():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.send(c.ping(), c.ping())
+        await connection.expect(T.PONG)
+        await connection.expect(T.PONG)
+
+
+async def test_requests_of_a_kind_that_is_not_served_are_refused():
+    async with running() as broker:
+        connection = await broker.connect()
+        command = pb.BaseCommand(type=T.TC_CLIENT_CONNECT_REQUEST)
+        command.tcClientConnectRequest.request_id = 5
+        command.tcClientConnectRequest.tc_id = 0
+        from protocol.frames import encode_frame
+
+        await connection.send(encode_frame(command))
+        error = await connection.error()
+        assert (error.request_id, error.error) == (5, pb.ServerError.NotAllowedError)
+        assert error.message == "Transactions are not enabled"
+        watch = pb.BaseCommand(type=T.WATCH_TOPIC_LIST)
+        watch.watchTopicList.request_id = 6
+        watch.watchTopicList.watcher_id = 1
+        watch.watchTopicList.namespace = "public/default"
+        watch.watchTopicList.topics_pattern = ".*"
+        await connection.send(encode_frame(watch))
+        assert (await connection.error()).error == pb.ServerError.NotAllowedError
+
+
+async def test_publishing_pauses_at_the_bound_and_nothing_is_lost():
+    limits = {"pending_publishes_max": 5, "broker_publish_bytes_max": 10_000}
+    async with running(limits=limits) as broker:
+        connection = await broker.connect()
+        await connection.producer("t")
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def publish():
+                for number in range(300):
+                    await connection.publish(number, bytes(1000))
+
+            for number in range(300):
+                receipt = await connection.expect(T.SEND_RECEIPT)
+                assert receipt.sequence_id == number
+        session = next(iter(broker.service.sessions))
+        assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+        assert broker.service.publish_budget.pending_bytes == 0
+        assert not session.reading_paused
+
+
+async def test_a_client_that_does_not_read_is_not_read_from():
+    limits = {
+        "output_high_water_bytes": 10_000,
+        "output_low_water_bytes": 1_000,
+        "output_pause_reading_bytes": 50_000,
+    }
+    async with running(limits=limits) as broker:
+        ours, theirs = memory_stream_pair()
+        # A stream that takes nothing more after a while: nobody reads the other end.
+        blocked = trio.Event()
+
+        pump = theirs.send_stream.send_all_hook
+
+        async def block():
+            await blocked.wait()
+            await pump()
+
+        theirs.send_stream.send_all_hook = block
+        broker.nursery.start_soon(broker.listener.serve_stream, theirs, "memory:1")
+        await ours.send_all(c.connect())
+        for request_id in range(3000):
+            await ours.send_all(c.lookup("t" * 40, request_id))
+        await eventually(lambda: any(each.reading_paused for each in broker.service.sessions))
+        session = next(iter(broker.service.sessions))
+        assert session.outbox.pending_bytes < 200_000
+        blocked.set()
+        connection = Connection(ours)
+        await connection.expect(T.CONNECTED)
+        answers = {(await connection.expect(T.LOOKUP_RESPONSE)).request_id for _ in range(3000)}
+        assert answers == set(range(3000))
+        await ours.aclose()
+
+
+class TrioClock:
+    """The broker's clock on trio's, so that MockClock moves it."""
+
+    def now(self):
+        return trio.current_time()
+
+    def wall_ms(self):
+        return int(trio.current_time() * 1000) + 1_700_000_000_000
+
+
+async def test_a_silent_client_is_pinged_and_then_closed(mock_clock: MockClock):
+    async with running(clock=TrioClock()) as broker:
+        connection = await broker.in_memory()
+        connection.answers_pings = False
+        await connection.handshake()
+        start = trio.current_time()
+        mock_clock.rate = 1000
+        await connection.expect(T.PING, timeout=100)
+        assert 30 <= trio.current_time() - start < 40
+        await connection.send(c.pong())
+        await connection.expect(T.PING, timeout=100)
+        assert await connection.next(timeout=100) is None
+        assert 90 <= trio.current_time() - start < 120
+        mock_clock.rate = 0
+
+
+async def test_a_client_that_says_nothing_is_closed(mock_clock: MockClock):
+    async with running(clock=TrioClock()) as broker:
+        connection = await broker.in_memory()
+        connection.answers_pings = False
+        mock_clock.rate = 1000
+        assert await connection.next(timeout=100) is None
+        assert 30 <= trio.current_time() < 45
+        mock_clock.rate = 0
