@@ -6,14 +6,12 @@ subscriptions, so that its metadata is parsed at most once however many dispatch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import RemoteProtocolError
 from protocol.metadata import peek
-
 from protocol.position import EARLIEST, Position
-
-if TYPE_CHECKING:
-    from protocol import pulsar_api_pb2 as pb
 
 
 @final
@@ -34,10 +32,18 @@ class Entry:
 
     @property
     def metadata(self) -> pb.MessageMetadata:
-        """The parsed message metadata; parsed on first use."""
+        """The parsed message metadata; parsed on first use.
+
+        A producer can store what is no metadata, as with Pulsar. It reads as metadata without any
+        field, so that one such entry never holds up those behind it.
+        """
         metadata = self._metadata
         if metadata is None:
-            metadata = self._metadata = peek(self.data)
+            try:
+                metadata = peek(self.data)
+            except RemoteProtocolError:
+                metadata = pb.MessageMetadata()
+            self._metadata = metadata
         return metadata
 
     def messages(self) -> int:

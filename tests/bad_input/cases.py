@@ -327,9 +327,21 @@ def send_without_message(connection: RawConnection) -> None:
 
 
 @connected
+def send_of_a_single_byte(connection: RawConnection) -> None:
+    with_producer(connection)
+    connection.send(wire.send(1, 0, b"a"))
+
+
+@connected
+def send_of_half_a_checksum(connection: RawConnection) -> None:
+    with_producer(connection)
+    connection.send(wire.send(1, 0, b"\x0e\x01\0"))
+
+
+@connected
 def metadata_larger_than_the_message(connection: RawConnection) -> None:
     with_producer(connection)
-    connection.send(wire.send(1, 0, pack(">I", 1000) + b"abc"))
+    connection.send(wire.send(1, 0, pack(">I", 1000) + b"abcdefgh"))
 
 
 @connected

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import os
 import random
+from struct import pack
 from typing import TYPE_CHECKING, final
 
 import pytest
 
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
-from tests.bad_input.cases import NEEDS_CONNECT, NEEDS_NO_CONNECT, run_case, topic
+from tests.bad_input.cases import (
+    NEEDS_CONNECT,
+    NEEDS_NO_CONNECT,
+    run_case,
+    topic,
+    with_producer,
+)
 from tests.bad_input.raw_connection import RawConnection
 from tests.server_process import ServerProcess
 
@@ -72,6 +79,8 @@ PULSAR: dict[str, tuple[str, ...]] = {
     "message_over_the_limit": ("SEND_RECEIPT", "open"),
     "message_over_the_frame_limit": ("closed",),
     "send_without_message": ("closed",),
+    "send_of_a_single_byte": ("closed",),
+    "send_of_half_a_checksum": ("closed",),
     "metadata_larger_than_the_message": ("SEND_RECEIPT", "open"),
     "metadata_that_is_no_protobuf": ("SEND_RECEIPT", "open"),
     "metadata_that_lacks_required_fields": ("SEND_RECEIPT", "open"),
@@ -212,6 +221,36 @@ def test_the_answer_is_that_of_pulsar(name: str, service_url: str, bystander: By
     assert without_reason(outcome) in expected
     assert all(texts), "an error without a message helps nobody"
     bystander.publish()
+
+
+@pytest.mark.parametrize(
+    "sub_type", ["Exclusive", "Shared", "Failover", "Key_Shared"], ids=str.lower
+)
+@pytest.mark.parametrize(
+    "unreadable",
+    [pack(">I", 1000) + b"abcdefgh", pack(">I", 8) + b"\xff" * 8 + b"payload", bytes(20)],
+    ids=["sizes", "garbage", "empty"],
+)
+def test_an_unreadable_message_holds_up_nobody(
+    sub_type: str, unreadable: bytes, service_url: str
+) -> None:
+    """Pulsar skips it; what matters is that those behind it come."""
+    with RawConnection(service_url) as connection:
+        connection.connect()
+        name = with_producer(connection)
+        kind = pb.CommandSubscribe.SubType.Value(sub_type)
+        connection.send(wire.subscribe(name, "s", 1, connection.request_id(), kind))
+        connection.expect(Type.SUCCESS)
+        payloads = (wire.message(b"first"), unreadable, wire.message(b"last"))
+        connection.send(*(wire.send(1, at, payload) for at, payload in enumerate(payloads)))
+        connection.send(wire.flow(1, 100))
+        received: list[bytes] = []
+        while payloads[-1] not in received:
+            frame = connection.next_frame()
+            assert frame is not None, f"only {len(received)} came"
+            if frame[0].type == Type.MESSAGE:
+                received.append(frame[1] or b"")
+        assert received[0] == payloads[0]
 
 
 def test_garbage_of_all_kinds(service_url: str, bystander: Bystander) -> None:
