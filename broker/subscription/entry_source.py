@@ -126,16 +126,17 @@ class ReplaySource:
         """
         found: dict[Position, Entry | None] = {}
         left = self._bytes_max
-        for first, count in self._wanted:
-            entries = await self._ledger.read(first, count, left)
-            picked = _pick(entries, first, count)
-            if not _covers(entries, first, count) and entries:
-                picked = picked[: max(1, entries[-1].position[1] - first[1] + 1)]
-            for offset, entry in enumerate(picked):
-                found[(first[0], first[1] + offset)] = entry
-            left -= sum(len(entry.data) for entry in entries)
-            if left <= 0:
-                break
+        for (ledger_id, entry_id), count in self._wanted:
+            end = entry_id + count
+            while entry_id < end and left > 0:
+                entries = await self._ledger.read((ledger_id, entry_id), end - entry_id, left)
+                picked = _pick(entries, (ledger_id, entry_id), end - entry_id)
+                if not _covers(entries, (ledger_id, entry_id), end - entry_id):
+                    del picked[entries[-1].position[1] - entry_id + 1 :]
+                for entry in picked:
+                    found[(ledger_id, entry_id)] = entry
+                    entry_id += 1
+                    left -= 0 if entry is None else len(entry.data)
         self._read = found
         self._filled = True
 

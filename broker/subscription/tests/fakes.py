@@ -308,6 +308,7 @@ class Bench:
         )
         self.subscription = None
         self.consumer_count = 0
+        self.on_entry = lambda entry: None
 
     async def open(self, name="s", **request):
         request.setdefault("earliest", True)
@@ -333,6 +334,8 @@ class Bench:
 
     def publish(self, *datas):
         positions = self.ledger.append(*datas)
+        for entry in self.ledger.entries[-len(datas) :]:
+            self.on_entry(entry)
         if self.subscription is not None:
             self.subscription.tail_moved()
         return positions

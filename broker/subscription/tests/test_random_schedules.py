@@ -18,10 +18,11 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.entry import Entry
+from broker.managed_ledger.tests.world import World as StorageWorld
 from broker.subscription.api import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, AckId
 from broker.subscription.round_robin import can_take
 from broker.subscription.tests.fakes import Bench, TrioClock, make_data, settled
+from broker.subscription.tests.ledger_bench import LedgerBench
 
 KEYS = [f"k{n}" for n in range(6)]
 
@@ -34,20 +35,26 @@ class World:
         self.flows = {}
         self.limit = bench.context.config.max_unacked_messages_per_consumer
         self.keys = {}
+        bench.on_entry = self.remember
 
     # what can happen
 
-    def publish(self):
+    async def publish(self):
         rng = self.rng
         datas = [
             make_data(key=rng.choice(KEYS), messages=rng.choice([None, None, 1, 3]))
             for _ in range(rng.randint(1, 6))
         ]
-        for position, data in zip(self.bench.ledger.append(*datas), datas, strict=True):
-            self.keys[position] = Entry(data)
-        if self.rng.random() < 0.2:
-            self.bench.ledger.cached_from = self.bench.ledger.last_confirmed
-        self.bench.subscription.tail_moved()
+        bench = self.bench
+        if isinstance(bench, LedgerBench):
+            await bench.publish_data(*datas)
+            return
+        if rng.random() < 0.2:
+            bench.ledger.cached_from = bench.ledger.last_confirmed
+        bench.publish(*datas)
+
+    def remember(self, entry):
+        self.keys[entry.position] = entry
 
     def join(self):
         if self.sub_type == EXCLUSIVE and self.bench.subscription.consumers:
@@ -111,6 +118,9 @@ class World:
             session.received = kept
             self.bench.subscription.redeliver(consumer, chosen, -1)
 
+    async def evict(self):
+        await trio.sleep(3)
+
     def clog(self):
         consumer = self._any()
         if consumer is not None:
@@ -168,9 +178,9 @@ class World:
         cursor = subscription.cursor
         out = {position for each in subscription.consumers for position in each.pending}
         waiting = [
-            entry.position
-            for entry in self.bench.ledger.entries
-            if not cursor.is_acked(entry.position) and entry.position not in out
+            position
+            for position in self.keys
+            if not cursor.is_acked(position) and position not in out
         ]
         if self.sub_type == SHARED:
             assert not waiting, subscription.why_not_dispatching()
@@ -214,49 +224,74 @@ class World:
 
 
 ACTIONS = ["publish", "publish", "join", "flow", "flow", "leave", "ack", "ack", "ack_part"]
-ACTIONS += ["nack", "clog"]
+ACTIONS += ["nack", "clog", "evict"]
 
 
-async def run(sub_type, seed, actions, limits):
+def config_of(rng, seed, limits):
+    return {
+        "partition": 0,
+        "acknowledgment_at_batch_index_level_enabled": seed % 2 == 0,
+        "dispatcher_max_read_batch_size": rng.choice([2, 7, 1000]),
+        "active_consumer_failover_delay_time_millis": rng.choice([0, 1000]),
+        "max_unacked_messages_per_consumer": limits[0],
+        "max_unacked_messages_per_subscription": limits[1],
+    }
+
+
+async def play(bench, sub_type, rng, actions):
+    await bench.open()
+    world = World(bench, sub_type, rng)
+    world.join()
+    for action in actions:
+        done = getattr(world, action)()
+        if done is not None:
+            await done
+        await settled()
+        if sub_type == FAILOVER:
+            await trio.sleep(1.1)
+        world.check()
+    await world.finish()
+    await bench.subscription.close()
+
+
+async def run_in_memory(sub_type, seed, actions, limits):
     rng = random.Random(seed)
     async with trio.open_nursery() as nursery:
-        bench = Bench(
-            nursery,
-            TrioClock(),
-            partition=0,
-            acknowledgment_at_batch_index_level_enabled=seed % 2 == 0,
-            dispatcher_max_read_batch_size=rng.choice([2, 7, 1000]),
-            active_consumer_failover_delay_time_millis=rng.choice([0, 1000]),
-            max_unacked_messages_per_consumer=limits[0],
-            max_unacked_messages_per_subscription=limits[1],
-        )
-        await bench.open()
-        world = World(bench, sub_type, rng)
-        world.join()
-        for action in actions:
-            getattr(world, action)()
-            await settled()
-            if sub_type == FAILOVER:
-                await trio.sleep(1.1)
-            world.check()
-        await world.finish()
-        await bench.subscription.close()
+        bench = Bench(nursery, TrioClock(), **config_of(rng, seed, limits))
+        await play(bench, sub_type, rng, actions)
         nursery.cancel_scope.cancel()
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    sub_type=st.sampled_from([EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED, KEY_SHARED]),
+async def run_on_a_managed_ledger(sub_type, seed, actions, limits):
+    rng = random.Random(seed)
+    storage = StorageWorld(max_entries_per_ledger=5)
+    async with storage.broker() as factory, trio.open_nursery() as nursery:
+        ledger = await factory.open("t")
+        bench = LedgerBench(nursery, ledger, **config_of(rng, seed, limits))
+        await play(bench, sub_type, rng, actions)
+        nursery.cancel_scope.cancel()
+
+
+SCHEDULES = given(
+    sub_type=st.sampled_from([EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED, SHARED, KEY_SHARED]),
     seed=st.integers(0, 10**6),
     actions=st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=50),
     limits=st.sampled_from([(0, 0), (1, 0), (4, 0), (0, 1), (0, 6), (3, 5), (50_000, 200_000)]),
 )
+CHECKS = list(HealthCheck)
+
+
+def simulate(run, *arguments):
+    trio.run(run, *arguments, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=CHECKS)
+@SCHEDULES
 def test_every_schedule_delivers_everything(sub_type, seed, actions, limits):
-    trio.run(
-        run,
-        sub_type,
-        seed,
-        actions,
-        limits,
-        clock=trio.testing.MockClock(autojump_threshold=0),
-    )
+    simulate(run_in_memory, sub_type, seed, actions, limits)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=CHECKS)
+@SCHEDULES
+def test_every_schedule_delivers_everything_from_storage(sub_type, seed, actions, limits):
+    simulate(run_on_a_managed_ledger, sub_type, seed, actions, limits)

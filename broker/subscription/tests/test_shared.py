@@ -309,3 +309,14 @@ async def test_one_permit_and_no_unacked_message_is_enough_to_deliver(nursery):
         assert len(consumer.session.received) == n
         bench.ack(consumer, consumer.session.received[-1].position)
         bench.subscription.flow(consumer, 1)
+
+
+async def test_redelivery_of_more_messages_than_permits_keeps_the_rest(nursery):
+    bench = await shared(nursery)
+    positions = bench.publish(*[make_data(messages=3) for _ in range(6)])
+    consumer = bench.consumer(permits=18)
+    bench.subscription.redeliver(consumer, None, -1)
+    consumer.session.take()
+    for _ in range(6):
+        bench.subscription.flow(consumer, 3)
+    assert consumer.session.positions() == positions
