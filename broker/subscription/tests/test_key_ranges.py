@@ -1,0 +1,108 @@
+"""Key slots: Pulsar's hashing, splitting and merging; every slot has an owner."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.subscription.api import KEY_SHARED
+from broker.subscription.consumer import Consumer
+from broker.subscription.key_ranges import SLOT_COUNT, AutoSplit, ConsistentHashing, key_hash
+from broker.subscription.tests.fakes import FakeSession
+from protocol.errors import BrokerError
+
+
+def consumer(name):
+    return Consumer(1, name, FakeSession(), KEY_SHARED)
+
+
+VECTORS = [
+    ("vehicle-0", 1708174597, 44293, 4823),
+    ("vehicle-1", 201043663, 44751, 47819),
+    ("vehicle-2", 1516302379, 61483, 19085),
+    ("vehicle-3", 1541157633, 13057, 36574),
+    ("road-7", 1444813274, 6618, 28665),
+    ("é", 269551495, 1927, 6041),
+]
+
+
+@pytest.mark.parametrize(("key", "hashed", "slot", "ring_slot"), VECTORS)
+def test_slots_are_those_of_pulsar(key, hashed, slot, ring_slot):
+    assert key_hash(key.encode()) == hashed
+    assert AutoSplit().slot(key.encode()) == slot
+    assert ConsistentHashing(100).slot(key.encode()) == ring_slot
+
+
+def test_a_newcomer_takes_the_lower_half_of_the_largest_range_the_lowest_on_a_tie():
+    ranges = AutoSplit()
+    a, b, c, d = (consumer(name) for name in "abcd")
+    ranges.add(a)
+    assert ranges.ranges_of(a) == ((0, 65535),)
+    ranges.add(b)
+    assert (ranges.ranges_of(b), ranges.ranges_of(a)) == (((0, 32768),), ((32769, 65535),))
+    ranges.add(c)
+    assert (ranges.ranges_of(c), ranges.ranges_of(b)) == (((0, 16384),), ((16385, 32768),))
+    ranges.add(d)
+    assert (ranges.ranges_of(d), ranges.ranges_of(a)) == (((32769, 49152),), ((49153, 65535),))
+
+
+def test_a_leaving_consumers_range_goes_to_the_upper_neighbour_and_the_top_one_down():
+    ranges = AutoSplit()
+    a, b, c = (consumer(name) for name in "abc")
+    for each in (a, b, c):
+        ranges.add(each)
+    ranges.remove(c)
+    assert ranges.ranges_of(b) == ((0, 32768),)
+    ranges.remove(a)
+    assert ranges.ranges_of(b) == ((0, 65535),)
+    ranges.remove(b)
+    assert ranges.owner(5) is None
+
+
+def test_slots_run_out():
+    ranges = AutoSplit(slot_count=4)
+    for n in range(3):
+        ranges.add(consumer(str(n)))
+    with pytest.raises(BrokerError):
+        ranges.add(consumer("one too many"))
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.booleans())
+def test_every_slot_has_exactly_the_owner_its_ranges_say(steps, ring):
+    ranges = ConsistentHashing(10) if ring else AutoSplit()
+    present = {}
+    for step in steps:
+        if step in present:
+            ranges.remove(present.pop(step))
+        else:
+            present[step] = consumer(f"c{step % 4}")
+            ranges.add(present[step])
+    if not present:
+        assert all(ranges.owner(slot) is None for slot in (1, 100, 65535))
+        return
+    covered = sorted(
+        (start, end, name)
+        for name, each in present.items()
+        for start, end in ranges.ranges_of(each)
+    )
+    expected = 1 if ring else 0
+    for start, end, name in covered:
+        assert start == expected
+        expected = end + 1
+        for slot in {max(start, 1), (start + end) // 2 or 1, end}:
+            assert ranges.owner(slot) is present[name]
+    assert expected == SLOT_COUNT
+
+
+def test_consumers_of_one_name_share_the_ring_and_a_reconnect_changes_nothing():
+    ranges = ConsistentHashing(100)
+    first, second, third = consumer("same"), consumer("same"), consumer("other")
+    for each in (first, second, third):
+        ranges.add(each)
+    before = ranges.ranges_of(second)
+    assert before
+    ranges.remove(second)
+    again = consumer("same")
+    ranges.add(again)
+    assert ranges.ranges_of(again) == before

@@ -1,0 +1,111 @@
+"""The two ledgers of flow control: what was granted and spent, what is out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.entry import Entry
+from broker.subscription.delayed import DelayedIndex, deliver_at_ms
+from broker.subscription.permits import PERMITS_MAX, Permits
+from broker.subscription.redelivery import ReplayQueue
+from broker.subscription.tests.fakes import make_data
+from broker.subscription.unacked import PendingAcks, UnackedTally, blocked_by
+
+
+@given(st.lists(st.integers(-50, 50).filter(bool)))
+def test_permits_are_conserved(steps):
+    permits = Permits()
+    balance = 0
+    for step in steps:
+        if step > 0:
+            ended_shortage = permits.grant(step)
+            assert ended_shortage == (balance <= 0 < balance + step)
+        else:
+            permits.spend(-step)
+        balance += step
+        assert permits.available == balance == permits.granted - permits.spent
+
+
+def test_endless_grants_are_held_at_the_bound():
+    permits = Permits()
+    for _ in range(3):
+        permits.grant(PERMITS_MAX)
+    assert permits.available == PERMITS_MAX
+    permits.spend(5)
+    permits.grant(1)
+    assert permits.available == PERMITS_MAX - 4
+
+
+@pytest.mark.parametrize("wrong", [0, -1])
+def test_a_flow_of_nothing_is_refused(wrong):
+    with pytest.raises(ValueError, match="at least one permit"):
+        Permits().grant(wrong)
+
+
+@given(st.lists(st.tuples(st.sampled_from("arkt"), st.integers(0, 5), st.integers(1, 9))))
+def test_unacked_counters_equal_what_is_pending(steps):
+    tally = UnackedTally()
+    holders = [PendingAcks(), PendingAcks()]
+    for holder in holders:
+        holder.join(tally)
+    for kind, entry_id, messages in steps:
+        holder = holders[entry_id % 2]
+        position = (1, entry_id)
+        if kind == "a" and position not in holder:
+            holder.add(position, messages)
+        elif kind == "r":
+            holder.remove(position)
+        elif kind == "k":
+            before = holder.messages
+            assert before - holder.keep(position, messages) == holder.messages
+        elif kind == "t":
+            taken = [position for position, _ in holder.take_all()]
+            assert taken == sorted(taken)
+        for each in holders:
+            assert each.messages == sum(pending.messages for pending in each.values())
+        assert tally.messages == sum(each.messages for each in holders)
+
+
+@given(st.integers(0, 10), st.booleans())
+def test_a_limit_never_holds_who_has_nothing_out(limit, blocked):
+    assert not blocked_by(limit, 0, blocked=blocked)
+    assert blocked_by(limit, 10, blocked=False) == (limit > 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("adp"), st.integers(0, 8))))
+def test_the_replay_queue_is_a_sorted_set(steps):
+    queue, model = ReplayQueue(), set()
+    for kind, number in steps:
+        if kind == "a":
+            queue.add((1, number))
+            model.add((1, number))
+        elif kind == "d":
+            queue.discard((1, number))
+            model.discard((1, number))
+        else:
+            popped = queue.pop_batch(number)
+            assert popped == sorted(model)[:number]
+            model -= set(popped)
+        assert len(queue) == len(model)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), unique_by=lambda s: s[1]))
+def test_the_delayed_index_gives_what_is_due_in_position_order(entries):
+    index = DelayedIndex()
+    for due, number in entries:
+        index.add(due, (1, number), number)
+    due = index.take_due(10)
+    assert due == sorted(((1, number), number) for when, number in entries if when <= 10)
+    later = [when for when, _ in entries if when > 10]
+    assert index.next_due_ms() == (min(later) if later else None)
+
+
+def test_deliver_at_is_found_behind_any_header_and_never_imagined():
+    plain = make_data(deliver_at=77, key="k")
+    assert deliver_at_ms(Entry(plain)) == 77
+    assert deliver_at_ms(Entry(plain[6:])) == 77
+    assert deliver_at_ms(Entry(b"\x0e\x02\0\0\0\x02ab" + plain)) == 77
+    looks_like_it = make_data(key="\x18", payload=b"\x98\x01\x05", ordering_key=b"\x98\x01\x05")
+    assert deliver_at_ms(Entry(looks_like_it)) == 0
