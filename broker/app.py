@@ -132,15 +132,18 @@ async def running_broker(
         stack.callback(front.cancel_scope.cancel)
         await front.start(service.run)
         await front.start(listener.run)
+        metrics = MetricsSource(config, service, bookie, PULSAR_VERSION)
+        await front.start(metrics.run)
         admin = AdminContext(
             config=config,
             clock=clock,
             store=store,
             namespaces=namespaces,
             schemas=schemas,
+            ledgers=ledgers,
             service=service,
             bookie=bookie,
-            metrics=MetricsSource(config, service, bookie, PULSAR_VERSION),
+            metrics=metrics,
             broker_service_url=broker_url,
             web_service_url=web_url,
             version=PULSAR_VERSION,

@@ -263,8 +263,8 @@ class BrokerService:
 def _check_unused(topic: Topic) -> None:
     if topic.access.producers:
         raise TopicBusy(f"Topic has {len(topic.access.producers)} connected producers")
-    if topic.subscriptions:
-        raise TopicBusy(f"Topic has subscriptions: {sorted(topic.subscriptions)}")
+    if topic.consumer_count():
+        raise TopicBusy(f"Topic has {topic.consumer_count()} connected consumers")
 
 
 def _subscription_config(config: BrokerConfig) -> SubscriptionConfig:

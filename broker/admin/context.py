@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from bookie.bookie import Bookie
+    from broker.bookie_client.client import LedgerClient
     from broker.config import BrokerConfig
     from broker.metadata.store import MetadataStore
     from broker.metrics.exposition import MetricsSource
@@ -36,6 +37,7 @@ class AdminContext:
     store: MetadataStore
     namespaces: Namespaces
     schemas: SchemaRegistry
+    ledgers: LedgerClient
     service: BrokerService
     bookie: Bookie | None
     metrics: MetricsSource

@@ -11,6 +11,7 @@ import structlog
 
 from bookie.api import BookieError
 from broker.namespaces.refusal import Refusal
+from broker.topic.errors import TopicBusy
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError
 
@@ -40,6 +41,8 @@ def status_and_reason(error: Exception) -> tuple[int, str]:
     """What to answer instead of the result; an error nobody foresaw is logged with its trace."""
     if isinstance(error, Refusal):
         return error.status, error.reason
+    if isinstance(error, TopicBusy):
+        return 412, error.message
     if isinstance(error, BrokerError):
         return _STATUS_OF.get(error.server_error, 500), error.message
     if isinstance(error, BookieError):

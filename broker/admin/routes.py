@@ -10,8 +10,12 @@ from broker.admin import (
     lookup,
     metrics_page,
     namespaces,
+    partitions,
     schemas,
+    stats,
+    subscriptions,
     tenants,
+    topics,
 )
 
 if TYPE_CHECKING:
@@ -26,6 +30,10 @@ def all_routes() -> tuple[Route, ...]:
         *clusters.ROUTES,
         *tenants.ROUTES,
         *namespaces.ROUTES,
+        *topics.ROUTES,
+        *partitions.ROUTES,
+        *subscriptions.ROUTES,
+        *stats.ROUTES,
         *schemas.ROUTES,
         *lookup.ROUTES,
     )

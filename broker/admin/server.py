@@ -117,12 +117,16 @@ def _as_response(answer: object) -> Response:
     if answer is None:
         return Response(status_code=204)
     if isinstance(answer, str):
-        return Response(answer, media_type=_JSON)
-    return Response(json.dumps(answer, ensure_ascii=False, separators=(",", ":")), media_type=_JSON)
+        return Response(answer, media_type=_JSON if answer else None)
+    return Response(_compact(answer), media_type=_JSON)
 
 
 def _error(status: int, reason: str) -> Response:
-    return Response(json.dumps({"reason": reason}), status_code=status, media_type=_JSON)
+    return Response(_compact({"reason": reason}), status_code=status, media_type=_JSON)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 async def _read_body(receive: Receive) -> bytes:

@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from broker.entry import Entry
+from broker.metrics.histograms import EntrySizes, PublishTimes
 from broker.subscription.factory import SubscriptionRequest
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topic.topic import Topic
@@ -59,6 +60,8 @@ class PersistentTopic(Topic):
     ) -> None:
         super().__init__(service, name, namespace)
         self.ledger = ledger
+        self.publish_times = PublishTimes()
+        self.entry_sizes = EntrySizes()
         self.dedup: DedupStore | None = None
         self.message_index = -1
         """Index of the newest message; kept only with an entry interceptor."""
@@ -143,11 +146,13 @@ class PersistentTopic(Topic):
     def kick(self) -> None:
         """End of a chunk: hand what was appended to the journal."""
         self._kick_pending = False
+        self.publish_times.sent(self._taken, self.service.clock.now())
         self.ledger.kick()
 
     def on_appended(self, batch: list[tuple[Entry, Any]]) -> None:
         """A group is durable: queue the receipts, then let the subscriptions deliver."""
         receipt = commands.send_receipt
+        count_size = self.entry_sizes.add
         dedup = self.dedup
         session = None
         count = size_total = 0
@@ -160,6 +165,7 @@ class PersistentTopic(Topic):
                 count = size_total = 0
             count += 1
             size_total += size
+            count_size(size)
             ledger_id, entry_id = entry.position
             session.send(receipt(producer.producer_id, sequence_id, highest, ledger_id, entry_id))
             if dedup is not None:
@@ -210,6 +216,7 @@ class PersistentTopic(Topic):
 
     def _answer_up_to(self, answered: int) -> None:
         self._answered = answered
+        self.publish_times.answered(answered, self.service.clock.now())
         while self._after_publishes and self._after_publishes[0][0] <= answered:
             self._after_publishes.pop(0)[1]()
 

@@ -1,0 +1,97 @@
+"""`.../{topic}/partitions`: making, growing and removing partitioned topics (v2 and v3 paths)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.admin.router import Route
+from broker.namespaces.refusal import Refusal, conflict
+from broker.subscription.factory import SubscriptionRequest
+from protocol.errors import TopicNotFound
+
+if TYPE_CHECKING:
+    from broker.admin.context import AdminContext, AdminRequest
+    from protocol.topic_name import TopicName
+
+
+async def get(request: AdminRequest) -> dict[str, Any]:
+    """PartitionedTopicMetadata; 0 partitions for a plain topic."""
+    namespaces, topic = request.context.namespaces, request.topic
+    allowed = request.flag("checkAllowAutoCreation")
+    count = await namespaces.resolve_for_lookup(topic, allowed)
+    metadata = (await namespaces.of_topic(topic)).partitioned.metadata(topic) if count else None
+    return metadata or {"partitions": 0, "deleted": False}
+
+
+async def create(request: AdminRequest) -> None:
+    """Body: a number, or `{"partitions": n, "properties": {...}}`."""
+    body = await request.json()
+    properties: dict[str, str] | None = None
+    if isinstance(body, dict):
+        properties = body.get("properties") or None
+        body = body.get("partitions")
+    if isinstance(body, bool) or not isinstance(body, int):
+        raise Refusal(400, "The body must be the number of partitions")
+    await request.context.namespaces.create_partitioned_topic(request.topic, body, properties)
+
+
+async def grow(request: AdminRequest) -> None:
+    """Body: the new total. Subscriptions of the old partitions are made on the new ones."""
+    context, topic = request.context, request.topic
+    total = await request.json_int()
+    namespace = await context.namespaces.get(request.namespace_name)
+    before = namespace.partitioned.count(topic)
+    await namespace.partitioned.grow(topic, total)
+    if not topic.persistent:
+        return
+    names: set[str] = set()
+    for index in range(before):
+        partition = await context.service.find_topic(topic.partition(index))
+        names.update(each.name for each in partition.subscriptions.values() if each.durable)
+    for index in range(before, total if names else before):
+        partition = await context.service.get_or_load_topic(topic.partition(index), create=True)
+        for name in sorted(names):
+            await partition.open_subscription(SubscriptionRequest(name=name, earliest=True))
+
+
+async def delete(request: AdminRequest) -> None:
+    """Remove the partitioned topic with all its partitions."""
+    context, topic = request.context, request.topic
+    force = request.flag("force")
+    namespace = await context.namespaces.get(request.namespace_name)
+    count = namespace.partitioned.count(topic)
+    if not count:
+        if await context.namespaces.topic_exists(topic):
+            raise conflict(
+                f"{topic.full} is a non-partitioned topic. Instead of calling "
+                "delete-partitioned-topic please call delete."
+            )
+        raise Refusal(404, f"Topic {topic.full} not found.")
+    for index in range(count):
+        await delete_if_there(context, topic.partition(index), force=force)
+    await namespace.partitioned.delete(topic)
+    await context.schemas.delete(topic, force=True)
+
+
+async def delete_if_there(context: AdminContext, topic: TopicName, *, force: bool) -> None:
+    """Delete one partition; one that was never used has nothing to delete."""
+    try:
+        await context.service.delete_topic(topic, force=force)
+    except TopicNotFound:
+        return
+
+
+def _routes() -> tuple[Route, ...]:
+    routes: list[Route] = []
+    for version in ("v2", "v3"):
+        path = f"/admin/{version}/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/partitions"
+        routes += [
+            Route("GET", path, get),
+            Route("PUT", path, create),
+            Route("POST", path, grow),
+            Route("DELETE", path, delete),
+        ]
+    return tuple(routes)
+
+
+ROUTES: Final = _routes()

@@ -1,0 +1,182 @@
+"""`.../{topic}/subscription[s]`: creating, removing and moving subscriptions.
+
+On a partitioned topic an operation is done on every partition where that makes sense, and refused
+with Pulsar's text where it does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.admin.router import Route
+from broker.admin.topics import TOPIC, every_part, existing_persistent
+from broker.namespaces.refusal import Refusal, conflict, not_found
+from broker.subscription.factory import SubscriptionRequest
+from broker.topic.persistent import PersistentTopic
+from protocol.errors import SubscriptionNotFound
+from protocol.message_id import from_json
+from protocol.position import EARLIEST, LATEST, Position
+
+if TYPE_CHECKING:
+    from broker.admin.context import AdminRequest
+    from broker.subscription.api import Subscription
+    from broker.topic.topic import Topic
+
+
+async def names(request: AdminRequest) -> list[str]:
+    """Subscriptions of the topic, those of readers that are connected included."""
+    found: dict[str, None] = {}
+    for topic in await every_part(request.context, request.topic):
+        found.update(dict.fromkeys(topic.subscriptions))
+    return list(found)
+
+
+async def create(request: AdminRequest) -> None:
+    """Body: a message id, `{"messageId": .., "properties": ..}`, or nothing (Latest)."""
+    context, name = request.context, request.names["subscription"]
+    body = await request.json_object() or {}
+    properties: dict[str, str] = {}
+    if "messageId" in body or "properties" in body:
+        properties = body.get("properties") or {}
+        body = body.get("messageId") or {}
+    position = _position(body) if body else LATEST
+    count = await context.namespaces.partitions_of(request.topic)
+    parts = [request.topic.partition(index) for index in range(count)] or [request.topic]
+    topics = [await context.service.get_or_load_topic(part, create=True) for part in parts]
+    if any(name in topic.subscriptions for topic in topics):
+        raise conflict("Subscription already exists for topic")
+    for topic in topics:
+        subscription = await topic.open_subscription(
+            SubscriptionRequest(name=name, earliest=position == EARLIEST, properties=properties)
+        )
+        if position not in (EARLIEST, LATEST):
+            await subscription.seek(position)
+
+
+async def delete(request: AdminRequest) -> None:
+    """Remove a subscription; with `force` its consumers are sent away."""
+    name, force = request.names["subscription"], request.flag("force")
+    topics = await every_part(request.context, request.topic)
+    if await request.context.namespaces.partitions_of(request.topic):
+        topics = [topic for topic in topics if name in topic.subscriptions]
+        if not topics:
+            raise not_found("Subscription not found")
+    for topic in topics:
+        await topic.delete_subscription(name, force=force)
+
+
+async def reset_to_id(request: AdminRequest) -> None:
+    """Make a message the next one to be delivered."""
+    if await request.context.namespaces.partitions_of(request.topic):
+        raise Refusal(405, "Reset-cursor at position is not allowed for partitioned-topic")
+    body = await request.json_object()
+    topic = await existing_persistent(request)
+    subscription = topic.subscription(request.names["subscription"])
+    if not body:
+        raise Refusal(400, "The body must be a message id: {ledgerId, entryId}")
+    await subscription.seek(_position(body))
+
+
+async def reset_to_time(request: AdminRequest) -> None:
+    """Go on with the first message published at or after a time."""
+    time_ms = _number(request, "timestamp")
+    for _, subscription in await _everywhere(request):
+        await subscription.seek_to_time(time_ms)
+
+
+async def skip(request: AdminRequest) -> None:
+    """Acknowledge the next so many messages."""
+    if await request.context.namespaces.partitions_of(request.topic):
+        raise Refusal(405, "Skip messages on a partitioned topic is not allowed")
+    count = _number(request, "count")
+    topic = await existing_persistent(request)
+    await topic.subscription(request.names["subscription"]).skip(count)
+
+
+async def skip_all(request: AdminRequest) -> None:
+    """Acknowledge everything."""
+    for _, subscription in await _everywhere(request):
+        await subscription.clear_backlog()
+
+
+async def expire(request: AdminRequest) -> None:
+    """Acknowledge what was published more than so many seconds ago."""
+    seconds = _number(request, "seconds")
+    expired = 0
+    found = await _everywhere(request)
+    for topic, subscription in found:
+        expired += await _expire(request, topic, subscription, seconds)
+    if not expired and len(found) == 1:
+        raise _nothing_to_expire(*found[0])
+
+
+async def expire_all(request: AdminRequest) -> None:
+    """The same for every subscription."""
+    seconds = _number(request, "seconds")
+    for topic in await every_part(request.context, request.topic):
+        for subscription in list(topic.subscriptions.values()):
+            await _expire(request, topic, subscription, seconds)
+
+
+async def _expire(
+    request: AdminRequest, topic: Topic, subscription: Subscription, seconds: int
+) -> int:
+    """How many entries were acknowledged."""
+    if not isinstance(topic, PersistentTopic):
+        return 0
+    ledger, cursor = topic.ledger, topic.ledger.cursors[subscription.name]
+    before_ms = request.context.clock.wall_ms() - seconds * 1000
+    last = await ledger.find_by_publish_time(before_ms)
+    count = ledger.entries_between(cursor.mark_delete, last)
+    for lower, upper in cursor.acked_ranges():
+        count -= ledger.entries_between(lower, min(upper, last))
+    if count > 0:
+        await subscription.skip(count)
+    return max(count, 0)
+
+
+def _nothing_to_expire(topic: Topic, subscription: Subscription) -> Refusal:
+    return conflict(
+        f"Expire message by timestamp not issued on topic {topic.name.full} for subscription "
+        f"{subscription.name} due to ongoing message expiration not finished or subscription "
+        "almost catch  up. If it's performed on a partitioned topic operation might succeeded on "
+        "other partitions, please check stats of individual partition."
+    )
+
+
+async def _everywhere(request: AdminRequest) -> list[tuple[Topic, Subscription]]:
+    """The subscription of the path on the topic or on every partition that has it."""
+    name = request.names["subscription"]
+    topics = await every_part(request.context, request.topic)
+    found = [(topic, topic.subscriptions[name]) for topic in topics if name in topic.subscriptions]
+    if not found:
+        raise SubscriptionNotFound(f"Subscription {name} not found for topic {request.topic.full}")
+    return found
+
+
+def _number(request: AdminRequest, name: str) -> int:
+    try:
+        return int(request.names[name])
+    except ValueError:
+        raise not_found(f"There is nothing at {request.path}") from None
+
+
+def _position(body: dict[str, Any]) -> Position:
+    try:
+        return from_json(body).position
+    except ValueError as error:
+        raise Refusal(400, str(error)) from None
+
+
+_SUBSCRIPTION: Final = f"{TOPIC}/subscription/{{subscription}}"
+ROUTES: Final = (
+    Route("GET", f"{TOPIC}/subscriptions", names),
+    Route("PUT", _SUBSCRIPTION, create),
+    Route("DELETE", _SUBSCRIPTION, delete),
+    Route("POST", f"{_SUBSCRIPTION}/resetcursor", reset_to_id),
+    Route("POST", f"{_SUBSCRIPTION}/resetcursor/{{timestamp}}", reset_to_time),
+    Route("POST", f"{_SUBSCRIPTION}/skip/{{count}}", skip),
+    Route("POST", f"{_SUBSCRIPTION}/skip_all", skip_all),
+    Route("POST", f"{_SUBSCRIPTION}/expireMessages/{{seconds}}", expire),
+    Route("POST", f"{TOPIC}/all_subscription/expireMessages/{{seconds}}", expire_all),
+)

@@ -1,0 +1,243 @@
+"""`/admin/v2/{domain}/{tenant}/{namespace}[/{topic}]`: lists, and the life of a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from broker.admin.router import Route
+from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
+from broker.topic.persistent import PersistentTopic
+from protocol.topic_name import PARTITION_SUFFIX, TopicName
+
+if TYPE_CHECKING:
+    from broker.admin.context import AdminContext, AdminRequest
+    from broker.topic.topic import Topic
+
+TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+
+
+# --- finding topics: for all resources below a topic ----------------------------------------
+
+
+async def existing(request: AdminRequest) -> Topic:
+    """The plain topic or partition of the path. Raises: BrokerError, Refusal."""
+    context, topic = request.context, request.topic
+    if await context.namespaces.partitions_of(topic):
+        raise not_found(f"Topic {topic.full} not found")
+    return await context.service.find_topic(topic)
+
+
+async def existing_persistent(request: AdminRequest) -> PersistentTopic:
+    """The same, when it must be a stored one. Raises: BrokerError, Refusal."""
+    topic = await existing(request)
+    if not isinstance(topic, PersistentTopic):
+        raise Refusal(405, f"{topic.name.full} is a non-persistent topic: nothing is stored")
+    return topic
+
+
+async def every_part(context: AdminContext, topic: TopicName) -> list[Topic]:
+    """The topic, or all partitions of a partitioned one. Raises: BrokerError."""
+    count = await context.namespaces.partitions_of(topic)
+    if not count:
+        return [await context.service.find_topic(topic)]
+    return [await context.service.find_topic(topic.partition(index)) for index in range(count)]
+
+
+# --- lists ----------------------------------------------------------------------------------
+
+
+async def topics(request: AdminRequest) -> list[str]:
+    """Topics that exist; partitions one by one."""
+    context, name, domain = request.context, request.namespace_name, request.domain
+    await context.namespaces.get(name)
+    return await context.service.list_topics(name, domain)
+
+
+async def partitioned_topics(request: AdminRequest) -> list[str]:
+    """Names of partitioned topics."""
+    context, name = request.context, request.namespace_name
+    await context.namespaces.get(name)
+    return await context.namespaces.partitioned_topics(name, request.domain)
+
+
+# --- life -----------------------------------------------------------------------------------
+
+
+async def create(request: AdminRequest) -> None:
+    """A plain topic, whatever the rules for clients' topics say. Body: properties or null."""
+    context, topic = request.context, request.topic
+    properties = await request.json_object()
+    namespace = await context.namespaces.get(request.namespace_name)
+    if topic.is_partition:
+        base = topic.partitioned_base
+        count = namespace.partitioned.count(base)
+        if not count:
+            raise precondition_failed(
+                f'Can\'t create topic {topic.local_name} with "{PARTITION_SUFFIX}" followed by '
+                f"numeric value if there isn't a partitioned topic {base.local_name} created."
+            )
+        if topic.partition_index >= count:
+            raise precondition_failed(
+                f'Can\'t create topic {topic.local_name} with "{PARTITION_SUFFIX}" followed by a '
+                "number smaller than number of partition of partitioned topic "
+                f"{base.local_name}"
+            )
+    if await context.namespaces.topic_exists(topic):
+        raise conflict("This topic already exists")
+    if topic.persistent:
+        # Once its managed ledger exists the topic does.
+        await context.service.factory.open(topic.managed_ledger_name)
+    created = await context.service.get_or_load_topic(topic, create=True)
+    if properties and isinstance(created, PersistentTopic):
+        await created.ledger.set_properties(_text_map(properties))
+
+
+async def delete(request: AdminRequest) -> None:
+    """Delete a topic; with `force` also while it is used."""
+    context, topic = request.context, request.topic
+    if await context.namespaces.partitions_of(topic):
+        raise conflict(
+            f"{topic.full} is a partitioned topic, instead of calling delete topic, please call "
+            "delete-partitioned-topic."
+        )
+    await context.service.delete_topic(topic, force=request.flag("force"))
+
+
+async def unload(request: AdminRequest) -> None:
+    """Close the topic; its clients look up again and reopen it."""
+    context, topic = request.context, request.topic
+    count = await context.namespaces.partitions_of(topic)
+    if not count and not await context.namespaces.topic_exists(topic):
+        raise not_found(f"Topic {topic.full} not found")
+    for each in [topic.partition(index) for index in range(count)] or [topic]:
+        await context.service.unload_topic(each)
+
+
+async def terminate(request: AdminRequest) -> dict[str, int]:
+    """Take no more messages; answers the last one's id."""
+    if await request.context.namespaces.partitions_of(request.topic):
+        raise Refusal(405, "Termination of a partitioned topic is not allowed")
+    topic = await existing_persistent(request)
+    return message_id_json(topic, await topic.terminate())
+
+
+async def terminate_partitions(request: AdminRequest) -> dict[str, dict[str, int]]:
+    """The same for every partition; ids by partition index."""
+    if not await request.context.namespaces.partitions_of(request.topic):
+        raise Refusal(
+            405,
+            "Termination of a non-partitioned topic is not allowed using partitioned-terminate, "
+            "please use terminate commands",
+        )
+    ids: dict[str, dict[str, int]] = {}
+    for topic in await every_part(request.context, request.topic):
+        if isinstance(topic, PersistentTopic):
+            index = str(topic.name.partition_index)
+            ids[index] = message_id_json(topic, await topic.terminate())
+    return ids
+
+
+async def message_id_at(request: AdminRequest) -> dict[str, int]:
+    """The first message published at or after a time."""
+    topic = await existing_persistent(request)
+    try:
+        time_ms = int(request.names["timestamp"])
+    except ValueError:
+        raise not_found(f"There is nothing at {request.path}") from None
+    before = await topic.ledger.find_by_publish_time(time_ms)
+    return message_id_json(topic, topic.ledger.next_position(before))
+
+
+async def last_message_id(request: AdminRequest) -> dict[str, int]:
+    """The newest message; for a batch the last one in it."""
+    topic = await existing_persistent(request)
+    position = topic.last_position()
+    if position[1] < 0:
+        return message_id_json(topic, (topic.ledger.last_confirmed[0], -1))
+    entry = (await topic.ledger.read(position, 1, 1))[0]
+    metadata = entry.metadata
+    if not metadata.HasField("num_messages_in_batch"):
+        return message_id_json(topic, position)
+    return message_id_json(topic, position, metadata.num_messages_in_batch - 1)
+
+
+def message_id_json(
+    topic: Topic, position: tuple[int, int], batch_index: int = -1
+) -> dict[str, int]:
+    """A message id of this topic as Pulsar's admin API writes it."""
+    fields = {
+        "ledgerId": position[0],
+        "entryId": position[1],
+        "partitionIndex": topic.name.partition_index,
+        "batchIndex": batch_index,
+        "batchSize": 0,
+    }
+    if batch_index >= 0:
+        fields |= {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0}
+    return fields
+
+
+# --- properties -----------------------------------------------------------------------------
+
+
+async def properties(request: AdminRequest) -> dict[str, str]:
+    """What was attached to the topic."""
+    context, topic = request.context, request.topic
+    namespace = await context.namespaces.of_topic(topic)
+    metadata = namespace.partitioned.metadata(topic)
+    if metadata is not None:
+        return dict(metadata.get("properties") or {})
+    return dict((await existing_persistent(request)).ledger.properties)
+
+
+async def change_properties(request: AdminRequest) -> None:
+    """Add or replace properties."""
+    given = _text_map(await request.json_object() or {})
+    await _store_properties(request, {**await properties(request), **given})
+
+
+async def delete_property(request: AdminRequest) -> None:
+    """Remove one property."""
+    key = request.query.get("key", "")
+    kept = {name: value for name, value in (await properties(request)).items() if name != key}
+    await _store_properties(request, kept)
+
+
+async def _store_properties(request: AdminRequest, values: dict[str, str]) -> None:
+    namespace = await request.context.namespaces.of_topic(request.topic)
+    if namespace.partitioned.count(request.topic):
+        await namespace.partitioned.set_properties(request.topic, values)
+    else:
+        await (await existing_persistent(request)).ledger.set_properties(values)
+
+
+def _text_map(values: dict[str, Any]) -> dict[str, str]:
+    if not all(isinstance(value, str) for value in values.values()):
+        raise Refusal(400, "Properties must be text")
+    return cast("dict[str, str]", values)
+
+
+async def permissions(request: AdminRequest) -> dict[str, list[str]]:
+    """Grants on the topic: those of its namespace."""
+    if not await request.context.namespaces.topic_exists(request.topic):
+        raise not_found(f"Topic {request.topic.full} not found")
+    namespace = await request.context.namespaces.of_topic(request.topic)
+    return namespace.policies.permissions
+
+
+_NAMESPACE: Final = "/admin/v2/{domain}/{tenant}/{namespace}"
+ROUTES: Final = (
+    Route("GET", _NAMESPACE, topics),
+    Route("GET", f"{_NAMESPACE}/partitioned", partitioned_topics),
+    Route("PUT", TOPIC, create),
+    Route("DELETE", TOPIC, delete),
+    Route("PUT", f"{TOPIC}/unload", unload),
+    Route("POST", f"{TOPIC}/terminate", terminate),
+    Route("POST", f"{TOPIC}/terminate/partitions", terminate_partitions),
+    Route("GET", f"{TOPIC}/lastMessageId", last_message_id),
+    Route("GET", f"{TOPIC}/messageid/{{timestamp}}", message_id_at),
+    Route("GET", f"{TOPIC}/properties", properties),
+    Route("PUT", f"{TOPIC}/properties", change_properties),
+    Route("DELETE", f"{TOPIC}/properties", delete_property),
+    Route("GET", f"{TOPIC}/permissions", permissions),
+)

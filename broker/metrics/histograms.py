@@ -1,0 +1,125 @@
+"""Histograms in Pulsar's own style: fixed buckets, exported as one series per bucket.
+
+Dashboards divide the buckets by 60, so what is exported are the counts of the last full minute;
+until the first minute is over, those since the start. Pure: time comes in as an argument.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LATENCY_LIMITS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
+LATENCY_NAMES: Final = ("0_5", "1", "5", "10", "20", "50", "100", "200", "1000")
+SIZE_NAMES: Final = ("128", "512", "1_kb", "2_kb", "4_kb", "16_kb", "100_kb", "1_mb")
+_LATENCY_LIMITS_SECONDS: Final = tuple(limit / 1000 for limit in LATENCY_LIMITS_MS)
+_SIZE_BITS: Final = (7, 9, 10, 11, 12, 14, 17, 20)
+_SIZE_100_KB: Final = 100 * 1024
+_SIZE_128_KB_BITS: Final = 17
+_BITS_MAX: Final = 40
+
+
+@final
+class EntrySizes:
+    """Sizes of entries, counted by the number of bits of the size: one addition per entry.
+
+    The limit of 100 KB is no power of two: what is between it and 128 KB is counted one up.
+    """
+
+    __slots__ = ("_by_bits", "size_bytes")
+
+    def __init__(self) -> None:
+        self._by_bits = [0] * (_BITS_MAX + 1)
+        self.size_bytes = 0
+
+    def add(self, size: int) -> None:
+        """One entry."""
+        bits = (size - 1).bit_length()
+        if bits == _SIZE_128_KB_BITS and size > _SIZE_100_KB:
+            bits += 1
+        self._by_bits[bits] += 1
+        self.size_bytes += size
+
+    def counts(self) -> list[int]:
+        """Entries per bucket of SIZE_NAMES, then those above all."""
+        counts = [0] * (len(_SIZE_BITS) + 1)
+        for bits, count in enumerate(self._by_bits):
+            if count:
+                counts[bisect_left(_SIZE_BITS, bits)] += count
+        return counts
+
+
+@final
+class PublishTimes:
+    """How long messages took to become durable, kept per turn of the event loop, not per message.
+
+    `taken` and `answered` are running totals of messages handed to storage and answered, in order.
+    """
+
+    __slots__ = ("_answered", "_counts", "_turns", "sum_seconds")
+
+    def __init__(self) -> None:
+        self._turns: deque[tuple[int, float]] = deque()
+        self._counts = [0] * (len(LATENCY_LIMITS_MS) + 1)
+        self._answered = 0
+        self.sum_seconds = 0.0
+
+    def sent(self, taken: int, now: float) -> None:
+        """At the end of a turn: everything up to `taken` is on its way."""
+        self._turns.append((taken, now))
+
+    def answered(self, answered: int, now: float) -> None:
+        """Everything up to `answered` is durable, or has failed."""
+        turns = self._turns
+        while turns and self._answered < answered:
+            taken, sent_at = turns[0]
+            count = min(taken, answered) - self._answered
+            seconds = now - sent_at
+            self._counts[bisect_left(_LATENCY_LIMITS_SECONDS, seconds)] += count
+            self.sum_seconds += seconds * count
+            self._answered += count
+            if taken > answered:
+                return
+            turns.popleft()
+
+    def counts(self) -> list[int]:
+        """Messages per bucket of LATENCY_NAMES, then those above all."""
+        return list(self._counts)
+
+
+@final
+class MinuteCounts:
+    """Turns ever-growing counts into those of the last full minute."""
+
+    __slots__ = ("_closed", "_first", "_start")
+
+    def __init__(self) -> None:
+        self._start: list[float] = []
+        self._closed: list[float] = []
+        self._first = True
+
+    def close(self, counts: list[float]) -> None:
+        """A minute is over."""
+        start = self._start or [0.0] * len(counts)
+        self._closed = [now - before for now, before in zip(counts, start, strict=True)]
+        self._start = counts
+        self._first = False
+
+    def last(self, counts: list[float]) -> list[float]:
+        """Counts of the last full minute."""
+        return counts if self._first else self._closed
+
+
+def quantile(counts: Sequence[int], limits: Sequence[float], fraction: float) -> float:
+    """The upper limit of the bucket in which a quantile lies; the overflow counts as its start."""
+    wanted = fraction * sum(counts)
+    seen = 0
+    for limit, count in zip((*limits, limits[-1]), counts, strict=True):
+        seen += count
+        if count and seen >= wanted:
+            return float(limit)
+    return 0.0
