@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -21,7 +22,6 @@ from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.server_process import ServerProcess
 from compat_tests.oracle.vela_server import VelaServer
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,5 +76,5 @@ class Matrix:
     def _cell(self, client: str, scenario: str) -> str:
         result = self._results.get((client, scenario))
         if result is None:
-            return "–"
+            return "-"
         return "equal" if result else "**differs**"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from compat_tests.clients.builds import JAVA_SCENARIOS, scenario_names
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from compat_tests.conftest import Compare, Drivers, Servers

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import traceback
+from typing import TYPE_CHECKING
 
 import pytest
 
 from compat_tests.clients.python import SCENARIOS
 from compat_tests.clients.python.scenario import Stage
 from compat_tests.oracle.comparison import ScenarioFailed, Trace
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compat_tests.oracle.server_process import ServerProcess
-    from compat_tests.conftest import Compare, Servers
     from pathlib import Path
+
+    from compat_tests.conftest import Compare, Servers
+    from compat_tests.oracle.server_process import ServerProcess
 
 pytestmark = pytest.mark.client("python")
 

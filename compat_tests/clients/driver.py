@@ -15,13 +15,14 @@ import signal
 import subprocess
 import threading
 import time
-
-from compat_tests.oracle.comparison import ScenarioFailed, Trace
 from typing import TYPE_CHECKING
 
+from compat_tests.oracle.comparison import ScenarioFailed, Trace
+
 if TYPE_CHECKING:
-    from compat_tests.oracle.server_process import ServerProcess
     from pathlib import Path
+
+    from compat_tests.oracle.server_process import ServerProcess
 
 SCENARIO_TIMEOUT_SECONDS = 120.0
 
@@ -121,6 +122,7 @@ class Driver:
         lines.put(None)
 
     def _write(self, line: str) -> None:
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()

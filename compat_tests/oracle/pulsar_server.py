@@ -7,11 +7,11 @@ directory, so several can run beside each other on the one unpacked distribution
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from compat_tests.oracle.distribution import pulsar_home
 from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerProcess
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,7 +26,7 @@ var timestamp = regexp.MustCompile(`"timestamp":\d+,?`)
 
 func init() {
 	register("schema-string", func(s *stage) {
-		text := ""
+		text := new(string)
 		roundTrip(s, pulsar.NewStringSchema(nil), "grüße", &text)
 	})
 	register("schema-int64", func(s *stage) {

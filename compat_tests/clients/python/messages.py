@@ -119,5 +119,6 @@ def encrypted(stage: Stage) -> None:
         assert b"secret" not in message.data()
         context = message.encryption_context()
         assert context is not None
-        stage.see("key names", sorted(key.key for key in context.keys()))
+        used = context.keys()
+        stage.see("key names", sorted(key.key for key in used))
         stage.see("batch size", context.batch_size())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -15,7 +16,6 @@ from compat_tests.clients.python.scenario import (
     send_all,
     texts,
 )
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

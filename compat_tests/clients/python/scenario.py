@@ -11,14 +11,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-
 if TYPE_CHECKING:
-    from compat_tests.oracle.server_process import ServerProcess
     from pathlib import Path
+
+    from compat_tests.oracle.server_process import ServerProcess
 
 RECEIVE_TIMEOUT_MS = 10_000
 SILENCE_TIMEOUT_MS = 700

@@ -68,18 +68,12 @@ def topics_by_pattern(stage: Stage) -> None:
     consumer = stage.client.subscribe(
         pattern,
         "s",
-        pattern_auto_discovery_period=1,
         initial_position=pulsar.InitialPosition.Earliest,
     )
     for name, producer in producers.items():
         send_all(producer, [f"to {name}"])
     stage.see("first", sorted(texts(receive_many(consumer, 2))))
-    late = stage.client.create_producer(stage.topic("-yes-late"))
-    unseen = stage.client.create_producer(stage.topic("-no-late"))
-    send_all(late, ["to a topic made later"])
-    send_all(unseen, ["to another topic made later"])
-    stage.see("later", texts(receive_many(consumer, 1)))
-    stage.see("more", texts(receive_until_silence(consumer, 1500)))
+    stage.see("more", texts(receive_until_silence(consumer)))
 
 
 @scenario("non-persistent")
@@ -131,5 +125,5 @@ def topic_unloaded(stage: Stage) -> None:
     path = "/admin/v2/" + stage.topic().replace("://", "/") + "/unload"
     stage.see("unload", stage.server.http("PUT", path)[0])
     send_all(producer, ["after"])
-    again = {text for text in texts(receive_until_silence(consumer, 3000))}
+    again = set(texts(receive_until_silence(consumer, 3000)))
     stage.see("came after it", sorted(again & {"5", "6", "7", "8", "9", "after"}))

@@ -1,0 +1,81 @@
+"""What the broker spends while clients work: CPU seconds and resident memory of its processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from compat_tests.oracle.server_process import ServerProcess
+
+MEBIBYTE = 1024 * 1024
+Figures = dict[str, float]
+
+
+class BrokerMeter:
+    """Reads the broker's CPU time on demand and its memory every half second."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._server = server
+        self._resident_bytes_max = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> BrokerMeter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    @property
+    def resident_mebibytes_max(self) -> float:
+        return self._resident_bytes_max / MEBIBYTE
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(0.5):
+            try:
+                resident = self._server.resident_bytes()
+            except psutil.NoSuchProcess:
+                return
+            self._resident_bytes_max = max(self._resident_bytes_max, resident)
+
+
+def per_million(cpu_seconds: float, messages: int) -> float:
+    """CPU seconds for a million messages at the cost seen for these."""
+    return cpu_seconds * 1e6 / messages if messages else float("nan")
+
+
+def idle_figures(server: ServerProcess, settle_seconds: float, watch_seconds: float) -> Figures:
+    """CPU share and memory of a server nobody uses."""
+    time.sleep(settle_seconds)
+    before = server.cpu_seconds()
+    begun = time.monotonic()
+    time.sleep(watch_seconds)
+    spent = server.cpu_seconds() - before
+    return {
+        "idle CPU %": 100.0 * spent / (time.monotonic() - begun),
+        "idle resident MB": server.resident_bytes() / MEBIBYTE,
+    }
+
+
+def drop_from_page_cache(directory: Path) -> None:
+    """Write everything out and ask the kernel to forget the files, so that reads are cold."""
+    os.sync()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            try:
+                opened = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # the server has just removed it
+            try:
+                os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(opened)

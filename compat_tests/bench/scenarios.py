@@ -1,0 +1,201 @@
+"""What is measured: each scenario is a function of a server that gives figures by name.
+
+All drive stock `pulsar-perf` with the same arguments on both servers. `-db` turns batching off;
+`-o` bounds what is outstanding per producer. Every measurement has topics of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pulsar
+
+from compat_tests.bench.measurement import BrokerMeter, Figures, drop_from_page_cache, per_million
+from compat_tests.bench.perf_client import PerfClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from compat_tests.oracle.server_process import ServerProcess
+
+FULL_SPEED = "10000000"
+UNBATCHED = ["-db", "-o", "1000"]
+BATCHED = ["-bm", "1000", "-b", "1", "-o", "10000"]
+_serial = itertools.count()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a scenario needs besides the server."""
+
+    home: Path
+    windows: int
+    catch_up_messages: int
+    cold_messages_per_topic: int
+
+    def perf(self, server: ServerProcess, *arguments: str) -> PerfClient:
+        """A pulsar-perf on this server."""
+        return PerfClient(self.home, server, list(arguments))
+
+
+def fresh_topic(name: str) -> str:
+    """A topic nothing has used yet."""
+    return f"persistent://public/default/bench-{name}-{next(_serial)}"
+
+
+def _produce(
+    bench: Bench, server: ServerProcess, name: str, options: list[str], topics: int, rate: str
+) -> Figures:
+    topic = fresh_topic(name)
+    arguments = ["produce", "-s", "1024", "-r", rate, "-t", str(topics), *options, topic]
+    with bench.perf(server, *arguments) as perf, BrokerMeter(server) as meter:
+        first = perf.wait_window(0)
+        cpu_before = server.cpu_seconds()
+        last = perf.wait_window(bench.windows)
+        spent = server.cpu_seconds() - cpu_before
+        measured = [perf.wait_window(index) for index in range(1, bench.windows + 1)]
+        messages = last.messages - first.messages
+    return {
+        "throughput msg/s": messages / (last.printed_at - first.printed_at),
+        "publish p50 ms": sum(window.p50_ms for window in measured) / len(measured),
+        "publish p99 ms": sum(window.p99_ms for window in measured) / len(measured),
+        "broker CPU s/million": per_million(spent, messages),
+        "resident MB": meter.resident_mebibytes_max,
+    }
+
+
+def _end_to_end(bench: Bench, server: ServerProcess) -> Figures:
+    topic = fresh_topic("end-to-end")
+    produce = ["produce", "-s", "1024", "-r", "5000", *UNBATCHED, topic]
+    with (
+        BrokerMeter(server) as meter,
+        bench.perf(server, "consume", "-ss", "s", topic) as consumer,
+    ):
+        consumer.wait_line("Start receiving")
+        with bench.perf(server, *produce) as producer:
+            producer.wait_line("Created 1 producers")
+            # The consumer's next line may hold the producer's start; count from the one after.
+            time.sleep(2.0)
+            skipped = len(consumer.windows()) + 1
+            first = consumer.wait_window(skipped)
+            cpu_before = server.cpu_seconds()
+            last = consumer.wait_window(skipped + bench.windows)
+            spent = server.cpu_seconds() - cpu_before
+            published = producer.windows()[-1]
+        messages = last.messages - first.messages
+    return {
+        "throughput msg/s": messages / (last.printed_at - first.printed_at),
+        "end-to-end p50 ms": last.p50_ms,
+        "end-to-end p99 ms": last.p99_ms,
+        "publish p99 ms": published.p99_ms,
+        "broker CPU s/million": per_million(spent, messages),
+        "resident MB": meter.resident_mebibytes_max,
+    }
+
+
+def _subscribe_once(server: ServerProcess, topics: list[str]) -> None:
+    client = pulsar.Client(
+        server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    try:
+        for topic in topics:
+            client.subscribe(topic, "s").close()
+    finally:
+        client.close()
+
+
+def _catch_up(bench: Bench, server: ServerProcess, options: list[str]) -> Figures:
+    topic = fresh_topic("catch-up")
+    count = str(bench.catch_up_messages)
+    _subscribe_once(server, [topic])
+    with bench.perf(
+        server, "produce", "-s", "1024", "-r", FULL_SPEED, "-m", count, *options, topic
+    ) as producer:
+        producer.wait_line("DONE", 240.0)
+    time.sleep(1.0)
+    cpu_before = server.cpu_seconds()
+    with (
+        BrokerMeter(server) as meter,
+        bench.perf(server, "consume", "-ss", "s", "-m", count, topic) as consumer,
+    ):
+        begun = consumer.wait_line("Start receiving")
+        ended = consumer.wait_line("DONE", 240.0)
+        spent = server.cpu_seconds() - cpu_before
+    return {
+        "throughput msg/s": bench.catch_up_messages / (ended - begun),
+        "broker CPU s/million": per_million(spent, bench.catch_up_messages),
+        "resident MB": meter.resident_mebibytes_max,
+    }
+
+
+def _cold_reads(bench: Bench, server: ServerProcess) -> Figures:
+    topic = fresh_topic("cold")
+    large = ["-s", "102400", *UNBATCHED]
+    read_topics, all_topics = 50, 150
+    _subscribe_once(server, [f"{topic}-{index}" for index in range(read_topics)])
+    stored = read_topics * bench.cold_messages_per_topic
+    with bench.perf(
+        server, "produce", "-r", "1000", "-m", str(stored), "-t", str(read_topics), *large, topic
+    ) as producer:
+        producer.wait_line("DONE", 240.0)
+    time.sleep(3.0)  # both brokers forget entries nobody has asked for after about a second
+    drop_from_page_cache(server.directory)
+    with (
+        BrokerMeter(server) as meter,
+        bench.perf(server, "produce", "-r", "150", "-t", str(all_topics), *large, topic) as writer,
+    ):
+        first = writer.wait_window(0)
+        cpu_before = server.cpu_seconds()
+        consume = ["consume", "-ss", "s", "-q", "10", "-m", str(stored), "-t", str(read_topics)]
+        with bench.perf(server, *consume, topic) as reader:
+            begun = reader.wait_line("Start receiving")
+            ended = reader.wait_line("DONE", 240.0)
+        last = writer.wait_window(bench.windows)
+        spent = server.cpu_seconds() - cpu_before
+        written = last.messages - first.messages
+    return {
+        "throughput msg/s": stored / (ended - begun),
+        "publish msg/s": written / (last.printed_at - first.printed_at),
+        "publish p50 ms": last.p50_ms,
+        "publish p99 ms": last.p99_ms,
+        "broker CPU s/million": per_million(spent, written + stored),
+        "resident MB": meter.resident_mebibytes_max,
+    }
+
+
+def _full_speed(options: list[str], name: str, topics: int) -> Callable[..., Figures]:
+    return partial(_produce, name=name, options=options, topics=topics, rate=FULL_SPEED)
+
+
+SCENARIOS: dict[str, Callable[[Bench, ServerProcess], Figures]] = {
+    "1 KB unbatched, one topic": _full_speed(UNBATCHED, "unbatched", 1),
+    "1 KB batched, one topic": _full_speed(BATCHED, "batched", 1),
+    "1 KB unbatched, ten topics": _full_speed(UNBATCHED, "unbatched-ten", 10),
+    "1 KB batched, ten topics": _full_speed(BATCHED, "batched-ten", 10),
+    "1,000 msg/s unbatched": partial(
+        _produce, name="latency", options=UNBATCHED, topics=1, rate="1000"
+    ),
+    "5,000 msg/s end to end": _end_to_end,
+    "catch-up, unbatched": partial(_catch_up, options=UNBATCHED),
+    "catch-up, batched": partial(_catch_up, options=BATCHED),
+    "100 KB on 150 topics, 50 read cold": _cold_reads,
+}
+
+
+def warm_up(bench: Bench, server: ServerProcess) -> None:
+    """Uncounted load of every kind; the JVM's broker gets faster for minutes."""
+    for options in (UNBATCHED, BATCHED):
+        topic = fresh_topic("warm-up")
+        with (
+            bench.perf(server, "consume", "-ss", "s", topic) as consumer,
+            bench.perf(
+                server, "produce", "-s", "1024", "-r", FULL_SPEED, *options, topic
+            ) as producer,
+        ):
+            producer.wait_window(0)
+            consumer.wait_window(0)
