@@ -22,8 +22,7 @@ from bookie.journal_format import ENTRY_FORCE
 from bookie.statistics import LatencyHistogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from bookie.add_path import AddPath
     from bookie.config import BookieConfig
     from bookie.journal_writer import LogMark
     from bookie.layout import Layout
@@ -36,24 +35,13 @@ logger = structlog.get_logger()
 class Checkpointer:
     """Runs checkpoints at the flush interval, when a cache half is full, and on request."""
 
-    def __init__(
-        self,
-        config: BookieConfig,
-        layout: Layout,
-        kick: Callable[[], None],
-        fail: Callable[[BaseException], None],
-        made_room: Callable[[], None],
-    ) -> None:
+    def __init__(self, config: BookieConfig, layout: Layout, adds: AddPath) -> None:
         self._layout = layout
         self._interval_seconds = config.flushInterval / 1000
         self._backups = config.journalMaxBackups
-        self._kick = kick
-        self._fail = fail
-        self._made_room = made_room
+        self._adds = adds
         self._wanted = trio.Event()
         self._lock = trio.Lock()
-        self.stopped = False
-        """The bookie failed: nothing may be handed to a journal any more."""
         self._begun: tuple[list[LogMark], list[DurableSink], bool] | None = None
         """(marks, barriers, whether the marks may be advanced) of the checkpoint under way."""
         self.checkpoints = 0
@@ -69,14 +57,14 @@ class Checkpointer:
 
     def begin_if_idle(self) -> None:
         """Swap the caches now, unless a checkpoint is under way; the flush follows by itself."""
-        if self._begun is None and not self.stopped and self._all_flushed():
+        if self._begun is None and self._adds.failure is None and self._all_flushed():
             self._begin()
             self._wanted.set()
 
     async def checkpoint(self) -> None:
         """Flush what is in the caches now and advance the marks."""
         async with self._lock:
-            if self.stopped:
+            if self._adds.failure is not None:
                 return
             if self._begun is None:
                 self._begin()
@@ -94,18 +82,18 @@ class Checkpointer:
                 except DiskFull as error:
                     logger.warning("journal marks not advanced: disk full", error=str(error))
                 except Exception as error:
-                    self._fail(error)
+                    self._adds.fail(error)
                 finally:
                     self._begun = None
-            if not self.stopped:
-                self._made_room()
+            if self._adds.failure is None:
+                self._adds.made_room()
 
     def _all_flushed(self) -> bool:
         return all(storage.cache.flushing is None for storage in self._layout.storages)
 
     def _begin(self) -> None:
         """Marks first, then the swap: what is before a mark is in a half that is flushed now."""
-        self._kick()
+        self._adds.kick()
         journals = self._layout.journals
         marks = [journal.mark for journal in journals]
         complete = self._all_flushed()
@@ -148,7 +136,7 @@ class Checkpointer:
             )
             return False
         except Exception as error:
-            self._fail(error)
+            self._adds.fail(error)
             return False
         self.flush_latency.observe(time.perf_counter() - started)
         storage.cache.flushed()

@@ -1,7 +1,7 @@
 """SimDisk and SimIndexes: storage that forgets, at a power loss, what was not synced.
 
-The model: bytes written and not synced may be there afterwards or not, sector by sector (512 bytes);
-created, renamed and removed names may be undone from some point on per directory until
+The model: bytes written and not synced may be there afterwards or not, sector by sector (512
+bytes); created, renamed and removed names may be undone from some point on per directory until
 `sync_directory`; index writes survive as a prefix until `sync`. `crash_after` operations (counted
 over files, names and index) the power goes: that operation and all later ones raise PowerLost.
 `restart` returns what a machine would find afterwards, drawn from a seed.

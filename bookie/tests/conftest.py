@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import trio
 
+from bookie.api import BookieError
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.testing.sim_disk import Power, SimDisk, SimIndexes
@@ -22,17 +23,20 @@ class RecordingSink:
     def __init__(self):
         self.replies = []
         self.ends = 0
+        self._news = trio.Event()
 
     def on_add_reply(self, status, ledger_id, entry_id):
         self.replies.append((int(status), ledger_id, entry_id))
 
     def on_replies_end(self):
         self.ends += 1
+        self._news.set()
+        self._news = trio.Event()
 
     async def wait_for(self, count):
         with trio.fail_after(20):
             while len(self.replies) < count:
-                await trio.sleep(0.001)
+                await self._news.wait()
         return self.replies
 
     def statuses(self):
@@ -48,6 +52,14 @@ def whole(ledger_id, entry_id, payload=b"hello"):
     return b"".join(entry(ledger_id, entry_id, payload))
 
 
+async def body_or_status(bookie, ledger_id, entry_id):
+    """The entry's bytes, or the status of the refusal."""
+    try:
+        return await bookie.read_entry(ledger_id, entry_id)
+    except BookieError as error:
+        return error.status
+
+
 SMALL = BookieConfig(
     journalDirectories=("/j",),
     ledgerDirectories=("/l",),
@@ -59,6 +71,13 @@ SMALL = BookieConfig(
     gcWaitTime=3_600_000,
     compactionRateByEntries=10_000_000,
 )
+
+
+async def wait_until(condition):
+    """Until something outside of the event loop made it true."""
+    with trio.fail_after(10):
+        while not condition():  # noqa: ASYNC110
+            await trio.sleep(0.001)
 
 
 class Machine:

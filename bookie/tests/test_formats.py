@@ -138,5 +138,5 @@ def test_a_garbage_ledgers_map_is_never_believed(data, count):
 
 
 def test_large_ledgers_map_is_split():
-    ledgers = {ledger_id: 7 for ledger_id in range(25_000)}
+    ledgers = dict.fromkeys(range(25000), 7)
     assert log_fmt.decode_ledgers_map(log_fmt.encode_ledgers_map(ledgers), 25_000) == ledgers

@@ -1,5 +1,5 @@
 """The promise of this room: whatever instant the power goes, every acknowledged entry is there
-afterwards with its bytes, acknowledged fences hold, and nothing else than what was written is served.
+afterwards with its bytes, acknowledged fences hold, and nothing but what was written is served.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import trio
 from bookie.api import LAST_ENTRY, BookieError, Status
 from bookie.bookie import Bookie
 from bookie.errors import StorageError
-from bookie.tests.conftest import KEY, SMALL, Machine, entry
+from bookie.tests.conftest import KEY, SMALL, Machine, body_or_status, entry
 
 LEDGERS = 5
 
@@ -89,11 +89,10 @@ async def check(bookie, world):
     highest = {}
     for (ledger_id, entry_id), body in world.written.items():
         acked = (ledger_id, entry_id) in world.acked and ledger_id not in world.delete_asked
-        try:
-            found = await bookie.read_entry(ledger_id, entry_id)
-        except BookieError as error:
-            assert not acked, f"acknowledged entry {ledger_id}:{entry_id} is lost: {error}"
-            assert error.status in (Status.NO_ENTRY, Status.NO_LEDGER), error
+        found = await body_or_status(bookie, ledger_id, entry_id)
+        if isinstance(found, Status):
+            assert not acked, f"acknowledged entry {ledger_id}:{entry_id} is lost: {found!r}"
+            assert found in (Status.NO_ENTRY, Status.NO_LEDGER)
             continue
         assert found == body, f"garbage served for {ledger_id}:{entry_id}"
         highest[ledger_id] = entry_id
@@ -144,7 +143,7 @@ async def live(machine, world, rng, *, clean):
             await bookie.aclose()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 async def test_acknowledged_entries_survive_power_loss(seed):
     rng = random.Random(seed)
     machine = Machine(config_of(rng))

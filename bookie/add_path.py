@@ -1,0 +1,334 @@
+"""AddPath: the way of an add through the event loop, and the answers back.
+
+Rules of the ledger's handle -> write cache -> journal queue; later one answer per group. The
+common case (known ledger, room in the cache) is `add_entry` itself, a microsecond; everything else
+branches off: first add of a ledger, fenced ledger, full or closed cache.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from bookie import journal_format
+from bookie.adds import DurableSink, NullSink, RefusedSink, WaitingAdds
+from bookie.api import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, BookieError, Status
+from bookie.errors import DiskFailed, StorageError
+from bookie.journal import EMPTY_BODY
+from bookie.statistics import LatencyHistogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.api import AddSink, EntryBody
+    from bookie.config import BookieConfig
+    from bookie.journal import GroupDone
+    from bookie.layout import Layout
+    from bookie.ledger_handle import LedgerHandle
+
+logger = structlog.get_logger()
+
+_NULL_SINK: Final = NullSink()
+_EXPIRY_INTERVAL_SECONDS: Final = 0.1
+
+
+@final
+class AddPath:
+    """All adds of one bookie. Event loop only, but for `group_done_soon` and `fail_soon`."""
+
+    def __init__(self, config: BookieConfig, layout: Layout) -> None:
+        self._layout = layout
+        self._handles = layout.handles
+        self._storages = layout.storages
+        self._journals = layout.journals
+        self._token = trio.lowlevel.current_trio_token()
+        self._kick_scheduled = False
+        self._waiting = {
+            id(storage): WaitingAdds(
+                config.maxPendingAddRequestsPerThread, config.dbStorage_maxThrottleTimeMs / 1000
+            )
+            for storage in layout.storages
+        }
+        self.begin_flush: Callable[[], None] = _no_flush
+        """Swap the write caches if no checkpoint is under way. Set by the owner."""
+        self.failure: StorageError | None = None
+        self.failed = trio.Event()
+        self.closed = False
+        self.refused = 0
+        self.bytes_answered = 0
+        self.latency = LatencyHistogram()
+
+    def add_entry(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        body: EntryBody,
+        master_key: bytes,
+        flags: int,
+        sink: AddSink,
+    ) -> None:
+        """Store an entry; see BookieApi."""
+        handle = self._handles.get(ledger_id)
+        if handle is None or handle.guarded or handle.master_key != master_key:
+            self._add_guarded(ledger_id, entry_id, body, master_key, flags, sink)
+            return
+        cache = handle.storage.cache
+        size = cache.size_bytes + len(body[0]) + len(body[1])
+        if size > cache.limit_bytes:
+            self._add_without_room(handle, entry_id, body, master_key, flags, sink)
+            return
+        cache.size_bytes = size
+        entries = handle.entries
+        if entries is None:
+            entries = cache.touch(handle)
+        if entry_id > handle.entry_id_max:
+            handle.entry_id_max = entry_id
+        else:
+            handle.unordered = True
+        entries[entry_id] = body
+        pending = handle.journal.pending
+        if not pending and not self._kick_scheduled:
+            self._kick_scheduled = True
+            self._token.run_sync_soon(self._kick_scheduled_now)
+        pending.append((sink, ledger_id, entry_id, body))
+
+    def kick(self) -> None:
+        """Hand everything queued to the journals."""
+        for journal in self._journals:
+            if journal.pending:
+                journal.kick()
+
+    def _kick_scheduled_now(self) -> None:
+        self._kick_scheduled = False
+        self.kick()
+
+    def _add_guarded(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        body: EntryBody,
+        master_key: bytes,
+        flags: int,
+        sink: AddSink,
+    ) -> None:
+        """First add of a ledger in this run, fenced ledger, or other key."""
+        if self.failure is not None or self.closed:
+            self._refuse_now(Status.IO_ERROR, ledger_id, entry_id, sink)
+            return
+        if ledger_id < 0 or entry_id < 0:
+            self._refuse(Status.BAD_REQUEST, ledger_id, entry_id, sink)
+            return
+        handle = self._layout.handle_of(ledger_id)
+        refusal = handle.refusal_of_key(master_key) or handle.refusal_of_add(flags)
+        if refusal is not None:
+            self._refuse(refusal, ledger_id, entry_id, sink)
+            return
+        self.journal_key(handle, master_key)
+        cache = handle.storage.cache
+        if cache.size_bytes + len(body[0]) + len(body[1]) > cache.limit_bytes:
+            self._add_without_room(handle, entry_id, body, master_key, flags, sink)
+        else:
+            self._admit(handle, entry_id, body, sink)
+
+    def _admit(self, handle: LedgerHandle, entry_id: int, body: EntryBody, sink: AddSink) -> None:
+        handle.storage.cache.put(handle, entry_id, body)
+        self.submit(handle, entry_id, body, sink)
+
+    def submit(self, handle: LedgerHandle, entry_id: int, body: EntryBody, sink: AddSink) -> None:
+        """Queue a record of any kind for the ledger's journal."""
+        if not self._kick_scheduled:
+            self._kick_scheduled = True
+            self._token.run_sync_soon(self._kick_scheduled_now)
+        handle.journal.pending.append((sink, handle.ledger_id, entry_id, body))
+
+    def journal_key(self, handle: LedgerHandle, master_key: bytes) -> None:
+        """Once per run the key goes to the journal before the ledger's first entry."""
+        if handle.adopt_key(master_key):
+            handle.storage.cache.row_changed(handle)
+        if not handle.key_journaled:
+            handle.key_journaled = True
+            record = journal_format.encode_master_key(handle.ledger_id, master_key)
+            self.submit(handle, journal_format.ENTRY_MASTER_KEY, (record, b""), _NULL_SINK)
+        handle.update_guard()
+
+    def _add_without_room(
+        self,
+        handle: LedgerHandle,
+        entry_id: int,
+        body: EntryBody,
+        master_key: bytes,
+        flags: int,
+        sink: AddSink,
+    ) -> None:
+        """The write cache is full or closed: swap, wait or refuse."""
+        ledger_id, storage = handle.ledger_id, handle.storage
+        if self.failure is not None or self.closed:
+            self._refuse_now(Status.IO_ERROR, ledger_id, entry_id, sink)
+            return
+        urgent = flags & (FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY) and storage.headroom
+        if not storage.writable and not urgent:
+            self._refuse(Status.READ_ONLY, ledger_id, entry_id, sink)
+            return
+        waiting = self._waiting[id(storage)]
+        if not waiting:
+            if not storage.cache.has_room():
+                self.begin_flush()
+            if storage.cache.has_room():
+                self._admit(handle, entry_id, body, sink)
+                return
+        now = time.monotonic()
+        if waiting.put(ledger_id, entry_id, body, master_key, flags, sink, now):
+            storage.cache.close()
+        else:
+            self._refuse(Status.TOO_MANY_REQUESTS, ledger_id, entry_id, sink)
+
+    def made_room(self) -> None:
+        """A flush ended or a disk has space again: let waiting adds in, in order."""
+        for storage in self._storages:
+            waiting = self._waiting[id(storage)]
+            while waiting:
+                if not storage.cache.has_room():
+                    self.begin_flush()
+                    if not storage.cache.has_room():
+                        break
+                _deadline, ledger_id, entry_id, body, master_key, flags, sink = waiting.take()
+                handle = self._layout.handle_of(ledger_id)
+                refusal = handle.refusal_of_key(master_key) or handle.refusal_of_add(flags)
+                if refusal is None:
+                    self.journal_key(handle, master_key)
+                    self._admit(handle, entry_id, body, sink)
+                else:
+                    self._refuse(refusal, ledger_id, entry_id, sink)
+            if not waiting and storage.writable and self.failure is None and not self.closed:
+                storage.cache.open()
+        self.kick()
+
+    async def expire_waiting(self) -> None:
+        while True:
+            await trio.sleep(_EXPIRY_INTERVAL_SECONDS)
+            for waiting in self._waiting.values():
+                for item in waiting.expired(time.monotonic()):
+                    self._refuse(Status.TOO_MANY_REQUESTS, item[1], item[2], item[6])
+
+    def writable_changed(self) -> None:
+        for storage in self._storages:
+            if not storage.writable:
+                storage.cache.close()
+        self.made_room()
+
+    def _refuse(self, status: Status, ledger_id: int, entry_id: int, sink: AddSink) -> None:
+        """Through the journal queue, so that it comes after the answers to earlier adds."""
+        self.refused += 1
+        journal = self._journals[ledger_id % len(self._journals)]
+        if not self._kick_scheduled:
+            self._kick_scheduled = True
+            self._token.run_sync_soon(self._kick_scheduled_now)
+        journal.pending.append((RefusedSink(sink, status), ledger_id, entry_id, EMPTY_BODY))
+
+    def _refuse_now(self, status: Status, ledger_id: int, entry_id: int, sink: AddSink) -> None:
+        """Without a journal, but still not from within the call."""
+        self.refused += 1
+
+        def answer() -> None:
+            sink.on_add_reply(status, ledger_id, entry_id)
+            sink.on_replies_end()
+
+        self._token.run_sync_soon(answer)
+
+    def close(self) -> None:
+        """Refuse what waits and all later adds; what is in the journals is still answered."""
+        self.closed = True
+        for storage in self._storages:
+            storage.cache.close()
+        for waiting in self._waiting.values():
+            for item in waiting.expired(math.inf):
+                self._refuse(Status.TOO_MANY_REQUESTS, item[1], item[2], item[6])
+
+    def waiting_count(self) -> int:
+        """Adds that wait for room."""
+        return sum(map(len, self._waiting.values()))
+
+    async def durable(self, handle: LedgerHandle, entry_id: int, body: EntryBody) -> None:
+        sink = DurableSink()
+        self.submit(handle, entry_id, body, sink)
+        handle.journal.kick()
+        if await sink.wait():
+            raise BookieError(Status.IO_ERROR, "the bookie failed; see its log")
+
+    async def barrier_all(self) -> None:
+        sinks = []
+        for journal in self._journals:
+            sink = DurableSink()
+            journal.pending.append((sink, -1, journal_format.ENTRY_FORCE, EMPTY_BODY))
+            journal.kick()
+            sinks.append(sink)
+        for sink in sinks:
+            await sink.wait()
+
+    def group_done_soon(self, done: GroupDone) -> None:
+        """Called by a journal thread."""
+        self._token.run_sync_soon(self._group_done, done)
+
+    def _group_done(self, done: GroupDone) -> None:
+        if self.failure is not None:
+            return
+        self.bytes_answered += done.size_bytes
+        self.latency.observe(time.perf_counter() - done.handed_at)
+        journal = done.journal
+        journal.entries_answered += done.entries
+        outstanding = journal.outstanding
+        touched: dict[int, AddSink] = {}
+        try:
+            for batch in done.batches:
+                outstanding.popleft()
+                last: AddSink | None = None
+                for sink, ledger_id, entry_id, _body in batch:
+                    sink.on_add_reply(0, ledger_id, entry_id)
+                    if sink is not last:
+                        touched[id(sink)] = last = sink
+            for sink in touched.values():
+                sink.on_replies_end()
+        except Exception as error:
+            self.fail(error)
+
+    def fail_soon(self, error: BaseException) -> None:
+        """Called by a journal thread that ended."""
+        self._token.run_sync_soon(self.fail, error)
+
+    def fail(self, error: BaseException) -> None:
+        """Fatal: answer everything with IO_ERROR and end `run`."""
+        if self.failure is not None:
+            return
+        logger.error("bookie failed and stops", error=str(error), kind=type(error).__name__)
+        if not isinstance(error, StorageError):
+            wrapped = DiskFailed(f"bookie failed: {type(error).__name__}: {error}")
+            wrapped.__cause__ = error
+            error = wrapped
+        self.failure = error
+        for storage in self._storages:
+            storage.cache.close()
+        items = [
+            (sink, ledger_id, entry_id)
+            for journal in self._journals
+            for batch in (*journal.outstanding, journal.pending)
+            for sink, ledger_id, entry_id, _body in batch
+        ]
+        for waiting in self._waiting.values():
+            while waiting:
+                item = waiting.take()
+                items.append((item[6], item[1], item[2]))
+        for journal in self._journals:
+            journal.outstanding.clear()
+            journal.pending = []
+        self.failed.set()
+        for sink, ledger_id, entry_id in items:
+            sink.on_add_reply(Status.IO_ERROR, ledger_id, entry_id)
+            sink.on_replies_end()
+
+
+def _no_flush() -> None:
+    """Until the owner says how."""
