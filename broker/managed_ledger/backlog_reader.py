@@ -88,7 +88,9 @@ class BacklogReader:
             if count_max >= _SEQUENTIAL_COUNT_MIN or first == self._expected:
                 await self._fetch(first, _RUN_ENTRIES_MAX, self._run_size_bytes)
             else:
-                return await self._fetch_few(first, count_max, bytes_max)
+                few = await self._read_run(first, count_max, min(bytes_max, _SMALL_READ_BYTES))
+                self._expected = self._table.next_position(few[-1].position)
+                return few
 
     def _prefetch(self, after: Position) -> None:
         table = self._table
@@ -128,9 +130,6 @@ class BacklogReader:
         finally:
             del self._fetches[first]
             event.set()
-
-    async def _fetch_few(self, first: Position, count_max: int, bytes_max: int) -> list[Entry]:
-        return await self._read_run(first, count_max, min(bytes_max, _SMALL_READ_BYTES))
 
     async def _load(self, first: Position, count_max: int, bytes_max: int) -> None:
         entries = await self._read_run(first, count_max, bytes_max)

@@ -37,6 +37,8 @@ from broker.managed_ledger.paths import cursor_info_path
 from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from broker.bookie_client.ledger_writer import LedgerWriter
     from broker.managed_ledger.ack_state import AckState
     from broker.managed_ledger.context import LedgerContext
@@ -48,8 +50,15 @@ _log = structlog.get_logger()
 class CursorStore:
     """Persistence of one durable cursor. The caller serialises the calls."""
 
-    def __init__(self, context: LedgerContext, topic_name: str, cursor_name: str) -> None:
+    def __init__(
+        self,
+        context: LedgerContext,
+        topic_name: str,
+        cursor_name: str,
+        check_owner: Callable[[], Awaitable[None]],
+    ) -> None:
         self._context = context
+        self._check_owner = check_owner
         self._topic_name = topic_name
         self._cursor_name = cursor_name
         self._path = cursor_info_path(topic_name, cursor_name)
@@ -201,6 +210,9 @@ class CursorStore:
             await self._context.client.delete(old_ledger_id)
 
     async def _put(self, data: bytes) -> None:
+        # A new owner has written the list before it reads the cursors: what this broker writes
+        # into their records after that would only make the new owner doubt its ownership.
+        await self._check_owner()
         store = self._context.store
         try:
             self._version = await store.put(self._path, data, self._version)

@@ -162,7 +162,9 @@ class ManagedLedgerFactory:
             rows, dropped = dropped[-1:], dropped[:-1]
         table = LedgerTable(rows)
         ledger_list = LedgerList(self._store, name, table, record, version)
-        ledger = ManagedLedger(self._context, ledger_list, retention, self._on_cursor_dirty)
+        ledger = ManagedLedger(
+            self._context, ledger_list, retention, self._on_cursor_dirty, self._on_closed
+        )
         if record.terminated_position is None:
             writer = await self._client.create_ledger(ledger_custom_metadata(name), ledger.appender)
             await ledger_list.save([*rows, LedgerRow(writer.ledger_id)])
@@ -191,13 +193,15 @@ class ManagedLedgerFactory:
 
     # --- closing and deleting -----------------------------------------------------------
 
+    def _on_closed(self, ledger: ManagedLedger) -> None:
+        if self.ledgers.get(ledger.name) is ledger:
+            del self.ledgers[ledger.name]
+
     async def close(self, name: str) -> None:
         """Close the ledger if it is open."""
         ledger = self.ledgers.get(name)
         if ledger is not None:
             await ledger.close()
-            if self.ledgers.get(name) is ledger:
-                del self.ledgers[name]
 
     async def aclose(self) -> None:
         """Close every ledger: the broker stops."""

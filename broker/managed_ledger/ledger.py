@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
+import trio
 
 from broker.bookie_client.errors import LedgerError
 from broker.managed_ledger.appender import Appender, AppendState
@@ -67,6 +68,7 @@ class ManagedLedger:
         ledger_list: LedgerList,
         retention: RetentionPolicy,
         on_cursor_dirty: Callable[[ManagedLedger, Cursor], None],
+        on_closed: Callable[[ManagedLedger], None],
     ) -> None:
         self._context = context
         self._list = ledger_list
@@ -74,6 +76,7 @@ class ManagedLedger:
         self._cache = TopicCache(context.cache)
         self._readers: dict[int, LedgerReader] = {}
         self._on_cursor_dirty = on_cursor_dirty
+        self._on_closed = on_closed
         self._is_trimming = False
         self.name = ledger_list.name
         self.retention = retention
@@ -232,12 +235,15 @@ class ManagedLedger:
     def _new_cursor(
         self, name: str, mark_delete: Position, properties: Mapping[str, str], durable: bool
     ) -> Cursor:
+        store: CursorStore | None = None
+        if durable:
+            store = CursorStore(self._context, self.name, name, self._list.check_owner)
         return Cursor(
             name,
             self._table,
             mark_delete,
             properties,
-            CursorStore(self._context, self.name, name) if durable else None,
+            store,
             self._context.config.max_ranges_in_metadata_store,
             lambda cursor: self._on_cursor_dirty(self, cursor),
             self.request_trim,
@@ -330,16 +336,22 @@ class ManagedLedger:
                         "topic_closed_without_its_ledger", topic=self.name, error=str(error)
                     )
             self._appender.state = AppendState.CLOSED
-        for cursor in list(self.cursors.values()):
-            if fenced:
-                break
+        if not fenced:
+            limiter = trio.CapacityLimiter(self._context.config.cursor_flushes_in_flight_max)
+            async with trio.open_nursery() as nursery:
+                for cursor in self.cursors.values():
+                    nursery.start_soon(self._close_cursor, cursor, limiter)
+        self._cache.clear()
+        self._on_closed(self)
+
+    async def _close_cursor(self, cursor: Cursor, limiter: trio.CapacityLimiter) -> None:
+        async with limiter:
             try:
                 await cursor.close()
             except (LedgerError, BrokerError) as error:
                 _log.warning(
                     "cursor_not_stored", topic=self.name, cursor=cursor.name, error=str(error)
                 )
-        self._cache.clear()
 
     async def _stop_appends(self, state: AppendState) -> None:
         try:

@@ -71,6 +71,12 @@ class LedgerList:
         """Version of the record in the store."""
         return self._version
 
+    async def check_owner(self) -> None:
+        """Raises: OwnershipLost: somebody else has written the list."""
+        stored = await self._store.get(ledger_info_path(self.name))
+        if stored is None or stored[1] > self._version:
+            raise OwnershipLost(self.name)
+
     async def save(
         self,
         rows: Sequence[LedgerRow],

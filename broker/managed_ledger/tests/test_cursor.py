@@ -294,6 +294,25 @@ async def test_the_old_owners_cursor_cannot_overwrite_the_new_ones(autojump_cloc
     assert (await reopened(world)).mark_delete == positions[9]
 
 
+async def test_the_old_owner_does_not_disturb_a_new_one_that_has_not_written_yet(autojump_clock):
+    world = World()
+    async with world.broker() as old, world.broker() as new:
+        former, cursor, positions = await make_topic(old)
+        await former.open_cursor("inline", EARLIEST)
+        cursor.ack_cumulative(positions[0])
+        await trio.sleep(2)
+        owner = await open_ledger(new)
+        cursor.ack_cumulative(positions[2])
+        former.cursors["inline"].ack_cumulative(positions[2])
+        await trio.sleep(2)
+        assert former.fenced
+        for name in ("s", "inline"):
+            owner.cursors[name].ack_cumulative(positions[9])
+        await trio.sleep(2)
+        assert not owner.fenced
+    assert (await reopened(world)).mark_delete == positions[9]
+
+
 @pytest.mark.parametrize("name", ["a/b", "ü ~*", "%2F", "x+y", "-._"])
 async def test_odd_cursor_names(autojump_clock, name):
     assert decode_name(encode_name(name)) == name

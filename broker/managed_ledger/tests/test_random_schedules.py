@@ -1,0 +1,130 @@
+"""Whatever happens, in whatever order: what was confirmed stays, in order, at its position."""
+
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bookie.api import Status
+from broker.managed_ledger.tests.world import World, append, open_ledger, read_all, settle
+from protocol.position import EARLIEST
+
+steps = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 6)),
+    st.tuples(st.just("hold")),
+    st.tuples(st.just("release"), st.integers(0, 5)),
+    st.tuples(st.just("fail"), st.integers(0, 4)),
+    st.tuples(st.just("settle")),
+    st.tuples(st.just("ack"), st.floats(0, 1, exclude_max=True)),
+    st.tuples(st.just("ack_to"), st.floats(0, 0.4)),
+    st.tuples(st.just("flush")),
+    st.tuples(st.just("wait")),
+)
+phases = st.lists(
+    st.tuples(st.lists(steps, max_size=14), st.sampled_from(["crash", "close"])),
+    min_size=1,
+    max_size=4,
+)
+
+
+class Run:
+    def __init__(self, entries_per_ledger):
+        self.world = World(max_entries_per_ledger=entries_per_ledger)
+        self.number = 0
+        self.confirmed = {}
+        self.acked_ever = set()
+        self.acked_now = set()
+        self.acked_stored = set()
+
+    def note_confirmed(self, ledger):
+        for payload, position in ledger.listener.appended:
+            assert self.confirmed.setdefault(position, payload) == payload
+        ledger.listener.appended.clear()
+
+    async def step(self, ledger, cursor, name, *args):
+        bookie = self.world.bookie
+        if name == "append":
+            payloads = [b"%d" % (self.number + index) for index in range(args[0])]
+            self.number += args[0]
+            append(ledger, *payloads)
+        elif name == "hold":
+            bookie.is_holding = True
+        elif name == "release":
+            bookie.release(args[0])
+        elif name == "fail":
+            countdown = [args[0]]
+
+            def status(ledger_id, entry_id):
+                countdown[0] -= 1
+                return Status.IO_ERROR if countdown[0] == -1 else Status.OK
+
+            bookie.add_status = status
+        elif name == "settle":
+            bookie.is_holding = False
+            bookie.kick()
+            await settle()
+        elif name in ("ack", "ack_to") and self.confirmed:
+            positions = sorted(self.confirmed)
+            position = positions[int(args[0] * len(positions))]
+            if name == "ack":
+                cursor.ack_individual(position)
+                self.acked_now.add(position)
+            else:
+                cursor.ack_cumulative(position)
+                self.acked_now.update(p for p in positions if p <= position)
+            self.acked_ever |= self.acked_now
+        elif name == "flush" and not bookie.is_holding:
+            acked = set(self.acked_now)
+            await cursor.flush()
+            self.acked_stored |= acked
+        elif name == "wait":
+            await trio.sleep(2)
+        self.note_confirmed(ledger)
+
+    def check_cursor(self, cursor):
+        for position in self.acked_stored:
+            assert cursor.is_acked(position)
+        for position in self.confirmed:
+            assert position in self.acked_ever or not cursor.is_acked(position)
+        self.acked_now = {position for position in self.confirmed if cursor.is_acked(position)}
+
+    async def check_content(self, ledger):
+        first = ledger.first_position
+        held = []
+        position = EARLIEST
+        while entries := await ledger.read(position, 100, 1 << 20):
+            held += [(entry.position, entry.data) for entry in entries]
+            position = ledger.next_position(held[-1][0])
+        assert [p for p, _ in held] == sorted({p for p, _ in held})
+        expected = [(p, self.confirmed[p]) for p in sorted(self.confirmed) if p >= first]
+        known = [item for item in held if item[0] in self.confirmed]
+        assert known == expected
+        # What nobody confirmed before a crash may be there; from now on it counts.
+        self.confirmed.update(held)
+        for lost in [p for p in self.confirmed if p < first]:
+            assert lost in self.acked_ever
+        assert len(await read_all(ledger)) == ledger.entries
+
+
+@settings(max_examples=60, deadline=None)
+@given(phases, st.integers(1, 4))
+def test_any_schedule_of_appends_failures_acks_and_restarts(script, entries_per_ledger):
+    run = Run(entries_per_ledger)
+
+    async def scenario():
+        for phase_steps, end in [*script, ([], "close")]:
+            async with run.world.broker() as factory:
+                ledger = await open_ledger(factory)
+                cursor = await ledger.open_cursor("s", EARLIEST)
+                await run.check_content(ledger)
+                run.check_cursor(cursor)
+                for name, *args in phase_steps:
+                    await run.step(ledger, cursor, name, *args)
+                if end == "close":
+                    await run.step(ledger, cursor, "settle")
+                    await factory.aclose()
+                    run.note_confirmed(ledger)
+                    run.acked_stored |= run.acked_now
+            run.world.crash_bookie()
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
