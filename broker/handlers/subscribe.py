@@ -16,9 +16,10 @@ from broker.subscription.factory import SubscriptionRequest
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
-    ConsumerBusy,
+    BrokerError,
     NotAllowed,
     ProducerBusy,
+    ServerError,
     ServiceNotReady,
     SubscriptionNotFound,
     TooManyRequests,
@@ -115,8 +116,9 @@ async def _attach(topic: Topic, subscription: Subscription, consumer: Consumer) 
     """Add the consumer; a connection that holds its place but is dead makes room first."""
     try:
         topic.attach_consumer(subscription, consumer)
-    except ConsumerBusy:
-        if not await _clear_dead(topic, subscription, consumer):
+    except BrokerError as error:
+        busy = error.server_error == ServerError.ConsumerBusy
+        if not busy or not await _clear_dead(topic, subscription, consumer):
             raise
         topic.attach_consumer(subscription, consumer)
 

@@ -158,7 +158,8 @@ class Harness:
 @asynccontextmanager
 async def running(limits=None, clock=None, **settings):
     """A broker with these settings; `limits` replaces fields of NetLimits."""
-    config = replace(BrokerConfig(), **settings)
+    keep = {"defaultRetentionTimeInMinutes": -1, "defaultRetentionSizeInMB": -1}
+    config = replace(BrokerConfig(), **{**keep, **settings})
     clock = clock or SystemClock()
     store = MemoryStore()
     bookie = await Bookie.open(

@@ -186,13 +186,13 @@ async def test_a_silent_client_is_pinged_and_then_closed(mock_clock: MockClock):
         connection.answers_pings = False
         await connection.handshake()
         start = trio.current_time()
-        mock_clock.rate = 1000
+        mock_clock.rate = 200
         await connection.expect(T.PING, timeout=100)
-        assert 30 <= trio.current_time() - start < 40
+        assert 30 <= trio.current_time() - start < 60
         await connection.send(c.pong())
         await connection.expect(T.PING, timeout=100)
         assert await connection.next(timeout=100) is None
-        assert 90 <= trio.current_time() - start < 120
+        assert 90 <= trio.current_time() - start < 250
         mock_clock.rate = 0
 
 
@@ -200,7 +200,7 @@ async def test_a_client_that_says_nothing_is_closed(mock_clock: MockClock):
     async with running(clock=TrioClock()) as broker:
         connection = await broker.in_memory()
         connection.answers_pings = False
-        mock_clock.rate = 1000
+        mock_clock.rate = 200
         assert await connection.next(timeout=100) is None
-        assert 30 <= trio.current_time() < 45
+        assert 30 <= trio.current_time() < 90
         mock_clock.rate = 0

@@ -1,0 +1,347 @@
+"""Consumers over the wire: subscribing, acks, seek, questions, the end of topics."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from broker.net.tests.harness import T, eventually, running
+from broker.topic.errors import TopicBusy
+from protocol import client as c
+from protocol import pulsar_api_pb2 as pb
+from protocol.topic_name import TopicName
+
+E = pb.ServerError
+S = pb.CommandSubscribe
+TOPIC = "persistent://public/default/t"
+
+
+async def filled(broker, count=5, topic=TOPIC):
+    """A connection whose topic holds `count` messages."""
+    connection = await broker.connect()
+    await connection.producer(topic)
+    for number in range(count):
+        await connection.publish(number, b"%d" % number)
+        await connection.expect(T.SEND_RECEIPT)
+    return connection
+
+
+async def entries(connection, count):
+    found = []
+    for _ in range(count):
+        message, _ = await connection.expect(T.MESSAGE)
+        found.append(message.message_id.entryId)
+    return found
+
+
+async def test_earliest_latest_and_resuming():
+    async with running() as broker:
+        publisher = await filled(broker)
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, "e", 1, permits=10, initialPosition=S.Earliest)
+        assert await entries(connection, 5) == [0, 1, 2, 3, 4]
+        await connection.subscribe(TOPIC, "l", 2, permits=10)
+        await publisher.publish(5)
+        assert await entries(connection, 2) == [5, 5]
+        await connection.send(c.ack(1, [(0, 2)], cumulative=True))
+        await connection.send(c.close_consumer(1, connection.rid()))
+        await connection.expect(T.SUCCESS)
+        await connection.subscribe(TOPIC, "e", 3, permits=2)
+        assert await entries(connection, 2) == [3, 4]
+        await connection.nothing_more()
+
+
+async def test_ack_with_a_request_id_is_answered():
+    async with running() as broker:
+        await filled(broker)
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, permits=10, initialPosition=S.Earliest)
+        await entries(connection, 5)
+        await connection.send(c.ack(1, [(0, 0), (0, 1)], request_id=77))
+        answer = await connection.expect(T.ACK_RESPONSE)
+        assert (answer.request_id, answer.HasField("error")) == (77, False)
+        await connection.send(c.ack(9, [(0, 0)], request_id=78))
+        assert (await connection.expect(T.ACK_RESPONSE)).HasField("error")
+        await connection.send(c.ack(1, [(0, -1)], cumulative=True), c.ping())
+        await connection.expect(T.PONG)
+
+
+async def test_a_busy_subscription_leaves_nothing_behind():
+    async with running() as broker:
+        await filled(broker, 0)
+        one, two = await broker.connect(), await broker.connect()
+        await one.subscribe(TOPIC, "s")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.nothing_more, 0.3)
+            await two.send(c.subscribe(TOPIC, "s", 1, two.rid()))
+            assert (await two.error()).error == E.ConsumerBusy
+        await one.stream.aclose()
+        await eventually(lambda: not broker.topic(TOPIC).subscriptions["s"].consumers)
+        await two.subscribe(TOPIC, "s", 1)
+
+
+async def test_the_subscription_of_a_dead_connection_is_taken_over():
+    async with running(connectionLivenessCheckTimeoutMillis=100) as broker:
+        await filled(broker, 0)
+        dead, alive = await broker.connect(), await broker.connect()
+        await dead.subscribe(TOPIC, "s")
+        await alive.subscribe(TOPIC, "s")
+        assert len(broker.topic(TOPIC).subscriptions["s"].consumers) == 1
+
+
+async def test_seek_closes_the_consumers_before_it_answers():
+    async with running() as broker:
+        await filled(broker)
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, permits=10, initialPosition=S.Earliest)
+        await entries(connection, 5)
+        request_id = connection.rid()
+        await connection.send(c.seek(1, request_id, (0, 3)))
+        closed = await connection.expect(T.CLOSE_CONSUMER)
+        assert (closed.consumer_id, closed.request_id) == (1, 2**64 - 1)
+        assert (await connection.expect(T.SUCCESS)).request_id == request_id
+        await connection.subscribe(TOPIC, permits=10)
+        assert await entries(connection, 2) == [3, 4]
+        await connection.send(c.seek(1, connection.rid(), publish_time=1))
+        await connection.expect(T.CLOSE_CONSUMER)
+        await connection.expect(T.SUCCESS)
+        await connection.subscribe(TOPIC, permits=10)
+        assert await entries(connection, 5) == [0, 1, 2, 3, 4]
+
+
+async def test_seek_to_an_entry_that_does_not_exist_yet():
+    async with running() as broker:
+        publisher = await filled(broker)
+        connection = await broker.connect()
+        fields = {"durable": False, "start_message_id": (0, 4)}
+        await connection.subscribe(TOPIC, "reader-1", permits=10, **fields)
+        assert await entries(connection, 1) == [4]
+        await connection.send(c.seek(1, connection.rid(), (0, 5)))
+        await connection.expect(T.CLOSE_CONSUMER)
+        await connection.expect(T.SUCCESS)
+        fields["start_message_id"] = (0, 5)
+        await connection.subscribe(TOPIC, "reader-1", permits=10, **fields)
+        await connection.nothing_more()
+        await publisher.publish(5)
+        assert await entries(connection, 1) == [5]
+
+
+async def test_last_message_id():
+    async with running() as broker:
+        publisher = await broker.connect()
+        await publisher.producer(TOPIC)
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC)
+
+        async def last():
+            await connection.send(c.get_last_message_id(1, connection.rid()))
+            return await connection.expect(T.GET_LAST_MESSAGE_ID_RESPONSE)
+
+        empty = await last()
+        assert empty.last_message_id.entryId == 2**64 - 1
+        assert empty.HasField("consumer_mark_delete_position")
+        await publisher.publish(0)
+        await publisher.expect(T.SEND_RECEIPT)
+        single = (await last()).last_message_id
+        assert (single.entryId, single.batch_index, single.partition) == (0, -1, -1)
+        await publisher.send(c.send(1, 1, c.batch([b"a", b"b", b"c"], sequence_id=1), 3))
+        await publisher.expect(T.SEND_RECEIPT)
+        batch = (await last()).last_message_id
+        assert (batch.entryId, batch.batch_index) == (1, 2)
+
+
+async def test_unsubscribe_forgets_the_position():
+    async with running() as broker:
+        await filled(broker)
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, "s", permits=10, initialPosition=S.Earliest)
+        await entries(connection, 5)
+        await connection.send(c.unsubscribe(1, connection.rid()))
+        await connection.expect(T.SUCCESS)
+        topic = broker.topic(TOPIC)
+        assert not topic.subscriptions
+        assert not topic.ledger.cursors
+        await connection.send(c.unsubscribe(1, connection.rid()))
+        assert (await connection.error()).error == E.MetadataError
+
+
+async def test_readers_leave_no_subscription_behind():
+    async with running() as broker:
+        await filled(broker)
+        connection = await broker.connect()
+        for number in range(20):
+            await connection.subscribe(
+                TOPIC,
+                f"reader-{number}",
+                number,
+                permits=10,
+                durable=False,
+                start_message_id=(0, 3),
+            )
+            assert await entries(connection, 2) == [3, 4]
+            await connection.send(c.close_consumer(number, connection.rid()))
+            await connection.expect(T.SUCCESS)
+        topic = broker.topic(TOPIC)
+        await eventually(lambda: not topic.subscriptions and not topic.ledger.cursors)
+
+
+async def test_consumer_stats():
+    async with running() as broker:
+        await filled(broker)
+        connection = await broker.connect()
+        await connection.subscribe(
+            TOPIC, "s", permits=2, initialPosition=S.Earliest, sub_type=S.Shared, consumer_name="me"
+        )
+        await entries(connection, 2)
+        await connection.send(c.consumer_stats(1, connection.rid()))
+        stats = await connection.expect(T.CONSUMER_STATS_RESPONSE)
+        assert (stats.msgBacklog, stats.type, stats.consumerName) == (5, "Shared", "me")
+        assert (stats.availablePermits, stats.unackedMessages) == (0, 2)
+        assert stats.connectedSince
+
+
+async def test_without_permission_nothing_is_created():
+    async with running(allowAutoSubscriptionCreation=False, allowAutoTopicCreation=False) as broker:
+        connection = await broker.connect()
+        await connection.send(c.subscribe(TOPIC, "s", 1, connection.rid()))
+        assert (await connection.error()).error == E.TopicNotFound
+        namespaces = broker.service.namespaces
+        await namespaces.change_policies(
+            "public/default",
+            lambda p: p.with_fields(
+                autoTopicCreationOverride={
+                    "allowAutoTopicCreation": True,
+                    "topicType": "non-partitioned",
+                }
+            ),
+        )
+        await connection.send(
+            c.subscribe(TOPIC, "s", 1, connection.rid(), force_topic_creation=False)
+        )
+        assert (await connection.error()).error == E.TopicNotFound
+        await connection.send(c.subscribe(TOPIC, "s", 1, connection.rid()))
+        assert (await connection.error()).error == E.SubscriptionNotFound
+        await connection.subscribe(TOPIC, "reader", durable=False, start_message_id=(-1, -1))
+
+
+async def test_a_consumer_closed_before_it_was_there_leaves_nothing():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.send(
+            c.subscribe(TOPIC, "s", 1, connection.rid()), c.close_consumer(1, connection.rid())
+        )
+        await connection.expect(T.SUCCESS)
+        await connection.nothing_more()
+        await eventually(lambda: TOPIC in broker.service.topics)
+        await connection.subscribe(TOPIC, "s", 1)
+
+
+async def test_flow_that_comes_with_the_subscribe_counts():
+    async with running() as broker:
+        await filled(broker)
+        connection = await broker.connect()
+        await connection.send(
+            c.subscribe(TOPIC, "s", 1, connection.rid(), initialPosition=S.Earliest),
+            c.flow(1, 3),
+        )
+        await connection.expect(T.SUCCESS)
+        assert await entries(connection, 3) == [0, 1, 2]
+        await connection.nothing_more()
+
+
+async def test_an_unload_sends_consumers_away_and_they_go_on_where_they_were():
+    async with running() as broker:
+        await filled(broker)
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, permits=2, initialPosition=S.Earliest)
+        assert await entries(connection, 2) == [0, 1]
+        await connection.send(c.ack(1, [(0, 0), (0, 1)], request_id=5))
+        await connection.expect(T.ACK_RESPONSE)
+        await broker.service.unload_topic(TopicName.parse(TOPIC))
+        assert (await connection.expect(T.CLOSE_CONSUMER)).consumer_id == 1
+        assert TOPIC not in broker.service.topics
+        await connection.subscribe(TOPIC, permits=10)
+        assert await entries(connection, 3) == [2, 3, 4]
+
+
+async def test_the_end_of_a_terminated_topic_is_announced():
+    async with running() as broker:
+        await filled(broker)
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, permits=10, initialPosition=S.Earliest)
+        await entries(connection, 5)
+        await connection.send(c.ack(1, [(0, 4)], cumulative=True))
+        await broker.topic(TOPIC).terminate()
+        await connection.expect(T.REACHED_END_OF_TOPIC)
+
+
+async def test_deleting_a_topic_in_use_needs_force_and_leaves_nothing():
+    async with running() as broker:
+        publisher = await filled(broker)
+        name = TopicName.parse(TOPIC)
+        with pytest.raises(TopicBusy, match="1 connected producers"):
+            await broker.service.delete_topic(name)
+        await broker.service.delete_topic(name, force=True)
+        await publisher.expect(T.CLOSE_PRODUCER)
+        assert TOPIC not in broker.service.topics
+        assert not await broker.service.namespaces.topic_exists(name)
+        await publisher.producer(TOPIC)
+        assert broker.topic(TOPIC).ledger.entries == 0
+
+
+async def test_non_persistent_messages_reach_who_is_there():
+    topic = "non-persistent://public/default/np"
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(topic)
+        await connection.publish(0, b"nobody")
+        receipt = await connection.expect(T.SEND_RECEIPT)
+        assert (receipt.message_id.ledgerId, receipt.message_id.entryId) == (0, 0)
+        await connection.subscribe(topic, permits=10)
+        await connection.publish(1, b"somebody")
+        kinds = {(await connection.next())[0].type for _ in range(2)}
+        assert kinds == {T.SEND_RECEIPT, T.MESSAGE}
+
+
+async def test_an_idle_topic_is_collected_and_one_in_use_is_not():
+    settings = {
+        "defaultRetentionTimeInMinutes": 0,
+        "brokerDeleteInactiveTopicsFrequencySeconds": 1,
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": 1,
+    }
+    async with running(**settings) as broker:
+        used = await filled(broker, 1, "used")
+        gone = await filled(broker, 1, "gone")
+        await gone.stream.aclose()
+        await eventually(lambda: len(broker.service.topics) == 1)
+        await used.publish(1)
+        await used.expect(T.SEND_RECEIPT)
+        assert not await broker.service.namespaces.topic_exists(TopicName.parse("gone"))
+
+
+async def test_statistics_show_who_is_there():
+    from broker.topic.statistics import internal_statistics, topic_statistics
+
+    async with running() as broker:
+        publisher = await filled(broker)
+        connection = await broker.connect(client_version="test-client")
+        await connection.subscribe(TOPIC, "s", permits=2, initialPosition=S.Earliest)
+        await entries(connection, 2)
+        await connection.send(c.ack(1, [(0, 0)], request_id=5))
+        await connection.expect(T.ACK_RESPONSE)
+        stats = topic_statistics(broker.topic(TOPIC))
+        assert stats["msgInCounter"] == 5
+        assert stats["msgOutCounter"] == 2
+        (row,) = stats["publishers"]
+        assert "127.0.0.1" in row["address"]
+        assert row["producerName"] == "standalone-0-0"
+        subscription = stats["subscriptions"]["s"]
+        assert subscription["msgBacklog"] == 4
+        assert 0 < subscription["backlogSize"] < stats["storageSize"]
+        assert subscription["consumers"][0]["clientVersion"] == "test-client"
+        internal = internal_statistics(broker.topic(TOPIC))
+        assert internal["currentLedgerEntries"] == 5
+        assert internal["cursors"]["s"]["markDeletePosition"] == "0:0"
+        await publisher.stream.aclose()
+        await eventually(lambda: not broker.topic(TOPIC).access.producers)
+        assert topic_statistics(broker.topic(TOPIC))["msgInCounter"] == 5
