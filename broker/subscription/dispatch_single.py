@@ -186,6 +186,8 @@ class SingleDispatcher:
                 return Step.READ if entries is None else Step.IDLE
             count_left -= len(entries)
             bytes_left -= self._send(consumer, entries, permits_left)
+            if consumer is not self._active:
+                return Step.MORE  # its connection broke while it was being served
         return Step.IDLE
 
     def _send(self, consumer: Consumer, entries: list[Entry], permits_left: int) -> int:

@@ -155,7 +155,8 @@ class FakeCursor:
         self.durable = durable
         self.acked = set()
         self.partial = {}
-        self.resets = 0
+        self.gate = None
+        """An event that a reset waits for."""
 
     @property
     def individually_acked_count(self):
@@ -210,7 +211,8 @@ class FakeCursor:
 
     async def reset(self, position):
         await trio.lowlevel.checkpoint()
-        self.resets += 1
+        if self.gate is not None:
+            await self.gate.wait()
         self.mark_delete = position
         self.acked.clear()
         self.partial.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from broker.subscription.api import FAILOVER
-from broker.subscription.tests.fakes import Bench, FakeSession, TrioClock, make_data
+from broker.subscription.tests.fakes import Bench, FakeSession, TrioClock, make_data, settled
 
 
 def told(consumer):
@@ -108,3 +108,17 @@ async def test_redelivery_asked_by_a_passive_consumer_is_ignored(nursery, autoju
     bench.publish(make_data())
     bench.subscription.redeliver(second, None, -1)
     assert len(first.session.received) == 1
+
+
+async def test_a_connection_that_breaks_while_being_served_costs_nothing(nursery, autojump_clock):
+    bench = await failover(nursery, partition=0, dispatcher_max_read_batch_size=2)
+    first = bench.consumer(FAILOVER, name="a", permits=100)
+    second = bench.consumer(FAILOVER, name="b", permits=100)
+
+    def broken(buffers):
+        bench.subscription.remove_consumer(first)
+
+    first.session.send_many = broken
+    positions = bench.publish(*[make_data() for _ in range(5)])
+    await settled()
+    assert second.session.positions() == positions

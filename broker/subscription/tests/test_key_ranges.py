@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.subscription.api import KEY_SHARED
@@ -68,6 +68,7 @@ def test_slots_run_out():
         ranges.add(consumer("one too many"))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=40), st.booleans())
 def test_every_slot_has_exactly_the_owner_its_ranges_say(steps, ring):
     ranges = ConsistentHashing(10) if ring else AutoSplit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.entry import Entry
@@ -14,6 +14,7 @@ from broker.subscription.tests.fakes import make_data
 from broker.subscription.unacked import PendingAcks, UnackedTally, blocked_by
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-50, 50).filter(bool)))
 def test_permits_are_conserved(steps):
     permits = Permits()
@@ -44,6 +45,7 @@ def test_a_flow_of_nothing_is_refused(wrong):
         Permits().grant(wrong)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("arkt"), st.integers(0, 5), st.integers(1, 9))))
 def test_unacked_counters_equal_what_is_pending(steps):
     tally = UnackedTally()
@@ -68,12 +70,14 @@ def test_unacked_counters_equal_what_is_pending(steps):
         assert tally.messages == sum(each.messages for each in holders)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10), st.booleans())
 def test_a_limit_never_holds_who_has_nothing_out(limit, blocked):
     assert not blocked_by(limit, 0, blocked=blocked)
     assert blocked_by(limit, 10, blocked=False) == (limit > 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("adp"), st.integers(0, 8))))
 def test_the_replay_queue_is_a_sorted_set(steps):
     queue, model = ReplayQueue(), set()
@@ -91,6 +95,7 @@ def test_the_replay_queue_is_a_sorted_set(steps):
         assert len(queue) == len(model)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), unique_by=lambda s: s[1]))
 def test_the_delayed_index_gives_what_is_due_in_position_order(entries):
     index = DelayedIndex()

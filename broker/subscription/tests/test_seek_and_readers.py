@@ -35,8 +35,9 @@ async def test_consumers_are_disconnected_with_the_cursor_already_reset(nursery)
 async def test_subscribing_during_a_seek_is_refused_for_a_retry(nursery):
     bench = await topic(nursery)
     consumer = bench.consumer(EXCLUSIVE)
+    gate = bench.subscription.cursor.gate = trio.Event()
     nursery.start_soon(bench.subscription.seek, (1, 2))
-    await trio.lowlevel.checkpoint()
+    await settled()
     assert bench.subscription.why_not_dispatching() == "a seek is under way"
     with pytest.raises(BrokerError) as refused:
         bench.consumer(EXCLUSIVE)
@@ -44,6 +45,7 @@ async def test_subscribing_during_a_seek_is_refused_for_a_retry(nursery):
     with pytest.raises(BrokerError) as refused:
         await bench.subscription.seek((1, 3))
     assert refused.value.server_error == ServerError.ServiceNotReady
+    gate.set()
     await settled()
     assert consumer not in bench.subscription.consumers
     bench.consumer(EXCLUSIVE)
