@@ -27,7 +27,8 @@ async def handle_seek(session: Session, body: pb.CommandSeek) -> None:
     subscription = attached.subscription
     if body.HasField("message_id"):
         position = (signed_id(body.message_id.ledgerId), signed_id(body.message_id.entryId))
-        await run_owned(session.service.nursery, lambda: subscription.seek(position))
+        ack_set = tuple(body.message_id.ack_set)
+        await run_owned(session.service.nursery, lambda: subscription.seek(position, ack_set))
     elif body.HasField("message_publish_time"):
         publish_time_ms = signed_id(body.message_publish_time)
         await run_owned(session.service.nursery, lambda: subscription.seek_to_time(publish_time_ms))
