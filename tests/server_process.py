@@ -97,12 +97,11 @@ class ServerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
-    def wait_ended(self) -> int:
-        """Reap it; returns its exit status (negative: the signal)."""
-        assert self._process is not None
-        status = self._process.wait(30)
-        self._process = None
-        return status
+    def wait_ended(self) -> None:
+        """Reap it."""
+        if self._process is not None:
+            self._process.wait(30)
+            self._process = None
 
     def has_ended(self) -> bool:
         """Whether it ended, by itself or killed."""

@@ -106,6 +106,7 @@ class Run:
             report.violations.append(f"the server {error}")
         finally:
             self._server.kill()
+            self._server.wait_ended()
             if self._load is not None and self._load.errors:
                 report.violations += self._load.errors[:20]
         report.kills = dict(self._kills)
