@@ -124,7 +124,7 @@ class CursorStore:
         data = encode_positions(
             state,
             properties,
-            config.max_ranges_to_persist,
+            config.max_ranges_as_ranges,
             config.max_batch_indexes_to_persist,
             config.max_cursor_entry_size_bytes,
         )

@@ -114,7 +114,7 @@ async def test_many_ranges_go_to_the_cursor_ledger_on_close(autojump_clock):
 
 
 async def test_holes_beyond_the_range_limit_are_kept_as_bits(autojump_clock):
-    world = World(max_ranges_to_persist=3, max_ranges_in_metadata_store=0)
+    world = World(max_ranges_as_ranges=3, max_ranges_in_metadata_store=0)
     async with world.broker() as factory:
         _, cursor, positions = await make_topic(factory)
         for number in range(1, 20, 2):
@@ -125,7 +125,7 @@ async def test_holes_beyond_the_range_limit_are_kept_as_bits(autojump_clock):
 
 
 async def test_a_position_too_large_for_one_entry_is_spread(autojump_clock):
-    world = World(max_ranges_to_persist=0, max_cursor_entry_size_bytes=40, max_entries_per_ledger=4)
+    world = World(max_ranges_as_ranges=0, max_cursor_entry_size_bytes=40, max_entries_per_ledger=4)
     async with world.broker() as factory:
         _, cursor, positions = await make_topic(factory)
         for number in range(1, 20, 2):
