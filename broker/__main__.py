@@ -111,12 +111,14 @@ async def _serve(config: BrokerConfig, data_directory: Path | None) -> None:
     import trio
 
     from broker.app import running_broker
+    from broker.tuning import tune_process
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
             nursery.start_soon(_watch_signals, signals, stop)
             async with running_broker(config, data_directory) as broker:
+                tune_process()
                 urls = f"{broker.broker_service_url} {broker.web_service_url}"
                 print(f"vela standalone ready: {urls}", flush=True)
                 await stop.wait()

@@ -39,7 +39,6 @@ from broker.net.listener import BrokerListener
 from broker.schemas.registry import SchemaRegistry
 from broker.seams import SystemClock
 from broker.service import BrokerService
-from broker.tuning import tune_process
 from protocol.bookkeeper.digests import DigestType
 
 if TYPE_CHECKING:
@@ -150,7 +149,6 @@ async def running_broker(
             dynamic=await read_json(store, DYNAMIC_CONFIGURATION_PATH) or {},
         )
         application.context = admin
-        tune_process()
         try:
             yield RunningBroker(broker_url, web_url, service, admin)
         finally:

@@ -69,7 +69,7 @@ class AdminApplication:
             scope["query_string"],
             names,
             {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]},
-            lambda: _read_body(receive),
+            lambda: read_body(receive),
         )
         try:
             return _as_response(await route.handler(request))
@@ -129,7 +129,8 @@ def _compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-async def _read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """The whole body. Raises: Refusal: larger than BODY_BYTES_MAX, or the client went away."""
     body = bytearray()
     while True:
         message: Message = await receive()

@@ -1,0 +1,153 @@
+"""The metrics page: names that dashboards read, and values that agree with topic stats."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.app import running_broker
+from broker.config import DEFAULT_CONFIG
+from broker.entry import Entry
+from broker.metrics.histograms import EntrySizes, MinuteCounts, PublishTimes, quantile
+from broker.metrics.page import Page, label_text
+from broker.subscription.factory import SubscriptionRequest
+from protocol.topic_name import TopicName
+
+CONFIG = dataclasses.replace(DEFAULT_CONFIG, brokerServicePort=0, webServicePort=0)
+LE = ("0_5", "1", "5", "10", "20", "50", "100", "200", "1000")
+SIZES = ("128", "512", "1_kb", "2_kb", "4_kb", "16_kb", "100_kb", "1_mb")
+DASHBOARD_NAMES = {
+    *(f"pulsar_{name}" for name in (
+        "rate_in", "rate_out", "throughput_in", "throughput_out", "msg_backlog", "storage_size",
+        "storage_backlog_size", "storage_write_rate", "storage_read_rate",
+        "storage_offloaded_size", "storage_backlog_quota_limit", "topics_count",
+        "producers_count", "consumers_count", "subscriptions_count", "replication_rate_in",
+        "replication_rate_out", "replication_backlog", "version_info", "broker_publish_latency",
+        "subscription_back_log", "subscription_msg_rate_out", "subscription_msg_throughput_out",
+        "subscription_delayed", "subscription_blocked_on_unacked_messages",
+        "storage_write_latency_overflow", "storage_write_latency_count", "entry_size_le_overflow",
+    )),
+    *(f"pulsar_storage_write_latency_le_{limit}" for limit in LE),
+    *(f"pulsar_add_entry_latency_le_{limit}" for limit in LE),
+    *(f"pulsar_entry_size_le_{limit}" for limit in SIZES),
+    *(f"bookkeeper_server_{name}" for name in (
+        "ADD_ENTRY", "ADD_ENTRY_count", "READ_ENTRY", "READ_ENTRY_REQUEST",
+    )),
+    *(f"bookie_journal_JOURNAL_{name}" for name in (
+        "SYNC", "ADD_ENTRY", "QUEUE_SIZE", "FORCE_WRITE_QUEUE_SIZE", "CB_QUEUE_SIZE",
+    )),
+    *(f"bookie_{name}" for name in (
+        "write_cache_size", "read_cache_size", "read_cache_hits", "read_cache_misses",
+        "entries_count", "ledgers_count", "SERVER_STATUS", "READ_BYTES", "WRITE_BYTES",
+        "MINOR_COMPACTION_COUNT", "MAJOR_COMPACTION_COUNT",
+        "RECLAIMED_COMPACTION_SPACE_BYTES", "RECLAIMED_DELETION_SPACE_BYTES",
+    )),
+}  # fmt: skip
+
+
+def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+class Quiet:
+    """Nobody has to be told about appends."""
+
+    def on_appended(self, batch):
+        pass
+
+    def on_append_failed(self, context, error):
+        raise AssertionError(error)
+
+
+async def test_every_name_that_dashboards_read_is_there():
+    async with running_broker(CONFIG, None) as broker:
+        topic = await broker.service.get_or_load_topic(TopicName.parse("a"), create=True)
+        await topic.open_subscription(SubscriptionRequest(name='quoted "s"\\'))
+        topic.ledger.listener = Quiet()
+        await topic.ledger.read(topic.ledger.first_position, 1, 1)
+        for _ in range(3):
+            topic.ledger.append(Entry(bytes(10), 1), None)
+        await topic.finish_publishes()
+        topic.ledger.kick()
+        while topic.ledger.last_confirmed[1] < 2:
+            await topic.ledger.cursors['quoted "s"\\'].flush()
+        found = samples(broker.admin.metrics.exposition())
+        assert set(found) >= DASHBOARD_NAMES
+        labels, value = found["pulsar_msg_backlog"][0]
+        assert labels == {
+            "cluster": "standalone",
+            "namespace": "public/default",
+            "topic": "persistent://public/default/a",
+        }
+        assert value == topic.subscriptions['quoted "s"\\'].backlog_entries == 3
+        assert found["pulsar_subscription_back_log"][0][0]["subscription"] == 'quoted "s"\\'
+        assert "pulsar_consumer_msg_rate_out" not in found
+
+
+async def test_sums_per_namespace_when_topics_are_too_many():
+    config = dataclasses.replace(CONFIG, exposeTopicLevelMetricsInPrometheus=False)
+    async with running_broker(config, None) as broker:
+        for name in ("a", "b"):
+            await broker.service.get_or_load_topic(TopicName.parse(name), create=True)
+        found = samples(broker.admin.metrics.exposition())
+        assert found["pulsar_topics_count"][0][1] == 2
+        assert [labels.keys() for labels, _ in found["pulsar_rate_in"]] == [
+            {"cluster", "namespace"}
+        ]
+
+
+def test_sizes_are_counted_up_to_their_limits():
+    limits = [128, 512, 1024, 2048, 4096, 16384, 102400, 1048576]
+    for index, limit in enumerate(limits):
+        sizes = EntrySizes()
+        sizes.add(limit)
+        sizes.add(limit + 1)
+        counts = sizes.counts()
+        assert counts[index] == 1, limit
+        assert counts[index + 1] == 1, limit
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), max_size=40))
+def test_every_message_is_timed_once(turns: list[tuple[int, int]]):
+    times = PublishTimes()
+    taken = answered = 0
+    for number, (count, answers) in enumerate(turns):
+        taken += count
+        times.sent(taken, float(number))
+        answered = min(taken, answered + answers)
+        times.answered(answered, number + 0.004)
+        assert sum(times.counts()) == answered
+    times.answered(taken, 100.0)
+    assert sum(times.counts()) == taken
+
+
+def test_a_minute_holds_what_was_counted_in_it():
+    minute = MinuteCounts()
+    assert minute.last([3.0]) == [3.0]
+    minute.close([5.0])
+    assert minute.last([9.0]) == [5.0]
+    minute.close([9.0])
+    assert minute.last([9.0]) == [4.0]
+
+
+def test_quantiles_are_limits_of_buckets():
+    assert quantile([0, 0, 0], (1, 2), 0.5) == 0.0
+    assert quantile([90, 9, 1], (1, 2), 0.5) == 1.0
+    assert quantile([90, 9, 1], (1, 2), 0.99) == 2.0
+    assert quantile([0, 0, 1], (1, 2), 0.5) == 2.0
+
+
+def test_page_escapes_labels():
+    page = Page()
+    page.add("a", "gauge", "Help", label_text({"l": 'x"\\\ny'}), 1)
+    page.add("b", "gauge", "Help", "", 2.5)
+    found = samples(page.text())
+    assert found == {"a": [({"l": 'x"\\\ny'}, 1.0)], "b": [({}, 2.5)]}

@@ -1,0 +1,115 @@
+"""The `vela` command: what it prints, what it refuses and how, and a clean stop."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+READY = re.compile(
+    r"vela standalone ready: pulsar://127\.0\.0\.1:(\d+) http://127\.0\.0\.1:(\d+)\n"
+)
+ENVIRONMENT = {
+    key: value for key, value in os.environ.items() if not key.startswith("PULSAR_PREFIX_")
+}
+SECONDS_MAX = 60
+
+
+def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "broker", "standalone", "--broker-port", "0"]
+    return subprocess.Popen(
+        [*command, "--web-port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, **environment},
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def refusal(*arguments: str, **environment: str) -> str:
+    process = start(*arguments, **environment)
+    out, err = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode != 0
+    assert out == ""
+    lines = [line for line in err.splitlines() if not line.startswith("20")]
+    assert len(lines) == 1, err
+    assert lines[0].startswith("vela: ")
+    return lines[0]
+
+
+@pytest.fixture
+def running(tmp_path):
+    process = start("--data-dir", str(tmp_path / "data"))
+    try:
+        line = process.stdout.readline()
+        assert READY.fullmatch(line), (line, process.stderr.read() if not line else "")
+        yield process, line
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_ready_line_refusals_of_a_second_one_and_clean_stop(running, tmp_path):
+    process, line = running
+    broker_port, web_port = map(int, READY.fullmatch(line).groups())
+    with socket.create_connection(("127.0.0.1", web_port)) as connection:
+        connection.sendall(b"GET /admin/v2/brokers/health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+    in_use = refusal("--data-dir", str(tmp_path / "data"))
+    assert in_use.endswith(f"data is in use by process {process.pid}")
+    port = refusal("--in-memory", "--broker-port", str(broker_port))
+    assert f"cannot listen on 127.0.0.1:{broker_port} (brokerServicePort)" in port
+    port = refusal("--in-memory", "--web-port", str(web_port))
+    assert f"cannot listen on 127.0.0.1:{web_port} (webServicePort)" in port
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 0, err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+def test_a_stopped_broker_can_be_started_again(running, tmp_path):
+    process, _ = running
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 0
+    again = start("--data-dir", str(tmp_path / "data"))
+    try:
+        assert READY.fullmatch(again.stdout.readline())
+    finally:
+        again.kill()
+        again.communicate()
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("maxMesageSize=1", "unknown key 'maxMesageSize' (did you mean 'maxMessageSize'?)"),
+        ("maxMessageSize=many", "invalid value 'many' for maxMessageSize"),
+        ("tlsEnabled=true", "tlsEnabled=true is not supported"),
+    ],
+)
+def test_a_wrong_configuration_file_is_refused(tmp_path, line, complaint):
+    path = tmp_path / "wrong.conf"
+    path.write_text(f"{line}\n")
+    assert f"{path}:1: {complaint}" in refusal("--in-memory", "--config", str(path))
+
+
+def test_a_wrong_variable_and_a_missing_file_are_refused(tmp_path):
+    text = refusal("--in-memory", PULSAR_PREFIX_webServicePort="http")
+    assert "PULSAR_PREFIX_webServicePort: invalid value 'http'" in text
+    assert "cannot read" in refusal("--in-memory", "--config", str(tmp_path / "no.conf"))
+
+
+def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    text = refusal("--data-dir", str(tmp_path / "file" / "data"))
+    assert "cannot use data directory" in text
