@@ -7,13 +7,25 @@ from typing import TYPE_CHECKING
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import re
+from pathlib import Path
+
+import pulsar
 
 DOCUMENT = TREE / "docs" / "compatibility.md"
+CLIENTS = Path(__file__).resolve().parent / "clients"
+
+
+def _pinned(path: Path, pattern: str) -> str:
+    found = re.search(pattern, path.read_text())
+    assert found is not None, f"{path} pins no version of the client"
+    return found[1]
+
+
 CLIENT_TITLES = {
-    "python": "Python 3.13.0",
-    "java": "Java 4.0.8",
-    "go": "Go 0.19.0",
+    "python": f"Python {pulsar.__version__}",
+    "java": "Java " + _pinned(CLIENTS / "java" / "pom.xml", r"<pulsar\.version>([^<]+)<"),
+    "go": "Go " + _pinned(CLIENTS / "go" / "go.mod", r"pulsar-client-go v(\S+)"),
 }
 
 

@@ -19,7 +19,7 @@ Figures = dict[str, float]
 
 
 class BrokerMeter:
-    """Reads the broker's CPU time on demand and its memory every half second."""
+    """Reads the broker's CPU time on demand and its memory every two seconds."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
@@ -40,7 +40,7 @@ class BrokerMeter:
         return self._resident_bytes_max / MEBIBYTE
 
     def _watch(self) -> None:
-        while not self._stopped.wait(0.5):
+        while not self._stopped.wait(2.0):
             try:
                 resident = self._server.resident_bytes()
             except psutil.NoSuchProcess:

@@ -129,6 +129,20 @@ class PerfClient:
             told = [parse_window(line, read_at) for read_at, line in self._lines]
         return [window for window in told if window is not None]
 
+    def wait_begun(self, timeout_seconds: float = 120.0) -> int:
+        """Wait for the first line that has messages in it, and give its number.
+
+        That line holds the start of the clients; a measurement begins where it ends.
+        """
+
+        def find() -> int | None:
+            for index, window in enumerate(self.windows()):
+                if window.messages:
+                    return index
+            return None
+
+        return self._wait(find, "its first line with messages", timeout_seconds)
+
     def wait_window(self, index: int, timeout_seconds: float = 120.0) -> Window:
         """Wait for its line number `index`, counted from 0."""
 
