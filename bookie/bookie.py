@@ -172,6 +172,18 @@ class Bookie:
         self._check_usable()
         return await self._reader.last_entry_id(ledger_id)
 
+    async def list_entry_ids(self, ledger_id: int) -> list[int]:
+        """All entry ids of a ledger, ascending (v3 GET_LIST_OF_ENTRIES).
+
+        Raises: BookieError.
+        """
+        self._check_usable()
+        return await self._reader.entry_ids(ledger_id)
+
+    def free_and_total_bytes(self) -> tuple[int, int]:
+        """Disk space of the ledger directories (v3 GET_BOOKIE_INFO)."""
+        return self._monitor.free_and_total_bytes()
+
     async def fence_ledger(self, ledger_id: int, master_key: bytes) -> None:
         """See BookieApi. Returns when the fence record is durable."""
         self._check_usable()

@@ -40,6 +40,13 @@ class DiskMonitor:
             await trio.sleep(self._config.diskCheckInterval / 1000)
             self.check_now()
 
+    def free_and_total_bytes(self) -> tuple[int, int]:
+        """Over all ledger directories."""
+        spaces = [
+            self._disk.free_and_total_bytes(storage.directory) for storage in self._layout.storages
+        ]
+        return sum(free for free, _total in spaces), sum(total for _free, total in spaces)
+
     def check_now(self) -> None:
         """One look (statvfs: no waiting)."""
         changed = False

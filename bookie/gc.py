@@ -76,8 +76,9 @@ class GarbageCollector:
                 await self._collect_ledgers()
             except DiskFull as error:
                 logger.warning("garbage collection stopped: disk full", error=str(error))
-            except DiskFailed:
-                return  # already reported as fatal
+            except (DiskFailed, OSError) as error:
+                logger.error("garbage collection stopped", error=str(error))
+                return
             now = time.monotonic()
             threshold = 0.0
             if now >= self._minor_at:
@@ -92,8 +93,10 @@ class GarbageCollector:
                     await self._collect_logs(storage, threshold, major=major)
                 except DiskFull as error:
                     logger.warning("compaction stopped: disk full", error=str(error))
-                except DiskFailed:
-                    return  # already reported as fatal
+                except (DiskFailed, OSError) as error:
+                    # A failed write was already reported as fatal; a failed read deletes nothing.
+                    logger.error("garbage collection stopped", error=str(error))
+                    return
 
     async def delete_ledgers(self, ledger_ids: list[int]) -> None:
         """Forget ledgers: their handles at once, their rows and locations durably."""
@@ -143,9 +146,8 @@ class GarbageCollector:
     async def _collect_logs(self, storage: LedgerStorage, threshold: float, *, major: bool) -> None:
         for log_id in sorted(storage.logs.summaries):
             try:
-                summary = await self._in_writer(
-                    storage, partial(storage.logs.count_records, log_id)
-                )
+                # Only reads, perhaps for long: flushes must not wait behind it.
+                summary = await trio.to_thread.run_sync(storage.logs.count_records, log_id)
             except Corruption as error:
                 logger.error("entry log is kept but not collected", error=str(error))
                 continue
@@ -180,7 +182,7 @@ class GarbageCollector:
         copied = 0
         while True:
             started = time.monotonic()
-            entries = await self._in_writer(storage, partial(self._live_slice, records))
+            entries = await trio.to_thread.run_sync(self._live_slice, records)
             if not entries:
                 break
             copied += await self._in_writer(storage, partial(storage.copy_entries, entries))

@@ -20,6 +20,8 @@ from bookie.read_cache import ReadAheadCache
 from bookie.statistics import LatencyHistogram
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bookie.config import BookieConfig
     from bookie.ledger_handle import LedgerHandle
 
@@ -82,6 +84,17 @@ class EntryReader:
         if highest < 0:
             raise self._missing(handle, LAST_ENTRY)
         return highest
+
+    async def entry_ids(self, ledger_id: int) -> list[int]:
+        """All entry ids of a ledger, ascending.
+
+        Raises: BookieError.
+        """
+        handle = self._handle(ledger_id)
+        found = set(handle.entries or ()) | set(handle.flushing or ())
+        index = handle.storage.index
+        stored = await self._in_thread(ledger_id, lambda: list(index.entry_ids(ledger_id)))
+        return sorted(found.union(stored))
 
     async def read_batch(
         self, ledger_id: int, first_entry_id: int, count_max: int, size_bytes_max: int
@@ -146,7 +159,7 @@ class EntryReader:
             self.cache.put(ledger_id, first_entry_id + offset, found[offset])
         return found[:count]
 
-    async def _in_thread(self, ledger_id: int, call: partial[T]) -> T:
+    async def _in_thread(self, ledger_id: int, call: Callable[[], T]) -> T:
         """Run a storage call in a reader thread; failures are IO_ERROR."""
         if self.reads_waiting >= self._waiting_max:
             raise BookieError(Status.TOO_MANY_REQUESTS, "too many reads are waiting for the disk")

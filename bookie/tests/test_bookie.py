@@ -75,6 +75,9 @@ async def test_reads_from_cache_log_and_read_ahead_are_the_same(machine):
         assert await read_all(100, 500) == expected
         assert await bookie.read_entry(3, LAST_ENTRY) == expected[-1]
         assert bookie.statistics().read_cache_hits > 0
+        add(bookie, 3, 300, sink)
+        assert await bookie.list_entry_ids(3) == list(range(301))
+        assert bookie.free_and_total_bytes()[1] > 0
 
 
 async def test_batch_spans_logs_and_large_entries(machine):
