@@ -251,8 +251,7 @@ class BrokerService:
     async def policies_changed(self, namespace_name: str) -> None:
         """The policies of a namespace are new: loaded topics take them up."""
         for topic in self._topics_of(namespace_name):
-            if isinstance(topic, PersistentTopic):
-                await topic.apply_policies()
+            await topic.apply_policies()
 
     def _topics_of(self, namespace_name: str) -> Iterator[Topic]:
         for topic in list(self.topics.values()):

@@ -41,7 +41,7 @@ def handle_connect(session: Session, body: pb.CommandConnect) -> None:
     )
     log.debug(
         "client connected",
-        peer=session.remote_address,
+        peer=session.peer,
         client=body.client_version,
         protocol_version=handshake.protocol_version,
     )

@@ -76,6 +76,7 @@ async def _prepare(session: Session, body: pb.CommandProducer) -> Topic:
     """The topic, after everything that may be refused before anything is changed."""
     service = session.service
     topic = await service.get_or_load_topic(parse_topic(body.topic), create=True)
+    await topic.apply_policies()
     policies = topic.namespace.policies
     required = policies.encryption_required or service.config.encryptionRequireOnProducer
     if required and not body.encrypted:

@@ -68,7 +68,9 @@ class Session:
         self.handshake = Handshake()
         self.connected = False
         """The same as `handshake.connected`, for the hot path."""
-        self.remote_address = transport.peer
+        self.peer = transport.peer
+        self.remote_address = f"/{transport.peer}"
+        """The form in which statistics and CONSUMER_STATS show it."""
         self.keep_alive = KeepAlive(
             limits.keep_alive_seconds, limits.handshake_seconds_max, service.clock.now()
         )
@@ -110,10 +112,10 @@ class Session:
             self.close_reason = self.close_reason or self.outbox.failed or f"lost: {error}"
         except (ConnectionRefused, RemoteProtocolError) as error:
             self.close_reason = str(error)
-            log.warning("connection refused", peer=self.remote_address, reason=self.close_reason)
+            log.warning("connection refused", peer=self.peer, reason=self.close_reason)
             await self._say_goodbye()
         else:
-            log.debug("connection closed", peer=self.remote_address, reason=self.close_reason)
+            log.debug("connection closed", peer=self.peer, reason=self.close_reason)
 
     async def _say_goodbye(self) -> None:
         """Let the peer read the reason: a close with unread input would reset the connection."""
@@ -130,7 +132,7 @@ class Session:
         """End the connection now, for the reason, which is logged."""
         if not self.close_reason:
             self.close_reason = reason
-            log.warning("closing connection", peer=self.remote_address, reason=reason)
+            log.warning("closing connection", peer=self.peer, reason=reason)
         self.outbox.fail(reason)
 
     def _detach_all(self) -> None:
@@ -218,7 +220,7 @@ class Session:
         elif not self._refused_silently:
             # Commands without an answer: one line per connection is enough to see what is wrong.
             self._refused_silently = True
-            log.warning("refused", peer=self.remote_address, command=name, reason=message)
+            log.warning("refused", peer=self.peer, command=name, reason=message)
 
     # --- back-pressure ------------------------------------------------------------------
 

@@ -68,6 +68,7 @@ class PersistentTopic(Topic):
         self._dropping = False
         """After a failed append, until its producers have been sent away."""
         self._kick_pending = False
+        self._applying = trio.Lock()
         self._taken = 0
         self._answered = 0
         self._after_publishes: list[tuple[int, Callable[[], None]]] = []
@@ -94,7 +95,11 @@ class PersistentTopic(Topic):
         return -1 if metadata is None else metadata.index
 
     async def apply_policies(self) -> None:
-        """Take up what the namespace's policies say now; called again when they change."""
+        """Take up what the namespace's policies say now. Cheap when nothing has changed."""
+        async with self._applying:
+            await self._apply_deduplication()
+
+    async def _apply_deduplication(self) -> None:
         wanted = self.namespace.policies.fields.get("deduplicationEnabled")
         if wanted is None:
             wanted = self.service.config.brokerDeduplicationEnabled
@@ -206,6 +211,8 @@ class PersistentTopic(Topic):
             await self.finish_publishes()
         self.disconnect_producers()
         self._dropping = False
+        if self.ledger.fenced:
+            await self.service.unload_topic(self.name)
 
     def _answer_parked(self, parked: list[Publish]) -> None:
         """Duplicates of messages that were in flight: they are durable now."""

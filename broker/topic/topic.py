@@ -414,6 +414,9 @@ class Topic:
         self.subscriptions.clear()
         await self.delete_storage()
 
+    async def apply_policies(self) -> None:
+        """Take up what the namespace's policies say now. Cheap when nothing has changed."""
+
     def call_after_publishes(self, callback: Callable[[], None]) -> None:
         """Call once every message taken so far is answered."""
         callback()
