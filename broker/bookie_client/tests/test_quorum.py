@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.bookie_client.quorum import AckTracker, absent_after, is_covered, write_set
@@ -11,6 +11,7 @@ def quorums(draw):
     return ensemble, write, draw(st.integers(1, write))
 
 
+@settings(deadline=None)
 @given(quorums(), st.integers(0, 20))
 def test_a_write_set_has_w_distinct_members(sizes, entry_id):
     ensemble, write, _ = sizes
@@ -19,6 +20,7 @@ def test_a_write_set_has_w_distinct_members(sizes, entry_id):
     assert all(0 <= member < ensemble for member in members)
 
 
+@settings(deadline=None)
 @given(quorums(), st.sets(st.integers(0, 4)))
 def test_covered_means_that_nobody_can_collect_an_ack_quorum_elsewhere(sizes, heard):
     ensemble, write, ack = sizes
@@ -28,6 +30,7 @@ def test_covered_means_that_nobody_can_collect_an_ack_quorum_elsewhere(sizes, he
     assert is_covered(heard, ensemble, write, ack) == (possible < ack)
 
 
+@settings(deadline=None)
 @given(quorums(), st.data())
 def test_confirmed_is_the_longest_prefix_with_a_distinct_acks(sizes, data):
     ensemble, write, ack = sizes

@@ -359,7 +359,7 @@ async def test_find_by_publish_time(autojump_clock):
 positions_in_table = st.tuples(st.sampled_from([1, 4]), st.integers(0, 69))
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(positions_in_table, max_size=60),
     st.lists(st.tuples(positions_in_table, st.integers(0, 2**130)), max_size=5),

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
@@ -21,6 +21,7 @@ def tables(draw):
 positions = st.tuples(st.integers(-1, 20), st.integers(-1, 6))
 
 
+@settings(deadline=None)
 @given(tables(), positions, positions)
 def test_arithmetic_equals_counting(made, a, b):
     table, held = made
@@ -39,6 +40,7 @@ def test_arithmetic_equals_counting(made, a, b):
     assert table.entries == len(held)
 
 
+@settings(deadline=None)
 @given(tables(), positions, st.integers(1, 12))
 def test_n_entries_after(made, a, n):
     table, held = made
