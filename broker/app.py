@@ -135,6 +135,7 @@ async def running_broker(
         await front.start(metrics.run)
         admin = AdminContext(
             config=config,
+            file_config=config,
             clock=clock,
             store=store,
             namespaces=namespaces,
@@ -146,8 +147,8 @@ async def running_broker(
             broker_service_url=broker_url,
             web_service_url=web_url,
             version=PULSAR_VERSION,
-            dynamic=await read_json(store, DYNAMIC_CONFIGURATION_PATH) or {},
         )
+        admin.set_dynamic(await read_json(store, DYNAMIC_CONFIGURATION_PATH) or {})
         application.context = admin
         try:
             yield RunningBroker(broker_url, web_url, service, admin)

@@ -140,6 +140,11 @@ def as_properties(config: BrokerConfig) -> dict[str, str]:
     return {field.name: _text(getattr(config, field.name)) for field in dataclasses.fields(config)}
 
 
+def typed_values(config: BrokerConfig) -> dict[str, Any]:
+    """Every key with its typed value."""
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+
+
 def _current_name(setting: Setting, given: Mapping[str, Setting]) -> str:
     renamed = _RENAMED.get(setting.key)
     if renamed is None or not setting.value or setting.value.startswith("-"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.admin.dynamic_configuration import DYNAMIC_KEYS
 from broker.admin.router import Route
 from broker.config_file import as_properties
 from broker.namespaces.json_nodes import change_json, create_json
@@ -12,26 +13,6 @@ from broker.namespaces.refusal import precondition_failed
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
-
-DYNAMIC_KEYS: Final = (
-    "allowAutoSubscriptionCreation",
-    "allowAutoTopicCreation",
-    "allowAutoTopicCreationType",
-    "defaultNumPartitions",
-    "forceDeleteNamespaceAllowed",
-    "forceDeleteTenantAllowed",
-    "isSchemaValidationEnforced",
-    "maxConsumersPerSubscription",
-    "maxConsumersPerTopic",
-    "maxNamespacesPerTenant",
-    "maxNumPartitionsPerPartitionedTopic",
-    "maxProducersPerTopic",
-    "maxSubscriptionsPerTopic",
-    "maxTenants",
-    "maxTopicsPerNamespace",
-    "schemaCompatibilityStrategy",
-)
-"""Keys that may be set at run time. They are kept and take effect at the next start."""
 
 
 async def health(request: AdminRequest) -> str:
@@ -72,7 +53,7 @@ async def dynamic_values(request: AdminRequest) -> dict[str, str]:
 
 
 async def set_dynamic(request: AdminRequest) -> dict[str, Any] | str:
-    """Keep a value."""
+    """Keep a value, whatever it is; it counts at once if it is a valid one."""
     key, value = request.names["key"], request.names["value"]
     if key not in DYNAMIC_KEYS:
         raise precondition_failed("Can't update non-dynamic configuration")
@@ -100,10 +81,10 @@ async def internal_configuration(_request: AdminRequest) -> dict[str, str]:
 
 
 async def _store(request: AdminRequest, values: dict[str, str]) -> None:
-    store = request.context.store
-    if not await create_json(store, DYNAMIC_CONFIGURATION_PATH, values):
-        await change_json(store, DYNAMIC_CONFIGURATION_PATH, lambda _old: values)
-    request.context.dynamic = values
+    context = request.context
+    if not await create_json(context.store, DYNAMIC_CONFIGURATION_PATH, values):
+        await change_json(context.store, DYNAMIC_CONFIGURATION_PATH, lambda _old: values)
+    context.set_dynamic(values)
 
 
 _BROKERS: Final = "/admin/v2/brokers"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import parse_qsl
 
+from broker.admin.dynamic_configuration import with_dynamic
 from broker.namespaces.refusal import Refusal
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 
@@ -33,6 +34,8 @@ class AdminContext:
     """One per broker. `ready` turns True once a client can really use the broker."""
 
     config: BrokerConfig
+    """In force: `file_config` with the dynamic values over it."""
+    file_config: BrokerConfig
     clock: Clock
     store: MetadataStore
     namespaces: Namespaces
@@ -46,6 +49,14 @@ class AdminContext:
     version: str
     dynamic: dict[str, str] = field(default_factory=dict)
     """Dynamic configuration: key -> value as it was given."""
+
+    def set_dynamic(self, values: dict[str, str]) -> None:
+        """Let dynamic configuration take effect, from the next request on."""
+        self.dynamic = values
+        self.config = with_dynamic(self.file_config, values)
+        self.namespaces.use(self.config)
+        self.schemas.use(self.config)
+        self.service.config = self.config
 
     async def check_healthy(self) -> None:
         """Raises: Refusal: the broker cannot store messages now."""

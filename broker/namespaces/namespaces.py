@@ -70,6 +70,10 @@ class Namespaces:
         self.is_loaded_topic: Callable[[TopicName], bool] = lambda _topic: False
         """Whether the broker has the topic in memory; set by the composition root."""
 
+    def use(self, config: BrokerConfig) -> None:
+        """Obey another configuration from now on."""
+        self._config = config
+
     async def bootstrap(self, service_url: str, broker_service_url: str) -> None:
         """Make sure that the cluster, `public/default` and `pulsar/system` exist."""
         cluster = self._config.clusterName

@@ -76,6 +76,10 @@ class SchemaRegistry:
         self._writes = 0
         """So that what was read while something was written is not kept."""
 
+    def use(self, config: BrokerConfig) -> None:
+        """Obey another configuration from now on."""
+        self._config = config
+
     # --- what clients ask ---------------------------------------------------------------
 
     async def for_producer(

@@ -1,0 +1,97 @@
+"""Namespace policies with endpoints of their own, and dynamic configuration: they hold at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import TopicNotFound
+from protocol.topic_name import TopicName
+
+N = "namespaces/public/default"
+PREFIX = "Invalid configuration for autoTopicCreationOverride. the detail is "
+
+
+async def test_auto_topic_creation_holds_at_once_and_can_be_taken_back(http, broker):
+    off = {"allowAutoTopicCreation": False}
+    assert await http("POST", f"{N}/autoTopicCreation", off) == (204, None)
+    assert await http("GET", f"{N}/autoTopicCreation") == (200, off)
+    with pytest.raises(TopicNotFound):
+        await broker.service.get_or_load_topic(TopicName.parse("a"), create=True)
+    assert await http("PUT", "persistent/public/default/by-admin") == (204, None)
+    assert await http("DELETE", f"{N}/autoTopicCreation") == (204, None)
+    await broker.service.get_or_load_topic(TopicName.parse("a"), create=True)
+
+
+@pytest.mark.parametrize(
+    ("override", "detail"),
+    [
+        (
+            {"topicType": "partitioned"},
+            "[defaultNumPartitions] cannot be null when the type is partitioned.",
+        ),
+        (
+            {"topicType": "partitioned", "defaultNumPartitions": 0},
+            "[defaultNumPartitions] cannot be less than 1 for partition type.",
+        ),
+        (
+            {"topicType": "non-partitioned", "defaultNumPartitions": 1},
+            "[defaultNumPartitions] is not allowed to be set when the type is non-partition.",
+        ),
+    ],
+)
+async def test_texts_of_invalid_overrides(http, override, detail):
+    body = {"allowAutoTopicCreation": True, **override}
+    assert await http("POST", f"{N}/autoTopicCreation", body) == (412, f"{PREFIX}{detail}")
+
+
+async def test_texts_of_missing_namespaces_and_negative_limits(http):
+    body = {"allowAutoTopicCreation": False}
+    missing = (404, "Namespace does not exist")
+    assert await http("POST", "namespaces/public/no/autoTopicCreation", body) == missing
+    missing = (404, "Tenant does not exist")
+    assert await http("PUT", "namespaces/no/no/schemaCompatibilityStrategy", "FULL") == missing
+    refused = (412, "maxTopicsPerNamespace must be 0 or more")
+    assert await http("POST", f"{N}/maxTopicsPerNamespace", -1) == refused
+
+
+async def test_schema_strategy_decides_the_next_registration(http):
+    assert await http("GET", f"{N}/schemaCompatibilityStrategy") == (200, "UNDEFINED")
+    path = "schemas/public/default/a/schema"
+    for kind, status in (("INT32", 200), ("STRING", 409)):
+        body = {"type": kind, "schema": "", "properties": {}}
+        assert (await http("POST", path, body))[0] == status
+    strategy = "ALWAYS_COMPATIBLE"
+    assert await http("PUT", f"{N}/schemaCompatibilityStrategy", strategy) == (204, None)
+    assert await http("GET", f"{N}/schemaCompatibilityStrategy") == (200, strategy)
+    assert (await http("POST", path, {"type": "STRING", "schema": "", "properties": {}}))[0] == 200
+
+
+async def test_unset_policies_are_empty(http):
+    assert await http("GET", f"{N}/maxProducersPerTopic") == (200, None)
+    assert await http("POST", f"{N}/maxProducersPerTopic", 2) == (204, None)
+    assert await http("GET", f"{N}/maxProducersPerTopic") == (200, 2)
+    assert await http("DELETE", f"{N}/maxProducersPerTopic") == (204, None)
+    assert await http("GET", f"{N}/maxProducersPerTopic") == (200, None)
+
+
+async def test_deduplication_takes_effect_on_a_live_topic(http):
+    await http("PUT", "persistent/public/default/a")
+    stats = "persistent/public/default/a/stats"
+    assert (await http("GET", stats))[1]["deduplicationStatus"] == "Disabled"
+    assert await http("POST", f"{N}/deduplication", True) == (204, None)
+    assert (await http("GET", stats))[1]["deduplicationStatus"] == "Enabled"
+    assert await http("POST", f"{N}/deduplication", False) == (204, None)
+    assert (await http("GET", stats))[1]["deduplicationStatus"] == "Disabled"
+
+
+async def test_dynamic_configuration_holds_at_once(http, broker):
+    key = "brokers/configuration/allowAutoTopicCreation"
+    await http("POST", f"{key}/false")
+    with pytest.raises(TopicNotFound):
+        await broker.service.get_or_load_topic(TopicName.parse("a"), create=True)
+    _, runtime = await http("GET", "brokers/configuration/runtime")
+    assert runtime["allowAutoTopicCreation"] == "false"
+    await http("POST", f"{key}/nonsense")
+    await broker.service.get_or_load_topic(TopicName.parse("a"), create=True)
+    await http("DELETE", key)
+    assert broker.admin.config == broker.admin.file_config
