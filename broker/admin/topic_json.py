@@ -308,9 +308,11 @@ def _publisher(producer: Producer) -> Json:
         "averageMsgSize": producer.rate_bytes_in / rate if rate else 0.0,
         "chunkedMessageRate": 0.0,
         "producerId": producer.producer_id,
-        "supportsPartialProducer": False,
+        "supportsPartialProducer": (
+            "supports_partial_producer" in producer.session.handshake.client_features
+        ),
         "producerName": producer.name,
-        "address": f"/{producer.session.remote_address}",
+        "address": producer.session.remote_address,
         "connectedSince": iso_time(producer.connected_since_ms),
         "clientVersion": producer.session.client_version,
         "metadata": dict(producer.request.metadata),

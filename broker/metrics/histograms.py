@@ -7,7 +7,7 @@ until the first minute is over, those since the start. Pure: time comes in as an
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -43,6 +43,15 @@ class EntrySizes:
             bits += 1
         self._by_bits[bits] += 1
         self.size_bytes += size
+
+    def add_all(self, sizes: list[int]) -> None:
+        """The entries of a group: equal sizes, which are common, are counted together."""
+        for size, count in Counter(sizes).items():
+            bits = (size - 1).bit_length()
+            if bits == _SIZE_128_KB_BITS and size > _SIZE_100_KB:
+                bits += 1
+            self._by_bits[bits] += count
+            self.size_bytes += size * count
 
     def counts(self) -> list[int]:
         """Entries per bucket of SIZE_NAMES, then those above all."""

@@ -263,14 +263,13 @@ class Session:
             self._paused = None
             paused.set()
 
-    def publish_started(self, size_bytes: int) -> None:
-        """One more message is on its way to storage."""
-        self.pending_publishes += 1
-        self.pending_publish_bytes += size_bytes
-        self.service.publish_budget.pending_bytes += size_bytes
+    def publish_answered(self, receipts: list[bytes], size_bytes: int) -> None:
+        """These messages are durable; `size_bytes` is theirs, not that of their receipts."""
+        self.outbox.put_many(receipts, sum(map(len, receipts)))
+        self.publish_done(len(receipts), size_bytes)
 
     def publish_done(self, count: int, size_bytes: int) -> None:
-        """So many messages are durable, or were refused."""
+        """So many messages have been answered."""
         self.pending_publishes -= count
         self.pending_publish_bytes -= size_bytes
         self.service.publish_budget.release(size_bytes)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.namespaces.namespaces import Namespace
+    from broker.net.session import Session
     from broker.service import BrokerService
     from broker.topic.producer import Producer
     from protocol import pulsar_api_pb2 as pb
@@ -157,26 +158,30 @@ class PersistentTopic(Topic):
     def on_appended(self, batch: list[tuple[Entry, Any]]) -> None:
         """A group is durable: queue the receipts, then let the subscriptions deliver."""
         receipt = commands.send_receipt
-        count_size = self.entry_sizes.add
-        dedup = self.dedup
-        session = None
-        count = size_total = 0
+        session: Session | None = None
+        receipts: list[bytes] = []
+        sizes: list[int] = []
+        answered_bytes = 0
         for entry, context in batch:
             producer, sequence_id, highest, size = context
             if producer.session is not session:
                 if session is not None:
-                    session.publish_done(count, size_total)
+                    session.publish_answered(receipts, answered_bytes)
                 session = producer.session
-                count = size_total = 0
-            count += 1
-            size_total += size
-            count_size(size)
+                receipts = []
+                answered_bytes = 0
+            answered_bytes += size
+            sizes.append(size)
             ledger_id, entry_id = entry.position
-            session.send(receipt(producer.producer_id, sequence_id, highest, ledger_id, entry_id))
-            if dedup is not None:
-                self._answer_parked(dedup.persisted(context, entry))
+            receipts.append(
+                receipt(producer.producer_id, sequence_id, highest, ledger_id, entry_id)
+            )
         if session is not None:
-            session.publish_done(count, size_total)
+            session.publish_answered(receipts, answered_bytes)
+        self.entry_sizes.add_all(sizes)
+        if self.dedup is not None:
+            for entry, context in batch:
+                self._answer_parked(self.dedup.persisted(context, entry))
         self.published_last_ms = self.service.clock.wall_ms()
         self._answer_up_to(self._answered + len(batch))
         for subscription in self.subscriptions.values():

@@ -320,7 +320,7 @@ async def test_an_idle_topic_is_collected_and_one_in_use_is_not():
 
 
 async def test_statistics_show_who_is_there():
-    from broker.topic.statistics import internal_statistics, topic_statistics
+    from broker.admin.topic_json import internal_stats, topic_stats
 
     async with running() as broker:
         publisher = await filled(broker)
@@ -329,7 +329,7 @@ async def test_statistics_show_who_is_there():
         await entries(connection, 2)
         await connection.send(c.ack(1, [(0, 0)], request_id=5))
         await connection.expect(T.ACK_RESPONSE)
-        stats = topic_statistics(broker.topic(TOPIC))
+        stats = topic_stats(broker.topic(TOPIC), "here:8080")
         assert stats["msgInCounter"] == 5
         assert stats["msgOutCounter"] == 2
         (row,) = stats["publishers"]
@@ -339,9 +339,9 @@ async def test_statistics_show_who_is_there():
         assert subscription["msgBacklog"] == 4
         assert 0 < subscription["backlogSize"] < stats["storageSize"]
         assert subscription["consumers"][0]["clientVersion"] == "test-client"
-        internal = internal_statistics(broker.topic(TOPIC))
+        internal = internal_stats(broker.topic(TOPIC), {})
         assert internal["currentLedgerEntries"] == 5
         assert internal["cursors"]["s"]["markDeletePosition"] == "0:0"
         await publisher.stream.aclose()
         await eventually(lambda: not broker.topic(TOPIC).access.producers)
-        assert topic_statistics(broker.topic(TOPIC))["msgInCounter"] == 5
+        assert topic_stats(broker.topic(TOPIC), "here:8080")["msgInCounter"] == 5
