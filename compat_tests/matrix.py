@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE
-
-if TYPE_CHECKING:
-    import re
+import re
 from pathlib import Path
 
 import pulsar
+
+from compat_tests.oracle.distribution import PULSAR_VERSION, TREE
 
 DOCUMENT = TREE / "docs" / "compatibility.md"
 CLIENTS = Path(__file__).resolve().parent / "clients"
