@@ -102,3 +102,29 @@ def test_every_key_is_shown_as_pulsar_prints_it():
     assert properties["allowAutoTopicCreation"] == "true"
     assert set(properties) == set(BrokerConfig.__dataclass_fields__)
     assert not [name for name in properties if re.fullmatch(r"[a-z_]+_[a-z_]+", name)]
+
+
+def test_conf_offers_every_key_with_its_default():
+    standalone = REPOSITORY / "conf" / "standalone.conf"
+    offered = {setting.key for setting in read_properties(standalone)}
+    assert offered == set(BrokerConfig.__dataclass_fields__)
+    apart = [REPOSITORY / "conf" / name for name in ("broker.conf", "bookkeeper.conf")]
+    assert load_config(apart, {}).config == DEFAULT_CONFIG
+    given = load_config([standalone], {}).config
+    changed = {key for key in offered if getattr(given, key) != getattr(DEFAULT_CONFIG, key)}
+    assert changed == {"gcWaitTime", "diskUsageThreshold", "diskUsageWarnThreshold"}
+
+
+def test_every_key_has_an_effect():
+    """A key that nothing reads belongs into pulsar_keys.conf, where it is reported as such."""
+    sources = [
+        path.read_text(encoding="utf-8")
+        for room in ("broker", "bookie")
+        for path in (REPOSITORY / room).rglob("*.py")
+        if "tests" not in path.parts and path != REPOSITORY / "broker" / "config.py"
+    ]
+    text = "\n".join(sources)
+    unread = [
+        key for key in BrokerConfig.__dataclass_fields__ if not re.search(rf"\b{key}\b", text)
+    ]
+    assert unread == []
