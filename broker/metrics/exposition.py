@@ -70,7 +70,7 @@ class MetricsSource:
         for topic in self._service.topics.values():
             if isinstance(topic, PersistentTopic):
                 window = self._windows.get(topic) or MinuteCounts()
-                window.close(_numbers(topic))
+                window.close(_numbers(topic, _delivered(topic)))
                 windows[topic] = window
         self._windows = windows
 
@@ -81,9 +81,10 @@ class MetricsSource:
         page.add("pulsar_version_info", "gauge", "Version of the broker", version, 1)
         self._broker(page)
         by_topic = self._config.exposeTopicLevelMetricsInPrometheus
+        by_consumer = by_topic and self._config.exposeConsumerLevelMetricsInPrometheus
         by_namespace: dict[str, list[tuple[Topic, Json]]] = defaultdict(list)
         for topic in list(self._service.topics.values()):
-            stats = topic_stats(topic, "", publishers=False)
+            stats = topic_stats(topic, "", publishers=False, consumers=by_consumer)
             by_namespace[topic.name.namespace_name].append((topic, stats))
         for namespace_name, topics in sorted(by_namespace.items()):
             labels = {**self._cluster, "namespace": namespace_name}
@@ -139,15 +140,15 @@ class MetricsSource:
         for direction in ("rate_in", "rate_out", "backlog"):
             name = f"pulsar_replication_{direction}"
             page.add(name, "gauge", "There is no replication", text, 0)
-        self._histograms(page, text, [topic for topic, _ in topics])
+        self._histograms(page, text, topics)
         if single:
             self._subscriptions(page, labels, topics[0][1])
 
-    def _histograms(self, page: Page, labels: str, topics: list[Topic]) -> None:
+    def _histograms(self, page: Page, labels: str, topics: list[tuple[Topic, Json]]) -> None:
         total = [0.0] * (len(LATENCY_NAMES) + 2 + len(SIZE_NAMES) + 2 + 2)
-        for topic in topics:
+        for topic, stats in topics:
             if isinstance(topic, PersistentTopic):
-                numbers = _numbers(topic)
+                numbers = _numbers(topic, stats["msgOutCounter"])
                 window = self._windows.get(topic)
                 last = window.last(numbers) if window is not None else numbers
                 total = [a + b for a, b in zip(total, last, strict=True)]
@@ -171,7 +172,7 @@ class MetricsSource:
         page.add(
             "pulsar_storage_read_rate",
             "gauge",
-            "Entries per second read for delivery, from cache or storage",
+            "Messages per second read for delivery, from cache or storage",
             labels,
             max(0.0, delivered) * per_second,
         )
@@ -188,23 +189,17 @@ class MetricsSource:
                 "gauge",
                 "Consumers",
                 text,
-                len(subscription["consumers"]),
+                subscription["consumersCount"],
             )
-            if self._config.exposeConsumerLevelMetricsInPrometheus:
-                for consumer in subscription["consumers"]:
-                    consumer_text = label_text({**own, "consumer_name": consumer["consumerName"]})
-                    for series in CONSUMER_SERIES:
-                        value = _as_number(consumer[series.field])
-                        page.add(series.name, series.kind, series.help_text, consumer_text, value)
+            for consumer in subscription["consumers"]:
+                consumer_text = label_text({**own, "consumer_name": consumer["consumerName"]})
+                for series in CONSUMER_SERIES:
+                    value = _as_number(consumer[series.field])
+                    page.add(series.name, series.kind, series.help_text, consumer_text, value)
 
 
-def _numbers(topic: PersistentTopic) -> list[float]:
+def _numbers(topic: PersistentTopic, delivered: int) -> list[float]:
     """Everything about a topic that only grows, in one row for its window."""
-    delivered = sum(
-        row.entries_out
-        for subscription in topic.subscriptions.values()
-        for row in subscription.statistics().consumers
-    )
     return [
         *topic.publish_times.counts(),
         *topic.entry_sizes.counts(),
@@ -213,6 +208,14 @@ def _numbers(topic: PersistentTopic) -> list[float]:
         topic.ledger.appender.entries_added,
         delivered,
     ]
+
+
+def _delivered(topic: Topic) -> int:
+    """`msgOutCounter` of its statistics."""
+    subscriptions = topic.subscriptions.values()
+    return topic.messages_out_before + sum(
+        subscription.statistics().messages_out for subscription in subscriptions
+    )
 
 
 def _add_buckets(
