@@ -16,12 +16,15 @@ from protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     from broker.service import BrokerService
+    from broker.subscription.api import Subscription
     from broker.topic.topic import Topic
 
 log = structlog.get_logger()
 
 DEADLINE_CHECK_SECONDS_MAX = 5.0
 SNAPSHOT_CHECK_SECONDS = 10.0
+ORPHAN_CHECK_SECONDS = 120.0
+"""Longer than a reader's position is kept for it after a seek."""
 
 
 @final
@@ -37,6 +40,7 @@ class Housekeeping:
             nursery.start_soon(self._check_deadlines)
             nursery.start_soon(self._update_rates)
             nursery.start_soon(self._write_dedup_snapshots)
+            nursery.start_soon(self._drop_orphans)
             if self._service.config.brokerDeleteInactiveTopicsEnabled:
                 nursery.start_soon(self._collect_idle_topics)
 
@@ -81,6 +85,23 @@ class Housekeeping:
                 topic=topic.name.full,
                 error=str(error),
             )
+
+    async def _drop_orphans(self) -> None:
+        """Non-durable subscriptions that no consumer ever reached: its connection ended while the
+        subscription was being opened."""
+        empty: list[Subscription] = []
+        while True:
+            await trio.sleep(ORPHAN_CHECK_SECONDS)
+            seen: list[Subscription] = []
+            for topic in list(self._service.topics.values()):
+                for subscription in list(topic.subscriptions.values()):
+                    if subscription.durable or subscription.consumers:
+                        continue
+                    if any(each is subscription for each in empty):
+                        topic.on_subscription_abandoned(subscription)
+                    else:
+                        seen.append(subscription)
+            empty = seen
 
     async def _collect_idle_topics(self) -> None:
         service = self._service

@@ -73,6 +73,8 @@ class Topic:
         self._window_messages_in = 0
         self._window_bytes_in = 0
         self._names = KeyedLocks()
+        self._abandoned: dict[str, Subscription] = {}
+        """Non-durable subscriptions whose cursors are still to be dropped."""
         self._waiting: dict[Producer, _Turn] = {}
 
     def __repr__(self) -> str:
@@ -150,7 +152,7 @@ class Topic:
             try:
                 await self.store_epoch(new_epoch)
             except BaseException:
-                self.access.remove(producer)
+                self.remove_producer(producer)
                 raise
             if self.access.producers.get(producer.name) is not producer:
                 raise ProducerFenced("Fenced out by another producer")
@@ -245,6 +247,7 @@ class Topic:
     async def _open_subscription(self, request: SubscriptionRequest) -> Subscription:
         async with self._names.hold(request.name):
             self.check_open()
+            await self._finish_drop(request.name)
             subscription = self.subscriptions.get(request.name)
             if subscription is None:
                 subscription = await open_subscription(request, self.context())
@@ -313,20 +316,32 @@ class Topic:
             self.touch()
 
     def on_subscription_abandoned(self, subscription: Subscription) -> None:
-        """A non-durable subscription lost its last consumer."""
-        if self.subscriptions.get(subscription.name) is subscription:
-            self.service.nursery.start_soon(self._drop_quietly, subscription)
+        """A non-durable subscription lost its last consumer: its name is free at once."""
+        name = subscription.name
+        if self.subscriptions.get(name) is subscription:
+            self._count_leaving(subscription)
+            del self.subscriptions[name]
+            self._abandoned[name] = subscription
+            self.service.nursery.start_soon(self._drop_abandoned, name)
 
-    async def _drop_quietly(self, subscription: Subscription) -> None:
-        if subscription.consumers:
-            return  # somebody came back within the same turn
+    async def _drop_abandoned(self, name: str) -> None:
+        async with self._names.hold(name):
+            await self._finish_drop(name)
+
+    async def _finish_drop(self, name: str) -> None:
+        """The second half of leaving; also done by whoever opens the name before the task runs."""
+        subscription = self._abandoned.pop(name, None)
+        if subscription is None:
+            return
+        self.touch()
         try:
-            await self._drop_subscription(subscription)
+            await subscription.close()
+            await self.delete_cursor(name)
         except BrokerError as error:
             log.warning(
                 "cannot drop a non-durable subscription; it goes with the topic",
                 topic=self.name.full,
-                subscription=subscription.name,
+                subscription=name,
                 error=str(error),
             )
 

@@ -185,6 +185,18 @@ async def test_readers_leave_no_subscription_behind():
         await eventually(lambda: not topic.subscriptions and not topic.ledger.cursors)
 
 
+async def test_a_reader_can_use_its_name_again_at_once():
+    async with running() as broker:
+        await filled(broker)
+        connection = await broker.connect()
+        for number in range(20):
+            fields = {"durable": False, "start_message_id": (0, number % 5)}
+            await connection.subscribe(TOPIC, "reader", number, permits=10, **fields)
+            assert await entries(connection, 5 - number % 5) == list(range(number % 5, 5))
+            await connection.send(c.close_consumer(number, connection.rid()))
+            await connection.expect(T.SUCCESS)
+
+
 async def test_consumer_stats():
     async with running() as broker:
         await filled(broker)
