@@ -95,26 +95,14 @@ async def running_broker(
         http_stop = trio.Event()
         await nursery.start(serve_http, application, [web_socket], http_stop)
 
-        store = await _open_store(data_directory)
-        stack.push_async_callback(_shielded, store.aclose)
-        bookie = await _open_bookie(config, data_directory)
-        stack.push_async_callback(_shielded, bookie.aclose)
-        await nursery.start(bookie.run)
-        ledgers = LedgerClient(
-            store, {bookie.config.bookieId: bookie}, _ledger_client_config(config), clock
-        )
-        bookie.set_live_ledgers(ledgers.live_ledgers)
-        factory = ManagedLedgerFactory(
-            store, ledgers, ManagedLedgerConfig.from_broker_config(config), clock
-        )
-        await nursery.start(factory.run)
-
+        storage = await _open_storage(stack, nursery, config, data_directory, clock)
+        store, bookie = storage.store, storage.bookie
         namespaces = Namespaces(store, config)
         schemas = SchemaRegistry(store, clock, config)
         service = BrokerService(
             config=config,
             store=store,
-            factory=factory,
+            factory=storage.factory,
             namespaces=namespaces,
             schemas=schemas,
             clock=clock,
@@ -140,7 +128,7 @@ async def running_broker(
             store=store,
             namespaces=namespaces,
             schemas=schemas,
-            ledgers=ledgers,
+            ledgers=storage.ledgers,
             service=service,
             bookie=bookie,
             metrics=metrics,
@@ -156,6 +144,41 @@ async def running_broker(
             http_stop.set()
             listener.stop_accepting()
             await _close_topics(service, config)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """Everything below topics, running."""
+
+    store: MetadataStore
+    bookie: Bookie
+    ledgers: LedgerClient
+    factory: ManagedLedgerFactory
+
+
+async def _open_storage(
+    stack: AsyncExitStack,
+    nursery: trio.Nursery,
+    config: BrokerConfig,
+    data_directory: Path | None,
+    clock: SystemClock,
+) -> _Storage:
+    """Metadata store, bookie and managed ledgers; `stack` closes them in reverse order."""
+    store = await _open_store(data_directory)
+    stack.push_async_callback(_shielded, store.aclose)
+    bookie = await _open_bookie(config, data_directory)
+    stack.push_async_callback(_shielded, bookie.aclose)
+    await nursery.start(bookie.run)
+    ledgers = LedgerClient(
+        store, {bookie.config.bookieId: bookie}, _ledger_client_config(config), clock
+    )
+    bookie.set_live_ledgers(ledgers.live_ledgers)
+    factory = ManagedLedgerFactory(
+        store, ledgers, ManagedLedgerConfig.from_broker_config(config), clock
+    )
+    await nursery.start(factory.run)
+    return _Storage(store, bookie, ledgers, factory)
 
 
 async def _close_topics(service: BrokerService, config: BrokerConfig) -> None:

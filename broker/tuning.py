@@ -8,6 +8,11 @@
   A thread that comes back from fdatasync asks for the interpreter; with Python's 5 ms the answer to
   a whole group of publishes waits that long while the loop is busy. 0.5 ms bounds it, and costs
   nothing when only the loop wants to run.
+
+Measured with the stock Python client, 1 KB unbatched at 1,000 messages a second, on two cores that
+were busy with other work (so: the direction, not the size): publish p99, median of three runs,
+10 ms with these settings, 26 ms with Python's switch interval, 36 ms with Python's collector
+thresholds; broker CPU the same within 5 %.
 """
 
 from __future__ import annotations
