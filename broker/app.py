@@ -215,7 +215,10 @@ async def _open_bookie(config: BrokerConfig, data_directory: Path | None) -> Boo
         return await Bookie.open(
             BookieConfig.in_memory(), MemoryDisk(), open_index=lambda _path: MemoryIndex()
         )
-    return await Bookie.open(_bookie_config(config, data_directory))
+    try:
+        return await Bookie.open(_bookie_config(config, data_directory))
+    except OSError as error:
+        raise StartError(f"cannot open the bookie's storage: {error}") from error
 
 
 def _bookie_config(config: BrokerConfig, data_directory: Path) -> BookieConfig:

@@ -113,3 +113,7 @@ def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     text = refusal("--data-dir", str(tmp_path / "file" / "data"))
     assert "cannot use data directory" in text
+    (tmp_path / "data" / "bookkeeper").mkdir(parents=True)
+    (tmp_path / "data" / "bookkeeper" / "journal").write_text("")
+    text = refusal("--data-dir", str(tmp_path / "data"))
+    assert "cannot open the bookie's storage" in text
