@@ -128,6 +128,11 @@ class BrokerConfig:
     dispatcherMaxRoundRobinBatchSize: Positive = 20
     delayedDeliveryEnabled: bool = True
 
+    # --- broadcast subscriptions (Vela's own) -------------------------------------------
+    broadcastSubscriptionNamePattern: str = ""
+    broadcastVirtualCursorRetentionMinutes: Count = 60
+    broadcastSnapshotIntervalMillis: Positive = 1_000
+
     # --- managed ledgers ----------------------------------------------------------------
     managedLedgerDefaultEnsembleSize: Positive = 1
     managedLedgerDefaultWriteQuorum: Positive = 1

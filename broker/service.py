@@ -278,6 +278,9 @@ def _subscription_config(config: BrokerConfig) -> SubscriptionConfig:
         active_consumer_failover_delay_time_millis=config.activeConsumerFailoverDelayTimeMillis,
         acknowledgment_at_batch_index_level_enabled=config.acknowledgmentAtBatchIndexLevelEnabled,
         delayed_delivery_enabled=config.delayedDeliveryEnabled,
+        broadcast_subscription_name_pattern=config.broadcastSubscriptionNamePattern,
+        broadcast_virtual_cursor_retention_minutes=config.broadcastVirtualCursorRetentionMinutes,
+        broadcast_snapshot_interval_millis=config.broadcastSnapshotIntervalMillis,
         subscription_key_shared_use_consistent_hashing=(
             config.subscriptionKeySharedUseConsistentHashing
         ),

@@ -155,18 +155,31 @@ def _message_frame(content: bytes, payload_size: int) -> bytes:
     )
 
 
+def epoch_option(consumer_epoch: int | None) -> bytes:
+    """A consumer's epoch as `MessageHeadTemplate` takes it; None: the consumer gave none."""
+    return b"" if consumer_epoch is None else b"\x28" + varint(consumer_epoch)
+
+
 @final
 class MessageHeadTemplate:
     """One entry, many consumers: everything but the consumer id is encoded once.
 
-    For consumers without redelivery count, ack set and epoch. `consumer` is `varint(consumer_id)`,
-    to be kept with the consumer.
+    For consumers without redelivery count and ack set; `options` is what `epoch_option` makes of
+    a consumer's epoch, the same for all. `consumer` is `varint(consumer_id)`, to be kept with the
+    consumer.
     """
 
     __slots__ = ("_message_id", "_payload_size", "_prefixes")
 
-    def __init__(self, ledger_id: int, entry_id: int, partition: int, payload_size: int) -> None:
-        self._message_id = _message_id(ledger_id, entry_id, partition)
+    def __init__(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        partition: int,
+        payload_size: int,
+        options: bytes = b"",
+    ) -> None:
+        self._message_id = _message_id(ledger_id, entry_id, partition) + options
         self._payload_size = payload_size
         self._prefixes: list[bytes | None] = [None] * 11
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.broadcast.broadcast_subscription import BroadcastSubscription
 from broker.handlers.attached import Attached, PendingConsumer
 from broker.net.errors import ConnectionRefused
 from broker.subscription.api import TYPE_NAMES, AckId
@@ -84,10 +85,12 @@ async def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> N
     if not isinstance(attached, Attached):
         raise MetadataError("Consumer not found")
     subscription, topic = attached.subscription, attached.topic
-    subscription.check_unsubscribe(attached.consumer, force=body.force)
+    ends = subscription.check_unsubscribe(attached.consumer, force=body.force)
     del session.consumers[body.consumer_id]
     subscription.remove_consumer(attached.consumer)
-    if topic.subscriptions.get(subscription.name) is subscription:
+    if not ends and isinstance(subscription, BroadcastSubscription):
+        await subscription.commit()
+    elif topic.subscriptions.get(subscription.name) is subscription:
         await topic.delete_subscription(subscription.name, force=body.force)
     session.send(commands.success(body.request_id))
 
@@ -109,7 +112,10 @@ def handle_consumer_stats(session: Session, body: pb.CommandConsumerStats) -> No
         raise ConsumerNotFound(f"Consumer {body.consumer_id} is not subscribed")
     consumer, subscription = attached.consumer, attached.subscription
     statistics = subscription.statistics()
-    row = statistics.consumers[list(subscription.consumers).index(consumer)]
+    if isinstance(subscription, BroadcastSubscription):
+        row = subscription.statistics_of(consumer)
+    else:
+        row = statistics.consumers[list(subscription.consumers).index(consumer)]
     sub_type = statistics.type_name or TYPE_NAMES[consumer.sub_type]
     json = row.as_json()
     session.send(
@@ -140,7 +146,10 @@ async def handle_get_last_message_id(session: Session, body: pb.CommandGetLastMe
     if not isinstance(attached, Attached):
         raise MetadataError("Consumer not found")
     topic = attached.topic
-    mark_delete = attached.subscription.mark_delete_position()
+    subscription = attached.subscription
+    mark_delete = subscription.mark_delete_position()
+    if isinstance(subscription, BroadcastSubscription):
+        mark_delete = subscription.mark_delete_of(attached.consumer)
     position, batch_index = await last_message(topic)
     session.send(
         commands.get_last_message_id_response(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from broker.broadcast.broadcast_subscription import BroadcastSubscription, NameTaken
+from broker.broadcast.selection import check_kind
 from broker.handlers.attached import Attached, PendingConsumer
 from broker.handlers.lookup import parse_topic
 from broker.subscription.api import EXCLUSIVE, FAILOVER
@@ -63,8 +65,12 @@ async def _create(session: Session, body: pb.CommandSubscribe, place: PendingCon
         _check(topic, body)
         await _check_schema(topic, body)
         subscription = await topic.open_subscription(request)
+        check_kind(subscription, request)
         consumer = _consumer(session, body)
-        await _attach(topic, subscription, consumer)
+        if isinstance(subscription, BroadcastSubscription):
+            await _attach_to_broadcast(topic, subscription, consumer, request)
+        else:
+            await _attach(topic, subscription, consumer)
         if place.cancelled:
             subscription.remove_consumer(consumer)
             return
@@ -112,6 +118,28 @@ async def _check_schema(topic: Topic, body: pb.CommandSubscribe) -> None:
     )
 
 
+async def _attach_to_broadcast(
+    topic: Topic,
+    subscription: BroadcastSubscription,
+    consumer: Consumer,
+    request: SubscriptionRequest,
+) -> None:
+    """Add the consumer; its name is stored before it is answered."""
+    await subscription.prepare(consumer, request)
+    try:
+        topic.attach_consumer(subscription, consumer)
+    except NameTaken as refusal:
+        if not await _is_dead(topic, refusal.holder, consumer):
+            raise
+        subscription.remove_consumer(refusal.holder)
+        topic.attach_consumer(subscription, consumer)
+    try:
+        await subscription.commit()
+    except BaseException:
+        subscription.remove_consumer(consumer)
+        raise
+
+
 async def _attach(topic: Topic, subscription: Subscription, consumer: Consumer) -> None:
     """Add the consumer; a connection that holds its place but is dead makes room first."""
     try:
@@ -124,16 +152,25 @@ async def _attach(topic: Topic, subscription: Subscription, consumer: Consumer) 
 
 
 async def _clear_dead(topic: Topic, subscription: Subscription, consumer: Consumer) -> bool:
-    seconds = topic.service.config.connectionLivenessCheckTimeoutMillis / 1000
     others = [each for each in subscription.consumers if each.session is not consumer.session]
     cleared = False
     for other in others[:1]:
-        holder = cast("Session", other.session)
-        if seconds and not await holder.is_alive(seconds):
-            holder.close("no sign of life, and its subscription is wanted again")
+        if await _is_dead(topic, other, consumer):
             subscription.remove_consumer(other)
             cleared = True
     return cleared
+
+
+async def _is_dead(topic: Topic, holder: Consumer, consumer: Consumer) -> bool:
+    """Whether the connection of another consumer gives no sign of life; then it is closed."""
+    if holder.session is consumer.session:
+        return False
+    seconds = topic.service.config.connectionLivenessCheckTimeoutMillis / 1000
+    session = cast("Session", holder.session)
+    if not seconds or await session.is_alive(seconds):
+        return False
+    session.close("no sign of life, and its subscription is wanted again")
+    return True
 
 
 def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:

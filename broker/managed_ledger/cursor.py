@@ -19,6 +19,7 @@ import trio
 
 from broker.bookie_client.errors import LedgerError
 from broker.managed_ledger.ack_state import AckState
+from broker.managed_ledger.cursor_record import attached_ledger
 from broker.managed_ledger.ledger_list import OwnershipLost
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class Cursor:
         """Remove everything that is stored of it."""
         async with self._lock:
             if self._store is not None:
-                await self._store.delete()
+                await self._store.delete(attached_ledger(self._properties))
                 self._store = None
 
     def _is_inline_possible(self) -> bool:

@@ -22,7 +22,7 @@ from broker.managed_ledger.ledger_record import decompressed
 from protocol import ml_formats_pb2 as formats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
@@ -34,6 +34,11 @@ INLINE: Final = -1
 PARTS_PROPERTY: Final = "vela.ack-parts"
 IS_PART: Final = -1
 """As number of parts: the entry is itself a part of the position in a later entry."""
+
+INTERNAL_PREFIX: Final = "vela.internal."
+"""Cursor properties with this prefix are the broker's own: nobody can give them from outside."""
+ATTACHED_LEDGER_PROPERTY: Final = INTERNAL_PREFIX + "ledger"
+"""Names a ledger that holds more about the cursor and is deleted with it."""
 
 _WORD_SIZE_BYTES_MAX: Final = 11
 _WORDS_MASK: Final = 2**64 - 1
@@ -71,6 +76,12 @@ class CursorRecord:
     cursor_ledger_id: int
     position: CursorPosition | None
     properties: dict[str, str]
+
+
+def attached_ledger(properties: Mapping[str, str]) -> int | None:
+    """The ledger that goes with a cursor of these properties."""
+    text = properties.get(ATTACHED_LEDGER_PROPERTY)
+    return int(text) if text is not None else None
 
 
 def encode_positions(

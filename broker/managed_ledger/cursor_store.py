@@ -180,13 +180,15 @@ class CursorStore:
             ledger, self._ledger = self._ledger, None
             await ledger.writer.close()
 
-    async def delete(self) -> None:
-        """Remove the record, then the ledger."""
+    async def delete(self, attached_ledger_id: int | None) -> None:
+        """Remove the record, then the ledger, and the one that is attached to the cursor."""
         try:
             await self._context.store.delete(self._path)
         except NodeNotFound:
             pass
         await self._leave_ledger(INLINE)
+        if attached_ledger_id is not None:
+            await self._context.client.delete(attached_ledger_id)
 
     def _warn_of_cap(self, what: str, count: int, count_max: int) -> None:
         if count <= count_max:

@@ -20,7 +20,7 @@ import trio
 from broker.bookie_client.errors import LedgerError
 from broker.managed_ledger.appender import AppendState, ledger_custom_metadata
 from broker.managed_ledger.context import LedgerContext
-from broker.managed_ledger.cursor_record import INLINE, decode_cursor_record
+from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
 from broker.managed_ledger.entry_cache import EntryCache
 from broker.managed_ledger.ledger import ManagedLedger, refuse_missing
 from broker.managed_ledger.ledger_list import LedgerList, OwnershipLost
@@ -248,6 +248,10 @@ class ManagedLedgerFactory:
             await self._store.delete(path)
         except NodeNotFound:
             return
-        ledger_id = decode_cursor_record(stored[0]).cursor_ledger_id
+        record = decode_cursor_record(stored[0])
+        attached_ledger_id = attached_ledger(record.properties)
+        if attached_ledger_id is not None:
+            await self._client.delete(attached_ledger_id)
+        ledger_id = record.cursor_ledger_id
         if ledger_id != INLINE:
             await self._client.delete(ledger_id)

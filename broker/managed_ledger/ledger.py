@@ -22,6 +22,7 @@ from broker.bookie_client.errors import LedgerError
 from broker.managed_ledger.appender import Appender, AppendState
 from broker.managed_ledger.backlog_reader import BacklogReader
 from broker.managed_ledger.cursor import Cursor
+from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.managed_ledger.cursor_store import CursorStore
 from broker.managed_ledger.entry_cache import TopicCache
 from broker.managed_ledger.ledger_list import OwnershipLost
@@ -38,6 +39,7 @@ from protocol.position import position_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from broker.bookie_client.client import LedgerClient
     from broker.bookie_client.ledger_reader import LedgerReader
     from broker.entry import Entry
     from broker.managed_ledger.config import RetentionPolicy
@@ -109,6 +111,11 @@ class ManagedLedger:
     def appender(self) -> Appender:
         """The append path; for the factory."""
         return self._appender
+
+    @property
+    def client(self) -> LedgerClient:
+        """For those who keep more about the topic in ledgers of their own."""
+        return self._context.client
 
     @property
     def listener(self) -> AppendListener | None:
@@ -207,7 +214,12 @@ class ManagedLedger:
         if mark_delete[0] < 0:
             first = self._table.first_position
             mark_delete = (first[0], first[1] - 1)
-        cursor = self._new_cursor(name, mark_delete, properties or {}, durable)
+        given = {
+            key: text
+            for key, text in (properties or {}).items()
+            if not key.startswith(INTERNAL_PREFIX)
+        }
+        cursor = self._new_cursor(name, mark_delete, given, durable)
         self.cursors[name] = cursor
         self._appender.cache_tail = True
         try:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from broker.net.limits import NetLimits
     from broker.net.transport import Transport
     from broker.service import BrokerService
+    from broker.subscription.api import Subscription
     from broker.subscription.consumer import Consumer
 
 log = structlog.get_logger()
@@ -278,9 +279,13 @@ class Session:
 
     def _outbox_drained(self) -> None:
         self.resume()
+        told: Subscription | None = None
         for attached in list(self.consumers.values()):
-            if not isinstance(attached, PendingConsumer):
-                attached.subscription.on_writable(attached.consumer)
+            if isinstance(attached, PendingConsumer) or attached.subscription is told:
+                continue
+            attached.subscription.on_writable(attached.consumer)
+            if attached.subscription.wakes_connections:
+                told = attached.subscription
 
     def check_deadlines(self, now: float) -> None:
         """Keep-alive, handshake deadline, peers that take nothing; called every few seconds."""

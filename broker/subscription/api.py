@@ -109,6 +109,14 @@ class Subscription(Protocol):
     def durable(self) -> bool:
         """Whether its position outlives its consumers."""
 
+    def admits(self, durable: bool) -> bool:
+        """Whether a consumer that is (not) durable may attach although the subscription is not
+        like it."""
+
+    @property
+    def wakes_connections(self) -> bool:
+        """Whether one `on_writable` is enough for all its consumers on a connection."""
+
     @property
     def consumers(self) -> Sequence[Consumer]:
         """Connected consumers in order of arrival."""
@@ -143,9 +151,10 @@ class Subscription(Protocol):
         """REDELIVER_UNACKNOWLEDGED_MESSAGES; None = everything of this consumer. `epoch` is
         consumer_epoch, -1 when absent."""
 
-    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> None:
+    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> bool:
         """Raises: BrokerError: other consumers are connected (and not `force`). On success the
-        caller closes and deletes the subscription."""
+        caller closes and deletes the subscription, if the answer is True; False: only what is kept
+        for this consumer ends."""
 
     async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
         """Make `position` the next one to be delivered (EARLIEST and LATEST included;

@@ -35,5 +35,11 @@ class SubscriptionConfig:
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int = 20_000
     expose_broker_entry_metadata: bool = False
     """exposingBrokerEntryMetadataToClientEnabled: leave 0x0e02 headers on for clients that ask."""
+    broadcast_subscription_name_pattern: str = ""
+    """A new subscription whose whole name matches is a broadcast; empty: none is."""
+    broadcast_virtual_cursor_retention_minutes: int = 60
+    """How long the position of a consumer that has left a broadcast is kept; 0: for ever."""
+    broadcast_snapshot_interval_millis: int = 1_000
+    """How often changed positions of a broadcast are stored."""
     non_durable_linger_seconds: float = 60.0
     """How long a reader's position is kept for its reconnect after a seek."""

@@ -81,6 +81,7 @@ async def open_subscription(request: SubscriptionRequest, context: TopicContext)
 
 def kinds() -> tuple[SubscriptionKind, ...]:
     """All kinds, special ones first."""
+    from broker.broadcast.selection import BROADCAST
     from broker.subscription.stock import STOCK
 
-    return (STOCK,)
+    return (BROADCAST, STOCK)

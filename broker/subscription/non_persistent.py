@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 class NonPersistentSubscription:
     """No cursor, no memory."""
 
+    wakes_connections = False
+
     durable = False
     backlog_entries = 0
 
@@ -62,6 +64,10 @@ class NonPersistentSubscription:
         self.messages_dropped = 0
 
     # Consumers
+
+    def admits(self, durable: bool) -> bool:
+        """Both: nothing is kept."""
+        return True
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Attach, or refuse with the reason."""
@@ -214,10 +220,10 @@ class NonPersistentSubscription:
         """None."""
         return None
 
-    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> None:
+    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> bool:
         """Only the only consumer may."""
         if force or not self.consumers or self.consumers == [consumer]:
-            return
+            return True
         raise BrokerError(
             ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
         )

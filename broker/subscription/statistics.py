@@ -138,6 +138,8 @@ class SubscriptionStatistics:
     properties: Mapping[str, str] = field(default_factory=dict)
     type_name: str | None = None
     """Overrides the name of `sub_type` (kinds that are not stock)."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the JSON form that a kind adds or knows better than the rows of `consumers`."""
 
     def as_json(self, *, consumers: bool = True, backlog_size: int = 0) -> Json:
         """Pulsar's SubscriptionStats; `backlog_size` is the topic's to know."""
@@ -196,6 +198,7 @@ class SubscriptionStatistics:
         if self.messages_dropped is not None:
             result["msgDropRate"] = sum(row.drop_rate or 0.0 for row in rows)
             result["messagesDropped"] = self.messages_dropped
+        result.update(self.details)
         return result
 
 

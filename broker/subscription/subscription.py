@@ -45,6 +45,8 @@ _log = structlog.get_logger()
 class PersistentSubscription:
     """Exclusive, Failover, Shared or Key_Shared over one cursor."""
 
+    wakes_connections = False
+
     def __init__(self, context: TopicContext, cursor: CursorPort, *, durable: bool) -> None:
         if context.ledger is None:
             raise ValueError("a persistent subscription needs a ledger")
@@ -73,6 +75,10 @@ class PersistentSubscription:
         self.pump = Pump(self.name, context.nursery, context.clock, self._step, self._fill)
 
     # Consumers
+
+    def admits(self, durable: bool) -> bool:
+        """Only its own kind."""
+        return durable == self.durable
 
     def add_consumer(self, consumer: Consumer) -> None:
         """Attach, or refuse with the reason."""
@@ -252,10 +258,10 @@ class PersistentSubscription:
 
     # Cursor
 
-    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> None:
+    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> bool:
         """Only the only consumer may."""
         if force or not self.consumers or self.consumers == [consumer]:
-            return
+            return True
         raise BrokerError(
             ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
         )

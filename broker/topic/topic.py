@@ -263,7 +263,7 @@ class Topic:
         self.check_open()
         if self.subscriptions.get(subscription.name) is not subscription:
             raise ServiceNotReady("Subscription is being closed; try again")
-        if consumer.durable != subscription.durable and self.persistent:
+        if consumer.durable != subscription.durable and not subscription.admits(consumer.durable):
             kind = "Durable" if subscription.durable else "NonDurable"
             raise NotAllowed(f"{kind} subscription with the same name already exists.")
         limit = self.namespace.policies.limit(

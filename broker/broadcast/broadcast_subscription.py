@@ -1,0 +1,473 @@
+"""A broadcast subscription: every message goes to every consumer, each at its own position.
+
+One object per subscription ties together what decides and what acts: `VirtualCursors` (what each
+consumer name has acknowledged), `FanoutGroups` (who gets what next), `Fanout` (sends it in slices)
+and `CursorKeeper` (main cursor, storage, retention). It owns the consumers and the rules:
+
+- A consumer name has one virtual cursor. A new name starts at the tail of the moment, at the first
+  entry the main cursor holds (Earliest), or at its start message id; a known name resumes. A second
+  consumer with a connected name is refused, because both would share one position.
+- Exclusive, Failover and Shared are all admitted, together; the type decides only how a consumer is
+  delivered again: Shared gets single entries with redelivery counts, the others everything from
+  their position on, in order. Key_Shared has no meaning here and is refused.
+- A non-durable consumer's virtual cursor goes with its connection; others are kept for the
+  retention time, then dropped, so that nobody holds storage for ever.
+- Seek moves the calling consumer only; unsubscribe ends its virtual cursor only. The last one to
+  unsubscribe, or an administrator, ends the subscription. Operations of administrators move
+  everybody.
+
+Acks of entries that do not exist are no-ops, and so are cumulative acks backwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from broker.broadcast.consumer_sequence import ConsumerSequence
+from broker.broadcast.cursor_keeper import CursorKeeper
+from broker.broadcast.entry_window import EntryWindow
+from broker.broadcast.fanout import Fanout
+from broker.broadcast.fanout_groups import FanoutGroups
+from broker.broadcast.moves import reset_all, skip_all_to
+from broker.broadcast.ordinals import Ordinals
+from broker.broadcast.stages import Stages
+from broker.broadcast.statistics import (
+    broadcast_statistics,
+    consumer_statistics,
+    why_not_dispatching,
+)
+from broker.broadcast.virtual_cursors import NEVER, VirtualCursors
+from broker.subscription.api import KEY_SHARED, SHARED
+from broker.subscription.start import seek_mark_delete
+from protocol.ack_set import from_words
+from protocol.commands import reached_end_of_topic
+from protocol.errors import BrokerError, ConsumerBusy, NotAllowed, ServerError, ServiceNotReady
+from protocol.templates import epoch_option, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.broadcast.snapshot_store import SnapshotStore
+    from broker.subscription.api import AckId
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.factory import SubscriptionRequest, TopicContext
+    from broker.subscription.ports import CursorPort
+    from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
+    from protocol.position import Position
+
+
+@final
+class NameTaken(ConsumerBusy):
+    """A consumer of that name is connected: `holder`."""
+
+    def __init__(self, holder: Consumer) -> None:
+        super().__init__(
+            f"a consumer named {holder.name!r} is connected to this broadcast subscription:"
+            " give every consumer a name of its own"
+        )
+        self.holder = holder
+
+
+@final
+class BroadcastSubscription:
+    """See the module essay."""
+
+    wakes_connections = True
+
+    def __init__(
+        self,
+        context: TopicContext,
+        cursor: CursorPort,
+        store: SnapshotStore | None,
+        *,
+        durable: bool,
+    ) -> None:
+        ledger = context.ledger
+        if ledger is None:
+            raise ValueError("a broadcast subscription needs a ledger")
+        config = context.config
+        self.name = cursor.name
+        self.durable = durable
+        self.context = context
+        self.cursor = cursor
+        self.sub_type: int | None = None
+        self.cursors = VirtualCursors()
+        self.groups = FanoutGroups(self.cursors, config.max_unacked_messages_per_consumer)
+        self.ordinals = Ordinals(ledger)
+        self.window = EntryWindow(
+            ledger,
+            self.ordinals,
+            context.partition,
+            config.dispatcher_max_read_batch_size,
+            config.dispatcher_max_read_size_bytes,
+        )
+        self.stages = Stages()
+        self.fanout = Fanout(
+            self.name,
+            context,
+            self.cursors,
+            self.groups,
+            self.ordinals,
+            self.window,
+            self.stages,
+        )
+        self.retention_seconds = 60.0 * config.broadcast_virtual_cursor_retention_minutes
+        self.keeper = CursorKeeper(
+            cursor,
+            self.cursors,
+            self.ordinals,
+            store,
+            context.clock,
+            self.retention_seconds,
+            config.broadcast_snapshot_interval_millis / 1000,
+            self._dropped,
+        )
+        self.messages_acked = 0
+        self.flow_last_ms = 0
+        self.acked_last_ms = 0
+        self.rates = (0.0, 0.0, 0.0)
+        """Messages, bytes and acks per second in the last window."""
+        self._window_start = (context.clock.now(), 0, 0, 0)
+        self.attached: dict[Consumer, int] = {}
+        """Connected consumers in order of arrival, with their slots."""
+        self._starts: dict[Consumer, int] = {}
+        self._leaving: set[int] = set()
+        self.ledger = ledger
+        self.clock = context.clock
+        self.batch_index = config.acknowledgment_at_batch_index_level_enabled
+        self._consumers_max = config.max_consumers_per_subscription
+        self.seeking = False
+        self._closed = False
+        self._unnamed = 0
+
+    async def start(self) -> None:
+        """Take over what is stored, and begin to keep it. Raises: BrokerError."""
+        await self.keeper.load()
+        self.keeper.advance()
+        self.context.nursery.start_soon(self.keeper.run)
+
+    # --- consumers ----------------------------------------------------------------------
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """Connected consumers in order of arrival."""
+        return ConsumerSequence(self.attached)
+
+    async def prepare(self, consumer: Consumer, request: SubscriptionRequest) -> None:
+        """Before `add_consumer`: where the consumer starts if its name is new.
+
+        Raises: BrokerError: storage cannot be read now.
+        """
+        if consumer.name and self.cursors.slot_of(consumer.name) is not None:
+            return
+        if request.start_rollback_seconds > 0:
+            since_ms = self.clock.wall_ms() - 1000 * request.start_rollback_seconds
+            found = await self.ledger.find_by_publish_time(since_ms)
+            self._starts[consumer] = self.ordinals.of(found)
+        elif request.start_message_id is not None:
+            ledger_id, entry_id, _ = request.start_message_id
+            start = seek_mark_delete(self.ledger, (ledger_id, entry_id))
+            self._starts[consumer] = self.ordinals.of(start)
+        elif request.earliest:
+            self._starts[consumer] = self.keeper.marked
+
+    def admits(self, durable: bool) -> bool:
+        """A reader may join a durable broadcast; what must be kept needs a durable one."""
+        return self.durable or not durable
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Attach, or refuse with the reason."""
+        start = self._starts.pop(consumer, None)
+        self.check_open()
+        if consumer.sub_type == KEY_SHARED:
+            raise NotAllowed(
+                "a broadcast subscription gives every message to every consumer, so Key_Shared has"
+                " no meaning: subscribe as Shared, Failover or Exclusive"
+            )
+        if 0 < self._consumers_max <= len(self.attached):
+            raise ConsumerBusy("Subscription reached max consumers limit")
+        name = consumer.name
+        if not name:
+            self._unnamed += 1
+            name = f"\0{self._unnamed}"
+        slot = self.cursors.slot_of(name)
+        if slot is None:
+            slot = self._join(name, start, durable=consumer.durable and bool(consumer.name))
+        else:
+            holder = self.fanout.consumers[slot] if slot < len(self.fanout.consumers) else None
+            if holder is not None:
+                raise NameTaken(holder)
+            self.cursors.attach(slot)
+        options = epoch_option(consumer.epoch if consumer.epoch >= 0 else None)
+        self.attached[consumer] = slot
+        consumer.joined = slot
+        self.sub_type = consumer.sub_type
+        self.fanout.attach(slot, consumer, varint(consumer.consumer_id), options)
+
+    def _join(self, name: str, start: int | None, *, durable: bool) -> int:
+        keeper = self.keeper
+        if start is None:
+            unknown = self.clock.now() < keeper.unknown_until
+            start = keeper.marked if unknown else self.ordinals.tail
+        start = min(max(start, self.ordinals.first - 1), self.ordinals.tail)
+        slot = self.cursors.join(name, start, durable=durable)
+        keeper.follows_tail = True
+        if durable or start < keeper.marked:
+            keeper.changed()
+        keeper.advance()
+        return slot
+
+    async def commit(self) -> None:
+        """Return when the consumers that have joined, left or moved are stored as they are now.
+
+        Raises: BrokerError.
+        """
+        await self.keeper.commit()
+
+    def check_open(self) -> None:
+        """Raises: BrokerError ServiceNotReady: it is being moved or closed."""
+        if self._closed or self.seeking:
+            raise ServiceNotReady("Subscription is fenced")
+
+    def announce_active(self, consumer: Consumer) -> None:
+        """All are active; it is told if the topic has ended."""
+        slot = self.attached.get(consumer)
+        if slot is not None and self.ledger.terminated:
+            self._tell_end(consumer, slot)
+
+    def remove_consumer(self, consumer: Consumer, *, comes_back: bool = False) -> None:
+        """Detach; its virtual cursor is kept for the retention time (that of a non-durable one
+        only if it `comes_back`, after a seek, and then not for long)."""
+        self._starts.pop(consumer, None)
+        slot = self.attached.pop(consumer, None)
+        if slot is None:
+            return
+        self.fanout.detach(slot, consumer)
+        durable = self.cursors.durable[slot]
+        if slot in self._leaving or not (durable or comes_back):
+            self._leaving.discard(slot)
+            self.cursors.drop(slot)
+            self.keeper.changed()
+            self.keeper.advance()
+        elif durable:
+            self.cursors.detach(slot, self._deadline())
+        else:
+            seconds = self.context.config.non_durable_linger_seconds
+            self.cursors.detach(slot, self.clock.now() + seconds)
+        self._abandon_if_empty()
+
+    def _deadline(self) -> float:
+        seconds = self.retention_seconds
+        return self.clock.now() + seconds if seconds > 0 else NEVER
+
+    def _dropped(self, slots: list[int]) -> None:
+        """Virtual cursors of consumers that did not come back are gone."""
+        self.keeper.changed()
+        self._abandon_if_empty()
+
+    def _abandon_if_empty(self) -> None:
+        if not self.durable and not len(self.cursors) and not self._closed:
+            self.context.owner.on_subscription_abandoned(self)
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """More permits."""
+        slot = self.attached.get(consumer)
+        if slot is None:
+            return
+        lane = self.groups.grant(slot, permits)
+        if lane is not None and (lane.solos or self.groups.sent[slot] < self.ordinals.tail):
+            self.fanout.wake(lane)
+
+    def on_writable(self, consumer: Consumer) -> None:
+        """Its connection has room again."""
+        lane = self.fanout.lanes.get(consumer.session)
+        if lane is not None and lane.full:
+            self.fanout.on_writable(lane)
+
+    # --- acks and redelivery ------------------------------------------------------------
+
+    def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
+        """Acknowledge for this consumer alone."""
+        slot = self.attached.get(consumer)
+        if slot is None or self._closed:
+            return
+        cursors, groups = self.cursors, self.groups
+        known = self.window.ordinal_of
+        for ledger_id, entry_id, words in ids:
+            position = (ledger_id, entry_id)
+            ordinal = known.get(position)
+            if ordinal is None:
+                if cumulative:
+                    ordinal = self._cumulative_ordinal(position)
+                else:
+                    ordinal = self.ordinals.exact(position)
+                if ordinal is None:
+                    continue
+            if words:
+                if not self.batch_index or ordinal <= cursors.acked[slot]:
+                    continue
+                if cumulative:
+                    cursors.ack_cumulative(slot, ordinal - 1)
+                cursors.ack_batch(slot, ordinal, from_words(words))
+            elif cumulative:
+                cursors.ack_cumulative(slot, ordinal)
+            else:
+                cursors.ack(slot, ordinal)
+            if ordinal > groups.sent[slot]:
+                groups.overtaken(slot)
+            if groups.counted:
+                if cumulative:
+                    groups.forget_counts(slot)
+                else:
+                    groups.forget_count(slot, ordinal)
+            self.messages_acked += 1
+        if groups.any_blocked:
+            self.fanout.wake(groups.acked(slot))
+        if cursors.minimum != self.keeper.marked:
+            self.keeper.advance()
+        if self.ledger.terminated:
+            self._tell_end(consumer, slot)
+
+    def _cumulative_ordinal(self, position: Position) -> int | None:
+        """Entry -1 of a ledger means all before it; what is not published yet is not acked."""
+        if position > self.ledger.last_confirmed:
+            return None
+        return self.ordinals.of(position)
+
+    def redeliver(
+        self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
+    ) -> None:
+        """Deliver again: to Shared what it asks for, to the others everything, in order."""
+        slot = self.attached.get(consumer)
+        if slot is None:
+            return
+        if consumer.sub_type == SHARED and positions is not None:
+            ordinals = [self.ordinals.exact(position) for position in positions]
+            wanted = [ordinal for ordinal in ordinals if ordinal is not None]
+            self.fanout.wake(self.groups.replay(slot, wanted))
+            return
+        if epoch > consumer.epoch:
+            consumer.epoch = epoch
+            self.groups.set_options(slot, epoch_option(epoch))
+        self.fanout.wake(self.groups.rewind(slot, count=consumer.sub_type == SHARED))
+
+    # --- leaving, seeking ---------------------------------------------------------------
+
+    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> bool:
+        """The virtual cursor of this consumer ends. Whether the subscription ends with it.
+
+        Raises: BrokerError: an administrator may not while consumers are connected.
+        """
+        if consumer is None:
+            if self.attached and not force:
+                raise BrokerError(
+                    ServerError.MetadataError, "Subscription has active connected consumers"
+                )
+            return True
+        slot = self.attached.get(consumer)
+        if slot is not None:
+            self._leaving.add(slot)
+        return len(self.cursors) - len(self._leaving) <= 0
+
+    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+        """Administrator: move everybody. Batch indexes are not kept."""
+        del ack_set
+        self.check_open()
+        await reset_all(self, self.ordinals.of(seek_mark_delete(self.ledger, position)))
+
+    async def seek_to_time(self, publish_time_ms: int) -> None:
+        """Administrator: move everybody to the first entry published at or after the time."""
+        self.check_open()
+        found = await self.ledger.find_by_publish_time(publish_time_ms)
+        await reset_all(self, self.ordinals.of(found))
+
+    async def skip(self, count: int) -> None:
+        """Administrator: acknowledge the next entries of the slowest for everybody."""
+        skip_all_to(self, self.keeper.marked + count)
+
+    async def clear_backlog(self) -> None:
+        """Administrator: acknowledge everything for everybody."""
+        skip_all_to(self, self.ordinals.tail)
+
+    async def expire_before(self, publish_time_ms: int) -> None:
+        """Administrator: acknowledge everything published before the time for everybody."""
+        found = await self.ledger.find_by_publish_time(publish_time_ms)
+        skip_all_to(self, self.ordinals.of(found))
+
+    # --- questions ----------------------------------------------------------------------
+
+    @property
+    def backlog_entries(self) -> int:
+        """Of the slowest consumer: what storage must keep."""
+        return max(0, self.ordinals.tail - self.keeper.marked)
+
+    def mark_delete_position(self) -> Position | None:
+        """Of the main cursor."""
+        return self.cursor.mark_delete
+
+    def mark_delete_of(self, consumer: Consumer) -> Position:
+        """Of one consumer, as GET_LAST_MESSAGE_ID answers it."""
+        slot = self.attached.get(consumer)
+        if slot is None:
+            return self.cursor.mark_delete
+        return self.ordinals.position(self.cursors.acked[slot])
+
+    def why_not_dispatching(self) -> str:
+        """What holds delivery to the slowest; empty when nothing does."""
+        return why_not_dispatching(self)
+
+    # --- topic events -------------------------------------------------------------------
+
+    def tail_moved(self) -> None:
+        """New entries."""
+        if not len(self.cursors):
+            self.keeper.advance()
+        elif self.attached:
+            self.fanout.tail_moved()
+
+    def topic_terminated(self) -> None:
+        """No entry will come any more."""
+        for consumer, slot in self.attached.items():
+            self._tell_end(consumer, slot)
+
+    def _tell_end(self, consumer: Consumer, slot: int) -> None:
+        if not consumer.end_of_topic_sent and self.cursors.acked[slot] >= self.ordinals.tail:
+            consumer.end_of_topic_sent = True
+            consumer.session.send(reached_end_of_topic(consumer.consumer_id))
+
+    # --- statistics, end ----------------------------------------------------------------
+
+    def update_rates(self, now: float) -> None:
+        """Close a rate window."""
+        since, messages, size, acks = self._window_start
+        seconds = now - since
+        if seconds <= 0:
+            return
+        fanout = self.fanout
+        self._window_start = (now, fanout.messages_out, fanout.bytes_out, self.messages_acked)
+        self.rates = (
+            (fanout.messages_out - messages) / seconds,
+            (fanout.bytes_out - size) / seconds,
+            (self.messages_acked - acks) / seconds,
+        )
+
+    def statistics(self) -> SubscriptionStatistics:
+        """A snapshot, with a bounded list of consumers."""
+        return broadcast_statistics(self)
+
+    def statistics_of(self, consumer: Consumer) -> ConsumerStatistics:
+        """Of one consumer."""
+        return consumer_statistics(self, consumer, self.attached[consumer])
+
+    def disconnect_consumers(self) -> None:
+        """Remove them all, then tell their sessions."""
+        for consumer in list(self.attached):
+            self.remove_consumer(consumer)
+            consumer.session.disconnect_consumer(consumer)
+
+    async def close(self) -> None:
+        """Stop for good; what is known is stored."""
+        self._closed = True
+        self.fanout.close()
+        self.disconnect_consumers()
+        await self.keeper.close()

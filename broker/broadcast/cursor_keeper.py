@@ -1,0 +1,299 @@
+"""Keeps the main cursor at the lowest virtual cursor, and all of them stored.
+
+One task per subscription. It wakes at the snapshot interval, drops virtual cursors whose retention
+is over, and stores the chunks that have changed; and it wakes at once when a new name must be
+durable before its consumer is answered. Whoever waits in `commit` shares one write with all who
+came meanwhile, so that a storm of subscribers costs a bounded number of writes.
+
+Why a crash never puts a named consumer after its last ack: what is stored is a state that was true
+once, so each position is at or before the present one; a name is stored before its consumer is
+answered; and the main cursor, when it is ahead of a stored position, is at the lowest of all
+positions at a later time, so going on from there skips nothing that was not acknowledged. Moving
+backwards (seek, an earlier start) is answered only after the main cursor and the snapshot are
+stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from broker.bookie_client.errors import LedgerError
+from broker.broadcast.snapshot_codec import (
+    NAMES,
+    POSITIONS,
+    SnapshotDamaged,
+    decode_names,
+    decode_positions,
+    encode_names,
+    encode_positions,
+    ragged_from,
+)
+from broker.broadcast.virtual_cursors import CHUNK_SHIFT
+from protocol.errors import BrokerError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.broadcast.ordinals import Ordinals
+    from broker.broadcast.snapshot_codec import ChunkKey
+    from broker.broadcast.snapshot_store import SnapshotStore
+    from broker.broadcast.virtual_cursors import VirtualCursors
+    from broker.seams import Clock
+    from broker.subscription.ports import CursorPort
+
+COMMIT_LINGER_SECONDS: Final = 0.005
+"""New names wait so long for others to be stored with them."""
+CLOSE_SECONDS_MAX: Final = 5.0
+CHUNKS_PER_TURN: Final = 16
+
+_log = structlog.get_logger()
+
+
+@final
+class CursorKeeper:
+    """See the module essay."""
+
+    def __init__(
+        self,
+        cursor: CursorPort,
+        cursors: VirtualCursors,
+        ordinals: Ordinals,
+        store: SnapshotStore | None,
+        clock: Clock,
+        retention_seconds: float,
+        interval_seconds: float,
+        on_dropped: Callable[[list[int]], None],
+    ) -> None:
+        self._cursor = cursor
+        self._cursors = cursors
+        self._ordinals = ordinals
+        self._store = store
+        self._clock = clock
+        self._retention_seconds = retention_seconds
+        self._interval_seconds = interval_seconds
+        self._on_dropped = on_dropped
+        self.marked = ordinals.of(cursor.mark_delete)
+        """The ordinal the main cursor is at."""
+        ordinals.move_anchor(cursor.mark_delete, self.marked)
+        self.follows_tail = False
+        """Without virtual cursors nothing is held; not before the first one has come."""
+        self.unknown_until = 0.0
+        """Until then unknown names start at the main cursor: what was stored of them is lost."""
+        self.failure = ""
+        """Why the snapshot could not be stored last time."""
+        self.snapshots = 0
+        self.moved_last_ms = 0
+        """When the main cursor advanced."""
+        self._lowering = False
+        self._wanted = 0
+        self._stored = 0
+        self._attempts = 0
+        self._wake = trio.Event()
+        self._done = trio.Event()
+        self._closed = False
+        self._running = False
+        self._finished = trio.Event()
+
+    # --- main cursor --------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Positions have moved: put the main cursor at the lowest."""
+        target = self._cursors.minimum
+        if target is None:
+            if not self.follows_tail or self._clock.now() < self.unknown_until:
+                return
+            target = self._ordinals.tail
+        if target != self.marked:
+            self._move_to(target)
+
+    def _move_to(self, target: int) -> None:
+        if target < self.marked or self._lowering:
+            self.marked = target
+            self._lowering = True
+            self._wake.set()
+            return
+        position = self._ordinals.position(target)
+        self._cursor.ack_cumulative(position)
+        self._ordinals.move_anchor(position, target)
+        self.marked = target
+        self.moved_last_ms = self._clock.wall_ms()
+
+    def put(self, ordinal: int) -> None:
+        """An administrator moves everybody, or, without virtual cursors, the main cursor alone."""
+        self.changed()
+        if self._cursors.minimum is not None:
+            self.advance()
+        elif ordinal != self.marked:
+            self._move_to(ordinal)
+
+    # --- durability ---------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """Something happened that `commit` must wait for."""
+        self._wanted += 1
+
+    async def commit(self) -> None:
+        """Return when everything up to the last `changed` is durable.
+
+        Raises: BrokerError PersistenceError: it could not be stored now.
+        """
+        wanted = self._wanted
+        if self._store is None and not self._lowering:
+            return
+        while self._stored < wanted or self._lowering:
+            attempts = self._attempts
+            self._wake.set()
+            await self._done.wait()
+            if self.failure and self._attempts > attempts and self._stored < wanted:
+                raise BrokerError(
+                    ServerError.PersistenceError,
+                    f"the position of the consumer could not be stored: {self.failure}",
+                )
+            if self._closed and self._stored < wanted:
+                raise BrokerError(ServerError.ServiceNotReady, "the subscription is being closed")
+
+    async def run(self) -> None:
+        """Store, expire, until closed."""
+        self._running = True
+        stored_at = self._clock.now()
+        try:
+            while not self._closed:
+                with trio.move_on_after(self._interval_seconds):
+                    await self._wake.wait()
+                if self._wake.is_set():
+                    self._wake = trio.Event()
+                    if not self._closed:
+                        await trio.sleep(COMMIT_LINGER_SECONDS)
+                self.expire()
+                now = self._clock.now()
+                everything = now - stored_at >= self._interval_seconds
+                if everything:
+                    stored_at = now
+                await self._try_store(everything=everything or self._closed)
+            with trio.move_on_after(CLOSE_SECONDS_MAX):
+                await self._try_store(everything=True)
+                if self._store is not None:
+                    await self._store.close()
+        except LedgerError as error:
+            _log.warning("virtual_cursors_ledger_not_closed", error=str(error))
+        finally:
+            self._running = False
+            self._closed = True
+            self._finished.set()
+            self._done.set()
+
+    def expire(self) -> None:
+        """Drop the virtual cursors of consumers that did not come back."""
+        dropped = self._cursors.expire(self._clock.now())
+        if dropped:
+            self._on_dropped(dropped)
+            self.advance()
+
+    async def _try_store(self, *, everything: bool) -> None:
+        wanted = self._wanted
+        try:
+            if self._lowering:
+                self._lowering = False
+                await self._cursor.reset(self._ordinals.position(self.marked))
+            await self._write(everything=everything)
+        except Exception as error:
+            self.failure = str(error)
+            _log.warning(
+                "virtual_cursors_not_stored", subscription=self._cursor.name, error=str(error)
+            )
+        else:
+            self.failure = ""
+            self._stored = wanted
+        self._attempts += 1
+        done, self._done = self._done, trio.Event()
+        done.set()
+
+    async def _write(self, *, everything: bool) -> None:
+        store, cursors = self._store, self._cursors
+        if store is None:
+            return
+        names = set(cursors.changed_names)
+        positions = set(cursors.changed_positions) if everything else set(names)
+        if not names and not positions:
+            return
+        if store.wants_all:
+            chunks = (len(cursors.names) - 1 >> CHUNK_SHIFT) + 1
+            names, positions = set(range(chunks)), set(range(chunks))
+        blobs: dict[ChunkKey, bytes] = {}
+        try:
+            for chunk in sorted(names | positions):
+                if chunk in names:
+                    cursors.changed_names.discard(chunk)
+                    now, wall_ms = self._clock.now(), self._clock.wall_ms()
+                    blobs[NAMES, chunk] = encode_names(cursors, chunk, now, wall_ms)
+                if chunk in positions:
+                    cursors.changed_positions.discard(chunk)
+                    blobs[POSITIONS, chunk] = encode_positions(
+                        cursors, chunk, self._ordinals.position
+                    )
+                if chunk % CHUNKS_PER_TURN == CHUNKS_PER_TURN - 1:
+                    # Each chunk is true at its own instant, which is all that recovery needs.
+                    await trio.lowlevel.checkpoint()
+            await store.write(blobs)
+        except BaseException:
+            cursors.changed_names |= names
+            cursors.changed_positions |= positions
+            raise
+        self.snapshots += 1
+
+    # --- recovery -----------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Take over what is stored. Called once, before anybody joins.
+
+        Raises: BrokerError PersistenceError.
+        """
+        store = self._store
+        if store is None or store.ledger_id is None:
+            return
+        self.follows_tail = True
+        blobs = await store.load()
+        if store.lost:
+            self.unknown_until = self._clock.now() + self._retention_seconds
+            return
+        try:
+            self._restore(blobs)
+        except SnapshotDamaged as error:
+            raise BrokerError(
+                ServerError.PersistenceError,
+                f"the stored virtual cursors of {self._cursor.name} are damaged: {error}",
+            ) from error
+        self._cursors.restored()
+
+    def _restore(self, blobs: dict[ChunkKey, bytes]) -> None:
+        now, wall = self._clock.now(), self._clock.wall_ms() / 1000
+        cursors, ordinals = self._cursors, self._ordinals
+        for kind, chunk in sorted(blobs):
+            if kind != NAMES:
+                continue
+            names = decode_names(blobs[NAMES, chunk])
+            stored = decode_positions(blobs[POSITIONS, chunk])
+            for offset, row in enumerate(names.rows):
+                position = stored.rows[offset] if offset < len(stored.rows) else None
+                if row is None or position is None:
+                    continue
+                name, kept_until = row
+                slot = (chunk << CHUNK_SHIFT) + offset
+                left = kept_until - wall if kept_until else self._retention_seconds
+                acked = max(ordinals.of(position), self.marked)
+                cursors.restore(slot, name, acked, now + max(0.0, left))
+                if offset in stored.ranges:
+                    ragged = ragged_from(stored.ranges[offset], stored.batches[offset], ordinals.of)
+                    cursors.restore_ragged(slot, ragged)
+
+    # --- end ----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Store everything, and stop."""
+        self._closed = True
+        self._wake.set()
+        if self._running:
+            await self._finished.wait()

@@ -1,0 +1,157 @@
+"""Entries ready to be sent: read once, encoded once, kept while somebody is likely to want them.
+
+The window is shared by all consumers of the subscription. The newest entries are in it because
+everybody in step is being served from it; those of laggards because a read brings several. It is
+bounded by bytes and forgets the oldest addition first. What is not in it is asked of the ledger,
+which answers from its tail cache at once or says that it must be read; then `wanted` remembers it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from protocol.templates import MessageHeadTemplate
+
+if TYPE_CHECKING:
+    from broker.broadcast.ordinals import Ordinals
+    from broker.entry import Entry
+    from broker.subscription.ports import LedgerPort
+    from protocol.position import Position
+
+WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
+ENTRY_OVERHEAD_BYTES: Final = 512
+_BROKER_METADATA: Final = b"\x0e\x02"
+
+
+@final
+class ReadyEntry:
+    """One entry and the heads of its frames, which differ between consumers by their id only."""
+
+    __slots__ = ("_partition", "_templates", "data", "entry", "full_data", "messages", "position")
+
+    def __init__(self, entry: Entry, partition: int) -> None:
+        self.entry = entry
+        self.position = entry.position
+        self.messages = entry.messages()
+        self.full_data = data = entry.data
+        """With the broker's own header, for clients that asked for it."""
+        if data[:2] == _BROKER_METADATA:
+            data = data[6 + int.from_bytes(data[2:6], "big") :]
+        self.data = data
+        self._partition = partition
+        self._templates: dict[tuple[bytes, int], MessageHeadTemplate] = {}
+
+    def template(self, options: bytes, size: int) -> MessageHeadTemplate:
+        """Heads with these options, in front of data of that size."""
+        key = (options, size)
+        template = self._templates.get(key)
+        if template is None:
+            ledger_id, entry_id = self.position
+            template = MessageHeadTemplate(ledger_id, entry_id, self._partition, size, options)
+            self._templates[key] = template
+        return template
+
+
+@final
+class EntryWindow:
+    """See the module essay."""
+
+    __slots__ = (
+        "_bytes_max",
+        "_count_max",
+        "_entries",
+        "_ledger",
+        "_ordinals",
+        "_partition",
+        "_read_bytes_max",
+        "missing",
+        "ordinal_of",
+        "size_bytes",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        ledger: LedgerPort,
+        ordinals: Ordinals,
+        partition: int,
+        read_count_max: int,
+        read_bytes_max: int,
+        bytes_max: int = WINDOW_BYTES_MAX,
+    ) -> None:
+        self._ledger = ledger
+        self._ordinals = ordinals
+        self._partition = partition
+        self._count_max = read_count_max
+        self._read_bytes_max = min(read_bytes_max, bytes_max // 4)
+        self._bytes_max = bytes_max
+        self._entries: dict[int, ReadyEntry] = {}
+        self.ordinal_of: dict[Position, int] = {}
+        """The number of every entry in the window, for acknowledgements."""
+        self.size_bytes = 0
+        self.wanted: dict[int, None] = {}
+        """Ordinals that must be read, first come first served."""
+        self.missing: set[int] = set()
+        """Ordinals that storage no longer has: to be passed over."""
+
+    def get(self, ordinal: int) -> ReadyEntry | None:
+        """The entry, if it is in memory; else it is remembered as wanted."""
+        ready = self._entries.get(ordinal)
+        if ready is not None:
+            return ready
+        position = self._ordinals.position(ordinal)
+        entries = self._ledger.read_nowait(position, 1, 1)
+        if entries is None:
+            self.wanted[ordinal] = None
+            return None
+        return self._add_read(ordinal, position, entries)
+
+    def _add_read(
+        self, ordinal: int, position: Position, entries: list[Entry]
+    ) -> ReadyEntry | None:
+        for offset, entry in enumerate(entries):
+            if offset and self._ordinals.position(ordinal + offset) != entry.position:
+                break
+            if not offset and entry.position != position:
+                self.missing.add(ordinal)
+                return None
+            self._add(ordinal + offset, entry)
+        return self._entries.get(ordinal)
+
+    def _add(self, ordinal: int, entry: Entry) -> None:
+        if ordinal in self._entries:
+            return
+        ready = ReadyEntry(entry, self._partition)
+        entries = self._entries
+        self.size_bytes += len(ready.full_data) + ENTRY_OVERHEAD_BYTES
+        entries[ordinal] = ready
+        self.ordinal_of[entry.position] = ordinal
+        while self.size_bytes > self._bytes_max and len(entries) > 1:
+            oldest = entries.pop(next(iter(entries)))
+            del self.ordinal_of[oldest.position]
+            self.size_bytes -= len(oldest.full_data) + ENTRY_OVERHEAD_BYTES
+
+    async def read_next(self) -> int:
+        """Read what has been wanted longest, and some of what follows it.
+
+        Raises: BrokerError: storage cannot give it now; it stays wanted.
+        """
+        ordinal = next(iter(self.wanted))
+        position = self._ordinals.position(ordinal)
+        entries = await self._ledger.read(position, self._count_max, self._read_bytes_max)
+        self.wanted.pop(ordinal, None)
+        if entries:
+            self._add_read(ordinal, position, entries)
+        else:
+            self.missing.add(ordinal)
+        for got in [other for other in self.wanted if other in self._entries]:
+            del self.wanted[got]
+        return ordinal
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._entries.clear()
+        self.ordinal_of.clear()
+        self.wanted.clear()
+        self.missing.clear()
+        self.size_bytes = 0

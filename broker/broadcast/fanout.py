@@ -1,0 +1,346 @@
+"""Sends entries to the consumers of a broadcast subscription, in slices.
+
+One task works while there is something to send and ends with it. Each of its steps serves a few
+connections (`Lane`s), round robin, with at most `SLICE_BYTES` each, and then lets everything else
+run: acks, pings and publishes are read between two steps, never after the whole fan-out. A
+connection with a full outbox is left alone until it has room; a group whose entry must come from
+storage waits for one reading task, which serves the longest-waiting first. Neither holds up anybody
+else.
+
+Per consumer and message there is no object, no task and no call: a slice is a list of slots, the
+heads are made by one comprehension, and the entry is shared.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final, cast, final
+
+import structlog
+import trio
+
+from broker.broadcast.fanout_groups import Lane
+from protocol.ack_set import to_words
+from protocol.commands import message_head
+from protocol.errors import BrokerError
+
+if TYPE_CHECKING:
+    from broker.broadcast.entry_window import EntryWindow, ReadyEntry
+    from broker.broadcast.fanout_groups import FanoutGroups, GroupKey
+    from broker.broadcast.ordinals import Ordinals
+    from broker.broadcast.stages import Stages
+    from broker.broadcast.virtual_cursors import VirtualCursors
+    from broker.subscription.api import ConsumerSession
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.factory import TopicContext
+
+STEP_BYTES: Final = 2 * 1024 * 1024
+"""Sent in one step, before everything else runs."""
+SLICE_BYTES: Final = 1024 * 1024
+"""Sent to one connection in one step."""
+SLICE_CONSUMERS: Final = 1_000
+LANE_COST_BYTES: Final = 2_048
+"""What turning to a connection costs, in bytes that could have been sent."""
+HEAD_BYTES: Final = 64
+ROUNDS_MAX: Final = 64
+PASS_OVER_MAX: Final = 1_000_000
+SOLO_CONSUMERS: Final = 64
+SOLO_ENTRIES: Final = 32
+RETRY_FIRST_SECONDS: Final = 0.1
+RETRY_LAST_SECONDS: Final = 5.0
+
+_log = structlog.get_logger()
+
+
+@final
+class Fanout:
+    """See the module essay."""
+
+    def __init__(
+        self,
+        name: str,
+        context: TopicContext,
+        cursors: VirtualCursors,
+        groups: FanoutGroups,
+        ordinals: Ordinals,
+        window: EntryWindow,
+        stages: Stages,
+    ) -> None:
+        self.lanes: dict[ConsumerSession, Lane] = {}
+        self.consumers: list[Consumer | None] = []
+        """By slot."""
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.sent_last_ms = 0
+        self.failure = ""
+        """Why storage cannot be read just now."""
+        self._name = name
+        self._context = context
+        self._expose = context.config.expose_broker_entry_metadata
+        self._cursors = cursors
+        self._groups = groups
+        self._ordinals = ordinals
+        self._window = window
+        self._stages = stages
+        self._queue: deque[Lane] = deque()
+        self._active = False
+        self._reading = False
+        self._closed = False
+        self._turned_to = ordinals.tail
+
+    # --- consumers ----------------------------------------------------------------------
+
+    def attach(self, slot: int, consumer: Consumer, head: bytes, options: bytes) -> None:
+        """The consumer of the slot is connected."""
+        consumers = self.consumers
+        while len(consumers) <= slot:
+            consumers.append(None)
+        consumers[slot] = consumer
+        session = consumer.session
+        lane = self.lanes.get(session)
+        if lane is None:
+            lane = self.lanes[session] = Lane(session)
+        bounded = consumer.sub_type == 1
+        self._groups.attach(slot, lane, head, options, bounded=bounded)
+
+    def detach(self, slot: int, consumer: Consumer) -> None:
+        """It is gone."""
+        self.consumers[slot] = None
+        lane = self._groups.detach(slot)
+        if lane is not None and not lane.members:
+            self.lanes.pop(consumer.session, None)
+
+    # --- wake-ups -----------------------------------------------------------------------
+
+    def wake(self, lane: Lane | None) -> None:
+        """The connection may have something to send."""
+        if lane is None or lane.queued or lane.full:
+            return
+        lane.queued = True
+        self._queue.append(lane)
+        self._start()
+
+    def tail_moved(self) -> None:
+        """There are new entries."""
+        queue = self._queue
+        for lane in self.lanes.values():
+            if not lane.queued and not lane.full and lane.groups:
+                lane.queued = True
+                queue.append(lane)
+        if queue:
+            self._start()
+
+    def on_writable(self, lane: Lane) -> None:
+        """The connection has room again."""
+        if lane.full:
+            lane.full = False
+            self.wake(lane)
+
+    def _start(self) -> None:
+        if not self._active and not self._closed:
+            self._active = True
+            self._context.nursery.start_soon(self._work)
+
+    async def _work(self) -> None:
+        while self._queue and not self._closed:
+            self.step()
+            await trio.lowlevel.checkpoint()
+        self._active = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being sent."""
+        return bool(self._queue)
+
+    @property
+    def waiting_for_storage(self) -> bool:
+        """Whether somebody waits for a read."""
+        return bool(self._window.wanted)
+
+    @property
+    def full_lanes(self) -> int:
+        """Connections that wait for room in their outbox."""
+        return sum(lane.full for lane in self.lanes.values())
+
+    # --- one step -----------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Serve a few connections."""
+        tail = self._ordinals.tail
+        if tail > self._turned_to:
+            now = self._context.clock.now()
+            for ordinal in range(max(self._turned_to, tail - 100) + 1, tail + 1):
+                self._stages.turned_to(ordinal, now)
+            self._turned_to = tail
+        self.sent_last_ms = self._context.clock.wall_ms()
+        queue = self._queue
+        budget = STEP_BYTES
+        while queue and budget > 0:
+            lane = queue.popleft()
+            lane.queued = False
+            if lane.members:
+                budget -= self._serve(lane, tail) + LANE_COST_BYTES
+        if self._window.wanted and not self._reading:
+            self._reading = True
+            self._context.nursery.start_soon(self._read)
+
+    def _serve(self, lane: Lane, tail: int) -> int:
+        session = cast("ConsumerSession", lane.session)
+        sent_bytes = 0
+        progress = False
+        rounds = 0
+        while session.writable and sent_bytes < SLICE_BYTES and rounds < ROUNDS_MAX:
+            rounds += 1
+            spent = self._serve_solos(lane, session, tail) if lane.solos else 0
+            front = lane.front(tail)
+            if front is not None:
+                spent += self._serve_group(lane, session, front)
+                rear = lane.rear(tail)
+                if rear is not None and rear[0] < front[0]:
+                    spent += self._serve_group(lane, session, rear)
+            if not spent:
+                break
+            progress = True
+            sent_bytes += spent
+        if not session.writable:
+            lane.full = True
+        elif progress and (lane.solos or lane.front(tail) is not None):
+            lane.queued = True
+            self._queue.append(lane)
+        if progress and lane.served < tail and lane.front(tail) is None:
+            lane.served = tail
+            self._stages.served(tail, self._context.clock.now())
+        return sent_bytes
+
+    def _serve_group(self, lane: Lane, session: ConsumerSession, key: GroupKey) -> int:
+        """Send its next entry to some of a group: the bytes, 0 if the entry is not there."""
+        position, options = key
+        ordinal = position + 1
+        ready = self._window.get(ordinal)
+        groups = self._groups
+        if ready is None:
+            if ordinal in self._window.missing:
+                groups.advance(lane, groups.take(lane, key, PASS_OVER_MAX), options, ordinal, 0, 0)
+                return 1
+            lane.starved = True
+            return 0
+        data = self._data_for(ready, session)
+        size = len(data)
+        count = min(SLICE_CONSUMERS, SLICE_BYTES // (size + HEAD_BYTES) + 1)
+        slots = groups.take(lane, key, count)
+        heads = groups.heads
+        buffers = [data] * (2 * len(slots))
+        buffers[::2] = ready.template(options, size).heads([heads[slot] for slot in slots])
+        session.send_many(buffers)
+        groups.advance(lane, slots, options, ordinal, ready.messages, size)
+        stages = self._stages
+        if stages.is_unprepared(ordinal):
+            stages.queued_first(ordinal, self._context.clock.now())
+        self.messages_out += ready.messages * len(slots)
+        sent_bytes = size * len(slots)
+        self.bytes_out += sent_bytes
+        return sent_bytes + HEAD_BYTES * len(slots)
+
+    def _data_for(self, ready: ReadyEntry, session: ConsumerSession) -> bytes:
+        if self._expose and session.supports_broker_entry_metadata:
+            return ready.full_data
+        return ready.data
+
+    def _serve_solos(self, lane: Lane, session: ConsumerSession, tail: int) -> int:
+        """Serve consumers with something of their own, all in one write."""
+        buffers: list[bytes] = []
+        spent = 0
+        for slot in list(islice(lane.solos, SOLO_CONSUMERS)):
+            spent += self._serve_alone(slot, session, tail, buffers)
+            if slot in lane.solos:
+                del lane.solos[slot]
+                lane.solos[slot] = None
+            if spent >= SLICE_BYTES:
+                break
+        if buffers:
+            session.send_many(buffers)
+        return spent
+
+    def _serve_alone(
+        self, slot: int, session: ConsumerSession, tail: int, buffers: list[bytes]
+    ) -> int:
+        groups, cursors = self._groups, self._cursors
+        consumer = self.consumers[slot]
+        assert consumer is not None
+        epoch = consumer.epoch
+        spent = 0
+        for _ in range(SOLO_ENTRIES):
+            ordinal = groups.wanted_alone(slot, tail)
+            if ordinal is None:
+                return spent
+            ready = self._window.get(ordinal)
+            if ready is None:
+                if ordinal not in self._window.missing:
+                    lane = groups.lanes[slot]
+                    assert lane is not None
+                    lane.starved = True
+                    return spent
+                spent += 1
+                groups.sent_alone(slot, ordinal, 0, 0)
+                continue
+            data = self._data_for(ready, session)
+            size = len(data)
+            remaining = cursors.remaining(slot, ordinal)
+            messages = ready.messages if remaining is None else remaining.bit_count()
+            buffers.append(
+                message_head(
+                    consumer.consumer_id,
+                    *ready.position,
+                    self._context.partition,
+                    groups.redeliveries(slot, ordinal),
+                    size,
+                    () if remaining is None else to_words(remaining),
+                    epoch if epoch >= 0 else None,
+                )
+            )
+            buffers.append(data)
+            self.messages_out += messages
+            self.bytes_out += size
+            spent += size + HEAD_BYTES
+            if not groups.sent_alone(slot, ordinal, messages, size):
+                return spent
+        return spent
+
+    # --- storage ------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        """Read what is wanted, until nothing is."""
+        window = self._window
+        retry_seconds = RETRY_FIRST_SECONDS
+        while window.wanted and not self._closed:
+            try:
+                await window.read_next()
+            except BrokerError as error:
+                self.failure = error.message
+                _log.warning(
+                    "broadcast cannot read, retrying",
+                    topic=self._context.topic_name,
+                    subscription=self._name,
+                    reason=error.message,
+                    retry_seconds=retry_seconds,
+                )
+                await trio.sleep(retry_seconds)
+                retry_seconds = min(2 * retry_seconds, RETRY_LAST_SECONDS)
+                continue
+            self.failure = ""
+            retry_seconds = RETRY_FIRST_SECONDS
+            starved = [lane for lane in self.lanes.values() if lane.starved]
+            for lane in starved:
+                lane.starved = False
+                self.wake(lane)
+            # What was read is used before it can be pushed out by the next read.
+            while not self._closed and any(lane.queued for lane in starved):
+                await trio.lowlevel.checkpoint()
+        self._reading = False
+
+    def close(self) -> None:
+        """Stop for good; tasks end at their next step."""
+        self._closed = True
+        self._queue.clear()
+        self._window.clear()

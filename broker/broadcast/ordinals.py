@@ -1,0 +1,69 @@
+"""Numbers the entries of a topic densely: position <-> ordinal.
+
+Pure, over the ledger's own arithmetic. Ordinal n is the n-th entry from the oldest one that was
+held when the subscription was opened; ordinal 0 stands for "nothing yet". A ledger answers how many
+entries lie between two positions, but only as long as it holds them; so the anchor from which is
+counted moves along with the main cursor, which is never ahead of what is trimmed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from broker.subscription.ports import LedgerPort
+    from protocol.position import Position
+
+
+@final
+class Ordinals:
+    """See the module essay."""
+
+    __slots__ = ("_anchor", "_anchor_ordinal", "_ledger", "_tail", "_tail_ordinal")
+
+    def __init__(self, ledger: LedgerPort) -> None:
+        self._ledger = ledger
+        self._anchor = ledger.previous_position(ledger.first_position)
+        self._anchor_ordinal = 0
+        self._tail = self._anchor
+        self._tail_ordinal = 0
+
+    def of(self, position: Position) -> int:
+        """The number of the entry; of a position without one, of the last entry before it."""
+        anchor = self._anchor
+        if position >= anchor:
+            return self._anchor_ordinal + self._ledger.entries_between(anchor, position)
+        return max(0, self._anchor_ordinal - self._ledger.entries_between(position, anchor))
+
+    def exact(self, position: Position) -> int | None:
+        """The number of the entry at the position; None if there is none."""
+        if position > self._ledger.last_confirmed or position[1] < 0:
+            return None
+        ordinal = self.of(position)
+        return ordinal if self.position(ordinal) == position else None
+
+    def position(self, ordinal: int) -> Position:
+        """The entry with this number. Before the oldest one held, its predecessor with entry -1;
+        behind the newest one, the newest one."""
+        return self._ledger.position_after_n(self._anchor, ordinal - self._anchor_ordinal)
+
+    @property
+    def tail(self) -> int:
+        """The number of the newest entry that can be read."""
+        last = self._ledger.last_confirmed
+        if last is not self._tail:
+            if last != self._tail:
+                self._tail_ordinal = self.of(last)
+            self._tail = last
+        return self._tail_ordinal
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest entry held (or of the one that will be)."""
+        ledger = self._ledger
+        return self.of(ledger.previous_position(ledger.first_position)) + 1
+
+    def move_anchor(self, position: Position, ordinal: int) -> None:
+        """Count from here on; the ledger still holds, or has just released, what lies before."""
+        self._anchor = position
+        self._anchor_ordinal = ordinal

@@ -1,0 +1,243 @@
+"""Keeps the virtual cursors of one subscription in a ledger of their own.
+
+The ledger is named by a property of the main cursor. It is appended to: changed chunks, then a
+commit (see `snapshot_codec`). When it has become long, or an append failed, the next write goes to
+a new ledger, complete; then the property points there, then the old one is deleted. So at any
+instant the property names a ledger with a whole snapshot behind its last commit, or no ledger.
+
+Recovery fences the ledger, takes the last commit, and reads what it lists. A ledger that is gone
+or holds no commit is said to be lost; one that cannot be read now makes the topic fail to open,
+which clients retry: in doubt nobody's position is forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import structlog
+import trio
+
+from bookie.api import Status
+from broker.bookie_client.errors import LedgerError, LedgerNotFound
+from broker.broadcast.snapshot_codec import (
+    ChunkKey,
+    ChunkPlace,
+    SnapshotDamaged,
+    cut,
+    decode_commit,
+    encode_commit,
+    join_parts,
+)
+from broker.managed_ledger.cursor_record import ATTACHED_LEDGER_PROPERTY, attached_ledger
+from protocol.errors import BrokerError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.bookie_client.ledger_reader import LedgerReader
+    from broker.bookie_client.ledger_writer import LedgerWriter, WriterListener
+    from protocol.bookkeeper.ledger_metadata import LedgerMetadata
+
+ENTRY_SIZE_BYTES_MAX: Final = 1024 * 1024
+LEDGER_ENTRIES_MAX: Final = 20_000
+LEDGER_BYTES_MAX: Final = 256 * 1024 * 1024
+_READ_BYTES: Final = 8 * 1024 * 1024
+
+_log = structlog.get_logger()
+
+
+class SnapshotLedgers(Protocol):
+    """What is needed of the ledger client."""
+
+    async def create_ledger(
+        self, custom_metadata: Mapping[str, bytes], listener: WriterListener
+    ) -> LedgerWriter:
+        """A new, open ledger."""
+
+    async def recover(self, ledger_id: int) -> LedgerMetadata:
+        """Fence and close it."""
+
+    def reader_of(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerReader:
+        """Read it."""
+
+    async def delete(self, ledger_id: int) -> None:
+        """Delete it."""
+
+
+class SnapshotCursor(Protocol):
+    """What is needed of the main cursor."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties kept with it."""
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace them, durably."""
+
+
+@final
+class SnapshotStore:
+    """See the module essay. The caller serialises the calls."""
+
+    def __init__(
+        self,
+        ledgers: SnapshotLedgers,
+        cursor: SnapshotCursor,
+        custom_metadata: Mapping[str, bytes],
+        entry_size_bytes_max: int = ENTRY_SIZE_BYTES_MAX,
+    ) -> None:
+        self._ledgers = ledgers
+        self._cursor = cursor
+        self._custom_metadata = custom_metadata
+        self._entry_size_bytes_max = entry_size_bytes_max
+        self._places: dict[ChunkKey, ChunkPlace] = {}
+        self._ledger: _SnapshotLedger | None = None
+        self.lost = False
+        """`load` found that what was stored is gone."""
+
+    @property
+    def wants_all(self) -> bool:
+        """The next write must have every chunk."""
+        ledger = self._ledger
+        return (
+            ledger is None
+            or ledger.failed
+            or ledger.confirmed >= LEDGER_ENTRIES_MAX
+            or ledger.size_bytes >= LEDGER_BYTES_MAX
+        )
+
+    @property
+    def ledger_id(self) -> int | None:
+        """The ledger that the cursor names."""
+        return attached_ledger(self._cursor.properties)
+
+    async def load(self) -> dict[ChunkKey, bytes]:
+        """The newest blob of every chunk; nothing if nothing was ever stored.
+
+        Raises: BrokerError PersistenceError: it cannot be read now.
+        """
+        ledger_id = self.ledger_id
+        if ledger_id is None:
+            return {}
+        try:
+            return await self._load(ledger_id)
+        except (LedgerNotFound, SnapshotDamaged) as error:
+            _log.error("virtual_cursors_lost", ledger_id=ledger_id, error=str(error))
+            self.lost = True
+            return {}
+        except LedgerError as error:
+            raise BrokerError(
+                ServerError.PersistenceError,
+                f"the virtual cursors in ledger {ledger_id} cannot be read now: {error}",
+            ) from error
+
+    async def _load(self, ledger_id: int) -> dict[ChunkKey, bytes]:
+        metadata = await self._ledgers.recover(ledger_id)
+        reader = self._ledgers.reader_of(ledger_id, metadata)
+        entry_id = metadata.last_entry_id
+        places = None
+        while entry_id >= 0 and places is None:
+            places = decode_commit((await reader.read(entry_id, entry_id))[0])
+            entry_id -= 1
+        if places is None:
+            raise SnapshotDamaged(f"ledger {ledger_id} holds no commit")
+        blobs = {}
+        for key, (first, parts) in places.items():
+            entries: list[bytes] = []
+            while len(entries) < parts:
+                start = first + len(entries)
+                entries += await reader.read(start, first + parts - 1, _READ_BYTES)
+            blobs[key] = join_parts(entries)
+        return blobs
+
+    async def write(self, blobs: Mapping[ChunkKey, bytes]) -> None:
+        """Make the chunks durable; all there are when `wants_all`.
+
+        Raises: LedgerError: they are not, and the next write wants all.
+        """
+        if not self.wants_all:
+            assert self._ledger is not None
+            await self._append(self._ledger, self._places, blobs)
+            return
+        former_id = self.ledger_id
+        ledger = _SnapshotLedger()
+        ledger.writer = await self._ledgers.create_ledger(self._custom_metadata, ledger)
+        places: dict[ChunkKey, ChunkPlace] = {}
+        try:
+            await self._append(ledger, places, blobs)
+            await self._cursor.set_properties(
+                {**self._cursor.properties, ATTACHED_LEDGER_PROPERTY: str(ledger.writer.ledger_id)}
+            )
+        except BaseException:
+            ledger.failed = True
+            raise
+        self._ledger, self._places = ledger, places
+        if former_id is not None:
+            await self._ledgers.delete(former_id)
+
+    async def _append(
+        self,
+        ledger: _SnapshotLedger,
+        places: dict[ChunkKey, ChunkPlace],
+        blobs: Mapping[ChunkKey, bytes],
+    ) -> None:
+        entries: list[bytes] = []
+        for key, blob in blobs.items():
+            parts = cut(blob, self._entry_size_bytes_max)
+            places[key] = (ledger.next_entry_id + len(entries), len(parts))
+            entries += parts
+        entries.append(encode_commit(places))
+        await ledger.append(entries)
+
+    async def close(self) -> None:
+        """End the ledger being written, so that the next open need not recover it."""
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None and not ledger.failed:
+            await ledger.writer.close()
+
+
+@final
+class _SnapshotLedger:
+    """A ledger being written, with appends that wait until they are durable."""
+
+    writer: LedgerWriter
+
+    def __init__(self) -> None:
+        self.confirmed = -1
+        self.size_bytes = 0
+        self.next_entry_id = 0
+        self.failed = False
+        self._changed = trio.Event()
+
+    async def append(self, entries: list[bytes]) -> None:
+        """Raises: LedgerError: not all of them are durable."""
+        if not self.failed:
+            for data in entries:
+                self.next_entry_id = self.writer.add(data) + 1
+                self.size_bytes += len(data)
+            self.writer.kick()
+        last = self.next_entry_id - 1
+        while self.confirmed < last and not self.failed:
+            self._changed = trio.Event()
+            try:
+                await self._changed.wait()
+            except BaseException:
+                self.failed = True
+                raise
+        if self.failed:
+            raise LedgerError(
+                f"ledger {self.writer.ledger_id} of virtual cursors cannot be written"
+            )
+
+    def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
+        self.confirmed = entry_id
+        self._changed.set()
+
+    def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
+        _log.warning(
+            "virtual_cursors_ledger_failed",
+            ledger_id=writer.ledger_id,
+            status=Status(status).name,
+        )
+        self.failed = True
+        self._changed.set()

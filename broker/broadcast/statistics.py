@@ -1,0 +1,167 @@
+"""What is shown of a broadcast subscription: sums, extremes, and a few of its consumers.
+
+Nobody can read 100,000 rows: of the consumers those are listed that need looking at (the farthest
+behind first), up to `CONSUMERS_LISTED`; the rest is in counts. Percentiles of the six stages tell
+where the time goes. Everything is derived when asked for.
+"""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
+from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
+from protocol.position import position_text
+
+if TYPE_CHECKING:
+    from broker.broadcast.broadcast_subscription import BroadcastSubscription
+    from broker.broadcast.stages import Histogram
+    from broker.subscription.consumer import Consumer
+
+CONSUMERS_LISTED: Final = 20
+LAGGARD_ENTRIES: Final = 1
+"""A consumer is a laggard when more than so many of the newest entries were not sent to it."""
+
+
+def consumer_statistics(
+    subscription: BroadcastSubscription, consumer: Consumer, slot: int
+) -> ConsumerStatistics:
+    """One consumer."""
+    groups, session = subscription.groups, consumer.session
+    return ConsumerStatistics(
+        consumer_name=consumer.name,
+        address=session.remote_address,
+        client_version=session.client_version,
+        connected_since_ms=consumer.connected_since_ms,
+        app_id=consumer.role,
+        available_permits=groups.permits[slot],
+        unacked_messages=groups.unacked(slot),
+        blocked_on_unacked=groups.is_blocked(slot),
+        messages_out=groups.messages_out(slot),
+        bytes_out=groups.bytes_out[slot],
+        messages_redelivered=groups.redelivered.get(slot, 0),
+        messages_acked=max(0, groups.messages_out(slot) - groups.unacked(slot)),
+        entries_out=groups.messages_out(slot),
+        flow_last_ms=consumer.counters.flow_last_ms,
+        consumed_last_ms=consumer.counters.consumed_last_ms,
+        acked_last_ms=consumer.counters.acked_last_ms,
+        metadata=consumer.metadata,
+    )
+
+
+def broadcast_statistics(subscription: BroadcastSubscription) -> SubscriptionStatistics:
+    """The whole subscription."""
+    acked = subscription.cursors.acked
+    listed = nsmallest(
+        CONSUMERS_LISTED, subscription.attached.items(), key=lambda row: acked[row[1]]
+    )
+    unacked = sum(subscription.groups.unacked(slot) for _, slot in subscription.attached.items())
+    groups, fanout = subscription.groups, subscription.fanout
+    return SubscriptionStatistics(
+        sub_type=subscription.sub_type,
+        durable=subscription.durable,
+        backlog_entries=subscription.backlog_entries,
+        delayed_messages=0,
+        replay_messages=groups.replaying,
+        unacked_messages=unacked,
+        blocked_on_unacked=False,
+        messages_out=fanout.messages_out,
+        bytes_out=fanout.bytes_out,
+        consumers=tuple(
+            consumer_statistics(subscription, consumer, slot) for consumer, slot in listed
+        ),
+        why_not_dispatching=subscription.why_not_dispatching(),
+        acked_ranges_count=subscription.cursors.ragged_count,
+        flow_last_ms=subscription.flow_last_ms,
+        consumed_last_ms=fanout.sent_last_ms,
+        acked_last_ms=subscription.acked_last_ms,
+        mark_delete_last_ms=subscription.keeper.moved_last_ms,
+        properties=user_properties(subscription),
+        type_name="Broadcast",
+        details=broadcast_details(subscription),
+    )
+
+
+def user_properties(subscription: BroadcastSubscription) -> dict[str, str]:
+    """The properties of the subscription without those the broker keeps for itself."""
+    return {
+        key: value
+        for key, value in subscription.cursor.properties.items()
+        if not key.startswith(INTERNAL_PREFIX)
+    }
+
+
+def broadcast_details(subscription: BroadcastSubscription) -> dict[str, Any]:
+    """What goes over the rows of `consumers` in the JSON form."""
+    cursors, groups, ordinals = subscription.cursors, subscription.groups, subscription.ordinals
+    tail = ordinals.tail
+    connected = len(subscription.consumers)
+    slowest, fastest = cursors.minimum, cursors.maximum
+    messages_rate, bytes_rate, acks_rate = subscription.rates
+    behind = tail - LAGGARD_ENTRIES
+    laggards = sum(groups.sent[slot] < behind for _, slot in subscription.attached.items())
+    return {
+        "consumersCount": connected,
+        "msgRateOut": messages_rate,
+        "msgThroughputOut": bytes_rate,
+        "messageAckRate": acks_rate,
+        "broadcast": {
+            "consumersConnected": connected,
+            "virtualCursors": len(cursors),
+            "virtualCursorsKept": cursors.detached,
+            "slowestPosition": _text(subscription, slowest),
+            "slowestBacklog": 0 if slowest is None else tail - slowest,
+            "fastestPosition": _text(subscription, fastest),
+            "fastestBacklog": 0 if fastest is None else max(0, tail - fastest),
+            "laggards": laggards,
+            "withoutPermits": groups.parked - groups.blocked,
+            "blockedOnUnacked": groups.blocked,
+            "connections": len(subscription.fanout.lanes),
+            "connectionsFull": subscription.fanout.full_lanes,
+            "acknowledgedOutOfOrder": cursors.ragged_count,
+            "snapshots": subscription.keeper.snapshots,
+            "snapshotFailure": subscription.keeper.failure,
+            "stages": {
+                name: stage_json(histogram)
+                for name, histogram in subscription.stages.histograms.items()
+            },
+        },
+    }
+
+
+def stage_json(histogram: Histogram) -> dict[str, float]:
+    """Count and percentiles in ms."""
+    return {
+        "count": histogram.count,
+        "p50Ms": round(1000 * histogram.percentile(0.50), 3),
+        "p99Ms": round(1000 * histogram.percentile(0.99), 3),
+        "maxMs": round(1000 * histogram.maximum, 3),
+    }
+
+
+def _text(subscription: BroadcastSubscription, ordinal: int | None) -> str | None:
+    return None if ordinal is None else position_text(subscription.ordinals.position(ordinal))
+
+
+def why_not_dispatching(subscription: BroadcastSubscription) -> str:
+    """What holds delivery to the slowest; empty when nothing does."""
+    cursors, groups, fanout = subscription.cursors, subscription.groups, subscription.fanout
+    if subscription.seeking:
+        return "a seek is under way"
+    if not subscription.backlog_entries:
+        return ""
+    if not subscription.attached:
+        return f"no consumer ({cursors.detached} are kept for consumers that may come back)"
+    reasons = []
+    if fanout.failure:
+        reasons.append(f"waiting for storage: {fanout.failure}")
+    if blocked := groups.blocked:
+        reasons.append(f"{blocked} consumers blocked on unacked messages")
+    if dry := groups.parked - groups.blocked:
+        reasons.append(f"{dry} consumers without permits")
+    if full := fanout.full_lanes:
+        reasons.append(f"{full} connections are full")
+    if cursors.detached:
+        reasons.append(f"{cursors.detached} consumers are not connected")
+    return "; ".join(reasons)
