@@ -1,0 +1,187 @@
+"""The plan of the house, kept by a test: who may import whom, what pure means, sizes, links.
+
+- Rooms import downwards only: protocol <- bookie, broker <- pipeline, compat_tests.
+- A module whose essay says "Pure." is pure, and so is everything it needs: no event loop, socket,
+  clock, chance, file or thread. The whole of protocol/ is.
+- Files and functions stay short enough to be read.
+- Links between pages lead somewhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+TREE: Final = Path(__file__).resolve().parent.parent
+BELOW: Final[dict[str, frozenset[str]]] = {
+    "protocol": frozenset(),
+    "bookie": frozenset({"protocol"}),
+    "broker": frozenset({"protocol", "bookie"}),
+    "pipeline": frozenset({"protocol", "bookie", "broker"}),
+    "compat_tests": frozenset({"protocol", "bookie", "broker", "pipeline"}),
+    "tests": frozenset({"protocol", "bookie", "broker", "pipeline", "compat_tests"}),
+}
+"""Which rooms a room may use besides itself."""
+
+IMPURE: Final = frozenset(
+    {"asyncio", "os", "pathlib", "random", "secrets", "socket", "threading", "time", "trio"}
+)
+PROTOCOL_TOOLS: Final = frozenset({"protocol.generate"})
+"""Part of the room, but run by hand: it reads and writes files."""
+FILE_LINES_MAX: Final = 700
+FUNCTION_LINES_MAX: Final = 70
+GENERATED_PAGES: Final = ("docs/compatibility.md", "docs/performance/")
+"""Written by `make compat` and `make bench`; a link to them is right before they are there."""
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ +(.*?) *#*$", re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def _python_files(room: str) -> list[Path]:
+    return [
+        path for path in sorted((TREE / room).rglob("*.py")) if not path.name.endswith("_pb2.py")
+    ]
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(TREE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _is_test(module: str) -> bool:
+    return {"tests", "testing", "conftest"} & set(module.split(".")) != set()
+
+
+FILES: Final = [path for room in BELOW for path in _python_files(room)]
+MODULES: Final = {_name(path): path for path in FILES}
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports_of(path: Path, *, for_types_too: bool) -> frozenset[str]:
+    """Dotted names of what a file imports, anywhere in it."""
+    tree = _tree(path)
+    left_out: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            left_out |= {inner for each in node.body for inner in ast.walk(each)}
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if not for_types_too and node in left_out:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module is not None, f"{path}: relative imports hide where they lead"
+            assert node.level == 0, f"{path}: relative imports hide where they lead"
+            found.add(node.module)
+            # `from package import module` imports a module, too.
+            both = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= both & MODULES.keys()
+    return frozenset(found)
+
+
+def _is_pure(module: str) -> bool:
+    if module.startswith("protocol."):
+        return module not in PROTOCOL_TOOLS
+    essay = ast.get_docstring(_tree(MODULES[module])) or ""
+    return re.search(r"\bPure\b[.:]|\bPure codec\b", essay) is not None
+
+
+PURE: Final = [module for module in MODULES if _is_pure(module) and not _is_test(module)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_rooms_import_downwards_only(path: Path) -> None:
+    room = path.relative_to(TREE).parts[0]
+    used = {name.partition(".")[0] for name in imports_of(path, for_types_too=True)}
+
+    assert used & BELOW.keys() <= BELOW[room] | {room}
+
+
+def test_what_is_pure_is_known_to_be() -> None:
+    """So that the next test does not pass for lack of modules."""
+    expected = {
+        "bookie.entry_log_format",
+        "bookie.journal_format",
+        "bookie.ledger_handle",
+        "bookie.write_cache",
+        "broker.managed_ledger.ack_state",
+        "broker.managed_ledger.cursor_record",
+        "broker.managed_ledger.trimming",
+        "broker.metadata.node_keys",
+        "protocol.frames",
+        "protocol.bookkeeper.digests",
+    }
+    assert expected <= set(PURE)
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_pure_modules_need_nothing_impure(module: str) -> None:
+    seen: set[str] = set()
+    pending = [module]
+    while pending:
+        current = pending.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        imported = imports_of(MODULES[current], for_types_too=False)
+        impure = {name for name in imported if name.partition(".")[0] in IMPURE}
+        assert not impure, f"{module} is pure, but {current} imports {', '.join(sorted(impure))}"
+        pending += [name for name in imported if name in MODULES]
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_files_and_functions_are_short(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= FILE_LINES_MAX, f"{lines} lines: split it"
+
+    too_long = [
+        f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert not too_long
+
+
+PAGES: Final = [
+    TREE / "README.md",
+    *sorted((TREE / "docs").rglob("*.md")),
+    *(page for room in BELOW for page in sorted((TREE / room).rglob("DESIGN.md"))),
+]
+
+
+def _anchors(page: Path) -> set[str]:
+    """The fragments that a page's headings make, as code hosts make them."""
+    text = _CODE.sub("", page.read_text(encoding="utf-8"))
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(text)]
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TREE)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    dead = []
+    for link in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        there = (page.parent / target).resolve() if target else page
+        if there.is_relative_to(TREE) and not there.exists():
+            inside = there.relative_to(TREE).as_posix() + ("/" if target.endswith("/") else "")
+            if inside.startswith(GENERATED_PAGES):
+                continue
+        if not there.exists() or (anchor and there.is_file() and anchor not in _anchors(there)):
+            dead.append(link)
+    assert not dead
