@@ -111,13 +111,22 @@ class SingleDispatcher:
         if former is not None and delay_ms > 0:
             self._resume_ms = self._clock.wall_ms() + delay_ms
             self._wake_at(self._resume_ms)
-        for consumer in self._consumers:
-            self._tell(consumer)
+            return  # all are told when the new one is really served
+        self._tell_all()
 
     def announce(self, consumer: Consumer) -> None:
-        """Tell a newcomer whether it is active, from now on at every change."""
+        """Tell a newcomer whether it is active, from now on at every change.
+
+        While a change is pending it is told with the others: a client that has just been answered
+        may not have its listener in place yet.
+        """
         if self.sub_type == FAILOVER and consumer not in self._announced:
             self._announced.add(consumer)
+            if not self._resume_ms:
+                self._tell(consumer)
+
+    def _tell_all(self) -> None:
+        for consumer in self._consumers:
             self._tell(consumer)
 
     def _tell(self, consumer: Consumer) -> None:
@@ -167,6 +176,7 @@ class SingleDispatcher:
             return True
         self._resume_ms = 0
         self.rewind()
+        self._tell_all()
         return False
 
     def step(self) -> Step:

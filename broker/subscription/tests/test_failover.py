@@ -47,6 +47,8 @@ async def test_every_consumer_is_told_at_every_change(nursery, autojump_clock):
     third = bench.consumer(FAILOVER, name="c")
     assert (told(second), told(third)) == ([True], [False])
     first = bench.consumer(FAILOVER, name="a")
+    assert (told(first), told(second), told(third)) == ([], [True], [False])
+    await trio.sleep(1.1)  # told when the new one is served
     assert (told(first), told(second), told(third)) == ([True], [True, False], [False, False])
     bench.subscription.remove_consumer(first)
     assert (told(second), told(third)) == ([True, False, True], [False, False, False])
