@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from compat_tests.clients.builds import go_command, java_command
 from compat_tests.clients.driver import ClientAbsent, Driver
 from compat_tests.matrix import Matrix
-from compat_tests.oracle.comparison import Player, difference, play_on_all
+from compat_tests.oracle.comparison import Player, difference, lines, play_on_all
 from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.server_process import ServerProcess
@@ -154,6 +154,8 @@ def compare() -> Compare:
         told = difference(outcomes)
         if len(on) == 2:
             MATRIX.record(client, scenario, told is None)
+        else:  # shown by `pytest -s`
+            print("", *lines(next(iter(outcomes.values())).trace), sep="\n")
         if told is not None:
             pytest.fail(f"{client} {scenario}\n{told}", pytrace=False)
 

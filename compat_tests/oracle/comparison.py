@@ -60,17 +60,18 @@ def difference(outcomes: Mapping[str, Outcome]) -> str | None:
     for name, outcome in outcomes.items():
         if outcome.failure is not None:
             told.append(f"on {name} the scenario failed:\n{outcome.failure}")
-            told += [f"  seen before it: {line}" for line in _lines(outcome.trace)[-5:]]
+            told += [f"  seen before it: {line}" for line in lines(outcome.trace)[-5:]]
         elif not outcome.trace:
             told.append(f"on {name} nothing was seen")
     if not told and len(outcomes) == 2:
         (first, left), (second, right) = sorted(outcomes.items())
         if left.trace != right.trace:
             told += difflib.unified_diff(
-                _lines(left.trace), _lines(right.trace), first, second, lineterm="", n=2
+                lines(left.trace), lines(right.trace), first, second, lineterm="", n=2
             )
     return "\n".join(told) or None
 
 
-def _lines(trace: Trace) -> list[str]:
+def lines(trace: Trace) -> list[str]:
+    """A line per event, long ones cut."""
     return [json.dumps(event, ensure_ascii=False, sort_keys=True)[:400] for event in trace]
