@@ -247,8 +247,9 @@ def schema_id_of(topic: TopicName) -> str:
 
 
 def is_no_schema(schema: pb.Schema) -> bool:
-    """BYTES, NONE and AUTO_CONSUME say nothing about the messages."""
-    return SchemaInfo.from_wire(schema).type_name in ("NONE", "AUTO_CONSUME")
+    """AUTO_CONSUME says nothing about the messages. BYTES (NONE on the wire) does when it is sent:
+    real Pulsar registers it as any other, and only clients that mean it, as Go's, send it."""
+    return SchemaInfo.from_wire(schema).type_name == "AUTO_CONSUME"
 
 
 def _live(versions: list[StoredSchema]) -> list[StoredSchema]:
