@@ -85,6 +85,8 @@ func incompatible(s *stage) {
 		tryConsumer("another type", schema(otherAgeDefinition))
 		tryProducer("text", pulsar.NewStringSchema(nil))
 		tryProducer("no schema", nil)
+		tryProducer("bytes", pulsar.NewBytesSchema(nil))
+		tryConsumer("bytes", pulsar.NewBytesSchema(nil))
 		tryConsumer("the right one", schema(personDefinition))
 		tryProducer("a field more without a default", schema(withBareCityDefinition))
 		tryProducer("a field more with a default", schema(withCityDefinition))
