@@ -134,13 +134,12 @@ async def test_deletion_never_gives_a_version_twice_unless_forced():
 
 async def test_producers_without_a_schema():
     schemas = registry()
-    no_schema = pb.Schema(name="", schema_data=b"", type="None")
     assert await schemas.for_producer(TOPIC, None, policies()) == b""
     await schemas.put(TOPIC, avro(A), "FULL")
-    assert await schemas.for_producer(TOPIC, no_schema, policies()) == b""
+    assert await schemas.for_producer(TOPIC, None, policies()) == b""
     enforced = policies(schema_validation_enforced=True)
     with pytest.raises(IncompatibleSchema, match="without a schema"):
-        await schemas.for_producer(TOPIC, no_schema, enforced)
+        await schemas.for_producer(TOPIC, None, enforced)
     with pytest.raises(IncompatibleSchema):
         await schemas.for_producer(
             TOPIC, avro(A_WITH_OPTIONAL).to_wire(""), policies(is_allow_auto_update_schema=False)
@@ -160,10 +159,22 @@ async def test_consumers_read_compatibly_and_leave_nothing_when_refused():
         await schemas.for_consumer(
             TOPIC, avro(A_AS_TEXT).to_wire(""), policies(), topic_active=True
         )
-    for harmless in ("AutoConsume", "None"):
-        schema = pb.Schema(name="", schema_data=b"", type=harmless)
-        await schemas.for_consumer(TOPIC, schema, policies(), topic_active=True)
+    harmless = pb.Schema(name="", schema_data=b"", type="AutoConsume")
+    await schemas.for_consumer(TOPIC, harmless, policies(), topic_active=True)
     assert len(await schemas.all(TOPIC)) == 1
+
+
+async def test_a_bytes_schema_that_is_sent_is_one_like_any_other():
+    sent = pb.Schema(name="", schema_data=b"", type="None")
+    schemas = registry()
+    await schemas.for_consumer(TOPIC, sent, policies(), topic_active=False)
+    assert await schemas.for_producer(TOPIC, sent, policies()) == bytes(8)
+    schemas = registry()
+    await schemas.put(TOPIC, avro(A), "FULL")
+    with pytest.raises(IncompatibleSchema):
+        await schemas.for_producer(TOPIC, sent, policies())
+    with pytest.raises(IncompatibleSchema):
+        await schemas.for_consumer(TOPIC, sent, policies(), topic_active=True)
 
 
 @given(
