@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from bookie import journal_format
-from bookie.adds import DurableSink, NullSink, RefusedSink, WaitingAdds
+from bookie.adds import DurableSink, NoTurn, NullSink, RefusedSink, WaitingAdds
 from bookie.api import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, BookieError, Status
 from bookie.errors import DiskFailed, StorageError
 from bookie.journal import EMPTY_BODY
@@ -24,7 +24,7 @@ from bookie.statistics import LatencyHistogram
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bookie.api import AddSink, EntryBody
+    from bookie.api import AddSink, EntryBody, Turn
     from bookie.config import BookieConfig
     from bookie.journal import GroupDone
     from bookie.layout import Layout
@@ -55,6 +55,8 @@ class AddPath:
         }
         self.begin_flush: Callable[[], None] = _no_flush
         """Swap the write caches if no checkpoint is under way. Set by the owner."""
+        self.turn: Turn = NoTurn()
+        """Set by the owner."""
         self.failure: StorageError | None = None
         self.failed = trio.Event()
         self.closed = False
@@ -91,7 +93,7 @@ class AddPath:
             handle.unordered = True
         entries[entry_id] = body
         pending = handle.journal.pending
-        if not pending and not self._kick_scheduled:
+        if not pending and not self._kick_scheduled and not self.turn.in_turn:
             self._kick_scheduled = True
             self._token.run_sync_soon(self._kick_scheduled_now)
         pending.append((sink, ledger_id, entry_id, body))
@@ -282,6 +284,7 @@ class AddPath:
         journal.entries_answered += done.entries
         outstanding = journal.outstanding
         touched: dict[int, AddSink] = {}
+        self.turn.begin_turn()
         try:
             for batch in done.batches:
                 outstanding.popleft()
@@ -294,6 +297,8 @@ class AddPath:
                 sink.on_replies_end()
         except Exception as error:
             self.fail(error)
+        finally:
+            self.turn.end_turn()
 
     def fail_soon(self, error: BaseException) -> None:
         """Called by a journal thread that ended."""

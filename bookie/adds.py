@@ -15,6 +15,22 @@ WaitingAdd = tuple[float, int, int, "EntryBody", bytes, int, "AddSink"]
 
 
 @final
+class NoTurn:
+    """For a bookie whose owner knows no turns."""
+
+    __slots__ = ("in_turn",)
+
+    def __init__(self) -> None:
+        self.in_turn = False
+
+    def begin_turn(self) -> None:
+        """Nothing to prepare."""
+
+    def end_turn(self) -> None:
+        """Nothing to do together."""
+
+
+@final
 class NullSink:
     """For records nobody waits for."""
 

@@ -56,6 +56,19 @@ class AddSink(Protocol):
         """All replies of this group have been delivered: act on them now (send receipts...)."""
 
 
+class Turn(Protocol):
+    """A turn of the event loop in which much happens and is acted on together at its end."""
+
+    in_turn: bool
+    """Someone works in a turn and will end it, which kicks the bookie: adds need not see to it."""
+
+    def begin_turn(self) -> None:
+        """A group of replies is about to be delivered."""
+
+    def end_turn(self) -> None:
+        """All of them have been."""
+
+
 class BookieApi(Protocol):
     """Requests to one bookie."""
 

@@ -38,7 +38,7 @@ from bookie.statistics import BookieStatistics, LatencyHistogram
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from bookie.api import EntryBody
+    from bookie.api import EntryBody, Turn
     from bookie.config import BookieConfig
     from bookie.cookie import CookieStore
     from bookie.disk import Disk
@@ -133,6 +133,11 @@ class Bookie:
             for journal in self._journals:
                 journal.stop()
             await trio.to_thread.run_sync(self._close_files)
+
+    def set_turn(self, turn: Turn) -> None:
+        """Whose turns the bookie takes part in: replies of a group are delivered in one, and adds
+        within one are handed to the journal by whoever ends it."""
+        self._adds.turn = turn
 
     def set_live_ledgers(self, live_ledgers: Callable[[], Awaitable[set[int]]] | None) -> None:
         """Where garbage collection learns which ledgers still exist; None: it deletes nothing."""

@@ -107,6 +107,8 @@ async def running_broker(
             schemas=schemas,
             clock=clock,
         )
+        bookie.set_turn(service.flusher)
+        service.flusher.before_flush = bookie.kick
         listener = BrokerListener(service)
         await _bind_broker(listener, config)
         stack.callback(listener.stop_accepting)

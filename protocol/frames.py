@@ -19,20 +19,22 @@ Errors do not lose what came before them: the commands decoded before a violatio
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, final
+from typing import Any, Final, final
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import LocalProtocolError, RemoteProtocolError
+from protocol.send_fields import SEND_PREFIX, read_send, send_fields
 
 FRAME_PADDING_BYTES: Final = 10 * 1024
 """What a frame may be larger than the largest message: room for the command."""
 
 MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 
-Frame = tuple[pb.BaseCommand, bytes | None]
-"""A command and, with SEND and MESSAGE, the headers and payload."""
+Frame = tuple[Any, bytes | None]
+"""A `pb.BaseCommand` and, with SEND and MESSAGE, the headers and payload. With `plain_sends`, a
+SEND is a `protocol.send_fields.SendFields` (a tuple) instead."""
 
 _SIZES: Final = Struct(">II")
 _read_sizes = _SIZES.unpack_from
@@ -42,6 +44,7 @@ _parse_command = pb.BaseCommand.FromString
 _SMALL_CHUNK_BYTES: Final = 4096
 """Chunks of an unfinished frame below this are collected in one buffer, not as objects."""
 
+_SEND: Final = pb.BaseCommand.SEND
 _HOT_TYPES: Final = frozenset({pb.BaseCommand.SEND, pb.BaseCommand.ACK, pb.BaseCommand.FLOW})
 _PAYLOAD_TYPES: Final = frozenset({pb.BaseCommand.SEND, pb.BaseCommand.MESSAGE})
 
@@ -116,11 +119,23 @@ def _check_texts(message: Message) -> None:
 class FrameDecoder:
     """The receiving half of a connection, either side."""
 
-    __slots__ = ("_buffered", "_failure", "_frame_size_max", "_needed", "_parts", "_tail")
+    __slots__ = (
+        "_buffered",
+        "_failure",
+        "_frame_size_max",
+        "_needed",
+        "_parts",
+        "_plain_sends",
+        "_tail",
+    )
 
     def __init__(
-        self, frame_size_bytes_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT + FRAME_PADDING_BYTES
+        self,
+        frame_size_bytes_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT + FRAME_PADDING_BYTES,
+        *,
+        plain_sends: bool = False,
     ) -> None:
+        self._plain_sends = plain_sends
         self._frame_size_max = frame_size_bytes_max
         self._parts: list[bytes | bytearray | memoryview] = []
         self._tail: bytearray | None = None  # the last of _parts while it may still grow
@@ -167,7 +182,7 @@ class FrameDecoder:
 
     def _cut(self, data: bytes, position: int, frames: list[Frame]) -> None:
         """Take the whole frames off `data`, in which one starts at `position`; keep the rest."""
-        parse, read_sizes, fields = _parse_command, _read_sizes, COMMAND_FIELDS
+        read_sizes, plain_sends = _read_sizes, self._plain_sends
         limit = self._frame_size_max
         length = len(data)
         while length - position >= 8:
@@ -180,21 +195,20 @@ class FrameDecoder:
             if end > length:
                 self._needed = total + 4
                 break
-            encoded = data[start:payload_start]
+            if plain_sends and payload_start != end and data.startswith(SEND_PREFIX, start):
+                fields = read_send(data, start, payload_start)
+                if fields is not None:
+                    frames.append((fields, data[payload_start:end]))
+                    position = end
+                    continue
+            command = decode_command(data[start:payload_start])
             payload = data[payload_start:end] if payload_start != end else None
-            # The same as decode_command, in line for the command that matters.
-            if size > 2 and encoded[0] == 8 and encoded[1] == 6 and payload is not None:
-                try:
-                    command = parse(encoded)
-                except DecodeError as error:
-                    raise RemoteProtocolError(f"SEND cannot be read: {error}") from None
-                if not command.HasField(fields[command.type]):
-                    command = decode_command(encoded)
+            if payload is None and command.type in _PAYLOAD_TYPES:
+                raise RemoteProtocolError("SEND or MESSAGE without a message")
+            if plain_sends and command.type == _SEND:
+                frames.append((send_fields(command.send), payload))
             else:
-                command = decode_command(encoded)
-                if payload is None and command.type in _PAYLOAD_TYPES:
-                    raise RemoteProtocolError("SEND or MESSAGE without a message")
-            frames.append((command, payload))
+                frames.append((command, payload))
             position = end
         if position < length:
             self._keep(data, position)
@@ -228,7 +242,11 @@ class FrameDecoder:
         self._parts.append(data if len(data) == missing else memoryview(data)[:missing])
         parts = self._parts
         self._forget()
-        frames.append(_joined_frame(parts))
+        command, payload = _joined_frame(parts)
+        if self._plain_sends and command.type == _SEND:
+            frames.append((send_fields(command.send), payload))
+        else:
+            frames.append((command, payload))
         return missing
 
     def _collect(self, data: bytes) -> None:

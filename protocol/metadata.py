@@ -33,6 +33,7 @@ MAGIC_CHECKSUM: Final = b"\x0e\x01"
 MAGIC_BROKER_ENTRY_METADATA: Final = b"\x0e\x02"
 
 _CHECKSUM_HEAD_SIZE: Final = 6
+_COPY_BELOW_BYTES: Final = 16 * 1024
 _BROKER_HEAD_SIZE: Final = 6
 _U32: Final = Struct(">I")
 _read_u32 = _U32.unpack_from
@@ -97,6 +98,11 @@ def peek_and_payload(data: bytes) -> tuple[pb.MessageMetadata, memoryview]:
 
 def verify_checksum(data: bytes) -> bool:
     """Whether the checksum fits; True when there is none, False also for a checksum cut short."""
+    size = len(data)
+    if size >= _CHECKSUM_HEAD_SIZE and data.startswith(MAGIC_CHECKSUM):
+        # A slice of little is cheaper than a view; a large one would be a copy for nothing.
+        covered = data[6:] if size < _COPY_BELOW_BYTES else memoryview(data)[6:]
+        return bool(crc32c(covered) == _read_u32(data, 2)[0])
     start = _checksum_offset(data) if data[:2] == MAGIC_BROKER_ENTRY_METADATA else 0
     if data[start : start + 2] != MAGIC_CHECKSUM:
         return True

@@ -7,55 +7,51 @@ from typing import TYPE_CHECKING
 from broker.net.errors import ConnectionRefused
 from broker.topic.producer import Producer
 from protocol import commands
+from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ServerError
 from protocol.metadata import verify_checksum
 
 if TYPE_CHECKING:
     from broker.net.session import Session
-    from protocol import pulsar_api_pb2 as pb
+    from protocol.send_fields import SendFields
 
-NO_SEQUENCE_ID = 2**64 - 1
 MESSAGE_SIZE_BYTES_MIN = 10
 """A size of metadata and the three fields that metadata must have."""
 
 
-def handle_send(session: Session, send: pb.CommandSend, payload: bytes) -> None:
+def handle_send(session: Session, send: SendFields, payload: bytes) -> None:
     """Hand a message to its producer's topic. The receipt comes when it is durable."""
-    producer = session.producers.get(send.producer_id)
+    producer_id = send[0]
+    producer = session.producers.get(producer_id)
     if producer.__class__ is not Producer:
-        _refuse_unknown(session, send)
+        _refuse_unknown(session, producer_id)
         return
     if len(payload) < MESSAGE_SIZE_BYTES_MIN:
         raise ConnectionRefused(f"SEND of {len(payload)} bytes, too few for message metadata")
     if not verify_checksum(payload):
         session.send(
             commands.send_error(
-                send.producer_id,
-                send.sequence_id,
+                producer_id,
+                send[1],
                 ServerError.ChecksumError,
                 "Checksum failed on the broker",
             )
         )
         return
-    producer.topic.publish(
-        producer,
-        send.sequence_id,
-        send.highest_sequence_id or NO_SEQUENCE_ID,
-        send.num_messages,
-        payload,
-        send,
-    )
+    producer.topic.publish(producer, send, payload)
 
 
-def _refuse_unknown(session: Session, send: pb.CommandSend) -> None:
-    """A message for a producer that is not there.
+def _refuse_unknown(session: Session, producer_id: int) -> None:
+    """A message for a producer that is not there, or on a connection without CONNECT.
 
     If the broker has closed the producer itself, the client has not noticed yet and will send the
     message again to a new one. Otherwise the order of what follows cannot be kept on this
     connection, so it ends, as with Pulsar.
     """
-    if send.producer_id in session.closed_producers:
+    if not session.connected:
+        session.handshake.check(pb.BaseCommand.SEND)
+    if producer_id in session.closed_producers:
         return
     raise ConnectionRefused(
-        f"SEND for producer {send.producer_id}, which is not open on this connection"
+        f"SEND for producer {producer_id}, which is not open on this connection"
     )

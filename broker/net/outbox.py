@@ -37,32 +37,40 @@ INLINE_FLUSH_BYTES_MAX = 4 * 1024 * 1024
 """One flush sends no more than this within the turn; the writer task goes on with the rest."""
 
 
+def _nothing() -> None:
+    """Before the owner has set something."""
+
+
 @final
 class OutputFlusher:
-    """Knows the outboxes with something new; flushes each once per turn."""
+    """Knows the outboxes with something new; flushes each once per turn. A `bookie.api.Turn`: a
+    finished journal group is a turn too."""
 
-    __slots__ = ("_dirty", "_in_turn", "_wake", "_woken")
+    __slots__ = ("_dirty", "_wake", "_woken", "before_flush", "in_turn")
 
     def __init__(self) -> None:
         self._dirty: list[Outbox] = []
-        self._in_turn = False
+        self.in_turn = False
+        self.before_flush: Callable[[], None] = _nothing
+        """What ends a turn before its output leaves: the bookie's kick. Set by the owner."""
         self._woken = False
         self._wake = trio.Event()
 
     def mark(self, outbox: Outbox) -> None:
         """This outbox has something new."""
         self._dirty.append(outbox)
-        if not self._in_turn and not self._woken:
+        if not self.in_turn and not self._woken:
             self._woken = True
             self._wake.set()
 
     def begin_turn(self) -> None:
         """A session starts to work through a chunk and promises `end_turn`."""
-        self._in_turn = True
+        self.in_turn = True
 
     def end_turn(self) -> None:
-        """Flush everything that the turn has put."""
-        self._in_turn = False
+        """Hand over and flush everything that the turn has put."""
+        self.in_turn = False
+        self.before_flush()
         self.flush()
 
     def flush(self) -> None:

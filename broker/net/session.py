@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_SEND = pb.BaseCommand.SEND
 GOODBYE_SECONDS_MAX = 1.0
 """How long a refused peer gets to read why."""
 CLOSED_IDS_REMEMBERED_MAX = 10_000
@@ -77,7 +76,7 @@ class Session:
         )
         self.close_reason = ""
         self._transport = transport
-        self._decoder = FrameDecoder(limits.frame_size_bytes_max)
+        self._decoder = FrameDecoder(limits.frame_size_bytes_max, plain_sends=True)
         self._requests = 0
         self._refused_silently = False
         self._paused: trio.Event | None = None
@@ -159,8 +158,8 @@ class Session:
         service.flusher.begin_turn()
         try:
             for command, payload in self._decoder.feed(data):
-                if payload is not None and command.type == _SEND and self.connected:
-                    handle_send(self, command.send, payload)
+                if command.__class__ is tuple:
+                    handle_send(self, command, payload or b"")
                 else:
                     self._handle(command)
             if self._decoder.failure is not None:

@@ -15,6 +15,7 @@ from broker.topic.dedup import Deduplication, Verdict
 from protocol import commands
 from protocol.metadata import peek
 from protocol.position import EARLIEST
+from protocol.send_fields import NO_SEQUENCE_ID
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -23,13 +24,11 @@ if TYPE_CHECKING:
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.seams import Clock
     from broker.topic.persistent import Publish
-    from protocol import pulsar_api_pb2 as pb
     from protocol.position import Position
 
 DEDUP_CURSOR: Final = "pulsar.dedup"
 REPLAY_ENTRIES: Final = 1000
 REPLAY_BYTES: Final = 8 * 1024 * 1024
-NO_HIGHEST: Final = 2**64 - 1
 
 
 @final
@@ -83,11 +82,12 @@ class DedupStore:
                 )
             position = self._ledger.next_position(entries[-1].position)
 
-    def admit(self, context: Publish, payload: bytes, send: pb.CommandSend) -> bool:
+    def admit(self, context: Publish, payload: bytes) -> bool:
         """Whether to store the message. A duplicate is answered here, now or later."""
-        producer, sequence_id, highest, _ = context
-        last = sequence_id if highest == NO_HIGHEST else highest
-        if send.is_chunk and not _is_last_chunk(payload):
+        producer, send, _ = context
+        _, sequence_id, _, highest, is_chunk = send
+        last = sequence_id if highest == NO_SEQUENCE_ID else highest
+        if is_chunk and not _is_last_chunk(payload):
             # The chunks of a message share its sequence id, which counts with the last of them.
             return last > self._rules.last_sequence_id(producer.name)
         verdict = self._rules.judge(producer.name, sequence_id, last, self._clock.now())
@@ -103,8 +103,8 @@ class DedupStore:
 
     def persisted(self, context: Publish, entry: Entry) -> list[Publish]:
         """A message is durable; returns its duplicates that wait for an answer."""
-        producer, sequence_id, highest, _ = context
-        last = sequence_id if highest == NO_HIGHEST else highest
+        producer, (_, sequence_id, _, highest, _), _ = context
+        last = sequence_id if highest == NO_SEQUENCE_ID else highest
         self._since_snapshot += 1
         self._snapshot_position = entry.position
         return self._rules.persisted(producer.name, last)  # type: ignore[return-value]

@@ -15,7 +15,7 @@ from protocol import commands
 if TYPE_CHECKING:
     from broker.subscription.api import DirectSubscription
     from broker.topic.producer import Producer
-    from protocol import pulsar_api_pb2 as pb
+    from protocol.send_fields import SendFields
 
 
 @final
@@ -25,19 +25,11 @@ class NonPersistentTopic(Topic):
     persistent = False
     _arrived: list[Entry] | None = None
 
-    def publish(
-        self,
-        producer: Producer,
-        sequence_id: int,
-        highest_sequence_id: int,
-        message_count: int,
-        payload: bytes,
-        send: pb.CommandSend,
-    ) -> None:
+    def publish(self, producer: Producer, send: SendFields, payload: bytes) -> None:
         """Keep for the end of the turn, when everything that came is delivered together."""
-        del send
         if self.closing:
             return  # the producer is being sent away, and its client sends this again
+        producer_id, sequence_id, message_count, highest_sequence_id, _ = send
         producer.messages_in += message_count
         producer.bytes_in += len(payload)
         if self._arrived is None:
@@ -45,7 +37,7 @@ class NonPersistentTopic(Topic):
             self.service.kicks.append(self)
         self._arrived.append(Entry(payload, message_count, (0, 0)))
         producer.session.send(
-            commands.send_receipt(producer.producer_id, sequence_id, highest_sequence_id, 0, 0)
+            commands.send_receipt(producer_id, sequence_id, highest_sequence_id, 0, 0)
         )
 
     def kick(self) -> None:

@@ -23,6 +23,7 @@ from broker.topic.topic import Topic
 from protocol import commands
 from protocol.errors import ServerError, TopicTerminated
 from protocol.metadata import broker_entry_metadata
+from protocol.templates import ReceiptTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from broker.net.session import Session
     from broker.service import BrokerService
     from broker.topic.producer import Producer
-    from protocol import pulsar_api_pb2 as pb
     from protocol.errors import BrokerError
     from protocol.position import Position
+    from protocol.send_fields import SendFields
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
@@ -45,8 +46,8 @@ TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 FINISH_SECONDS_MAX: Final = 10.0
 """How long an unload waits for publishes under way."""
 
-Publish = tuple["Producer", int, int, int]
-"""What is kept for a message until it is durable: producer, first and highest sequence id, size."""
+Publish = tuple["Producer", "SendFields", int]
+"""What is kept for a message until it is durable: producer, fields of its SEND, size."""
 
 
 @final
@@ -117,27 +118,20 @@ class PersistentTopic(Topic):
         if self.ledger.terminated:
             raise TopicTerminated("Topic was already terminated")
 
-    def publish(
-        self,
-        producer: Producer,
-        sequence_id: int,
-        highest_sequence_id: int,
-        message_count: int,
-        payload: bytes,
-        send: pb.CommandSend,
-    ) -> None:
+    def publish(self, producer: Producer, send: SendFields, payload: bytes) -> None:
         """Take a message; its receipt, or its refusal, is sent when the outcome is known."""
         if self.closing or self._dropping:
             return  # the producer is being sent away, and its client sends this again
         size = len(payload)
-        context = (producer, sequence_id, highest_sequence_id, size)
-        if self.dedup is not None and not self.dedup.admit(context, payload, send):
+        context = (producer, send, size)
+        if self.dedup is not None and not self.dedup.admit(context, payload):
             return
         session = producer.session
         session.pending_publishes += 1
         session.pending_publish_bytes += size
         service = self.service
         service.publish_budget.pending_bytes += size
+        message_count = send[2]
         producer.messages_in += message_count
         producer.bytes_in += size
         self._taken += 1
@@ -157,25 +151,28 @@ class PersistentTopic(Topic):
 
     def on_appended(self, batch: list[tuple[Entry, Any]]) -> None:
         """A group is durable: queue the receipts, then let the subscriptions deliver."""
-        receipt = commands.send_receipt
         session: Session | None = None
+        template: ReceiptTemplate | None = None
+        last_producer: Producer | None = None
+        last_ledger_id = -1
         receipts: list[bytes] = []
         sizes: list[int] = []
         answered_bytes = 0
         for entry, context in batch:
-            producer, sequence_id, highest, size = context
-            if producer.session is not session:
-                if session is not None:
-                    session.publish_answered(receipts, answered_bytes)
-                session = producer.session
-                receipts = []
-                answered_bytes = 0
+            producer, send, size = context
+            ledger_id, entry_id = entry.position
+            if producer is not last_producer or ledger_id != last_ledger_id or template is None:
+                last_producer, last_ledger_id = producer, ledger_id
+                template = ReceiptTemplate(producer.producer_id, ledger_id)
+                if producer.session is not session:
+                    if session is not None:
+                        session.publish_answered(receipts, answered_bytes)
+                    session = producer.session
+                    receipts = []
+                    answered_bytes = 0
             answered_bytes += size
             sizes.append(size)
-            ledger_id, entry_id = entry.position
-            receipts.append(
-                receipt(producer.producer_id, sequence_id, highest, ledger_id, entry_id)
-            )
+            receipts.append(template.receipt(send[1], send[3], entry_id))
         if session is not None:
             session.publish_answered(receipts, answered_bytes)
         self.entry_sizes.add_all(sizes)
@@ -189,19 +186,17 @@ class PersistentTopic(Topic):
 
     def on_append_failed(self, context: Any, error: BrokerError) -> None:  # noqa: ANN401 - a Publish
         """A message was not stored, and so is nothing of this topic behind it."""
-        producer, sequence_id, _, size = context
+        producer, send, size = context
         session = producer.session
         session.publish_done(1, size)
         session.send(
-            commands.send_error(
-                producer.producer_id, sequence_id, error.server_error, error.message
-            )
+            commands.send_error(producer.producer_id, send[1], error.server_error, error.message)
         )
         if self.dedup is not None:
             for parked in self.dedup.failed(context):
                 parked[0].session.send(
                     commands.send_error(
-                        parked[0].producer_id, parked[1], error.server_error, error.message
+                        parked[0].producer_id, parked[1][1], error.server_error, error.message
                     )
                 )
         self._answer_up_to(self._answered + 1)
@@ -221,9 +216,9 @@ class PersistentTopic(Topic):
 
     def _answer_parked(self, parked: list[Publish]) -> None:
         """Duplicates of messages that were in flight: they are durable now."""
-        for producer, sequence_id, highest, _ in parked:
+        for producer, send, _ in parked:
             producer.session.send(
-                commands.send_receipt(producer.producer_id, sequence_id, highest, -1, -1)
+                commands.send_receipt(producer.producer_id, send[1], send[3], -1, -1)
             )
 
     def _answer_up_to(self, answered: int) -> None:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from broker.subscription.consumer import Consumer
     from broker.subscription.ports import LedgerPort
     from broker.topic.producer import ProducerRequest
-    from protocol import pulsar_api_pb2 as pb
     from protocol.position import Position
+    from protocol.send_fields import SendFields
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
@@ -89,15 +89,7 @@ class Topic:
 
     # --- publishing ---------------------------------------------------------------------
 
-    def publish(
-        self,
-        producer: Producer,
-        sequence_id: int,
-        highest_sequence_id: int,
-        message_count: int,
-        payload: bytes,
-        send: pb.CommandSend,
-    ) -> None:
+    def publish(self, producer: Producer, send: SendFields, payload: bytes) -> None:
         """Take a message; its receipt, or its refusal, is sent when the outcome is known."""
         raise NotImplementedError
 

@@ -1,0 +1,96 @@
+"""A SEND read by hand says what protobuf says, or leaves it to protobuf."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import client
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import RemoteProtocolError
+from protocol.frames import FrameDecoder
+from protocol.send_fields import NO_SEQUENCE_ID, SEND_PREFIX, read_send, send_fields
+from protocol.templates import ReceiptTemplate, send_receipt
+
+UINT64 = st.integers(0, 2**64 - 1)
+SENDS = st.builds(
+    dict,
+    producer_id=UINT64,
+    sequence_id=UINT64,
+    num_messages=st.integers(-(2**31), 2**31 - 1),
+    optional=st.fixed_dictionaries(
+        {},
+        optional={
+            "highest_sequence_id": UINT64,
+            "is_chunk": st.booleans(),
+            "marker": st.booleans(),
+            "txnid_least_bits": UINT64,
+        },
+    ),
+)
+MESSAGE = client.message(b"payload")
+
+
+@given(SENDS)
+def test_plain_and_protobuf_agree(fields: dict) -> None:
+    optional = fields.pop("optional")
+    command = pb.CommandSend(**fields, **optional)
+    frame = client.send(
+        fields["producer_id"],
+        fields["sequence_id"],
+        MESSAGE,
+        fields["num_messages"],
+        **optional,
+    )
+    [(plain, payload)] = FrameDecoder(plain_sends=True).feed(frame)
+    assert plain == send_fields(command)
+    assert payload == MESSAGE
+    [(parsed, _)] = FrameDecoder().feed(frame)
+    assert parsed.send == command
+
+
+def test_the_usual_send_needs_no_protobuf() -> None:
+    frame = client.send(3, 12345, MESSAGE, 10, highest_sequence_id=12354)
+    size = int.from_bytes(frame[4:8], "big")
+    assert read_send(frame, 8, 8 + size) == (3, 12345, 10, 12354, False)
+
+
+@given(st.binary(max_size=40), st.binary(max_size=12))
+def test_any_bytes_behind_the_prefix_are_read_as_protobuf_reads_them(
+    content: bytes, behind: bytes
+) -> None:
+    command = SEND_PREFIX + bytes((len(content),)) + content
+    data = command + behind
+    plain = read_send(data, 0, len(command))
+    if plain is None:
+        return
+    parsed = pb.BaseCommand.FromString(command).send
+    assert plain == send_fields(parsed)
+
+
+@given(SENDS, st.integers(1, 60))
+def test_plain_sends_come_out_of_any_delivery(fields: dict, cut: int) -> None:
+    frame = client.send(fields["producer_id"], 7, MESSAGE)
+    decoder = FrameDecoder(plain_sends=True)
+    stream = frame * 3
+    frames = []
+    for at in range(0, len(stream), cut):
+        frames += decoder.feed(stream[at : at + cut])
+    assert frames == [((fields["producer_id"], 7, 1, NO_SEQUENCE_ID, False), MESSAGE)] * 3
+
+
+def test_a_send_without_a_message_is_refused() -> None:
+    decoder = FrameDecoder(plain_sends=True)
+    with pytest.raises(RemoteProtocolError, match="without a message"):
+        decoder.feed(client.send(1, 2, b""))
+
+
+@given(UINT64, st.integers(0, 2**40), UINT64, UINT64, st.integers(0, 2**40))
+def test_receipts_from_a_template_are_the_same(
+    producer_id: int, ledger_id: int, sequence_id: int, highest: int, entry_id: int
+) -> None:
+    template = ReceiptTemplate(producer_id, ledger_id)
+    assert template.receipt(sequence_id, highest, entry_id) == send_receipt(
+        producer_id, sequence_id, highest, ledger_id, entry_id
+    )
