@@ -37,7 +37,7 @@ from broker.broadcast.statistics import (
     why_not_dispatching,
 )
 from broker.broadcast.virtual_cursors import NEVER, VirtualCursors
-from broker.subscription.api import KEY_SHARED, SHARED
+from broker.subscription.api import KEY_SHARED, SHARED, AckId
 from broker.subscription.start import seek_mark_delete
 from protocol.ack_set import from_words
 from protocol.commands import reached_end_of_topic
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.broadcast.snapshot_store import SnapshotStore
-    from broker.subscription.api import AckId
     from broker.subscription.consumer import Consumer
     from broker.subscription.factory import SubscriptionRequest, TopicContext
     from broker.subscription.ports import CursorPort
@@ -110,6 +109,7 @@ class BroadcastSubscription:
             self.ordinals,
             self.window,
             self.stages,
+            self,
         )
         self.retention_seconds = 60.0 * config.broadcast_virtual_cursor_retention_minutes
         self.keeper = CursorKeeper(
@@ -285,6 +285,27 @@ class BroadcastSubscription:
             self.fanout.on_writable(lane)
 
     # --- acks and redelivery ------------------------------------------------------------
+
+    def ack_run(self, slots: list[int], position: Position) -> None:
+        """All of the slots have acknowledged the whole entry."""
+        ordinal = self.window.ordinal_of.get(position)
+        if ordinal is None:
+            ordinal = self.ordinals.exact(position)
+        if ordinal is None or self._closed:
+            return
+        cursors, groups = self.cursors, self.groups
+        one_by_one = groups.any_blocked or groups.counted or self.ledger.terminated
+        if one_by_one:
+            rest = slots
+        else:
+            rest = cursors.ack_next_of(slots, ordinal, groups.sent)
+            self.messages_acked += len(slots) - len(rest)
+        for slot in rest:
+            consumer = self.fanout.consumers[slot]
+            if consumer is not None:
+                self.ack(consumer, [AckId(*position)], cumulative=False)
+        if cursors.minimum != self.keeper.marked:
+            self.keeper.advance()
 
     def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
         """Acknowledge for this consumer alone."""

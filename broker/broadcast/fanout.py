@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Final, cast, final
 import structlog
 import trio
 
+from broker.broadcast.ack_runs import AckRuns
 from broker.broadcast.fanout_groups import Lane
 from protocol.ack_set import to_words
 from protocol.commands import message_head
 from protocol.errors import BrokerError
 
 if TYPE_CHECKING:
+    from broker.broadcast.ack_runs import RunTarget
     from broker.broadcast.entry_window import EntryWindow, ReadyEntry
     from broker.broadcast.fanout_groups import FanoutGroups, GroupKey
     from broker.broadcast.ordinals import Ordinals
@@ -66,6 +68,7 @@ class Fanout:
         ordinals: Ordinals,
         window: EntryWindow,
         stages: Stages,
+        target: RunTarget,
     ) -> None:
         self.lanes: dict[ConsumerSession, Lane] = {}
         self.consumers: list[Consumer | None] = []
@@ -83,6 +86,7 @@ class Fanout:
         self._ordinals = ordinals
         self._window = window
         self._stages = stages
+        self._target = target
         self._queue: deque[Lane] = deque()
         self._active = False
         self._reading = False
@@ -101,15 +105,24 @@ class Fanout:
         lane = self.lanes.get(session)
         if lane is None:
             lane = self.lanes[session] = Lane(session)
+            if session.ack_runs is None:
+                session.ack_runs = AckRuns(self._target)
+        runs = session.ack_runs
+        if runs is not None and runs.target is self._target:
+            runs.add(head, slot)
         bounded = consumer.sub_type == 1
         self._groups.attach(slot, lane, head, options, bounded=bounded)
 
     def detach(self, slot: int, consumer: Consumer) -> None:
         """It is gone."""
         self.consumers[slot] = None
+        session = consumer.session
+        runs = session.ack_runs
+        if runs is not None and runs.target is self._target:
+            runs.remove(self._groups.heads[slot])
         lane = self._groups.detach(slot)
         if lane is not None and not lane.members:
-            self.lanes.pop(consumer.session, None)
+            self.lanes.pop(session, None)
 
     # --- wake-ups -----------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ snapshot ledger is one of
 all little endian. A blob is cut into parts below the entry size limit, consecutive in the ledger. A
 commit lists where the newest blob of every chunk is; what is behind the last commit does not count.
 
-Blobs (zlib; <v> is an unsigned varint, a position is <i64 ledger> <i64 entry>):
+Blobs (zlib; a position is <i64 ledger> <i64 entry>):
 
-    names      per slot: <v length + 1 of the name, 0: nobody> <name, UTF-8> <v deadline>
-               deadline: wall time in seconds until which it is kept, 0: was connected
-    positions  <u32 n> n positions, ascending; per slot <u32 index into them>, NOBODY if none;
+    names      <u32 n> slots; per slot <u32 size of the name>, NOBODY if none; per slot <u64 wall
+               time in seconds until which it is kept>, 0: was connected; the names, UTF-8
+    positions  <u32 n> slots; <u32 n> n positions, ascending; per slot <u32 index into them>,
+               NOBODY if none;
                <u32 consumers that acknowledged out of order> and for each: <u32 slot in chunk>
                <u32 n> n ranges of acknowledged entries (first and last position)
                <u32 n> n times: position, <u32 size> and bits left of the batch
@@ -122,40 +123,42 @@ def decode_commit(entry: bytes) -> dict[ChunkKey, ChunkPlace] | None:
 
 def encode_names(cursors: VirtualCursors, chunk: int, now: float, wall_ms: int) -> bytes:
     """The names of a chunk; those that go with their connection are left out."""
-    parts: list[bytes] = []
     first = chunk << CHUNK_SHIFT
-    wall = wall_ms / 1000
-    for slot in range(first, min(first + CHUNK_SLOTS, len(cursors.names))):
-        name = cursors.names[slot]
-        if name is None or not cursors.durable[slot]:
-            parts.append(b"\0")
-            continue
-        data = name.encode("utf-8", "surrogatepass")
-        deadline = cursors.deadline_of(slot)
-        kept = 0 if deadline is None or deadline == NEVER else max(1, int(wall + deadline - now))
-        parts.append(_varint(len(data) + 1) + data + _varint(kept))
-    return zlib.compress(b"".join(parts), 1)
+    last = first + CHUNK_SLOTS
+    encoded = [
+        name.encode("utf-8", "surrogatepass") if name is not None and durable else None
+        for name, durable in zip(
+            cursors.names[first:last], cursors.durable[first:last], strict=True
+        )
+    ]
+    sizes = array("I", [NOBODY if name is None else len(name) for name in encoded])
+    kept = array("Q", bytes(8 * len(encoded)))
+    for slot, deadline in cursors.deadlines_between(first, last):
+        if deadline != NEVER:
+            kept[slot - first] = max(1, int(wall_ms / 1000 + deadline - now))
+    names = b"".join([name for name in encoded if name is not None])
+    return zlib.compress(
+        b"".join((_U32.pack(len(encoded)), sizes.tobytes(), kept.tobytes(), names)), 1
+    )
 
 
 def decode_names(blob: bytes) -> StoredNames:
     """Raises: SnapshotDamaged."""
-    data = _inflate(blob)
+    data = _Reader(_inflate(blob))
+    slots = data.number()
+    sizes, kept = array("I"), array("Q")
+    sizes.frombytes(data.take(4 * slots))
+    kept.frombytes(data.take(8 * slots))
     names = StoredNames()
-    offset = 0
     try:
-        while offset < len(data):
-            size, offset = _read_varint(data, offset)
-            if not size:
+        for size, deadline in zip(sizes, kept, strict=True):
+            if size == NOBODY:
                 names.rows.append(None)
-                continue
-            end = offset + size - 1
-            if end > len(data):
-                raise SnapshotDamaged("a name is cut off")
-            name = data[offset:end].decode("utf-8", "surrogatepass")
-            deadline, offset = _read_varint(data, end)
-            names.rows.append((name, deadline))
-    except (IndexError, UnicodeDecodeError) as error:
-        raise SnapshotDamaged(f"names cannot be read: {error}") from error
+            else:
+                name = data.take(size).decode("utf-8", "surrogatepass")
+                names.rows.append((name, deadline))
+    except UnicodeDecodeError as error:
+        raise SnapshotDamaged(f"a name cannot be read: {error}") from error
     return names
 
 
@@ -290,23 +293,3 @@ def _inflate(blob: bytes) -> bytes:
         return zlib.decompress(blob)
     except zlib.error as error:
         raise SnapshotDamaged(f"a chunk cannot be decompressed: {error}") from error
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[offset]
-        offset += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset
-        shift += 7

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Final, final
 from pyroaring import BitMap64
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 FREE: Final = -1
 """Position of a slot that belongs to nobody."""
 NEVER: Final = float("inf")
-CHUNK_SHIFT: Final = 10
+CHUNK_SHIFT: Final = 9
 CHUNK_SLOTS: Final = 1 << CHUNK_SHIFT
 """Slots that are stored together: what has changed is tracked by so many."""
 _HEAP_SLACK: Final = 64
@@ -180,6 +180,13 @@ class VirtualCursors:
         """Until when it is kept; None while its consumer is connected."""
         return self._deadlines.get(slot)
 
+    def deadlines_between(self, first: int, last: int) -> list[tuple[int, float]]:
+        """(slot, deadline) of those kept among the slots."""
+        deadlines = self._deadlines
+        if not deadlines:
+            return []
+        return [(slot, deadlines[slot]) for slot in range(first, last) if slot in deadlines]
+
     @property
     def detached(self) -> int:
         """How many are kept for consumers that have left."""
@@ -217,14 +224,15 @@ class VirtualCursors:
         self.changed_positions.add(slot >> CHUNK_SHIFT)
         return True
 
-    def ack_next_of(self, slots: list[int], ordinal: int) -> list[int]:
-        """`ack` of the same entry by many; returns those slots that need `ack` itself."""
+    def ack_next_of(self, slots: list[int], ordinal: int, sent: Sequence[int]) -> list[int]:
+        """`ack` of the same entry by many that were sent it (`sent` by slot says how far); returns
+        those slots that need `ack` itself."""
         acked, ragged, before = self.acked, self._ragged, ordinal - 1
         rest: list[int] = []
         moved = 0
         changed = self.changed_positions
         for slot in slots:
-            if acked[slot] == before and slot not in ragged:
+            if acked[slot] == before and sent[slot] > before and slot not in ragged:
                 acked[slot] = ordinal
                 moved += 1
                 changed.add(slot >> CHUNK_SHIFT)

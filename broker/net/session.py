@@ -36,6 +36,7 @@ from protocol.frames import FrameDecoder
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from broker.broadcast.ack_runs import AckRuns
     from broker.handlers.attached import Attached, PendingProducer
     from broker.net.limits import NetLimits
     from broker.net.transport import Transport
@@ -59,6 +60,7 @@ class Session:
         self.limits = limits
         self.outbox = Outbox(transport, service.flusher, limits, self._outbox_drained)
         self.send = self.outbox.put
+        self.ack_runs: AckRuns | None = None
         self.producers: dict[int, Producer | PendingProducer] = {}
         self.consumers: dict[int, Attached | PendingConsumer] = {}
         self.closed_producers: dict[int, float] = {}
@@ -157,6 +159,8 @@ class Session:
         service = self.service
         service.flusher.begin_turn()
         try:
+            if self.ack_runs is not None and not self._decoder.buffered_bytes:
+                data = self.ack_runs.take(data)
             for command, payload in self._decoder.feed(data):
                 if command.__class__ is tuple:
                     handle_send(self, command, payload or b"")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from broker.broadcast.ack_runs import AckRuns
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
     from broker.subscription.statistics import SubscriptionStatistics
@@ -53,6 +54,9 @@ class AckId(NamedTuple):
 
 class ConsumerSession(Protocol):
     """The connection a consumer lives on, as far as a subscription needs it."""
+
+    ack_runs: AckRuns | None
+    """Set by a subscription that wants plain ACK frames of its consumers unparsed."""
 
     @property
     def writable(self) -> bool:

@@ -61,7 +61,7 @@ async def test_a_thousand_consumers_get_everything_in_order():
 
 
 async def test_a_restart_resumes_every_named_consumer_behind_its_last_ack(tmp_path):
-    async with broker(tmp_path) as running, peer(running, producer=True) as publisher:
+    async with broker(tmp_path) as running, peer(running, producer=True) as publisher:  # noqa: SIM117
         async with peer(running) as consumer:
             await consumer.subscribe((1, "fast"), (2, "slow"), (3, "ragged"))
             await publisher.publish(b"0", b"1", b"2", b"3")

@@ -75,7 +75,7 @@ class Model(RuleBasedStateMachine):
     @rule(ordinal=st.integers(1, TAIL))
     def ack_by_many(self, ordinal):
         slots = [self.cursors.slot_of(name) for name in self.acked]
-        for slot in self.cursors.ack_next_of(slots, ordinal):
+        for slot in self.cursors.ack_next_of(slots, ordinal, [TAIL] * 9):
             self.cursors.ack(slot, ordinal)
         for name in self.acked:
             self.acked[name].add(ordinal)

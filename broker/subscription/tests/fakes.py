@@ -236,6 +236,7 @@ class FakeSession:
     client_version: str = "test"
     supports_broker_entry_metadata: bool = False
     writable: bool = True
+    ack_runs: object = None
     received: list = field(default_factory=list)
     commands: list = field(default_factory=list)
     writes: list = field(default_factory=list)

@@ -1,0 +1,158 @@
+"""Acknowledgements that arrive by the thousand, decoded without a parser.
+
+When everybody on a connection has got the same message, their ACK frames arrive one after the other
+and differ in the consumer id alone:
+
+    <total> <command size> 08 0a 52 <size> 08 <consumer>     the head, known per consumer
+    10 00 1a <size> 08 <ledger> 10 <entry> [18 ..] [20 ..]   the tail, the same in the whole run
+
+So a run is split at the tail of its first frame, and the heads are looked up. Head and tail
+together are exactly one frame, so whatever is found this way is what a parser would have found;
+everything else (cumulative, several ids, batch indexes, a request id, other commands) is left to
+the parser, from the first byte that does not belong to the run.
+"""
+
+from __future__ import annotations
+
+import re
+from struct import Struct
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+if TYPE_CHECKING:
+    from protocol.position import Position
+
+RUN_MIN: Final = 4
+"""After a shorter run the rest of the data is left to the parser: looking for runs costs a scan."""
+_TABLES_MAX: Final = 4
+_PENDING_MAX: Final = 128
+_HEAD: Final = b"\x08\x0a\x52"
+_HEAD_OFFSET: Final = 8
+_CONSUMER_OFFSET: Final = 13
+_pack_sizes: Final = Struct(">II").pack
+_VARINT: Final = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
+_TAIL: Final = re.compile(
+    rb"\x10\x00\x1a([\x00-\x7f])(\x08" + _VARINT + rb"\x10" + _VARINT
+    # The number of the partition and of the message in its batch: the whole entry is meant.
+    + rb"(?:\x18" + _VARINT + rb")?(?:\x20" + _VARINT + rb")?)",
+    re.DOTALL,
+)  # fmt: skip
+
+
+class RunTarget(Protocol):
+    """Who acknowledges a run."""
+
+    def ack_run(self, slots: list[int], position: Position) -> None:
+        """All of the slots have acknowledged the entry."""
+
+
+@final
+class AckRuns:
+    """The consumers of one subscription on one connection, by what their ACK frames begin with."""
+
+    __slots__ = ("_consumers", "_pending", "_tables", "target")
+
+    def __init__(self, target: RunTarget) -> None:
+        self.target = target
+        self._consumers: dict[bytes, int] = {}
+        self._tables: dict[int, dict[bytes, int]] = {}
+        self._pending = b""
+
+    def add(self, consumer: bytes, slot: int) -> None:
+        """A consumer (its id as a varint) was attached."""
+        self._consumers[consumer] = slot
+        for tail_size, table in self._tables.items():
+            table[_head(consumer, tail_size)] = slot
+
+    def remove(self, consumer: bytes) -> None:
+        """It has left."""
+        self._consumers.pop(consumer, None)
+        for tail_size, table in self._tables.items():
+            table.pop(_head(consumer, tail_size), None)
+
+    def take(self, data: bytes) -> bytes:
+        """Acknowledge the runs that `data` begins with; what is left for the parser. The parser
+        must hold no unfinished frame."""
+        if self._pending:
+            data = self._pending + data
+            self._pending = b""
+        while data.startswith(_HEAD, _HEAD_OFFSET):
+            size = 4 + int.from_bytes(data[:4], "big")
+            if size > len(data):
+                if len(data) < _PENDING_MAX:
+                    self._pending = data
+                    return b""
+                return data
+            start = _CONSUMER_OFFSET
+            while data[start] & 0x80 and start < size:
+                start += 1
+            tail = data[start + 1 : size]
+            position = _position(tail)
+            if position is None:
+                return data
+            count, consumed = self._take_run(data, tail, position)
+            if consumed:
+                data = data[consumed:]
+            if count < RUN_MIN:
+                return data
+        if len(data) < _HEAD_OFFSET + len(_HEAD) and _may_be_ack(data):
+            self._pending = data
+            return b""
+        return data
+
+    def _take_run(self, data: bytes, tail: bytes, position: Position) -> tuple[int, int]:
+        parts = data.split(tail)
+        rest = parts.pop()
+        slots = list(map(self._table(len(tail)).get, parts))
+        if None in slots:
+            count = slots.index(None)
+            consumed = sum(map(len, parts[:count])) + count * len(tail)
+        else:
+            count = len(slots)
+            consumed = len(data) - len(rest)
+        if count:
+            self.target.ack_run([slot for slot in slots[:count] if slot is not None], position)
+        return count, consumed
+
+    def _table(self, tail_size: int) -> dict[bytes, int]:
+        table = self._tables.get(tail_size)
+        if table is None:
+            while len(self._tables) >= _TABLES_MAX:
+                del self._tables[next(iter(self._tables))]
+            table = {_head(consumer, tail_size): slot for consumer, slot in self._consumers.items()}
+            self._tables[tail_size] = table
+        return table
+
+
+def _head(consumer: bytes, tail_size: int) -> bytes:
+    """How an ACK frame of the consumer begins, up to its tail of that size."""
+    content = 1 + len(consumer) + tail_size
+    return b"%b\x08\x0a\x52%c\x08%b" % (
+        _pack_sizes(8 + content, 4 + content),
+        min(content, 0x7F),
+        consumer,
+    )
+
+
+def _position(tail: bytes) -> Position | None:
+    """The entry that the tail of a plain ACK names."""
+    match = _TAIL.fullmatch(tail)
+    if match is None or len(match[2]) != match[1][0]:
+        return None
+    position = (_number(match[3]), _number(match[4]))
+    return position if max(position) < 1 << 63 else None
+
+
+def _number(varint: bytes) -> int:
+    value = 0
+    for shift, byte in enumerate(varint):
+        value |= (byte & 0x7F) << (7 * shift)
+    return value
+
+
+def _may_be_ack(data: bytes) -> bool:
+    """Whether so few bytes can be the beginning of a small frame."""
+    return (
+        bool(data)
+        and data[:3] == b"\0\0\0"[: len(data[:3])]
+        and (len(data) <= _HEAD_OFFSET or _HEAD.startswith(data[_HEAD_OFFSET:]))
+    )
