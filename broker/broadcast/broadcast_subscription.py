@@ -158,18 +158,25 @@ class BroadcastSubscription:
 
         Raises: BrokerError: storage cannot be read now.
         """
-        if consumer.name and self.cursors.slot_of(consumer.name) is not None:
-            return
         if request.start_rollback_seconds > 0:
             since_ms = self.clock.wall_ms() - 1000 * request.start_rollback_seconds
             found = await self.ledger.find_by_publish_time(since_ms)
             self._starts[consumer] = self.ordinals.of(found)
-        elif request.start_message_id is not None:
+        else:
+            self.set_start(consumer, request)
+
+    def set_start(self, consumer: Consumer, request: SubscriptionRequest) -> None:
+        """The same for a start that storage need not be asked for."""
+        if request.start_message_id is not None:
             ledger_id, entry_id, _ = request.start_message_id
             start = seek_mark_delete(self.ledger, (ledger_id, entry_id))
             self._starts[consumer] = self.ordinals.of(start)
         elif request.earliest:
             self._starts[consumer] = self.keeper.marked
+
+    def forget_start(self, consumer: Consumer) -> None:
+        """After `add_consumer`, whatever became of it."""
+        self._starts.pop(consumer, None)
 
     def admits(self, durable: bool) -> bool:
         """A reader may join a durable broadcast; what must be kept needs a durable one."""

@@ -15,6 +15,7 @@ stored.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -48,6 +49,10 @@ COMMIT_LINGER_SECONDS: Final = 0.005
 """New names wait so long for others to be stored with them."""
 CLOSE_SECONDS_MAX: Final = 5.0
 CHUNKS_PER_TURN: Final = 16
+CALLS_PER_TURN: Final = 200
+"""Consumers answered before everything else runs."""
+COMMIT_SECONDS_MIN: Final = 0.025
+"""From one write of new names to the next."""
 
 _log = structlog.get_logger()
 
@@ -89,6 +94,7 @@ class CursorKeeper:
         """When the main cursor advanced."""
         self._lowering = False
         self._wanted = 0
+        self._calls: deque[tuple[int, Callable[[BrokerError | None], None]]] = deque()
         self._stored = 0
         self._attempts = 0
         self._wake = trio.Event()
@@ -135,6 +141,36 @@ class CursorKeeper:
         """Something happened that `commit` must wait for."""
         self._wanted += 1
 
+    def call_when_stored(self, call: Callable[[BrokerError | None], None]) -> None:
+        """The same as `commit` for those who are called, at once if nothing is to be stored."""
+        if self._closed:
+            call(BrokerError(ServerError.ServiceNotReady, "the subscription is being closed"))
+        elif self._stored >= self._wanted or (self._store is None and not self._lowering):
+            call(None)
+        else:
+            self._calls.append((self._wanted, call))
+            self._wake.set()
+
+    async def _answer_calls(self) -> None:
+        """Tell those whose changes are stored; after a failure, all."""
+        calls = self._calls
+        while calls and (self.failure or self._closed or calls[0][0] <= self._stored):
+            for _ in range(min(CALLS_PER_TURN, len(calls))):
+                wanted, call = calls[0]
+                if wanted <= self._stored:
+                    error = None
+                elif self.failure or self._closed:
+                    reason = self.failure or "the subscription is being closed"
+                    error = BrokerError(
+                        ServerError.PersistenceError,
+                        f"the position of the consumer could not be stored: {reason}",
+                    )
+                else:
+                    break
+                calls.popleft()
+                call(error)
+            await trio.lowlevel.checkpoint()
+
     async def commit(self) -> None:
         """Return when everything up to the last `changed` is durable.
 
@@ -158,7 +194,7 @@ class CursorKeeper:
     async def run(self) -> None:
         """Store, expire, until closed."""
         self._running = True
-        stored_at = self._clock.now()
+        written_at = stored_at = self._clock.now()
         try:
             while not self._closed:
                 with trio.move_on_after(self._interval_seconds):
@@ -166,9 +202,10 @@ class CursorKeeper:
                 if self._wake.is_set():
                     self._wake = trio.Event()
                     if not self._closed:
-                        await trio.sleep(COMMIT_LINGER_SECONDS)
+                        since = self._clock.now() - written_at
+                        await trio.sleep(max(COMMIT_LINGER_SECONDS, COMMIT_SECONDS_MIN - since))
                 self.expire()
-                now = self._clock.now()
+                written_at = now = self._clock.now()
                 everything = now - stored_at >= self._interval_seconds
                 if everything:
                     stored_at = now
@@ -208,6 +245,7 @@ class CursorKeeper:
             self.failure = ""
             self._stored = wanted
         self._attempts += 1
+        await self._answer_calls()
         done, self._done = self._done, trio.Event()
         done.set()
 

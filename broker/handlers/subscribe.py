@@ -12,6 +12,7 @@ from broker.broadcast.broadcast_subscription import BroadcastSubscription, NameT
 from broker.broadcast.selection import check_kind
 from broker.handlers.attached import Attached, PendingConsumer
 from broker.handlers.lookup import parse_topic
+from broker.handlers.subscribe_broadcast import attach_at_once, attach_to_broadcast
 from broker.subscription.api import EXCLUSIVE, FAILOVER
 from broker.subscription.consumer import EPOCH_UNSET, Consumer, KeySharedOptions
 from broker.subscription.factory import SubscriptionRequest
@@ -53,7 +54,26 @@ def handle_subscribe(
         )
     place = PendingConsumer()
     session.consumers[body.consumer_id] = place
+    try:
+        if _create_at_once(session, body, place):
+            return None
+    except Exception:
+        del session.consumers[body.consumer_id]
+        raise
     return _create(session, body, place)
+
+
+def _create_at_once(session: Session, body: pb.CommandSubscribe, place: PendingConsumer) -> bool:
+    """The short way for consumers of a broadcast that is there; False: it must be the long way."""
+    topic = session.service.topics.get(parse_topic(body.topic).full)
+    if topic is None or topic.closing or body.HasField("schema"):
+        return False
+    if not isinstance(topic.subscriptions.get(body.subscription), BroadcastSubscription):
+        return False
+    _check(topic, body)
+    return attach_at_once(
+        session, topic, _request(body), _consumer(session, body), body.request_id, place
+    )
 
 
 async def _create(session: Session, body: pb.CommandSubscribe, place: PendingConsumer) -> None:
@@ -124,20 +144,16 @@ async def _attach_to_broadcast(
     consumer: Consumer,
     request: SubscriptionRequest,
 ) -> None:
-    """Add the consumer; its name is stored before it is answered."""
-    await subscription.prepare(consumer, request)
-    try:
-        topic.attach_consumer(subscription, consumer)
-    except NameTaken as refusal:
-        if not await _is_dead(topic, refusal.holder, consumer):
-            raise
-        subscription.remove_consumer(refusal.holder)
-        topic.attach_consumer(subscription, consumer)
-    try:
-        await subscription.commit()
-    except BaseException:
-        subscription.remove_consumer(consumer)
-        raise
+    """Add the consumer; a connection that holds its name but is dead makes room first."""
+    holder = await attach_to_broadcast(topic, subscription, consumer, request)
+    if holder is None:
+        return
+    if not await _is_dead(topic, holder, consumer):
+        raise NameTaken(holder)
+    subscription.remove_consumer(holder)
+    holder = await attach_to_broadcast(topic, subscription, consumer, request)
+    if holder is not None:
+        raise NameTaken(holder)
 
 
 async def _attach(topic: Topic, subscription: Subscription, consumer: Consumer) -> None:
