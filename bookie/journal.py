@@ -170,13 +170,11 @@ class Journal:
 def _append_records(batch: Batch, parts: list[bytes]) -> int:
     """Length, head and payload of every item that has a body; the bytes of them."""
     pack_length = journal_format.pack_length
-    append = parts.append
     total = 0
-    for _sink, _ledger_id, _entry_id, (head, payload) in batch:
+    for item in batch:
+        head, payload = item[3]
         size = len(head) + len(payload)
         if size:
             total += size
-            append(pack_length(size))
-            append(head)
-            append(payload)
+            parts += (pack_length(size), head, payload)
     return total

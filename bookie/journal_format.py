@@ -163,9 +163,7 @@ def finish_group(
 ) -> bytes:
     """The bytes of a whole group: the records in `parts` (lengths included) plus padding with the
     trailer, so that `start` + length is a multiple of `alignment`."""
-    size = 0
-    for part in parts:
-        size += len(part)
+    size = sum(map(len, parts))
     fill = -(start + size + 8 + TRAILER_SIZE) % alignment
     parts.append(_PADDING_HEAD.pack(_PADDING, fill + TRAILER_SIZE))
     if fill:

@@ -10,6 +10,7 @@ loop; writes and syncs release it.
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger()
 
+pack_u32: Final = Struct(">I").pack
 _SLICE_ENTRIES: Final = 256
 _SLICE_BYTES: Final = 1 << 20
 _READ_BYTES_MAX: Final = 1 << 20
@@ -83,8 +85,7 @@ class LedgerStorage:
             items: Iterable[tuple[int, tuple[bytes, bytes]]] = entries.items()
             if handle.flushing_unordered:
                 items = sorted(items)
-            for entry_id, body in items:
-                writer.add(ledger_id, entry_id, body)
+            writer.add_ledger(ledger_id, items)
         writer.end_slice()
         if writer.batches:
             self.logs.sync()
@@ -109,7 +110,7 @@ class LedgerStorage:
         copied = 0
         for location, ledger_id, entry_id, record in entries:
             if self.index.location(ledger_id, entry_id) == location:
-                writer.add(ledger_id, entry_id, (record[4:], b""))
+                writer.add_ledger(ledger_id, ((entry_id, (record[4:], b"")),))
                 copied += 1
         writer.end_slice()
         if writer.batches:
@@ -213,17 +214,27 @@ class _SliceWriter:
         self._offset = 0
         self.batches: list[IndexBatch] = []
 
-    def add(self, ledger_id: int, entry_id: int, body: tuple[bytes, bytes]) -> None:
-        """One entry."""
-        head, payload = body
-        size = len(head) + len(payload)
-        self._parts += (size.to_bytes(4, "big"), head, payload)
-        self._keys.append((pack_location_key(ledger_id, entry_id), self._offset + 4))
-        size += 4
-        self._offset += size
-        self._by_ledger[ledger_id] = self._by_ledger.get(ledger_id, 0) + size
-        if self._offset >= _SLICE_BYTES or len(self._keys) >= _SLICE_ENTRIES:
-            self.end_slice()
+    def add_ledger(self, ledger_id: int, items: Iterable[tuple[int, tuple[bytes, bytes]]]) -> None:
+        """Entries of one ledger."""
+        pack_length, pack_key = pack_u32, pack_location_key
+        parts, keys = self._parts, self._keys
+        start = offset = self._offset
+        for entry_id, (head, payload) in items:
+            size = len(head) + len(payload)
+            parts += (pack_length(size), head, payload)
+            keys.append((pack_key(ledger_id, entry_id), offset + 4))
+            offset += size + 4
+            if offset >= _SLICE_BYTES or len(keys) >= _SLICE_ENTRIES:
+                self._count(ledger_id, start, offset)
+                self.end_slice()
+                parts, keys = self._parts, self._keys
+                start = offset = 0
+        self._count(ledger_id, start, offset)
+
+    def _count(self, ledger_id: int, start: int, offset: int) -> None:
+        if offset > start:
+            self._by_ledger[ledger_id] = self._by_ledger.get(ledger_id, 0) + offset - start
+        self._offset = offset
 
     def end_slice(self) -> None:
         """Append what was collected."""
@@ -231,9 +242,9 @@ class _SliceWriter:
             return
         base = self._logs.append(self._parts, self._offset, self._by_ledger)
         batch = self._index.new_batch()
-        put = batch.put
+        put, pack = batch.put, pack_u64
         for key, offset in self._keys:
-            put(key, pack_u64(base + offset))
+            put(key, pack(base + offset))
         self.batches.append(batch)
         self._parts = []
         self._keys = []
