@@ -29,7 +29,7 @@ CLIENT_MEMORY = "-Xms256m -Xmx1g -XX:MaxDirectMemorySize=1g"
 WINDOW_SECONDS = 10.0
 _NUMBER = r"\s*([\d.,]+)"
 _WINDOW = re.compile(
-    rf"Throughput (?:produced|received):{_NUMBER} msg ---{_NUMBER} msg/s"
+    rf"Throughput (?:produced|received):{_NUMBER} msg ---{_NUMBER}\s+msg/s"
     rf".*?med:{_NUMBER}(?: ms)? - 95pct:{_NUMBER}(?: ms)? - 99pct:{_NUMBER}"
 )
 _STAMP = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{3})")
