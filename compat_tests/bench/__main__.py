@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from compat_tests.bench import report
 from compat_tests.bench.measurement import idle_figures
+from compat_tests.bench.perf_client import PerfFailed
 from compat_tests.bench.scenarios import SCENARIOS, Bench, warm_up
 from compat_tests.oracle.distribution import TREE, OracleAbsent, pulsar_home
 from compat_tests.oracle.pulsar_server import PulsarServer
@@ -70,7 +71,9 @@ def _keep(results: report.Results, scenario: str, server: str, figures: dict[str
     print(f"{time.strftime('%H:%M:%S')} {scenario}: {server}: {told}", flush=True)
 
 
-def _run(options: argparse.Namespace, directory: Path, results: report.Results) -> None:
+def _run(options: argparse.Namespace, directory: Path, results: report.Results) -> bool:
+    """Measure; whether everything asked for could be measured."""
+    complete = True
     names = [options.only_server] if options.only_server else ["vela", "pulsar"]
     bench = Bench(
         home=pulsar_home(),
@@ -87,7 +90,7 @@ def _run(options: argparse.Namespace, directory: Path, results: report.Results) 
     if not options.scenarios or any(text in report.START for text in options.scenarios):
         _measure_starts(names, directory, rounds, results)
     if not wanted:
-        return
+        return complete
     servers = {name: _new_server(name, directory) for name in names}
     with ExitStack() as ends:
         for server in servers.values():
@@ -102,10 +105,16 @@ def _run(options: argparse.Namespace, directory: Path, results: report.Results) 
             for name in wanted:
                 # Every other round begins with the other server.
                 for server in sorted(servers.values(), key=lambda s: s.name, reverse=turn % 2 == 0):
-                    figures = _under_load(
-                        server, lambda server=server, name=name: SCENARIOS[name](bench, server)
-                    )
-                    _keep(results, name, server.name, figures)
+                    try:
+                        figures = _under_load(
+                            server, lambda server=server, name=name: SCENARIOS[name](bench, server)
+                        )
+                    except PerfFailed as failure:
+                        complete = False  # the other scenarios are still worth having
+                        print(f"{name}: {server.name}: not measured: {failure}", flush=True)
+                    else:
+                        _keep(results, name, server.name, figures)
+    return complete
 
 
 def _under_load(server: ServerProcess, action):
@@ -130,7 +139,7 @@ def main() -> int:
     directory = Path(mkdtemp(prefix="bench-", dir=TREE / "build"))
     results: report.Results = {}
     try:
-        _run(options, directory, results)
+        complete = _run(options, directory, results)
     except OracleAbsent as absent:
         print(f"the benchmark needs real Pulsar: {absent}", file=sys.stderr)
         return 1
@@ -141,7 +150,7 @@ def main() -> int:
     if whole:
         for path in report.write(results, options.rounds, time.monotonic() - begun):
             print(f"written: {path.relative_to(TREE)}")
-    return 0
+    return 0 if complete else 1
 
 
 if __name__ == "__main__":
