@@ -1,0 +1,306 @@
+"""One rule each, over a ledger in memory."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from broker.broadcast.broadcast_subscription import NameTaken
+from broker.broadcast.moves import ConsumerSeek
+from broker.broadcast.tests.world import World, received, settle
+from broker.subscription.api import EXCLUSIVE, KEY_SHARED
+from broker.subscription.tests.fakes import FakeSession
+from protocol.errors import BrokerError, NotAllowed
+
+
+@asynccontextmanager
+async def opened(*, durable=True, **config):
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, **config)
+        await world.open(durable=durable)
+        yield world
+        nursery.cancel_scope.cancel()
+
+
+async def test_consumers_on_one_connection_share_one_write(autojump_clock):
+    async with opened() as world:
+        session = FakeSession()
+        consumers = [await world.join(f"c{number}", session=session) for number in range(50)]
+        [position] = world.publish()
+        await settle()
+        assert all(received(consumer) == [position] for consumer in consumers)
+        assert session.writes == [50]
+
+
+async def test_a_consumer_without_permits_catches_up_and_costs_the_others_nothing(autojump_clock):
+    async with opened() as world:
+        session = FakeSession()
+        quick = await world.join("quick", session=session)
+        slow = await world.join("slow", session=session, flow=0)
+        positions = world.publish(5)
+        await settle()
+        assert (received(quick), received(slow)) == (positions, [])
+        assert "1 consumers without permits" in world.subscription.why_not_dispatching()
+        world.subscription.flow(slow, 2)
+        await settle()
+        assert received(slow) == positions[:2]
+        world.subscription.flow(slow, 100)
+        await settle()
+        assert received(slow) == positions
+        world.publish()
+        await settle()
+        assert session.writes[-1] == 2  # both in one write again
+
+
+async def test_what_is_not_in_memory_is_read_once_for_all_and_holds_up_nobody(autojump_clock):
+    async with opened() as world:
+        late = [await world.join(f"late{number}", earliest=True, flow=0) for number in range(20)]
+        old = world.publish(8)
+        world.ledger.cached_from = (1, 8)
+        quick = await world.join("quick")
+        for consumer in late:
+            world.subscription.flow(consumer, 100)
+        [new] = world.publish()
+        await settle()
+        assert received(quick) == [new]
+        assert all(received(consumer) == [*old, new] for consumer in late)
+        assert world.ledger.reads == 1
+
+
+async def test_storage_that_fails_is_tried_again_and_named(autojump_clock):
+    async with opened() as world:
+        consumer = await world.join("a", flow=0)
+        positions = world.publish(3)
+        world.ledger.cached_from = (9, 0)
+        world.ledger.read_error = "bookie is away"
+        world.subscription.flow(consumer, 10)
+        await trio.sleep(1)
+        assert "bookie is away" in world.subscription.why_not_dispatching()
+        world.ledger.read_error = None
+        await trio.sleep(10)
+        assert received(consumer) == positions
+
+
+async def test_a_full_connection_waits_and_others_go_on(autojump_clock):
+    async with opened() as world:
+        full, free = FakeSession(writable=False), FakeSession()
+        waiting = await world.join("waiting", session=full)
+        served = await world.join("served", session=free)
+        positions = world.publish(3)
+        await settle()
+        assert (received(waiting), received(served)) == ([], positions)
+        full.writable = True
+        world.subscription.on_writable(waiting)
+        await settle()
+        assert received(waiting) == positions
+
+
+async def test_exclusive_is_redelivered_everything_in_order_and_shared_what_it_asked(
+    autojump_clock,
+):
+    async with opened() as world:
+        exclusive = await world.join("e", sub_type=EXCLUSIVE)
+        shared = await world.join("s")
+        positions = world.publish(4)
+        await settle()
+        world.ack(exclusive, positions[0], cumulative=True)
+        world.ack(shared, positions[1])
+        world.subscription.redeliver(exclusive, None, 5)
+        world.subscription.redeliver(shared, positions[:3], -1)
+        await settle()
+        assert received(exclusive)[4:] == positions[1:]
+        assert received(shared)[4:] == [positions[0], positions[2]]
+        counts = [message.redelivery_count for message in shared.session.received]
+        assert counts == [0, 0, 0, 0, 1, 1]
+        assert [message.epoch for message in exclusive.session.received[4:]] == [5, 5, 5]
+        world.subscription.redeliver(shared, None, -1)
+        world.subscription.redeliver(shared, None, -1)  # nothing is out, so nothing counts
+        await settle()
+        last = shared.session.received[6:]
+        assert [message.position for message in last] == [positions[0], positions[2], positions[3]]
+        assert [message.redelivery_count for message in last] == [2, 2, 1]
+
+
+async def test_part_of_a_batch_comes_again_with_what_is_left(autojump_clock):
+    async with opened() as world:
+        consumer = await world.join("a")
+        [position] = world.publish(messages=3)
+        await settle()
+        world.ack(consumer, position, ack_set=(0b101,))
+        world.subscription.remove_consumer(consumer)
+        again = await world.join("a", flow=2)
+        [following] = world.publish()
+        await settle()
+        first = again.session.received[0]
+        assert (first.position, first.ack_set) == (position, (0b101,))
+        assert received(again) == [position]  # its two messages used up the permits
+        world.ack(again, position, ack_set=(0b010,))
+        world.subscription.flow(again, 1)
+        await settle()
+        assert received(again) == [position, following]
+        assert world.subscription.cursor.mark_delete == position
+
+
+async def test_acks_that_make_no_sense_change_nothing(autojump_clock):
+    async with opened() as world:
+        consumer = await world.join("a")
+        positions = world.publish(3)
+        await settle()
+        world.ack(consumer, positions[1], cumulative=True)
+        for nonsense in ((1, 99), (77, 0), (1, -1), (0, 0), (2**63 - 1, 2**63 - 1)):
+            world.ack(consumer, nonsense)
+            world.ack(consumer, nonsense, cumulative=True)
+        world.ack(consumer, positions[0], cumulative=True)
+        assert world.subscription.cursor.mark_delete == positions[1]
+        assert world.subscription.backlog_entries == 1
+
+
+async def test_a_lost_consumer_resumes_until_its_time_is_over(autojump_clock):
+    async with opened() as world:
+        await world.join("stays")
+        gone = await world.join("gone")
+        positions = world.publish(2)
+        await settle()
+        world.ack(gone, positions[0])
+        world.subscription.remove_consumer(gone)
+        world.clock.ms += 59_000
+        world.subscription.keeper.expire()
+        again = await world.join("gone")
+        await settle()
+        assert received(again) == positions[1:]
+        world.subscription.remove_consumer(again)
+        stays = world.subscription.consumers[0]
+        world.ack(stays, *positions)
+        assert world.subscription.cursor.mark_delete == positions[0]
+        world.clock.ms += 60_000
+        await trio.sleep(2)  # the keeper looks every second
+        assert world.subscription.cursor.mark_delete == positions[1]
+        assert world.subscription.cursors.slot_of("gone") is None
+
+
+async def test_seeking_back_holds_storage_again_and_disconnects_that_consumer_only(
+    autojump_clock,
+):
+    async with opened() as world:
+        one, two = await world.join("one"), await world.join("two")
+        positions = world.publish(4)
+        await settle()
+        for consumer in (one, two):
+            world.ack(consumer, *positions)
+        assert world.subscription.backlog_entries == 0
+        await ConsumerSeek(world.subscription, one).seek(positions[2])
+        assert (one.session.disconnected, two.session.disconnected) == ([one], [])
+        assert world.subscription.cursor.mark_delete == positions[1]
+        again = await world.join("one")
+        await settle()
+        assert received(again) == positions[2:]
+        assert received(two) == positions
+
+
+async def test_unacked_messages_block_shared_until_half_is_acked(autojump_clock):
+    async with opened(max_unacked_messages_per_consumer=4) as world:
+        shared, exclusive = await world.join("s"), await world.join("e", sub_type=EXCLUSIVE)
+        positions = world.publish(8)
+        await settle()
+        assert (len(received(shared)), len(received(exclusive))) == (4, 8)
+        assert "1 consumers blocked on unacked" in world.subscription.why_not_dispatching()
+        world.ack(shared, *positions[:2])
+        await settle()
+        assert len(received(shared)) == 6
+
+
+async def test_refusals(autojump_clock):
+    async with opened(max_consumers_per_subscription=2) as world:
+        await world.join("a")
+        with pytest.raises(NameTaken, match="a name of its own"):
+            await world.join("a")
+        with pytest.raises(NotAllowed, match="Key_Shared has no meaning"):
+            await world.join("k", sub_type=KEY_SHARED)
+        await world.join("b")
+        with pytest.raises(BrokerError, match="max consumers"):
+            await world.join("c")
+
+
+async def test_a_name_is_stored_before_its_consumer_is_answered(autojump_clock):
+    async with opened() as world:
+        world.ledger.client.failing = True
+        await world.join("a")
+        with pytest.raises(BrokerError, match="could not be stored"):
+            await world.subscription.commit()
+        world.ledger.client.failing = False
+        await world.subscription.commit()
+        await world.crash()
+        assert world.subscription.cursors.slot_of("a") is not None
+
+
+async def test_a_lost_snapshot_makes_unknown_names_start_at_the_main_cursor(autojump_clock):
+    async with opened() as world:
+        consumer = await world.join("a")
+        await world.subscription.commit()
+        positions = world.publish(3)
+        await settle()
+        world.ack(consumer, positions[0])
+        for ledger_id in world.ledger.client.ledgers:
+            world.ledger.client.ledgers[ledger_id] = None
+        await world.crash()
+        again = await world.join("a")
+        await settle()
+        assert received(again) == positions[1:]
+
+
+async def test_a_broadcast_of_readers_ends_with_the_last_of_them(autojump_clock):
+    async with opened(durable=False) as world:
+        reader = await world.join("r", durable=False)
+        world.subscription.remove_consumer(reader)
+        assert world.abandoned == [world.subscription]
+
+
+async def test_the_end_of_the_topic_is_told_when_everything_is_acked(autojump_clock):
+    async with opened() as world:
+        consumer = await world.join("a")
+        [position] = world.publish()
+        await settle()
+        world.ledger.terminated = True
+        world.subscription.topic_terminated()
+        assert "REACHED_END_OF_TOPIC" not in consumer.session.kinds()
+        world.ack(consumer, position)
+        assert "REACHED_END_OF_TOPIC" in consumer.session.kinds()
+
+
+async def test_administration_moves_everybody(autojump_clock):
+    async with opened() as world:
+        one = await world.join("one", flow=0)
+        gone = await world.join("gone")
+        world.subscription.remove_consumer(gone)
+        positions = world.publish(5)
+        await world.subscription.skip(2)
+        world.subscription.flow(one, 10)
+        await settle()
+        assert received(one) == positions[2:]
+        await world.subscription.clear_backlog()
+        assert world.subscription.backlog_entries == 0
+        await world.subscription.seek(positions[3])
+        assert world.subscription.backlog_entries == 2
+        assert one.session.disconnected == [one]
+        back = [await world.join(name) for name in ("one", "gone")]
+        await settle()
+        assert all(received(consumer) == positions[3:] for consumer in back)
+
+
+async def test_statistics_name_the_slowest(autojump_clock):
+    async with opened() as world:
+        consumers = [await world.join(f"c{number:02}") for number in range(30)]
+        positions = world.publish(3)
+        await settle()
+        for consumer in consumers[:-1]:
+            world.ack(consumer, *positions)
+        shown = world.subscription.statistics().as_json()
+        assert (shown["type"], shown["consumersCount"]) == ("Broadcast", 30)
+        assert shown["consumers"][0]["consumerName"] == "c29"
+        assert len(shown["consumers"]) == 20
+        assert shown["broadcast"]["slowestBacklog"] == 3
+        assert shown["broadcast"]["fastestPosition"] == "1:2"
+        assert shown["subscriptionProperties"] == {"vela.broadcast": "true"}
+        assert world.subscription.statistics_of(consumers[3]).messages_out == 3
