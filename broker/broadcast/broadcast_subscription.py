@@ -139,12 +139,14 @@ class BroadcastSubscription:
         self.seeking = False
         self._closed = False
         self._unnamed = 0
+        self._tail = self.ordinals.tail
 
     async def start(self) -> None:
         """Take over what is stored, and begin to keep it. Raises: BrokerError."""
         await self.keeper.load()
         self.keeper.advance()
         self.context.nursery.start_soon(self.keeper.run)
+        self.context.owner.watch_publishes(self.stages, begin=True)
 
     # --- consumers ----------------------------------------------------------------------
 
@@ -448,6 +450,9 @@ class BroadcastSubscription:
 
     def tail_moved(self) -> None:
         """New entries."""
+        tail = self.ordinals.tail
+        self.stages.durable(tail, tail - self._tail, self.clock.now())
+        self._tail = tail
         if not len(self.cursors):
             self.keeper.advance()
         elif self.attached:
@@ -496,6 +501,7 @@ class BroadcastSubscription:
     async def close(self) -> None:
         """Stop for good; what is known is stored."""
         self._closed = True
+        self.context.owner.watch_publishes(self.stages, begin=False)
         self.fanout.close()
         self.disconnect_consumers()
         await self.keeper.close()

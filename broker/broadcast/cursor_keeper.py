@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 COMMIT_LINGER_SECONDS: Final = 0.005
 """New names wait so long for others to be stored with them."""
 CLOSE_SECONDS_MAX: Final = 5.0
+GRACE_SECONDS: Final = 300.0
+"""After a restart every virtual cursor is kept at least so long, or for the retention time."""
 CHUNKS_PER_TURN: Final = 16
 CALLS_PER_TURN: Final = 200
 """Consumers answered before everything else runs."""
@@ -321,8 +323,11 @@ class CursorKeeper:
                 name, kept_until = row
                 slot = (chunk << CHUNK_SHIFT) + offset
                 left = kept_until - wall if kept_until else self._retention_seconds
+                # Nobody could come back while the broker was away, and who had just come back may
+                # be stored as gone.
+                left = max(left, min(self._retention_seconds, GRACE_SECONDS))
                 acked = max(ordinals.of(position), self.marked)
-                cursors.restore(slot, name, acked, now + max(0.0, left))
+                cursors.restore(slot, name, acked, now + left)
                 if offset in stored.ranges:
                     ragged = ragged_from(stored.ranges[offset], stored.batches[offset], ordinals.of)
                     cursors.restore_ragged(slot, ragged)

@@ -221,7 +221,7 @@ class FanoutGroups:
     def unacked(self, slot: int) -> int:
         """Entries sent and not acknowledged."""
         count = self.sent[slot] - self._cursors.acked[slot]
-        if count > 0:
+        if count > 0 and self._cursors.ragged_count:
             ragged = self._cursors.ragged_of(slot)
             if ragged is not None:
                 count -= ragged.holes.range_cardinality(0, self.sent[slot] + 1)

@@ -8,6 +8,7 @@ where the time goes. Everything is derived when asked for.
 from __future__ import annotations
 
 from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
@@ -50,13 +51,25 @@ def consumer_statistics(
     )
 
 
+def slowest_connected(
+    subscription: BroadcastSubscription, count: int
+) -> list[tuple[Consumer, int]]:
+    """Connected consumers with their slots, the farthest behind first."""
+    acked = subscription.cursors.acked
+    limit = subscription.cursors.position_of_slowest(count)
+    rows = subscription.attached.items()
+    behind = [row for row in rows if acked[row[1]] < limit]
+    there = islice((row for row in rows if acked[row[1]] == limit), count)
+    found = nsmallest(count, [*behind, *there], key=lambda row: acked[row[1]])
+    if len(found) < min(count, len(rows)):  # some of the slowest are not connected
+        found = nsmallest(count, rows, key=lambda row: acked[row[1]])
+    return found
+
+
 def broadcast_statistics(subscription: BroadcastSubscription) -> SubscriptionStatistics:
     """The whole subscription."""
-    acked = subscription.cursors.acked
-    listed = nsmallest(
-        CONSUMERS_LISTED, subscription.attached.items(), key=lambda row: acked[row[1]]
-    )
-    unacked = sum(subscription.groups.unacked(slot) for _, slot in subscription.attached.items())
+    listed = slowest_connected(subscription, CONSUMERS_LISTED)
+    unacked = sum(map(subscription.groups.unacked, subscription.attached.values()))
     groups, fanout = subscription.groups, subscription.fanout
     return SubscriptionStatistics(
         sub_type=subscription.sub_type,
@@ -100,7 +113,8 @@ def broadcast_details(subscription: BroadcastSubscription) -> dict[str, Any]:
     slowest, fastest = cursors.minimum, cursors.maximum
     messages_rate, bytes_rate, acks_rate = subscription.rates
     behind = tail - LAGGARD_ENTRIES
-    laggards = sum(groups.sent[slot] < behind for _, slot in subscription.attached.items())
+    sent = groups.sent
+    laggards = sum([sent[slot] < behind for slot in subscription.attached.values()])
     return {
         "consumersCount": connected,
         "msgRateOut": messages_rate,

@@ -371,6 +371,15 @@ class VirtualCursors:
         """The highest position; None when there is no virtual cursor."""
         return max(self._counts, default=None)
 
+    def position_of_slowest(self, count: int) -> int:
+        """At or below this position there are at least `count`, if there are so many."""
+        at = 0
+        for at in sorted(self._counts):
+            count -= self._counts[at]
+            if count <= 0:
+                break
+        return at
+
     def behind(self, ordinal: int) -> int:
         """How many virtual cursors are below the ordinal."""
         return sum(count for at, count in self._counts.items() if at < ordinal)

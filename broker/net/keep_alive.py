@@ -23,11 +23,12 @@ class KeepAliveAction(Enum):
 class KeepAlive:
     """Deadlines of one connection."""
 
-    __slots__ = ("_handshake_deadline", "_interval_seconds", "_ping_sent_at", "_received_at")
+    __slots__ = ("_handshake_deadline", "_interval_seconds", "_ping_sent_at", "received_at")
 
     def __init__(self, interval_seconds: float, handshake_seconds: float, now: float) -> None:
         self._interval_seconds = interval_seconds
-        self._received_at = now
+        self.received_at = now
+        """When something came in last."""
         self._ping_sent_at: float | None = None
         self._handshake_deadline: float | None = now + handshake_seconds
 
@@ -37,7 +38,7 @@ class KeepAlive:
 
     def received(self, now: float) -> None:
         """Something came in."""
-        self._received_at = now
+        self.received_at = now
         self._ping_sent_at = None
 
     def ping_sent(self, now: float) -> None:
@@ -47,7 +48,7 @@ class KeepAlive:
 
     def received_since(self, moment: float) -> bool:
         """Whether anything came in at or after `moment`."""
-        return self._received_at >= moment
+        return self.received_at >= moment
 
     def check(self, now: float) -> KeepAliveAction:
         """Decide; called at least every third of the interval."""
@@ -59,7 +60,7 @@ class KeepAlive:
             if now - self._ping_sent_at >= self._interval_seconds:
                 return KeepAliveAction.CLOSE_SILENT
             return KeepAliveAction.NOTHING
-        if now - self._received_at >= self._interval_seconds:
+        if now - self.received_at >= self._interval_seconds:
             self._ping_sent_at = now
             return KeepAliveAction.SEND_PING
         return KeepAliveAction.NOTHING

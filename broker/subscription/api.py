@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.broadcast.ack_runs import AckRuns
+    from broker.broadcast.stages import Stages
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
     from broker.subscription.statistics import SubscriptionStatistics
@@ -96,6 +97,9 @@ class SubscriptionOwner(Protocol):
     def on_subscription_abandoned(self, subscription: Subscription) -> None:
         """A non-durable subscription lost its last consumer: the owner takes it off its map and
         arranges `close()` and the deletion of its cursor. Called synchronously."""
+
+    def watch_publishes(self, stages: Stages, *, begin: bool) -> None:
+        """Report the times of publishes to `stages` from now on, or no more."""
 
 
 class Subscription(Protocol):

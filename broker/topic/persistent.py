@@ -28,6 +28,7 @@ from protocol.templates import ReceiptTemplate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.broadcast.stages import Stages
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.namespaces.namespaces import Namespace
     from broker.net.session import Session
@@ -64,6 +65,8 @@ class PersistentTopic(Topic):
         self.ledger = ledger
         self.publish_times = PublishTimes()
         self.entry_sizes = EntrySizes()
+        self.stages: tuple[Stages, ...] = ()
+        """Of its broadcast subscriptions, which want to know where the time goes."""
         self.dedup: DedupStore | None = None
         self.message_index = -1
         """Index of the newest message; kept only with an entry interceptor."""
@@ -138,10 +141,24 @@ class PersistentTopic(Topic):
         interceptor = service.entry_interceptor
         if interceptor is not None:
             payload = interceptor(self, payload, message_count)
-        self.ledger.append(Entry(payload, message_count), context)
+        entry = Entry(payload, message_count)
+        self.ledger.append(entry, context)
+        if self.stages:
+            self._observe(entry, session.keep_alive.received_at)
         if not self._kick_pending:
             self._kick_pending = True
             service.kicks.append(self)
+
+    def _observe(self, entry: Entry, arrived: float) -> None:
+        clock = self.service.clock
+        now, wall_ms = clock.now(), clock.wall_ms()
+        for stages in self.stages:
+            stages.published(entry.metadata.publish_time, wall_ms, arrived, now)
+
+    def watch_publishes(self, stages: Stages, *, begin: bool) -> None:
+        """A broadcast subscription wants to hear of publishes, or no more."""
+        others = tuple(each for each in self.stages if each is not stages)
+        self.stages = (*others, stages) if begin else others
 
     def kick(self) -> None:
         """End of a chunk: hand what was appended to the journal."""
@@ -189,6 +206,8 @@ class PersistentTopic(Topic):
         producer, send, size = context
         session = producer.session
         session.publish_done(1, size)
+        for stages in self.stages:
+            stages.lost()
         session.send(
             commands.send_error(producer.producer_id, send[1], error.server_error, error.message)
         )

@@ -31,6 +31,7 @@ from protocol.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from broker.broadcast.stages import Stages
     from broker.namespaces.namespaces import Namespace
     from broker.net.session import Session
     from broker.service import BrokerService
@@ -315,6 +316,9 @@ class Topic:
             del self.subscriptions[name]
             self._abandoned[name] = subscription
             self.service.nursery.start_soon(self._drop_abandoned, name)
+
+    def watch_publishes(self, stages: Stages, *, begin: bool) -> None:
+        """Only stored topics have something to tell."""
 
     async def _drop_abandoned(self, name: str) -> None:
         async with self._names.hold(name):

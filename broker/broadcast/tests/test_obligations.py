@@ -137,8 +137,8 @@ class Run:
             slot = cursors.slot_of(name)
             assert slot is not None, f"{name} is forgotten"
             kept_until_ms = round(1000 * cursors.deadline_of(slot))
-            # A crash may forget that somebody had left: then it is kept anew. Seconds are stored.
-            assert kept_until_ms >= self.left_ms[name] + RETENTION_MS - 1_000
+            # Nobody could come back meanwhile.
+            assert kept_until_ms == self.world.clock.ms + RETENTION_MS
             self.left_ms[name] = kept_until_ms - RETENTION_MS
             stored = {
                 number for number in range(1, ordinals.tail + 1) if cursors.is_acked(slot, number)

@@ -123,6 +123,9 @@ class World:
     def on_subscription_abandoned(self, subscription):
         self.abandoned.append(subscription)
 
+    def watch_publishes(self, stages, *, begin):
+        self.stages = stages if begin else None
+
     def context(self):
         return TopicContext(
             topic_name="persistent://public/default/t",

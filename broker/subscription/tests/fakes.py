@@ -291,6 +291,9 @@ class FakeOwner:
     def on_subscription_abandoned(self, subscription):
         self.abandoned.append(subscription)
 
+    def watch_publishes(self, stages, *, begin):
+        self.stages = stages if begin else None
+
 
 class Bench:
     """A topic with one subscription."""
