@@ -19,7 +19,7 @@ class NetLimits:
     frame_size_bytes_max: int = frame_size_max(MESSAGE_SIZE_BYTES_MAX_DEFAULT)
     """A larger frame closes the connection."""
     message_size_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT
-    """Told to clients in CONNECTED, who refuse larger messages themselves; here the frame counts."""
+    """Told to clients in CONNECTED, who refuse larger messages; here only the frame counts."""
     output_high_water_bytes: int = 4 * 1024 * 1024
     """Above it no consumer of the connection is chosen for dispatch."""
     output_low_water_bytes: int = 1024 * 1024
