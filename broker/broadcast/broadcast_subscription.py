@@ -28,6 +28,7 @@ from broker.broadcast.cursor_keeper import CursorKeeper
 from broker.broadcast.entry_window import EntryWindow
 from broker.broadcast.fanout import Fanout
 from broker.broadcast.fanout_groups import FanoutGroups
+from broker.broadcast.lean_consumers import LeanConsumers
 from broker.broadcast.moves import reset_all, skip_all_to
 from broker.broadcast.ordinals import Ordinals
 from broker.broadcast.stages import Stages
@@ -139,6 +140,7 @@ class BroadcastSubscription:
         self.seeking = False
         self._closed = False
         self._unnamed = 0
+        self._lean = LeanConsumers()
         self._tail = self.ordinals.tail
 
     async def start(self) -> None:
@@ -210,6 +212,7 @@ class BroadcastSubscription:
         options = epoch_option(consumer.epoch if consumer.epoch >= 0 else None)
         self.attached[consumer] = slot
         consumer.joined = slot
+        self._lean.trim(consumer)
         self.sub_type = consumer.sub_type
         self.fanout.attach(slot, consumer, varint(consumer.consumer_id), options)
 
@@ -218,12 +221,14 @@ class BroadcastSubscription:
         if start is None:
             unknown = self.clock.now() < keeper.unknown_until
             start = keeper.marked if unknown else self.ordinals.tail
-        start = min(max(start, self.ordinals.first - 1), self.ordinals.tail)
+        else:
+            start = min(max(start, self.ordinals.first - 1), self.ordinals.tail)
         slot = self.cursors.join(name, start, durable=durable)
         keeper.follows_tail = True
         if durable or start < keeper.marked:
             keeper.changed()
-        keeper.advance()
+        if self.cursors.minimum != keeper.marked:
+            keeper.advance()
         return slot
 
     async def commit(self) -> None:
@@ -283,6 +288,7 @@ class BroadcastSubscription:
         slot = self.attached.get(consumer)
         if slot is None:
             return
+        self.flow_last_ms = self.groups.flow_ms[slot] = self.clock.wall_ms()
         lane = self.groups.grant(slot, permits)
         if lane is not None and (lane.solos or self.groups.sent[slot] < self.ordinals.tail):
             self.fanout.wake(lane)
@@ -309,6 +315,7 @@ class BroadcastSubscription:
         else:
             rest = cursors.ack_next_of(slots, ordinal, groups.sent)
             self.messages_acked += len(slots) - len(rest)
+            self.acked_last_ms = self.clock.wall_ms()
         for slot in rest:
             consumer = self.fanout.consumers[slot]
             if consumer is not None:
@@ -351,6 +358,7 @@ class BroadcastSubscription:
                 else:
                     groups.forget_count(slot, ordinal)
             self.messages_acked += 1
+        self.acked_last_ms = self.clock.wall_ms()
         if groups.any_blocked:
             self.fanout.wake(groups.acked(slot))
         if cursors.minimum != self.keeper.marked:

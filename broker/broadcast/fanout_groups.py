@@ -84,6 +84,7 @@ class FanoutGroups:
         "_solo_until",
         "_unacked_max",
         "bytes_out",
+        "flow_ms",
         "granted",
         "heads",
         "lanes",
@@ -101,6 +102,8 @@ class FanoutGroups:
         self.granted = array("q")
         """By slot: messages that FLOW has allowed in all; see `messages_out`."""
         self.bytes_out = array("q")
+        self.flow_ms = array("q")
+        """By slot: when permits came last, wall time."""
         self.lanes: list[Lane | None] = []
         self.heads: list[bytes] = []
         """By slot: the consumer id as a varint."""
@@ -127,6 +130,7 @@ class FanoutGroups:
             self.permits.append(0)
             self.granted.append(0)
             self.bytes_out.append(0)
+            self.flow_ms.append(0)
             self.lanes.append(None)
             self.heads.append(b"")
             self.options.append(b"")
@@ -134,12 +138,14 @@ class FanoutGroups:
         assert self.lanes[slot] is None
         self.sent[slot] = self._cursors.acked[slot]
         self.permits[slot] = self.granted[slot] = self.bytes_out[slot] = 0
+        self.flow_ms[slot] = 0
         self.lanes[slot] = lane
         self.heads[slot] = consumer
         self.options[slot] = options
         self._bounded[slot] = bounded
         lane.members += 1
-        self._look_ahead(slot)
+        if self._cursors.ragged_count:
+            self._look_ahead(slot)
         self.place(slot)
 
     def detach(self, slot: int) -> Lane | None:
