@@ -1,7 +1,7 @@
 """Who gets what next: consumers in step, laggards, and those that are served one by one.
 
-Pure. Each connected consumer has a slot (that of its virtual cursor) and, in arrays, the ordinal
-sent to it last and its permits. Those on one connection (a `Lane`) that are at the same position
+Pure. Each connected consumer has a slot (that of its virtual cursor) and, in lists by slot, the
+ordinal sent to it last and its permits. Those on one connection (a `Lane`) at the same position
 form a group and are served together: one list of slots, one entry, one call. A consumer without
 permits, or with too much unacknowledged, belongs to no group; when it may go on, it joins a group
 at its own position, which catches up in slices of its own. Groups that meet become one.
@@ -97,11 +97,11 @@ class FanoutGroups:
     def __init__(self, cursors: VirtualCursors, unacked_max: int) -> None:
         self._cursors = cursors
         self._unacked_max = unacked_max
-        self.sent = array("q")
-        self.permits = array("q")
-        self.granted = array("q")
+        self.sent: list[int] = []
+        self.permits: list[int] = []
+        self.granted: list[int] = []
         """By slot: messages that FLOW has allowed in all; see `messages_out`."""
-        self.bytes_out = array("q")
+        self.bytes_out: list[int] = []
         self.flow_ms = array("q")
         """By slot: when permits came last, wall time."""
         self.lanes: list[Lane | None] = []
@@ -343,8 +343,7 @@ class FanoutGroups:
         for slot in slots:
             sent[slot] = ordinal
             bytes_out[slot] += size
-            left = permits[slot] - messages
-            permits[slot] = left
+            permits[slot] = left = permits[slot] - messages
             if left <= 0:
                 dry.append(slot)
         over: list[int] = []

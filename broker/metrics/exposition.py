@@ -14,6 +14,7 @@ import trio
 
 from bookie.statistics import LATENCY_BUCKETS_MS
 from broker.admin.topic_json import topic_stats
+from broker.metrics.broadcast import add_broadcasts
 from broker.metrics.histograms import (
     LATENCY_LIMITS_MS,
     LATENCY_NAMES,
@@ -143,6 +144,7 @@ class MetricsSource:
         self._histograms(page, text, topics)
         if single:
             self._subscriptions(page, labels, topics[0][1])
+            add_broadcasts(page, labels, topics[0][0])
 
     def _histograms(self, page: Page, labels: str, topics: list[tuple[Topic, Json]]) -> None:
         total = [0.0] * (len(LATENCY_NAMES) + 2 + len(SIZE_NAMES) + 2 + 2)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import urllib.request
 from contextlib import AsyncExitStack
 
 import trio
@@ -153,3 +156,92 @@ async def test_what_is_refused_says_why():
             (21, "d"), metadata={}, subscription_properties=BROADCAST
         )
         assert answer.type == SUCCESS
+
+
+async def call(running, method, path, body=None):
+    """An HTTP request to the administration; its JSON or text."""
+
+    def request():
+        data = None if body is None else json.dumps(body).encode()
+        asked = urllib.request.Request(
+            running.web_service_url + path,
+            data=data,
+            method=method,
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(asked, timeout=5) as answer:
+            return answer.read().decode()
+
+    return await trio.to_thread.run_sync(request)
+
+
+ADMIN = "/admin/v2/persistent/public/default/areas"
+
+
+async def test_administrators_create_see_skip_and_delete_it(tmp_path):
+    async with (
+        broker(tmp_path) as running,
+        peer(running, producer=True) as publisher,
+        peer(running) as consumer,
+    ):
+        body = {"ledgerId": -1, "entryId": -1, "properties": BROADCAST}
+        await call(running, "PUT", f"{ADMIN}/subscription/all", body)
+        await publisher.publish(b"0", b"1")
+        [answer] = await consumer.subscribe((1, "a"), metadata={}, flow=0, initialPosition=1)
+        assert answer.type == SUCCESS
+        stats = json.loads(await call(running, "GET", f"{ADMIN}/stats"))["subscriptions"]["all"]
+        assert (stats["type"], stats["msgBacklog"]) == ("Broadcast", 2)
+        assert stats["subscriptionProperties"] == BROADCAST
+        assert "without permits" in stats["whyNotDispatching"]
+        await call(running, "POST", f"{ADMIN}/subscription/all/skip/1")
+        await consumer.send(client.flow(1, 10))
+        await consumer.until(lambda: consumer.payloads(1) == [b"1"])
+        await call(running, "POST", f"{ADMIN}/subscription/all/resetcursor", body)
+        assert consumer.closed == [1]
+        await consumer.subscribe((1, "a"))
+        await consumer.until(lambda: consumer.payloads(1) == [b"1", b"0", b"1"])
+        page = await call(running, "GET", "/metrics/")
+        assert "vela_broadcast_stage_seconds_bucket" in page
+        assert 'consumer_name="a"' not in page
+        ledgers = await running.admin.ledgers.live_ledgers()
+        await call(running, "DELETE", f"{ADMIN}/subscription/all?force=true")
+        gone = ledgers - await running.admin.ledgers.live_ledgers()
+        assert len(gone) >= 1  # that of the virtual cursors
+        assert consumer.closed == [1, 1]
+
+
+async def test_kill_in_the_middle_keeps_names_and_positions(tmp_path):
+    """The broker is not closed: what is on disk at that moment is all that the next one has."""
+    async with (
+        broker(tmp_path) as running,
+        peer(running, producer=True) as publisher,
+        peer(running) as consumer,
+    ):
+        await consumer.subscribe(*((number, f"v{number}") for number in range(50)))
+        await publisher.publish(*(b"%d" % number for number in range(10)))
+        await consumer.until(
+            lambda: all(len(consumer.received[number]) == 10 for number in range(50))
+        )
+        ids = [message.message_id for message in consumer.received[0]]
+        await consumer.send(
+            *(client.ack(number, [ids[number % 10]], cumulative=True) for number in range(50))
+        )
+        subscription = subscription_of(running)
+        stored = subscription.keeper.snapshots
+        await settled(lambda: subscription.keeper.snapshots > stored)
+        shutil.copytree(tmp_path, tmp_path.with_name("left-behind"))
+    async with (
+        broker(tmp_path.with_name("left-behind")) as running,
+        peer(running, producer=True) as publisher,
+        peer(running) as consumer,
+    ):
+        await consumer.subscribe(*((number, f"v{number}") for number in range(50)))
+        await publisher.publish(b"last")
+        await consumer.until(
+            lambda: all(consumer.payloads(number)[-1:] == [b"last"] for number in range(50))
+        )
+        for number in range(50):
+            got = consumer.payloads(number)[:-1]
+            owed = [b"%d" % each for each in range(number % 10 + 1, 10)]
+            assert got[len(got) - len(owed) :] == owed
+            assert got == [b"%d" % each for each in range(10 - len(got), 10)]
