@@ -24,7 +24,7 @@ from broker.topic.errors import TopicBusy
 from broker.topic.housekeeping import Housekeeping
 from broker.topic.non_persistent import NonPersistentTopic
 from broker.topic.owned import KeyedLocks, run_owned
-from broker.topic.persistent import PersistentTopic
+from broker.topic.persistent import PersistentTopic, namespace_retention
 from protocol.errors import BrokerError, ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
@@ -182,7 +182,8 @@ class BrokerService:
         seconds = self.config.topicLoadTimeoutSeconds
         with trio.move_on_after(seconds):
             async with self._load_slots:
-                ledger = await self.factory.open(name.managed_ledger_name)
+                retention = namespace_retention(namespace, self.config)
+                ledger = await self.factory.open(name.managed_ledger_name, retention)
                 topic = PersistentTopic(self, name, namespace, ledger)
                 await topic.recover()
                 return topic

@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from broker.entry import Entry
+from broker.managed_ledger.config import RetentionPolicy
 from broker.metrics.histograms import EntrySizes, PublishTimes
 from broker.subscription.factory import SubscriptionRequest
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.broadcast.stages import Stages
+    from broker.config import BrokerConfig
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.namespaces.namespaces import Namespace
     from broker.net.session import Session
@@ -102,7 +104,14 @@ class PersistentTopic(Topic):
     async def apply_policies(self) -> None:
         """Take up what the namespace's policies say now. Cheap when nothing has changed."""
         async with self._applying:
+            self._apply_retention()
             await self._apply_deduplication()
+
+    def _apply_retention(self) -> None:
+        retention = namespace_retention(self.namespace, self.service.config)
+        if retention != self.ledger.retention:
+            self.ledger.retention = retention
+            self.ledger.request_trim()
 
     async def _apply_deduplication(self) -> None:
         wanted = self.namespace.policies.fields.get("deduplicationEnabled")
@@ -305,3 +314,9 @@ class PersistentTopic(Topic):
     async def delete_storage(self) -> None:
         """Delete the ledger with its cursors, and what else carries the topic's name."""
         await self.service.factory.delete(self.ledger.name)
+
+
+def namespace_retention(namespace: Namespace, config: BrokerConfig) -> RetentionPolicy:
+    """How long the topics of a namespace keep what is consumed."""
+    minutes, megabytes = namespace.policies.retention(config)
+    return RetentionPolicy(time_minutes=minutes, size_mb=megabytes)
