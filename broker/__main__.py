@@ -89,12 +89,17 @@ def standalone(
 
 
 def _run(config: BrokerConfig, data_directory: Path | None) -> None:
+    from broker.hot_modules import use_compiled
+
+    running = use_compiled()
+    import structlog
     import trio
 
     from bookie.errors import StorageError
     from broker.app import StartError
     from broker.data_directory import DataDirectoryError
 
+    structlog.get_logger().info(f"running {running}")
     try:
         trio.run(_serve, config, data_directory)
     except* (StartError, DataDirectoryError, StorageError) as group:

@@ -1,0 +1,59 @@
+"""A compiled build is used only for the sources it was made from, and never half."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from broker import hot_modules
+
+
+@pytest.fixture
+def build(tmp_path, monkeypatch):
+    """An empty build directory in place of the real one."""
+    monkeypatch.setattr(hot_modules, "BUILD_DIRECTORY", tmp_path)
+    monkeypatch.setattr(hot_modules, "FINGERPRINT_FILE", tmp_path / "fingerprint")
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delenv(hot_modules.SWITCH, raising=False)
+    return tmp_path
+
+
+def test_every_hot_module_exists():
+    for name in hot_modules.HOT_MODULES:
+        assert hot_modules.source_path(name).is_file(), name
+        importlib.import_module(name)
+
+
+def test_without_a_build_the_sources_run(build):
+    assert "make compile" in hot_modules.use_compiled()
+
+
+def test_a_build_of_other_sources_is_not_used(build):
+    before = list(sys.meta_path)
+    (build / "fingerprint").write_text("of something else")
+    assert "changed" in hot_modules.use_compiled()
+    assert sys.meta_path == before
+
+
+def test_a_build_is_not_used_once_a_hot_module_is_imported(build):
+    importlib.import_module("protocol.frames")
+    (build / "fingerprint").write_text(hot_modules.fingerprint())
+    assert "already imported" in hot_modules.use_compiled()
+
+
+def test_it_can_be_turned_off(build, monkeypatch):
+    (build / "fingerprint").write_text(hot_modules.fingerprint())
+    monkeypatch.setenv(hot_modules.SWITCH, "0")
+    assert "VELA_COMPILED=0" in hot_modules.use_compiled()
+
+
+def test_the_command_line_decides_before_it_imports_a_hot_module():
+    code = (
+        "import sys; import broker.__main__, broker.config_file, broker.hot_modules as h;"
+        "print([name for name in h.HOT_MODULES if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
