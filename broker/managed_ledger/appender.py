@@ -8,7 +8,9 @@ unconfirmed entries change then, those of confirmed ones never do.
 
 States: OPEN (there is a writer), ROLLING (a task is replacing the ledger; appends queue),
 BROKEN (that failed `roll_attempts_max` times: appends fail at once, and after a delay the next one
-starts another attempt), and the final ones FENCED, TERMINATED, CLOSED.
+starts a single attempt), and the final ones FENCED, TERMINATED, CLOSED. The delay doubles with each
+failed attempt up to `broken_delay_max_s`; the first confirmed entry ends it. A full disk so costs
+neither a ledger nor a log line per publish.
 
 Invariants: `table.last_confirmed` moves only here and only forward; a new ledger is in the list
 before an entry goes to it; an old ledger is closed at its last confirmed entry before that.
@@ -63,6 +65,7 @@ class Appender:
     """See the module essay. `listener` is set by the topic before it appends."""
 
     __slots__ = (
+        "_broken_delay_s",
         "_broken_until",
         "_cache",
         "_confirmed",
@@ -71,6 +74,7 @@ class Appender:
         "_drained",
         "_entries_max",
         "_failed_rolls",
+        "_last_status",
         "_list",
         "_on_ledgers_changed",
         "_opened_at",
@@ -111,6 +115,9 @@ class Appender:
         self._opened_at = 0.0
         self._failed_rolls = 0
         self._broken_until = 0.0
+        self._broken_delay_s = 0.0
+        """0: writing works, or has not been given up yet."""
+        self._last_status = Status.OK
         self._drained = trio.Event()
         self.state = AppendState.CLOSED
         self.failure: BrokerError | None = None
@@ -170,6 +177,9 @@ class Appender:
         self.entries_added += count
         self.size_added_bytes += size_bytes
         self._failed_rolls = 0
+        if self._broken_delay_s:
+            self._broken_delay_s = 0.0
+            _log.info("topic_takes_entries_again", topic=self._list.name)
         now = self._context.clock.now()
         if self.cache_tail:
             self._release_acked()
@@ -192,13 +202,15 @@ class Appender:
         """The tail ledger takes no more entries (WriterListener)."""
         if writer is not self._current:
             return
-        _log.warning(
-            "ledger_write_failed",
-            topic=self._list.name,
-            ledger_id=writer.ledger_id,
-            status=Status(status).name,
-            pending=len(self._pending),
-        )
+        self._last_status = Status(status)
+        if not self._broken_delay_s:
+            _log.warning(
+                "ledger_write_failed",
+                topic=self._list.name,
+                ledger_id=writer.ledger_id,
+                status=self._last_status.name,
+                pending=len(self._pending),
+            )
         self._writer = None
         if self._confirmed < 0:
             self._failed_rolls += 1
@@ -265,9 +277,10 @@ class Appender:
         """The task that replaces the ledger."""
         await self._drained.wait()
         config = self._context.config
-        error: Exception = LedgerError("new ledgers accept no entries: check the bookies")
+        status = self._last_status.name
+        error: Exception = LedgerError(f"new ledgers take no entries ({status}): check the disk")
         while self._failed_rolls < config.roll_attempts_max:
-            if self._failed_rolls > 1:
+            if self._failed_rolls > 1 and not self._broken_delay_s:
                 await trio.sleep(config.roll_retry_delay_s)
             try:
                 async with self._list.lock:
@@ -278,7 +291,8 @@ class Appender:
                 self.fence(str(lost))
                 return
             except Exception as problem:
-                _log.warning("ledger_roll_failed", topic=self._list.name, error=str(problem))
+                if not self._broken_delay_s:
+                    _log.warning("ledger_roll_failed", topic=self._list.name, error=str(problem))
                 self._failed_rolls += 1
                 error = problem
         self._give_up(error)
@@ -315,8 +329,13 @@ class Appender:
             await context.client.delete(dropped.ledger_id)
 
     def _give_up(self, error: Exception) -> None:
-        self._failed_rolls = 0
-        self._broken_until = self._context.clock.now() + self._context.config.roll_retry_delay_s
+        config = self._context.config
+        if not self._broken_delay_s:
+            _log.error("topic_takes_no_entries", topic=self._list.name, error=str(error))
+        delay_s = max(config.roll_retry_delay_s, 2 * self._broken_delay_s)
+        self._broken_delay_s = min(delay_s, config.broken_delay_max_s)
+        self._broken_until = self._context.clock.now() + self._broken_delay_s
+        self._failed_rolls = config.roll_attempts_max - 1
         failure = BrokerError(
             ServerError.PersistenceError, f"the entry could not be stored, send it again: {error}"
         )

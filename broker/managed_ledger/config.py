@@ -56,6 +56,9 @@ class ManagedLedgerConfig:
 
     roll_attempts_max: int = 3
     roll_retry_delay_s: float = 0.2
+    broken_delay_max_s: float = 10.0
+    """A topic that cannot be written tries a new ledger at most so seldom, starting with
+    `roll_retry_delay_s` and twice as long after each failure."""
 
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> ManagedLedgerConfig:

@@ -74,6 +74,8 @@ class PersistentTopic(Topic):
         """Index of the newest message; kept only with an entry interceptor."""
         self._dropping = False
         """After a failed append, until its producers have been sent away."""
+        self._failing = False
+        """Appends fail, which has been logged, and none has succeeded since."""
         self._kick_pending = False
         self._applying = trio.Lock()
         self._taken = 0
@@ -205,6 +207,7 @@ class PersistentTopic(Topic):
         if self.dedup is not None:
             for entry, context in batch:
                 self._answer_parked(self.dedup.persisted(context, entry))
+        self._failing = False
         self.published_last_ms = self.service.clock.wall_ms()
         self._answer_up_to(self._answered + len(batch))
         for subscription in self.subscriptions.values():
@@ -229,8 +232,9 @@ class PersistentTopic(Topic):
                 )
         self._answer_up_to(self._answered + 1)
         if error.server_error != ServerError.TopicTerminatedError and not self._dropping:
-            log.error("publish failed", topic=self.name.full, error=str(error))
-            self._dropping = True
+            if not self._failing:
+                log.error("publish failed", topic=self.name.full, error=str(error))
+            self._dropping = self._failing = True
             self.service.nursery.start_soon(self._send_producers_away)
 
     async def _send_producers_away(self) -> None:

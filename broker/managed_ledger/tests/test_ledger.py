@@ -1,5 +1,6 @@
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from bookie.api import Status
 from broker.entry import Entry
@@ -393,3 +394,53 @@ async def test_a_read_error_is_told_and_passes(autojump_clock):
             await ledger.read(EARLIEST, 20, 100)
         world.bookie.read_status = lambda *_: Status.OK
         assert len(await ledger.read(EARLIEST, 20, 100)) == 1
+
+
+async def publish_every(ledger, seconds, step_s=0.1):
+    """A producer that tries again and again."""
+    for number in range(round(seconds / step_s)):
+        append(ledger, b"try %d" % number)
+        await trio.sleep(step_s)
+
+
+async def test_a_full_disk_makes_few_ledgers_and_few_log_lines(autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        await ledger.open_cursor("s", EARLIEST)
+        await append_and_wait(ledger, b"before")
+        world.bookie.add_status = lambda *_: Status.READ_ONLY
+        first_id = (await factory.client.create_ledger({}, ledger.appender)).ledger_id
+        with capture_logs() as lines:
+            await publish_every(ledger, 600)
+            last_id = (await factory.client.create_ledger({}, ledger.appender)).ledger_id
+            assert last_id - first_id < 80
+            assert len(ledger.listener.failed) > 5_900
+            assert all(
+                error.server_error == ServerError.PersistenceError and "READ_ONLY" in error.message
+                for _, error in ledger.listener.failed
+            )
+            assert len(ledger.statistics().ledgers) == 2
+            world.bookie.add_status = lambda *_: Status.OK
+            await publish_every(ledger, 10.2)
+            assert ledger.state is AppendState.OPEN
+            assert len(ledger.listener.contexts) > 1
+        events = [line["event"] for line in lines]
+        assert events.count("topic_takes_no_entries") == 1
+        assert events.count("topic_takes_entries_again") == 1
+        assert len(events) < 10
+
+
+async def test_after_a_short_outage_publishing_goes_on_soon(autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        await ledger.open_cursor("s", EARLIEST)
+        for _ in range(5):  # an outage leaves nothing behind that slows down the next one
+            world.bookie.add_status = lambda *_: Status.READ_ONLY
+            await publish_every(ledger, 1.0)
+            assert ledger.state is AppendState.BROKEN
+            world.bookie.add_status = lambda *_: Status.OK
+            before = len(ledger.listener.contexts)
+            await publish_every(ledger, 1.0)
+            assert len(ledger.listener.contexts) > before
