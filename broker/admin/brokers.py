@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 
 
 async def health(request: AdminRequest) -> str:
-    """Only reached once the broker is ready; the bookie must still be working."""
+    """Only reached once the broker is ready; messages can be stored."""
     await request.context.check_healthy()
+    return "ok"
+
+
+async def ready(request: AdminRequest) -> str:
+    """Only reached once the broker is ready; the bookie must still be working."""
+    await request.context.check_ready()
     return "ok"
 
 
@@ -90,8 +96,8 @@ async def _store(request: AdminRequest, values: dict[str, str]) -> None:
 _BROKERS: Final = "/admin/v2/brokers"
 ROUTES: Final = (
     Route("GET", f"{_BROKERS}/health", health),
-    Route("GET", f"{_BROKERS}/ready", health),
-    Route("GET", "/status.html", health),
+    Route("GET", f"{_BROKERS}/ready", ready),
+    Route("GET", "/status.html", ready),
     Route("GET", _BROKERS, brokers),
     Route("GET", f"{_BROKERS}/{{cluster}}", brokers),
     Route("GET", f"{_BROKERS}/leaderBroker", leader),

@@ -60,8 +60,14 @@ class AdminContext:
 
     async def check_healthy(self) -> None:
         """Raises: Refusal: the broker cannot store messages now."""
+        await self.check_ready()
+        if self.bookie is not None and not self.bookie.is_writable():
+            raise Refusal(503, "The bookie is read-only: nothing can be stored, the disk is full")
+
+    async def check_ready(self) -> None:
+        """Raises: Refusal: clients cannot use the broker. With a full disk they can: they read."""
         if self.bookie is not None and self.bookie.statistics().state == "failed":
-            raise Refusal(503, "The bookie has failed: nothing can be stored")
+            raise Refusal(503, "The bookie has failed: nothing can be stored, see the log")
 
     @property
     def broker_id(self) -> str:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 import trio
 
+from bookie.errors import DiskFailed
 from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import BODY_BYTES_MAX, AdminApplication, read_body
@@ -28,6 +29,23 @@ async def test_nothing_answers_200_before_the_broker_is_ready():
 async def test_health_is_exactly_ok(http):
     response = await http.client.get("/admin/v2/brokers/health?topicVersion=V2")
     assert (response.status_code, response.text) == (200, "ok")
+
+
+async def test_health_is_503_with_the_reason_while_nothing_can_be_stored(http, broker):
+    bookie = broker.admin.bookie
+    (storage,) = bookie._storages
+    storage.writable = False
+    status, reason = await http("GET", "brokers/health")
+    assert status == 503
+    assert "read-only" in reason
+    assert (await http.client.get("/status.html")).status_code == 200
+    storage.writable = True
+    assert (await http.client.get("/admin/v2/brokers/health")).status_code == 200
+    bookie._adds.failure = DiskFailed("the journal could not be synced")
+    status, reason = await http("GET", "brokers/health")
+    assert status == 503
+    assert "failed" in reason
+    bookie._adds.failure = None
 
 
 async def test_brokers_and_configuration(http, broker):
