@@ -12,13 +12,17 @@ class StorageError(Exception):
 
 
 class Corruption(StorageError):
-    """Bytes on disk are not what was written. Never skipped silently."""
+    """Bytes on disk are not what was written. Never skipped silently.
+
+    The advice holds for a single bookie: there may be no other copy. Without the file the bookie
+    starts; ledgers that had entries only in it lack them, which their readers are told.
+    """
 
     def __init__(self, path: str, offset: int, size_bytes: int, detail: str) -> None:
         super().__init__(
             f"{path}: damage at offset {offset}, {size_bytes} bytes: {detail}. "
-            "Restore this file from a copy; if other bookies hold the same ledgers, wipe this "
-            "bookie and let them re-replicate"
+            "Restore this file from a backup. Without one, move it away and start again: "
+            "the entries that only it holds are lost then"
         )
         self.path = path
         self.offset = offset

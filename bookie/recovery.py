@@ -65,8 +65,9 @@ class JournalReplay:
         if mark != NO_MARK and mark[0] not in ids:
             raise BookieRefusesToStart(
                 f"journal {journal_path(self._directory, mark[0])} is missing, and what is behind "
-                f"offset {mark[1]} of it is nowhere else. Restore it, or wipe this bookie and let "
-                "the others re-replicate"
+                f"offset {mark[1]} of it is nowhere else. Restore it from a backup. Without one, "
+                "move the lastMark files of the ledger directories away and start again: what was "
+                "acknowledged last is lost then"
             )
         todo = [journal_id for journal_id in ids if journal_id >= mark[0]]
         started = time.monotonic()

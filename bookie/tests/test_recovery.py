@@ -95,6 +95,36 @@ async def test_torn_journal_that_is_not_the_newest_refuses_to_start(machine):
         await machine.open()
 
 
+async def test_without_a_backup_the_advice_of_the_refusals_leads_to_a_start(machine):
+    journal = await written(machine)
+    await present(machine)
+    mark_of = machine.disk.paths(".txn")[-1]
+    starts, _end = group_starts(machine.disk.content(journal))
+    machine.disk.corrupt(journal, starts[1] + 50, b"\xff")
+    machine.disk.remove(mark_of)
+    with pytest.raises(BookieRefusesToStart, match="lastMark"):
+        await machine.open()
+    for path in [each for each in machine.disk.paths("") if "/lastMark" in each]:
+        machine.disk.remove(path)
+    if machine.disk.exists(journal):
+        with pytest.raises(Corruption, match="backup.*move it away") as refusal:
+            await machine.open()
+        machine.disk.remove(refusal.value.path)
+    assert await present(machine) == [0, 1, 2, 3, 4, 5]  # the checkpoint had them elsewhere
+
+
+async def test_a_damaged_journal_moved_away_costs_what_only_it_held(machine):
+    journal = await written(machine)
+    starts, _end = group_starts(machine.disk.content(journal))
+    machine.disk.corrupt(journal, starts[1] + 50, b"\xff")
+    with pytest.raises(Corruption, match="backup.*move it away") as refusal:
+        await machine.open()
+    machine.disk.remove(refusal.value.path)
+    for path in [each for each in machine.disk.paths("") if "/lastMark" in each]:
+        machine.disk.remove(path)
+    assert await present(machine) == []
+
+
 async def test_junk_journal_refuses_and_empty_ones_do_not(machine):
     journal = await written(machine)
     for name, content in (("fffffffffff0", b""), ("fffffffffff1", bytes(4096))):
