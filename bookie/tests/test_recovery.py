@@ -107,7 +107,7 @@ async def test_without_a_backup_the_advice_of_the_refusals_leads_to_a_start(mach
     for path in [each for each in machine.disk.paths("") if "/lastMark" in each]:
         machine.disk.remove(path)
     if machine.disk.exists(journal):
-        with pytest.raises(Corruption, match="backup.*move it away") as refusal:
+        with pytest.raises(Corruption, match="move it away") as refusal:
             await machine.open()
         machine.disk.remove(refusal.value.path)
     assert await present(machine) == [0, 1, 2, 3, 4, 5]  # the checkpoint had them elsewhere
@@ -117,7 +117,7 @@ async def test_a_damaged_journal_moved_away_costs_what_only_it_held(machine):
     journal = await written(machine)
     starts, _end = group_starts(machine.disk.content(journal))
     machine.disk.corrupt(journal, starts[1] + 50, b"\xff")
-    with pytest.raises(Corruption, match="backup.*move it away") as refusal:
+    with pytest.raises(Corruption, match="move it away") as refusal:
         await machine.open()
     machine.disk.remove(refusal.value.path)
     for path in [each for each in machine.disk.paths("") if "/lastMark" in each]:
