@@ -57,6 +57,11 @@ class AckRuns:
         self._tables: dict[int, dict[bytes, int]] = {}
         self._pending = b""
 
+    @property
+    def unused(self) -> bool:
+        """Whether it knows no consumer: then another subscription may take it over."""
+        return not self._consumers
+
     def add(self, consumer: bytes, slot: int) -> None:
         """A consumer (its id as a varint) was attached."""
         self._consumers[consumer] = slot
@@ -83,7 +88,7 @@ class AckRuns:
                     return b""
                 return data
             start = _CONSUMER_OFFSET
-            while data[start] & 0x80 and start < size:
+            while start < size and data[start] & 0x80:
                 start += 1
             tail = data[start + 1 : size]
             position = _position(tail)

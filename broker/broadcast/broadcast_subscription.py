@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from broker.broadcast.acknowledgements import Acknowledgements
 from broker.broadcast.consumer_sequence import ConsumerSequence
 from broker.broadcast.cursor_keeper import CursorKeeper
 from broker.broadcast.entry_window import EntryWindow
@@ -40,7 +41,6 @@ from broker.broadcast.statistics import (
 from broker.broadcast.virtual_cursors import NEVER, VirtualCursors
 from broker.subscription.api import KEY_SHARED, SHARED, AckId
 from broker.subscription.start import seek_mark_delete
-from protocol.ack_set import from_words
 from protocol.commands import reached_end_of_topic
 from protocol.errors import BrokerError, ConsumerBusy, NotAllowed, ServerError, ServiceNotReady
 from protocol.templates import epoch_option, varint
@@ -102,6 +102,19 @@ class BroadcastSubscription:
             config.dispatcher_max_read_size_bytes,
         )
         self.stages = Stages()
+        self.attached: dict[Consumer, int] = {}
+        """Connected consumers in order of arrival, with their slots."""
+        self.batch_index = config.acknowledgment_at_batch_index_level_enabled
+        self.acks = Acknowledgements(
+            ledger,
+            context.clock,
+            self.attached,
+            self.cursors,
+            self.groups,
+            self.ordinals,
+            self.window,
+            batch_index=self.batch_index,
+        )
         self.fanout = Fanout(
             self.name,
             context,
@@ -110,7 +123,7 @@ class BroadcastSubscription:
             self.ordinals,
             self.window,
             self.stages,
-            self,
+            self.acks,
         )
         self.retention_seconds = 60.0 * config.broadcast_virtual_cursor_retention_minutes
         self.keeper = CursorKeeper(
@@ -122,20 +135,17 @@ class BroadcastSubscription:
             self.retention_seconds,
             config.broadcast_snapshot_interval_millis / 1000,
             self._dropped,
+            self.window.drop_up_to,
         )
-        self.messages_acked = 0
+        self.acks.connect(self.fanout, self.keeper, self._tell_end)
         self.flow_last_ms = 0
-        self.acked_last_ms = 0
         self.rates = (0.0, 0.0, 0.0)
         """Messages, bytes and acks per second in the last window."""
         self._window_start = (context.clock.now(), 0, 0, 0)
-        self.attached: dict[Consumer, int] = {}
-        """Connected consumers in order of arrival, with their slots."""
         self._starts: dict[Consumer, int] = {}
         self._leaving: set[int] = set()
         self.ledger = ledger
         self.clock = context.clock
-        self.batch_index = config.acknowledgment_at_batch_index_level_enabled
         self._consumers_max = config.max_consumers_per_subscription
         self.seeking = False
         self._closed = False
@@ -301,76 +311,9 @@ class BroadcastSubscription:
 
     # --- acks and redelivery ------------------------------------------------------------
 
-    def ack_run(self, slots: list[int], position: Position) -> None:
-        """All of the slots have acknowledged the whole entry."""
-        ordinal = self.window.ordinal_of.get(position)
-        if ordinal is None:
-            ordinal = self.ordinals.exact(position)
-        if ordinal is None or self._closed:
-            return
-        cursors, groups = self.cursors, self.groups
-        one_by_one = groups.any_blocked or groups.counted or self.ledger.terminated
-        if one_by_one:
-            rest = slots
-        else:
-            rest = cursors.ack_next_of(slots, ordinal, groups.sent)
-            self.messages_acked += len(slots) - len(rest)
-            self.acked_last_ms = self.clock.wall_ms()
-        for slot in rest:
-            consumer = self.fanout.consumers[slot]
-            if consumer is not None:
-                self.ack(consumer, [AckId(*position)], cumulative=False)
-        if cursors.minimum != self.keeper.marked:
-            self.keeper.advance()
-
     def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
         """Acknowledge for this consumer alone."""
-        slot = self.attached.get(consumer)
-        if slot is None or self._closed:
-            return
-        cursors, groups = self.cursors, self.groups
-        known = self.window.ordinal_of
-        for ledger_id, entry_id, words in ids:
-            position = (ledger_id, entry_id)
-            ordinal = known.get(position)
-            if ordinal is None:
-                if cumulative:
-                    ordinal = self._cumulative_ordinal(position)
-                else:
-                    ordinal = self.ordinals.exact(position)
-                if ordinal is None:
-                    continue
-            if words:
-                if not self.batch_index or ordinal <= cursors.acked[slot]:
-                    continue
-                if cumulative:
-                    cursors.ack_cumulative(slot, ordinal - 1)
-                cursors.ack_batch(slot, ordinal, from_words(words))
-            elif cumulative:
-                cursors.ack_cumulative(slot, ordinal)
-            else:
-                cursors.ack(slot, ordinal)
-            if ordinal > groups.sent[slot]:
-                groups.overtaken(slot)
-            if groups.counted:
-                if cumulative:
-                    groups.forget_counts(slot)
-                else:
-                    groups.forget_count(slot, ordinal)
-            self.messages_acked += 1
-        self.acked_last_ms = self.clock.wall_ms()
-        if groups.any_blocked:
-            self.fanout.wake(groups.acked(slot))
-        if cursors.minimum != self.keeper.marked:
-            self.keeper.advance()
-        if self.ledger.terminated:
-            self._tell_end(consumer, slot)
-
-    def _cumulative_ordinal(self, position: Position) -> int | None:
-        """Entry -1 of a ledger means all before it; what is not published yet is not acked."""
-        if position > self.ledger.last_confirmed:
-            return None
-        return self.ordinals.of(position)
+        self.acks.ack(consumer, ids, cumulative=cumulative)
 
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
@@ -485,11 +428,11 @@ class BroadcastSubscription:
         if seconds <= 0:
             return
         fanout = self.fanout
-        self._window_start = (now, fanout.messages_out, fanout.bytes_out, self.messages_acked)
+        self._window_start = (now, fanout.messages_out, fanout.bytes_out, self.acks.count)
         self.rates = (
             (fanout.messages_out - messages) / seconds,
             (fanout.bytes_out - size) / seconds,
-            (self.messages_acked - acks) / seconds,
+            (self.acks.count - acks) / seconds,
         )
 
     def statistics(self) -> SubscriptionStatistics:
@@ -508,7 +451,7 @@ class BroadcastSubscription:
 
     async def close(self) -> None:
         """Stop for good; what is known is stored."""
-        self._closed = True
+        self._closed = self.acks.closed = True
         self.context.owner.watch_publishes(self.stages, begin=False)
         self.fanout.close()
         self.disconnect_consumers()

@@ -73,6 +73,7 @@ class CursorKeeper:
         retention_seconds: float,
         interval_seconds: float,
         on_dropped: Callable[[list[int]], None],
+        on_advanced: Callable[[int], None],
     ) -> None:
         self._cursor = cursor
         self._cursors = cursors
@@ -82,6 +83,7 @@ class CursorKeeper:
         self._retention_seconds = retention_seconds
         self._interval_seconds = interval_seconds
         self._on_dropped = on_dropped
+        self._on_advanced = on_advanced
         self.marked = ordinals.of(cursor.mark_delete)
         """The ordinal the main cursor is at."""
         ordinals.move_anchor(cursor.mark_delete, self.marked)
@@ -128,6 +130,7 @@ class CursorKeeper:
         self._ordinals.move_anchor(position, target)
         self.marked = target
         self.moved_last_ms = self._clock.wall_ms()
+        self._on_advanced(target)
 
     def put(self, ordinal: int) -> None:
         """An administrator moves everybody, or, without virtual cursors, the main cursor alone."""
@@ -239,10 +242,11 @@ class CursorKeeper:
                 await self._cursor.reset(self._ordinals.position(self.marked))
             await self._write(everything=everything)
         except Exception as error:
-            self.failure = str(error)
-            _log.warning(
-                "virtual_cursors_not_stored", subscription=self._cursor.name, error=str(error)
-            )
+            if self.failure != str(error):
+                self.failure = str(error) or repr(error)
+                _log.warning(
+                    "virtual_cursors_not_stored", subscription=self._cursor.name, error=self.failure
+                )
         else:
             self.failure = ""
             self._stored = wanted

@@ -127,9 +127,21 @@ class EntryWindow:
         entries[ordinal] = ready
         self.ordinal_of[entry.position] = ordinal
         while self.size_bytes > self._bytes_max and len(entries) > 1:
-            oldest = entries.pop(next(iter(entries)))
-            del self.ordinal_of[oldest.position]
-            self.size_bytes -= len(oldest.full_data) + ENTRY_OVERHEAD_BYTES
+            self._drop(next(iter(entries)))
+
+    def drop_up_to(self, ordinal: int) -> None:
+        """Everybody has acknowledged so far."""
+        entries = self._entries
+        while entries:
+            first = next(iter(entries))
+            if first > ordinal:
+                return
+            self._drop(first)
+
+    def _drop(self, ordinal: int) -> None:
+        ready = self._entries.pop(ordinal)
+        del self.ordinal_of[ready.position]
+        self.size_bytes -= len(ready.full_data) + ENTRY_OVERHEAD_BYTES
 
     async def read_next(self) -> int:
         """Read what has been wanted longest, and some of what follows it.

@@ -107,6 +107,8 @@ class Fanout:
             lane = self.lanes[session] = Lane(session)
             if session.ack_runs is None:
                 session.ack_runs = AckRuns(self._target)
+            elif session.ack_runs.unused:
+                session.ack_runs.target = self._target  # it may hold part of a frame: keep it
         runs = session.ack_runs
         if runs is not None and runs.target is self._target:
             runs.add(head, slot)

@@ -89,7 +89,7 @@ def broadcast_statistics(subscription: BroadcastSubscription) -> SubscriptionSta
         acked_ranges_count=subscription.cursors.ragged_count,
         flow_last_ms=subscription.flow_last_ms,
         consumed_last_ms=fanout.sent_last_ms,
-        acked_last_ms=subscription.acked_last_ms,
+        acked_last_ms=subscription.acks.last_ms,
         mark_delete_last_ms=subscription.keeper.moved_last_ms,
         properties=user_properties(subscription),
         type_name="Broadcast",

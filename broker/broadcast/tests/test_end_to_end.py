@@ -74,7 +74,7 @@ async def test_a_restart_resumes_every_named_consumer_behind_its_last_ack(tmp_pa
                 client.ack(1, ids), client.ack(2, ids[:1]), client.ack(3, [ids[0], ids[2]])
             )
             subscription = subscription_of(running)
-            await settled(lambda: subscription.messages_acked == 7)
+            await settled(lambda: subscription.acks.count == 7)
     async with broker(tmp_path) as running, peer(running, producer=True) as publisher:
         subscription = await running.service.get_or_load_topic(client_topic(), create=False)
         async with peer(running) as consumer:

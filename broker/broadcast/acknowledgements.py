@@ -1,0 +1,137 @@
+"""What an ACK does: to a virtual cursor, to what is delivered next, to the main cursor.
+
+One by one as they come from the parser, or a run of many consumers that acknowledge the same entry
+(`ack_runs`). Entries that do not exist, are acknowledged already, or lie before a position are
+no-ops. An entry that was not sent to this consumer in this connection may be acknowledged, since it
+may have been sent in an earlier one; it is not sent again then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from broker.subscription.api import AckId
+from protocol.ack_set import from_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from broker.broadcast.cursor_keeper import CursorKeeper
+    from broker.broadcast.entry_window import EntryWindow
+    from broker.broadcast.fanout import Fanout
+    from broker.broadcast.fanout_groups import FanoutGroups
+    from broker.broadcast.ordinals import Ordinals
+    from broker.broadcast.virtual_cursors import VirtualCursors
+    from broker.seams import Clock
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.ports import LedgerPort
+    from protocol.position import Position
+
+
+@final
+class Acknowledgements:
+    """See the module essay."""
+
+    def __init__(
+        self,
+        ledger: LedgerPort,
+        clock: Clock,
+        attached: Mapping[Consumer, int],
+        cursors: VirtualCursors,
+        groups: FanoutGroups,
+        ordinals: Ordinals,
+        window: EntryWindow,
+        *,
+        batch_index: bool,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._attached = attached
+        self._cursors = cursors
+        self._groups = groups
+        self._ordinals = ordinals
+        self._window = window
+        self._batch_index = batch_index
+        self.count = 0
+        """Acknowledged ids that named an entry."""
+        self.last_ms = 0
+        self.closed = False
+
+    def connect(
+        self, fanout: Fanout, keeper: CursorKeeper, tell_end: Callable[[Consumer, int], None]
+    ) -> None:
+        """Who has to know. Called once, before the first acknowledgement."""
+        self._fanout = fanout
+        self._keeper = keeper
+        self._tell_end = tell_end
+
+    def ack_run(self, slots: list[int], position: Position) -> None:
+        """All of the slots have acknowledged the whole entry."""
+        ordinal = self._window.ordinal_of.get(position)
+        if ordinal is None:
+            ordinal = self._ordinals.exact(position)
+        if ordinal is None or self.closed:
+            return
+        cursors, groups = self._cursors, self._groups
+        one_by_one = groups.any_blocked or groups.counted or self._ledger.terminated
+        if one_by_one:
+            rest = slots
+        else:
+            rest = cursors.ack_next_of(slots, ordinal, groups.sent)
+            self.count += len(slots) - len(rest)
+            self.last_ms = self._clock.wall_ms()
+        for slot in rest:
+            consumer = self._fanout.consumers[slot]
+            if consumer is not None:
+                self.ack(consumer, [AckId(*position)], cumulative=False)
+        if cursors.minimum != self._keeper.marked:
+            self._keeper.advance()
+
+    def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
+        """Acknowledge for this consumer alone."""
+        slot = self._attached.get(consumer)
+        if slot is None or self.closed:
+            return
+        cursors, groups = self._cursors, self._groups
+        known = self._window.ordinal_of
+        for ledger_id, entry_id, words in ids:
+            position = (ledger_id, entry_id)
+            ordinal = known.get(position)
+            if ordinal is None:
+                if cumulative:
+                    ordinal = self._cumulative_ordinal(position)
+                else:
+                    ordinal = self._ordinals.exact(position)
+                if ordinal is None:
+                    continue
+            if words:
+                if not self._batch_index or ordinal <= cursors.acked[slot]:
+                    continue
+                if cumulative:
+                    cursors.ack_cumulative(slot, ordinal - 1)
+                cursors.ack_batch(slot, ordinal, from_words(words))
+            elif cumulative:
+                cursors.ack_cumulative(slot, ordinal)
+            else:
+                cursors.ack(slot, ordinal)
+            if ordinal > groups.sent[slot]:
+                groups.overtaken(slot)
+            if groups.counted:
+                if cumulative:
+                    groups.forget_counts(slot)
+                else:
+                    groups.forget_count(slot, ordinal)
+            self.count += 1
+        self.last_ms = self._clock.wall_ms()
+        if groups.any_blocked:
+            self._fanout.wake(groups.acked(slot))
+        if cursors.minimum != self._keeper.marked:
+            self._keeper.advance()
+        if self._ledger.terminated:
+            self._tell_end(consumer, slot)
+
+    def _cumulative_ordinal(self, position: Position) -> int | None:
+        """Entry -1 of a ledger means all before it; what is not published yet is not acked."""
+        if position > self._ledger.last_confirmed:
+            return None
+        return self._ordinals.of(position)
