@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from broker.seams import Clock
     from broker.subscription.ports import CursorPort
 
-COMMIT_LINGER_SECONDS: Final = 0.005
+COMMIT_LINGER_SECONDS: Final = 0.001
 """New names wait so long for others to be stored with them."""
 CLOSE_SECONDS_MAX: Final = 5.0
 GRACE_SECONDS: Final = 300.0
@@ -53,8 +53,9 @@ GRACE_SECONDS: Final = 300.0
 CHUNKS_PER_TURN: Final = 16
 CALLS_PER_TURN: Final = 200
 """Consumers answered before everything else runs."""
+STORM_CONSUMERS: Final = 50
+"""When so many wait for a write of new names, writes are at least so far apart:"""
 COMMIT_SECONDS_MIN: Final = 0.025
-"""From one write of new names to the next."""
 
 _log = structlog.get_logger()
 
@@ -208,7 +209,9 @@ class CursorKeeper:
                     self._wake = trio.Event()
                     if not self._closed:
                         since = self._clock.now() - written_at
-                        await trio.sleep(max(COMMIT_LINGER_SECONDS, COMMIT_SECONDS_MIN - since))
+                        storm = len(self._calls) >= STORM_CONSUMERS
+                        wait = COMMIT_SECONDS_MIN - since if storm else 0.0
+                        await trio.sleep(max(COMMIT_LINGER_SECONDS, wait))
                 self.expire()
                 written_at = now = self._clock.now()
                 everything = now - stored_at >= self._interval_seconds
