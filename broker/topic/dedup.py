@@ -107,6 +107,13 @@ class Deduplication:
         known.parked.clear()
         return refused
 
+    def drop_parked(self) -> list[object]:
+        """Deduplication ends: returns everything parked, to be refused."""
+        refused = [answer for known in self._by_name.values() for _, answer in known.parked]
+        for known in self._by_name.values():
+            known.parked.clear()
+        return refused
+
     def replay(self, producer_name: str, last_sequence_id: int, now: float) -> None:
         """An entry found in the ledger behind the snapshot."""
         known = self._by_name.get(producer_name)

@@ -82,24 +82,24 @@ class DedupStore:
                 )
             position = self._ledger.next_position(entries[-1].position)
 
-    def admit(self, context: Publish, payload: bytes) -> bool:
-        """Whether to store the message. A duplicate is answered here, now or later."""
+    def admit(self, context: Publish, payload: bytes) -> Verdict:
+        """Whether to store the message. A duplicate is answered here; one of a message in flight
+        is kept, and returned by `persisted` or `failed` of that message."""
         producer, send, _ = context
         _, sequence_id, _, highest, is_chunk = send
         last = sequence_id if highest == NO_SEQUENCE_ID else highest
         if is_chunk and not _is_last_chunk(payload):
             # The chunks of a message share its sequence id, which counts with the last of them.
-            return last > self._rules.last_sequence_id(producer.name)
+            seen = last <= self._rules.last_sequence_id(producer.name)
+            return Verdict.DUPLICATE if seen else Verdict.NEW
         verdict = self._rules.judge(producer.name, sequence_id, last, self._clock.now())
-        if verdict is Verdict.NEW:
-            return True
         if verdict is Verdict.IN_FLIGHT:
             self._rules.park(producer.name, last, context)
-        else:
+        elif verdict is Verdict.DUPLICATE:
             producer.session.send(
                 commands.send_receipt(producer.producer_id, sequence_id, highest, -1, -1)
             )
-        return False
+        return verdict
 
     def persisted(self, context: Publish, entry: Entry) -> list[Publish]:
         """A message is durable; returns its duplicates that wait for an answer."""
@@ -112,6 +112,10 @@ class DedupStore:
     def failed(self, context: Publish) -> list[Publish]:
         """A message was not stored; returns duplicates of it to be refused."""
         return self._rules.failed(context[0].name)  # type: ignore[return-value]
+
+    def drop_parked(self) -> list[Publish]:
+        """Deduplication ends; returns the duplicates that nobody answers any more."""
+        return self._rules.drop_parked()  # type: ignore[return-value]
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest persisted one; -1 for a new name."""

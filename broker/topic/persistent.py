@@ -19,10 +19,11 @@ from broker.entry import Entry
 from broker.managed_ledger.config import RetentionPolicy
 from broker.metrics.histograms import EntrySizes, PublishTimes
 from broker.subscription.factory import SubscriptionRequest
+from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topic.topic import Topic
 from protocol import commands
-from protocol.errors import ServerError, TopicTerminated
+from protocol.errors import BrokerError, ServerError, TopicTerminated
 from protocol.metadata import broker_entry_metadata
 from protocol.templates import ReceiptTemplate
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from broker.net.session import Session
     from broker.service import BrokerService
     from broker.topic.producer import Producer
-    from protocol.errors import BrokerError
     from protocol.position import Position
     from protocol.send_fields import SendFields
     from protocol.topic_name import TopicName
@@ -48,6 +48,9 @@ INTERNAL_CURSORS: Final = frozenset({DEDUP_CURSOR, "__compaction"})
 TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 FINISH_SECONDS_MAX: Final = 10.0
 """How long an unload waits for publishes under way."""
+
+_NEW: Final = Verdict.NEW
+_DUPLICATE: Final = Verdict.DUPLICATE
 
 Publish = tuple["Producer", "SendFields", int]
 """What is kept for a message until it is durable: producer, fields of its SEND, size."""
@@ -123,6 +126,12 @@ class PersistentTopic(Topic):
             self.dedup = await DedupStore.open(self.ledger, self.service.config, self.service.clock)
         elif not wanted and self.dedup is not None:
             dedup, self.dedup = self.dedup, None
+            self._refuse_parked(
+                dedup.drop_parked(),
+                BrokerError(
+                    ServerError.ServiceNotReady, "deduplication was switched off: send it again"
+                ),
+            )
             await dedup.delete()
 
     # --- publishing ---------------------------------------------------------------------
@@ -138,13 +147,16 @@ class PersistentTopic(Topic):
             return  # the producer is being sent away, and its client sends this again
         size = len(payload)
         context = (producer, send, size)
-        if self.dedup is not None and not self.dedup.admit(context, payload):
+        verdict = _NEW if self.dedup is None else self.dedup.admit(context, payload)
+        if verdict is _DUPLICATE:
             return
         session = producer.session
         session.pending_publishes += 1
         session.pending_publish_bytes += size
         service = self.service
         service.publish_budget.pending_bytes += size
+        if verdict is not _NEW:
+            return  # a copy of a message in flight: it is answered with it
         message_count = send[2]
         producer.messages_in += message_count
         producer.bytes_in += size
@@ -224,12 +236,7 @@ class PersistentTopic(Topic):
             commands.send_error(producer.producer_id, send[1], error.server_error, error.message)
         )
         if self.dedup is not None:
-            for parked in self.dedup.failed(context):
-                parked[0].session.send(
-                    commands.send_error(
-                        parked[0].producer_id, parked[1][1], error.server_error, error.message
-                    )
-                )
+            self._refuse_parked(self.dedup.failed(context), error)
         self._answer_up_to(self._answered + 1)
         if error.server_error != ServerError.TopicTerminatedError and not self._dropping:
             if not self._failing:
@@ -248,10 +255,20 @@ class PersistentTopic(Topic):
 
     def _answer_parked(self, parked: list[Publish]) -> None:
         """Duplicates of messages that were in flight: they are durable now."""
-        for producer, send, _ in parked:
+        for producer, send, size in parked:
             producer.session.send(
                 commands.send_receipt(producer.producer_id, send[1], send[3], -1, -1)
             )
+            producer.session.publish_done(1, size)
+
+    def _refuse_parked(self, parked: list[Publish], error: BrokerError) -> None:
+        for producer, send, size in parked:
+            producer.session.send(
+                commands.send_error(
+                    producer.producer_id, send[1], error.server_error, error.message
+                )
+            )
+            producer.session.publish_done(1, size)
 
     def _answer_up_to(self, answered: int) -> None:
         self._answered = answered

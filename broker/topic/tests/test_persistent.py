@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import trio
+
 from broker.net.tests.harness import T, eventually, running
+from protocol.errors import BrokerError, ServerError
 from protocol.topic_name import TopicName
 
 TOPIC = "persistent://public/default/t"
@@ -19,6 +22,44 @@ async def set_retention(broker, policies):
         "public/default", lambda p: p.with_fields(retention_policies=policies)
     )
     await broker.service.policies_changed("public/default")
+
+
+class HeldAppends:
+    """Keeps back what a topic appends."""
+
+    def __init__(self, topic):
+        self._ledger = topic.ledger
+        self._append = topic.ledger.append
+        self._held = []
+        topic.ledger.append = lambda entry, context: self._held.append((entry, context))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.fail()  # else a broker that a failed test takes down would wait for them
+
+    def release(self):
+        self._ledger.append = self._append
+        held, self._held = self._held, []
+        for entry, context in held:
+            self._append(entry, context)
+        self._ledger.kick()
+
+    def fail(self):
+        self._ledger.append = self._append
+        error = BrokerError(ServerError.PersistenceError, "not stored")
+        held, self._held = self._held, []
+        for _, context in held:
+            self._ledger.listener.on_append_failed(context, error)
+
+
+def set_disk_full(broker, is_full):
+    """What the disk monitor does."""
+    (bookie,) = broker.factory._client._bookies.values()
+    for storage in bookie._storages:
+        storage.writable = not is_full
+    bookie._adds.writable_changed()
 
 
 async def publish(connection, count):
@@ -56,3 +97,117 @@ async def test_a_changed_retention_takes_effect_on_a_loaded_topic():
         await publish(connection, 4)
         await ledger.trim()
         assert ledger.entries == before + 4
+
+
+async def test_copies_of_a_message_in_flight_hold_back_their_connection():
+    async with running(brokerDeduplicationEnabled=True) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC, producer_name="p")
+        (session,) = broker.service.sessions
+        with HeldAppends(broker.topic(TOPIC)) as appends:
+            for _ in range(6):
+                await connection.publish(0)
+            await eventually(lambda: session.pending_publishes == 6)
+            size = session.pending_publish_bytes // 6
+            assert size > 0
+            assert broker.service.publish_budget.pending_bytes == 6 * size
+            appends.release()
+            for _ in range(6):
+                assert (await connection.expect(T.SEND_RECEIPT)).sequence_id == 0
+            assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+            assert broker.service.publish_budget.pending_bytes == 0
+            assert broker.topic(TOPIC).ledger.entries == 1
+
+
+async def test_refused_copies_no_longer_hold_back_their_connection():
+    async with running(brokerDeduplicationEnabled=True) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC, producer_name="p")
+        (session,) = broker.service.sessions
+        with HeldAppends(broker.topic(TOPIC)) as appends:
+            for _ in range(3):
+                await connection.publish(0)
+            await eventually(lambda: session.pending_publishes == 3)
+            appends.fail()
+            for _ in range(3):
+                assert (await connection.expect(T.SEND_ERROR)).sequence_id == 0
+            assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+            assert broker.service.publish_budget.pending_bytes == 0
+
+
+async def test_copies_in_flight_are_answered_when_deduplication_is_switched_off():
+    async with running(brokerDeduplicationEnabled=True) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC, producer_name="p")
+        (session,) = broker.service.sessions
+        with HeldAppends(broker.topic(TOPIC)) as appends:
+            for _ in range(3):
+                await connection.publish(0)
+            await eventually(lambda: session.pending_publishes == 3)
+            await broker.service.namespaces.change_policies(
+                "public/default", lambda p: p.with_fields(deduplicationEnabled=False)
+            )
+            await broker.service.policies_changed("public/default")
+            for _ in range(2):  # sent again, they are messages like any other
+                assert (await connection.expect(T.SEND_ERROR)).sequence_id == 0
+            appends.release()
+            await connection.expect(T.SEND_RECEIPT)
+            assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+
+
+async def test_a_failed_append_sends_its_producers_away_and_drops_what_follows():
+    async with running() as broker:
+        one, two = await broker.connect(), await broker.connect()
+        await one.producer(TOPIC)
+        await two.producer(TOPIC)
+        await publish(one, 1)
+        topic = broker.topic(TOPIC)
+        set_disk_full(broker, True)
+        await one.publish(1)
+        error = await one.expect(T.SEND_ERROR, timeout=10)
+        assert (error.sequence_id, error.error) == (1, ServerError.PersistenceError)
+        await one.publish(2)  # the client does not know yet
+        assert (await one.expect(T.CLOSE_PRODUCER)).producer_id == 1
+        assert (await two.expect(T.CLOSE_PRODUCER)).producer_id == 1
+        assert not topic.access.producers
+        set_disk_full(broker, False)
+        await one.publish(3)  # still behind the gap
+        await one.nothing_more()
+        assert topic.ledger.entries == 1
+        await trio.sleep(0.3)  # the topic tries the storage again after 0.2 s
+        await one.producer(TOPIC, 2)
+        for number in (1, 2, 3):
+            await one.publish(number, b"again %d" % number, producer_id=2)
+        for number in (1, 2, 3):
+            assert (await one.expect(T.SEND_RECEIPT)).sequence_id == number
+        entries = await topic.ledger.read((-1, -1), 10, 10_000)
+        entries += await topic.ledger.read(
+            topic.ledger.next_position(entries[-1].position), 10, 10_000
+        )
+        assert [entry.metadata.sequence_id for entry in entries] == [0, 1, 2, 3]
+
+
+async def test_what_comes_while_producers_are_sent_away_is_dropped():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        topic = broker.topic(TOPIC)
+        with HeldAppends(topic) as appends:
+            await connection.publish(0)
+            await connection.publish(1)
+            await eventually(lambda: len(appends._held) == 2)
+            held = appends._held.pop()
+            appends.fail()  # the first; the second is still under way, so the producer stays
+            assert (await connection.expect(T.SEND_ERROR)).sequence_id == 0
+            await connection.publish(2)
+            await connection.nothing_more()
+            assert topic.ledger.entries == 0
+            topic.on_append_failed(held[1], BrokerError(ServerError.PersistenceError, "not stored"))
+            assert (await connection.expect(T.SEND_ERROR)).sequence_id == 1
+            await connection.expect(T.CLOSE_PRODUCER)
+            await connection.producer(TOPIC, 2)
+            for number in range(3):
+                await connection.publish(number, producer_id=2)
+                assert (await connection.expect(T.SEND_RECEIPT)).sequence_id == number
+            entries = await topic.ledger.read((-1, -1), 10, 10_000)
+            assert [entry.metadata.sequence_id for entry in entries] == [0, 1, 2]
