@@ -1,8 +1,9 @@
-"""The optional broker entry metadata: time of arrival and message index in front of an entry.
+"""The optional broker entry metadata: time of arrival, message index, or both before an entry.
 
-Switched on by `brokerEntryMetadataInterceptors`, as in Pulsar; off by default. The index of an
-entry is that of its last message, counted from 0 over the life of the topic; it is continued after
-a restart from the newest entry.
+Switched on by `brokerEntryMetadataInterceptors`, as in Pulsar; off by default. Each interceptor
+adds its own field only. The index of an entry is that of its last message, counted from 0 over the
+life of the topic; it is continued after a restart from the newest entry, and begins at 0 if that
+has none.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from protocol.metadata import add_broker_entry_metadata
+from protocol import pulsar_api_pb2 as pb
+from protocol.metadata import MAGIC_BROKER_ENTRY_METADATA
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -26,11 +28,19 @@ _TIMESTAMP = "AppendBrokerTimestampMetadataInterceptor"
 def entry_interceptor(config: BrokerConfig, clock: Clock) -> EntryInterceptor | None:
     """What is done to every entry before it is stored; None when nothing is configured."""
     names = {name.rpartition(".")[2] for name in config.brokerEntryMetadataInterceptors}
-    if not names & {_INDEX, _TIMESTAMP}:
+    has_index, has_timestamp = _INDEX in names, _TIMESTAMP in names
+    if not has_index and not has_timestamp:
         return None
 
     def intercept(topic: PersistentTopic, payload: bytes, message_count: int) -> bytes:
-        topic.message_index += message_count
-        return add_broker_entry_metadata(payload, clock.wall_ms(), topic.message_index)
+        metadata = pb.BrokerEntryMetadata()
+        if has_timestamp:
+            metadata.broker_timestamp = clock.wall_ms()
+        if has_index:
+            topic.message_index += message_count
+            metadata.index = topic.message_index
+        encoded = metadata.SerializeToString()
+        size = len(encoded).to_bytes(4, "big")
+        return b"".join((MAGIC_BROKER_ENTRY_METADATA, size, encoded, payload))
 
     return intercept

@@ -104,7 +104,7 @@ class PersistentTopic(Topic):
             return -1
         newest = (await self.ledger.read(position, 1, 1))[0]
         metadata = broker_entry_metadata(newest.data)
-        return -1 if metadata is None else metadata.index
+        return metadata.index if metadata is not None and metadata.HasField("index") else -1
 
     async def apply_policies(self) -> None:
         """Take up what the namespace's policies say now. Cheap when nothing has changed."""

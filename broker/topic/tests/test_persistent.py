@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from broker.net.tests.harness import T, eventually, running
 from protocol.errors import BrokerError, ServerError
+from protocol.metadata import broker_entry_metadata
 from protocol.topic_name import TopicName
 
 TOPIC = "persistent://public/default/t"
@@ -46,11 +48,13 @@ class HeldAppends:
             self._append(entry, context)
         self._ledger.kick()
 
-    def fail(self):
+    def fail(self, count=None):
+        """The first so many, or all."""
         self._ledger.append = self._append
         error = BrokerError(ServerError.PersistenceError, "not stored")
-        held, self._held = self._held, []
-        for _, context in held:
+        failed = self._held[:count]
+        del self._held[:count]
+        for _, context in failed:
             self._ledger.listener.on_append_failed(context, error)
 
 
@@ -196,13 +200,12 @@ async def test_what_comes_while_producers_are_sent_away_is_dropped():
             await connection.publish(0)
             await connection.publish(1)
             await eventually(lambda: len(appends._held) == 2)
-            held = appends._held.pop()
-            appends.fail()  # the first; the second is still under way, so the producer stays
+            appends.fail(1)  # the second is still under way, so the producer stays
             assert (await connection.expect(T.SEND_ERROR)).sequence_id == 0
             await connection.publish(2)
             await connection.nothing_more()
             assert topic.ledger.entries == 0
-            topic.on_append_failed(held[1], BrokerError(ServerError.PersistenceError, "not stored"))
+            appends.fail()
             assert (await connection.expect(T.SEND_ERROR)).sequence_id == 1
             await connection.expect(T.CLOSE_PRODUCER)
             await connection.producer(TOPIC, 2)
@@ -211,3 +214,25 @@ async def test_what_comes_while_producers_are_sent_away_is_dropped():
                 assert (await connection.expect(T.SEND_RECEIPT)).sequence_id == number
             entries = await topic.ledger.read((-1, -1), 10, 10_000)
             assert [entry.metadata.sequence_id for entry in entries] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "kinds", [{"Index"}, {"BrokerTimestamp"}, {"Index", "BrokerTimestamp"}], ids=sorted
+)
+async def test_an_entry_metadata_interceptor_adds_its_own_field_only(kinds):
+    package = "org.apache.pulsar.common.intercept"
+    names = tuple(f"{package}.Append{kind}MetadataInterceptor" for kind in sorted(kinds))
+    async with running(brokerEntryMetadataInterceptors=names) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        for _ in range(2):  # the second time after a reload
+            await publish(connection, 1)
+            (entry,) = await broker.topic(TOPIC).ledger.read(
+                broker.topic(TOPIC).last_position(), 1, 10_000
+            )
+            metadata = broker_entry_metadata(entry.data)
+            assert metadata.HasField("index") == ("Index" in kinds)
+            assert metadata.HasField("broker_timestamp") == ("BrokerTimestamp" in kinds)
+            await broker.service.unload_topic(TopicName.parse(TOPIC))
+            await connection.expect(T.CLOSE_PRODUCER)
+            await connection.producer(TOPIC)
