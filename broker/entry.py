@@ -6,12 +6,15 @@ subscriptions, so that its metadata is parsed at most once however many dispatch
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import peek
 from protocol.position import EARLIEST, Position
+
+_UNREADABLE: Final = pb.MessageMetadata()
+"""Stands for what could not be parsed. Never changed."""
 
 
 @final
@@ -42,9 +45,14 @@ class Entry:
             try:
                 metadata = peek(self.data)
             except RemoteProtocolError:
-                metadata = pb.MessageMetadata()
+                metadata = _UNREADABLE
             self._metadata = metadata
         return metadata
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether the metadata was asked for and could not be parsed. Does not parse it."""
+        return self._metadata is _UNREADABLE
 
     def messages(self) -> int:
         """How many messages the entry holds; parses the metadata only when not known yet."""

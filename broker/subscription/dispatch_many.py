@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
+
 from broker.subscription.delayed import DelayedIndex, deliver_at_ms
 from broker.subscription.entry_source import EntrySource, ReplaySource
 from broker.subscription.in_flight import InFlight
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from broker.subscription.ports import CursorPort, LedgerPort
     from broker.subscription.statistics import DrainingHash
     from protocol.position import Position
+
+_log = structlog.get_logger()
 
 
 class ManyDispatcher:
@@ -51,6 +55,7 @@ class ManyDispatcher:
         self._count_left = 0
         self._bytes_left = 0
         self._fill_replays = False
+        self._told_unreadable = False
         self.messages_out = 0
         self.bytes_out = 0
 
@@ -202,6 +207,11 @@ class ManyDispatcher:
         return True
 
     def _send(self, consumer: Consumer, entry: Entry, slot: int) -> None:
+        if entry.message_count < 0:
+            entry.messages()
+        if entry.is_unreadable:
+            self._skip_unreadable(entry)
+            return
         position = entry.position
         remaining = None
         if self._config.acknowledgment_at_batch_index_level_enabled:
@@ -216,6 +226,22 @@ class ManyDispatcher:
         self._outgoing.add(consumer, entry, messages, count, ack_set)
         self._in_flight.sent(consumer, position, messages, slot)
         self._bytes_left -= len(entry.data)
+
+    def _skip_unreadable(self, entry: Entry) -> None:
+        """Acknowledge what no client can read: delivered, it would end connection after connection.
+
+        As in Pulsar. Noticed only where the metadata has been parsed: always on Key_Shared, and on
+        Shared for entries read back from storage.
+        """
+        self._cursor.ack_individual(entry.position)
+        if not self._told_unreadable:
+            self._told_unreadable = True
+            _log.warning(
+                "skipped an entry without readable metadata; others are not logged",
+                topic=self._context.topic_name,
+                subscription=self._cursor.name,
+                position=entry.position,
+            )
 
     async def fill(self) -> None:
         """Read what the step missed."""
