@@ -126,17 +126,7 @@ class BroadcastSubscription:
             self.acks,
         )
         self.retention_seconds = 60.0 * config.broadcast_virtual_cursor_retention_minutes
-        self.keeper = CursorKeeper(
-            cursor,
-            self.cursors,
-            self.ordinals,
-            store,
-            context.clock,
-            self.retention_seconds,
-            config.broadcast_snapshot_interval_millis / 1000,
-            self._dropped,
-            self.window.drop_up_to,
-        )
+        self.keeper = self._new_keeper(store)
         self.acks.connect(self.fanout, self.keeper, self._tell_end)
         self.flow_last_ms = 0
         self.rates = (0.0, 0.0, 0.0)
@@ -152,6 +142,19 @@ class BroadcastSubscription:
         self._unnamed = 0
         self._lean = LeanConsumers()
         self._tail = self.ordinals.tail
+
+    def _new_keeper(self, store: SnapshotStore | None) -> CursorKeeper:
+        return CursorKeeper(
+            self.cursor,
+            self.cursors,
+            self.ordinals,
+            store,
+            self.context.clock,
+            self.retention_seconds,
+            self.context.config.broadcast_snapshot_interval_millis / 1000,
+            self._dropped,
+            self.window.drop_up_to,
+        )
 
     async def start(self) -> None:
         """Take over what is stored, and begin to keep it. Raises: BrokerError."""
