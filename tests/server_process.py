@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shlex
 import signal
 import socket
@@ -19,6 +20,8 @@ VELA = (
     f"{Path(sys.executable).with_name('vela')} standalone --data-dir {{data_dir}} "
     "--broker-port {broker_port} --web-port {web_port}"
 )
+PORTS = (20_000, 32_000)
+PORT_TRIES_MAX = 1_000
 READY_LINE = "vela standalone ready: "
 
 
@@ -27,10 +30,16 @@ class ServerFailed(Exception):
 
 
 def free_port() -> int:
-    """A port that nothing listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nothing listens on right now, below those the kernel gives to the client side of
+    connections: one of those might be taken between two starts of the server."""
+    for _ in range(PORT_TRIES_MAX):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", random.randint(*PORTS)))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise OSError(f"no free port in {PORTS}")
 
 
 @final
