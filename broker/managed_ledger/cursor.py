@@ -39,6 +39,7 @@ class Cursor:
 
     __slots__ = (
         "_is_dirty",
+        "_is_ledger_failing",
         "_lock",
         "_mark_ledger_id",
         "_on_dirty",
@@ -69,6 +70,7 @@ class Cursor:
         self._state = AckState(table, mark_delete)
         self._properties = dict(properties)
         self._store = store
+        self._is_ledger_failing = False
         self._ranges_max_inline = ranges_max_inline
         self._on_dirty = on_dirty
         self._on_ledger_passed = on_ledger_passed
@@ -247,8 +249,11 @@ class Cursor:
         self._is_dirty = False
         try:
             await store.append(self._state, self.position_properties, self._properties)
+            self._is_ledger_failing = False
         except LedgerError as error:
-            _log.warning("cursor_ledger_failed", cursor=self.name, error=str(error))
+            if not self._is_ledger_failing:
+                self._is_ledger_failing = True
+                _log.warning("cursor_ledger_failed", cursor=self.name, error=str(error))
             await self._write_inline(store)
         except BaseException:
             self._is_dirty = True

@@ -5,6 +5,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
+from structlog.testing import capture_logs
 
 from bookie.api import Status
 from broker.managed_ledger.ack_state import AckState
@@ -407,3 +408,16 @@ def test_a_million_holes_fit_into_one_entry():
     other.restore(decode_position(entries[0])[0].all_bitmaps(), [])
     assert other.acked_count == 1_000_000
     assert other.acked_bitmaps() == state.acked_bitmaps()
+
+
+async def test_a_full_disk_is_logged_once_per_cursor_and_acks_stay_stored(autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        _, cursor, positions = await make_topic(factory)
+        world.bookie.add_status = lambda *_: Status.READ_ONLY
+        with capture_logs() as lines:
+            for position in positions[:10]:
+                cursor.ack_individual(position)
+                await trio.sleep(2)
+        assert [each["event"] for each in lines].count("cursor_ledger_failed") == 1
+    assert (await reopened(world)).mark_delete == positions[9]
