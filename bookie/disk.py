@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from bookie.errors import DiskFailed, DiskFull
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+PARTS_PER_CALL_MAX: Final = 1024
+"""IOV_MAX of Linux."""
+JOIN_BELOW_BYTES: Final = 4096
+"""Average size of parts below which joining them is cheaper than writing them as a vector."""
 
 
 class DiskFile(Protocol):
@@ -29,6 +34,9 @@ class DiskFile(Protocol):
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Write all of `data`; visible to readers at once, durable after `sync`."""
+
+    def write_parts_at(self, offset: int, parts: list[bytes]) -> None:
+        """As `write_at` of the parts joined, but large parts are not copied for it."""
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
@@ -136,6 +144,22 @@ class RealFile:
                 view = memoryview(data)
                 while written < size:
                     written += os.pwrite(self._descriptor, view[written:], offset + written)
+        except OSError as error:
+            raise _failure(error, "writing", self.path) from error
+
+    def write_parts_at(self, offset: int, parts: list[bytes]) -> None:
+        """pwritev; small parts are joined first, which is cheaper than a vector of them."""
+        size = sum(map(len, parts))
+        if size < JOIN_BELOW_BYTES * len(parts):
+            self.write_at(offset, b"".join(parts))
+            return
+        try:
+            for at in range(0, len(parts), PARTS_PER_CALL_MAX):
+                vector = parts[at : at + PARTS_PER_CALL_MAX]
+                wanted = sum(map(len, vector))
+                if os.pwritev(self._descriptor, vector, offset) != wanted:
+                    self.write_at(offset, b"".join(vector))
+                offset += wanted
         except OSError as error:
             raise _failure(error, "writing", self.path) from error
 

@@ -109,7 +109,7 @@ class EntryLogs:
             summary = self._create()
         assert self._active is not None
         offset = summary.size
-        self._active.write_at(offset, b"".join(buffers))
+        self._active.write_parts_at(offset, buffers)
         summary.size = offset + size
         self._end = fmt.location_of(summary.log_id, summary.size)
         into = summary.bytes_by_ledger

@@ -158,19 +158,29 @@ def decode_blob(record: bytes) -> bytes:
     return record[20 : 20 + size]
 
 
+_JOIN_BELOW_BYTES: Final = 4096
+"""Average size of records below which one checksum over joined ones is cheaper than many."""
+
+
 def finish_group(
     parts: list[bytes], start: int, sequence: int, salt: int, alignment: int, flags: int
-) -> bytes:
-    """The bytes of a whole group: the records in `parts` (lengths included) plus padding with the
-    trailer, so that `start` + length is a multiple of `alignment`."""
+) -> list[bytes]:
+    """A whole group, in pieces that lie one behind the other: the records in `parts` (lengths
+    included) plus padding with the trailer, so that `start` + length is a multiple of `alignment`.
+    Small records come joined, large ones as they are."""
     size = sum(map(len, parts))
     fill = -(start + size + 8 + TRAILER_SIZE) % alignment
     parts.append(_PADDING_HEAD.pack(_PADDING, fill + TRAILER_SIZE))
     if fill:
         parts.append(bytes(fill))
     parts.append(_TRAILER.pack(_TRAILER_MAGIC, flags, start, sequence, 0)[:-4])
-    body = b"".join(parts)
-    return body + _CRC.pack(_checksum(body, salt))
+    if size < _JOIN_BELOW_BYTES * len(parts):
+        parts = [b"".join(parts)]
+    checksum = _checksum(parts[0], salt)
+    for part in parts[1:]:
+        checksum = crc32c.crc32c(part, checksum)
+    parts.append(_CRC.pack(checksum))
+    return parts
 
 
 def _checksum(data: bytes | memoryview, salt: int) -> int:

@@ -84,21 +84,22 @@ class JournalWriter:
         if self._position >= self._size_max:
             self._roll()
         flags = journal_format.FLAG_PREVIOUS_SYNCED if self._sync else 0
-        data = journal_format.finish_group(
+        group = journal_format.finish_group(
             parts, self._position, self._sequence, self._salt, self._alignment, flags
         )
-        end = self._position + len(data)
+        size = sum(map(len, group))
+        end = self._position + size
         if end > self._preallocated and self._preallocate_size:
-            size = max(self._preallocate_size, len(data))
-            self._file.preallocate(self._preallocated, end - self._preallocated + size)
-            self._preallocated = end + size
-        self._file.write_at(self._position, data)
+            ahead = max(self._preallocate_size, size)
+            self._file.preallocate(self._preallocated, end - self._preallocated + ahead)
+            self._preallocated = end + ahead
+        self._file.write_parts_at(self._position, group)
         if self._sync:
             self._file.sync()
         self._position = end
         self._sequence += 1
         self.mark = (self._journal_id, end)
-        return len(data)
+        return size
 
     def remove_before(self, mark: LogMark, backups: int) -> int:
         """Remove files older than the mark's, except the newest `backups` of them."""

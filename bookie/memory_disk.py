@@ -32,6 +32,10 @@ class MemoryFile:
             self.data.extend(bytes(gap))
         self.data[offset : offset + len(data)] = data
 
+    def write_parts_at(self, offset: int, parts: list[bytes]) -> None:
+        """One write of all parts."""
+        self.write_at(offset, b"".join(parts))
+
     def read_at(self, offset: int, size: int) -> bytes:
         """A copy of the range."""
         return bytes(self.data[offset : offset + size])

@@ -133,6 +133,10 @@ class SimFile:
             if off:
                 raise PowerLost(f"power lost writing {self.path}")
 
+    def write_parts_at(self, offset: int, parts: list[bytes]) -> None:
+        """One write of all parts."""
+        self.write_at(offset, b"".join(parts))
+
     def read_at(self, offset: int, size: int) -> bytes:
         """What was written."""
         with self._disk.power.lock:
