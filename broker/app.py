@@ -201,7 +201,8 @@ async def _open_store(data_directory: Path | None) -> MetadataStore:
         from broker.metadata.memory_store import MemoryStore
 
         return MemoryStore()
-    from broker.metadata.rocks_store import MetadataUnavailable, RocksStore
+    from broker.metadata.rocks_store import RocksStore
+    from broker.metadata.store import MetadataUnavailable
 
     try:
         return await RocksStore.open(data_directory / METADATA)

@@ -25,7 +25,7 @@ from broker.topic.housekeeping import Housekeeping
 from broker.topic.non_persistent import NonPersistentTopic
 from broker.topic.owned import KeyedLocks, run_owned
 from broker.topic.persistent import PersistentTopic, namespace_retention
-from protocol.errors import BrokerError, ServiceNotReady, TopicNotFound
+from protocol.errors import ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,8 +242,9 @@ class BrokerService:
             topic.closing = "it is being deleted, because nobody used it"
             try:
                 await topic.delete()
-            except BrokerError as error:
-                log.warning("cannot delete idle topic", topic=topic.name.full, error=str(error))
+            except Exception as error:
+                log.error("cannot delete idle topic", topic=topic.name.full, exc_info=error)
+                return
             finally:
                 del self.topics[topic.name.full]
             self.namespaces.topic_deleted(topic.name)

@@ -45,6 +45,7 @@ class BacklogReader:
 
     def __init__(
         self,
+        name: str,
         table: LedgerTable,
         cache: TopicCache,
         reader_of: Callable[[int], Awaitable[LedgerReader]],
@@ -52,6 +53,7 @@ class BacklogReader:
         clock: Clock,
         run_size_bytes: int,
     ) -> None:
+        self._name = name
         self._table = table
         self._cache = cache
         self._reader_of = reader_of
@@ -111,9 +113,16 @@ class BacklogReader:
         event = self._fetches[first]
         try:
             await self._load(first, _RUN_ENTRIES_MAX, self._run_size_bytes)
-        except BrokerError as error:
+        except Exception as error:
             # The reader that gets there will try again and be told.
-            _log.warning("read_ahead_failed", position=first, error=str(error))
+            is_known = isinstance(error, BrokerError)
+            _log.warning(
+                "read_ahead_failed",
+                topic=self._name,
+                position=first,
+                error=str(error),
+                exc_info=None if is_known else error,
+            )
         finally:
             self._prefetches -= 1
             del self._fetches[first]

@@ -23,6 +23,7 @@ from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 from broker.metadata.memory_store import check_deletable, check_version
 from broker.metadata.node_keys import after_child_key, child_name, first_child_key, node_key
+from broker.metadata.store import MetadataUnavailable, NodeNotFound, VersionConflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +36,6 @@ _SEQUENCE: Final = b"s"
 _NUMBER: Final = Struct(">q")
 _READ_THREADS_MAX: Final = 4
 _WRITE_BUFFER_BYTES: Final = 8 * 1024 * 1024
-
-
-class MetadataUnavailable(Exception):
-    """The database cannot be opened or is closed."""
 
 
 class _Operation:
@@ -187,7 +184,10 @@ class RocksStore:
                     await trio.to_thread.run_sync(database.close)
 
     async def _read(self, look: Callable[[], _Result]) -> _Result:
-        return await trio.to_thread.run_sync(look, limiter=self._read_limiter)
+        try:
+            return await trio.to_thread.run_sync(look, limiter=self._read_limiter)
+        except Exception as error:
+            raise _refusal("read", error) from error
 
     async def _write(self, apply: Callable[[_Group], int]) -> int:
         operation = _Operation(apply)
@@ -214,13 +214,15 @@ class RocksStore:
             for operation in operations:
                 try:
                     operation.result = operation.apply(group)
-                except Exception as error:
+                except (NodeNotFound, VersionConflict) as error:
                     operation.error = error
+                except Exception as error:
+                    operation.error = _refusal("written", error)
             if not group.is_empty:
                 database.write(group.batch, self._sync)
         except Exception as error:
             for operation in operations:
-                operation.error = operation.error or error
+                operation.error = operation.error or _refusal("written", error)
         for operation in operations:
             operation.done = True
 
@@ -243,6 +245,14 @@ class RocksStore:
         if database is None:
             raise MetadataUnavailable("the metadata store is closed")
         return database
+
+
+def _refusal(done: str, error: Exception) -> MetadataUnavailable:
+    if isinstance(error, MetadataUnavailable):
+        return error
+    return MetadataUnavailable(
+        f"the metadata store cannot be {done}, look at the broker's disk and try again: {error}"
+    )
 
 
 def _split(stored: bytes) -> tuple[bytes, int]:

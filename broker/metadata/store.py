@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from protocol.errors import MetadataError
+
 MUST_NOT_EXIST: Final = -1
 """As `expected_version` of a put: create only."""
 
@@ -21,8 +23,16 @@ class NodeNotFound(Exception):
     """There is no node at this path."""
 
 
+class MetadataUnavailable(MetadataError):
+    """The store cannot be opened, read or written; the text says what to do."""
+
+
 class MetadataStore(Protocol):
-    """Versions start at 0 and grow by one with every put of a node."""
+    """Versions start at 0 and grow by one with every put of a node.
+
+    Every operation may raise MetadataUnavailable, a refusal that clients try again: the disk is
+    full or fails, or the store is closed. A write that failed so may have taken effect or not.
+    """
 
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""

@@ -5,6 +5,9 @@ Whatever may let messages flow (new entries, permits, acks, consumers, room in a
 work is used up and others must be served first, does a task go on; it ends with the work. There is
 at most one such task and one timer per subscription.
 
+A step or a read that fails is logged and tried again, later and later: the messages stay stored,
+and whoever caused the step (a publish, an ack of somebody else) has nothing to do with it.
+
 No wake-up is lost: the last thing the task does before it ends is a step that found nothing to do,
 and nothing is awaited in between.
 """
@@ -47,12 +50,14 @@ class Pump:
 
     def __init__(
         self,
+        topic_name: str,
         name: str,
         nursery: trio.Nursery,
         clock: Clock,
         step: Callable[[], Step],
         fill: Callable[[], Awaitable[None]],
     ) -> None:
+        self._topic_name = topic_name
         self._name = name
         self._nursery = nursery
         self._clock = clock
@@ -61,13 +66,14 @@ class Pump:
         self._active = False
         self._stepping = False
         self._again = False
+        self._step_failed = False
         self._closed = False
         self._scope: trio.CancelScope | None = None
         self._wake_ms: int | None = None
         self._timer_running = False
         self._timer_scope: trio.CancelScope | None = None
         self.failure = ""
-        """Why storage cannot be read just now; empty when it can."""
+        """Why storage cannot be read, or entries cannot be sent, just now; empty when they can."""
 
     @property
     def waiting(self) -> bool:
@@ -92,6 +98,16 @@ class Pump:
             if self._again and not left:
                 left = Step.MORE
             return left
+        except Exception as error:
+            self._step_failed = True
+            self.failure = str(error) or type(error).__name__
+            _log.error(
+                "subscription cannot dispatch, retrying",
+                topic=self._topic_name,
+                subscription=self._name,
+                exc_info=error,
+            )
+            return Step.MORE
         finally:
             self._stepping = False
 
@@ -99,19 +115,8 @@ class Pump:
         retry_seconds = RETRY_FIRST_SECONDS
         with trio.CancelScope() as self._scope:
             while left and not self._closed:
-                try:
-                    if left is Step.READ:
-                        await self._fill()
-                    else:
-                        await trio.lowlevel.checkpoint()
-                except BrokerError as error:
-                    self.failure = error.message
-                    _log.warning(
-                        "subscription cannot read, retrying",
-                        subscription=self._name,
-                        reason=error.message,
-                        retry_seconds=retry_seconds,
-                    )
+                if self._step_failed or not await self._wait_for_work(left):
+                    self._step_failed = False
                     await trio.sleep(retry_seconds)
                     retry_seconds = min(2 * retry_seconds, RETRY_LAST_SECONDS)
                 else:
@@ -119,7 +124,27 @@ class Pump:
                     retry_seconds = RETRY_FIRST_SECONDS
                 if not self._closed:
                     left = self._step_once()
+        self.failure = ""
         self._active = False
+
+    async def _wait_for_work(self, left: Step) -> bool:
+        """Read, or let others have a turn; False: that failed, which has been logged."""
+        try:
+            if left is Step.READ:
+                await self._fill()
+            else:
+                await trio.lowlevel.checkpoint()
+        except Exception as error:
+            self.failure = str(error) or type(error).__name__
+            _log.warning(
+                "subscription cannot read, retrying",
+                topic=self._topic_name,
+                subscription=self._name,
+                reason=self.failure,
+                exc_info=None if isinstance(error, BrokerError) else error,
+            )
+            return False
+        return True
 
     def wake_at(self, wall_ms: int) -> None:
         """Run at that time, if nothing else does earlier."""

@@ -72,7 +72,9 @@ class PersistentSubscription:
         self._closed = False
         self._joined = 0
         self._linger: trio.CancelScope | None = None
-        self.pump = Pump(self.name, context.nursery, context.clock, self._step, self._fill)
+        self.pump = Pump(
+            context.topic_name, self.name, context.nursery, context.clock, self._step, self._fill
+        )
 
     # Consumers
 

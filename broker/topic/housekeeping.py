@@ -1,7 +1,8 @@
 """What the broker service does by the clock: deadlines, rates, idle topics, snapshots.
 
 One task each, for all connections and topics together, so that an idle connection or topic costs
-no task and no timer.
+no task and no timer. What fails for one of them is logged, with its name, and ends nothing: the
+others are served, and this one is looked at again the next time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from protocol.errors import BrokerError
 if TYPE_CHECKING:
     from broker.service import BrokerService
     from broker.subscription.api import Subscription
+    from broker.topic.dedup_store import DedupStore
     from broker.topic.topic import Topic
 
 log = structlog.get_logger()
@@ -51,7 +53,10 @@ class Housekeeping:
             await trio.sleep(min(interval, DEADLINE_CHECK_SECONDS_MAX))
             now = service.clock.now()
             for session in list(service.sessions):
-                session.check_deadlines(now)
+                try:
+                    session.check_deadlines(now)
+                except Exception as error:
+                    log.error("cannot check deadlines", peer=session.remote_address, exc_info=error)
 
     async def _update_rates(self) -> None:
         service = self._service
@@ -61,7 +66,10 @@ class Housekeeping:
             await trio.sleep(seconds)
             now = service.clock.now()
             for topic in list(service.topics.values()):
-                topic.update_rates(max(now - before, 0.001), now)
+                try:
+                    topic.update_rates(max(now - before, 0.001), now)
+                except Exception as error:
+                    log.error("cannot update rates", topic=topic.name.full, exc_info=error)
             before = now
 
     async def _write_dedup_snapshots(self) -> None:
@@ -70,21 +78,21 @@ class Housekeeping:
             await trio.sleep(SNAPSHOT_CHECK_SECONDS)
             for topic in list(service.topics.values()):
                 if isinstance(topic, PersistentTopic) and topic.dedup is not None:
-                    topic.dedup.forget_inactive(set(topic.access.producers))
-                    if topic.dedup.wants_snapshot and not topic.closing:
-                        await self._snapshot(topic)
+                    await self._snapshot(topic, topic.dedup)
 
-    async def _snapshot(self, topic: PersistentTopic) -> None:
-        if topic.dedup is None:
-            return
+    async def _snapshot(self, topic: PersistentTopic, dedup: DedupStore) -> None:
         try:
-            await topic.dedup.snapshot()
+            dedup.forget_inactive(set(topic.access.producers))
+            if dedup.wants_snapshot and not topic.closing:
+                await dedup.snapshot()
         except BrokerError as error:
             log.warning(
                 "cannot keep the deduplication state; a restart replays more",
                 topic=topic.name.full,
                 error=str(error),
             )
+        except Exception as error:
+            log.error("cannot keep the deduplication state", topic=topic.name.full, exc_info=error)
 
     async def _drop_orphans(self) -> None:
         """Non-durable subscriptions that no consumer ever reached: its connection ended while the
@@ -94,14 +102,22 @@ class Housekeeping:
             await trio.sleep(ORPHAN_CHECK_SECONDS)
             seen: list[Subscription] = []
             for topic in list(self._service.topics.values()):
-                for subscription in list(topic.subscriptions.values()):
-                    if subscription.durable or subscription.consumers:
-                        continue
-                    if any(each is subscription for each in empty):
-                        topic.on_subscription_abandoned(subscription)
-                    else:
-                        seen.append(subscription)
+                try:
+                    self._drop_orphans_of(topic, empty, seen)
+                except Exception as error:
+                    log.error("cannot drop orphans", topic=topic.name.full, exc_info=error)
             empty = seen
+
+    def _drop_orphans_of(
+        self, topic: Topic, empty: list[Subscription], seen: list[Subscription]
+    ) -> None:
+        for subscription in list(topic.subscriptions.values()):
+            if subscription.durable or subscription.consumers:
+                continue
+            if any(each is subscription for each in empty):
+                topic.on_subscription_abandoned(subscription)
+            else:
+                seen.append(subscription)
 
     async def _collect_idle_topics(self) -> None:
         service = self._service
@@ -112,9 +128,12 @@ class Housekeeping:
             await trio.sleep(interval)
             now = service.clock.now()
             for topic in list(service.topics.values()):
-                idle = topic.is_idle() and now - topic.active_at >= idle_seconds
-                if idle and not self._is_retained(topic, now):
-                    await service.collect_idle(topic)
+                try:
+                    idle = topic.is_idle() and now - topic.active_at >= idle_seconds
+                    if idle and not self._is_retained(topic, now):
+                        await service.collect_idle(topic)
+                except Exception as error:
+                    log.error("cannot collect idle topic", topic=topic.name.full, exc_info=error)
 
     def _is_retained(self, topic: Topic, now: float) -> bool:
         """Whether the retention policy keeps what is stored although nobody subscribes."""

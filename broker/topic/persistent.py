@@ -245,13 +245,21 @@ class PersistentTopic(Topic):
             self.service.nursery.start_soon(self._send_producers_away)
 
     async def _send_producers_away(self) -> None:
-        """After a failed append: no producer goes on where another message is missing."""
-        with trio.move_on_after(FINISH_SECONDS_MAX):
-            await self.finish_publishes()
-        self.disconnect_producers()
-        self._dropping = False
-        if self.ledger.fenced:
+        """After a failed append: no producer goes on where another message is missing. A topic
+        that cannot do that, or that is lost, is unloaded."""
+        try:
+            with trio.move_on_after(FINISH_SECONDS_MAX):
+                await self.finish_publishes()
+            self.disconnect_producers()
+            self._dropping = False
+            if not self.ledger.fenced:
+                return
+        except Exception as error:
+            log.error("cannot send producers away", topic=self.name.full, exc_info=error)
+        try:
             await self.service.unload_topic(self.name)
+        except Exception as error:
+            log.error("cannot unload failed topic", topic=self.name.full, exc_info=error)
 
     def _answer_parked(self, parked: list[Publish]) -> None:
         """Duplicates of messages that were in flight: they are durable now."""

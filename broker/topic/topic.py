@@ -19,7 +19,6 @@ from broker.topic.owned import KeyedLocks, run_owned
 from broker.topic.producer import Producer
 from broker.topic.producer_access import ProducerAccess
 from protocol.errors import (
-    BrokerError,
     ConsumerBusy,
     NotAllowed,
     ProducerBusy,
@@ -333,12 +332,12 @@ class Topic:
         try:
             await subscription.close()
             await self.delete_cursor(name)
-        except BrokerError as error:
+        except Exception as error:
             log.warning(
                 "cannot drop a non-durable subscription; it goes with the topic",
                 topic=self.name.full,
                 subscription=name,
-                error=str(error),
+                exc_info=error,
             )
 
     def _count_leaving(self, subscription: Subscription) -> None:

@@ -4,8 +4,14 @@ import pytest
 import trio
 
 from broker.metadata.memory_store import MemoryStore
-from broker.metadata.rocks_store import MetadataUnavailable, RocksStore
-from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
+from broker.metadata.rocks_store import RocksStore
+from broker.metadata.store import (
+    MUST_NOT_EXIST,
+    MetadataUnavailable,
+    NodeNotFound,
+    VersionConflict,
+)
+from protocol.errors import BrokerError, ServerError
 
 
 @pytest.fixture(params=["memory", "rocks"])
@@ -146,6 +152,34 @@ async def test_a_second_broker_on_the_directory_is_refused(tmp_path):
     store = await RocksStore.open(tmp_path)
     with pytest.raises(MetadataUnavailable, match="another broker"):
         await RocksStore.open(tmp_path)
+    await store.aclose()
+
+
+class _FullDisk:
+    """A database that can neither be read nor written, as rocksdict reports it."""
+
+    def __init__(self, database):
+        self.close = database.close
+
+    def __getattr__(self, name):
+        raise Exception("IO error: No space left on device")
+
+
+async def test_a_disk_that_fails_is_a_refusal_that_clients_try_again(tmp_path):
+    store = await RocksStore.open(tmp_path)
+    await store.put("/a", b"one", None)
+    store._database = _FullDisk(store._database)
+    for operation in (
+        lambda: store.put("/a", b"two", 0),
+        lambda: store.delete("/a"),
+        lambda: store.next_sequence("/s"),
+        lambda: store.get("/a"),
+        lambda: store.exists("/a"),
+        lambda: store.children("/"),
+    ):
+        with pytest.raises(BrokerError, match="disk and try again: IO error: No space") as refusal:
+            await operation()
+        assert refusal.value.server_error == ServerError.MetadataError
     await store.aclose()
 
 
