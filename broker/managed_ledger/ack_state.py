@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 AckedRange = tuple["Position", "Position"]
 """(lower, upper]: the lower end is excluded and has entry -1 when the range starts at entry 0."""
 
+_BITMAP_ENTRY_MAX = 2**32 - 2
+"""The largest entry id that a bitmap can be asked about."""
+
 
 @final
 class AckState:
@@ -200,6 +203,7 @@ class AckState:
     def _forget_up_to(self, position: Position) -> None:
         """Drop individual state at or below a position."""
         ledger_id, entry_id = position
+        entry_id = min(entry_id, _BITMAP_ENTRY_MAX)  # a client may name any number
         if self._acked:
             for other_id in [other_id for other_id in self._acked if other_id < ledger_id]:
                 self.acked_count -= len(self._acked.pop(other_id))

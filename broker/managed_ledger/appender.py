@@ -159,7 +159,7 @@ class Appender:
 
     def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
         """A group of entries is durable (WriterListener)."""
-        if writer is not self._current:
+        if writer is not self._current or self.state is AppendState.FENCED:
             return
         first = self._confirmed + 1
         count = entry_id - self._confirmed
@@ -311,6 +311,8 @@ class Appender:
             rows[-1].timestamp_ms = closed_ms
         writer = await context.client.create_ledger(ledger_custom_metadata(self._list.name), self)
         await self._list.save([*rows, LedgerRow(writer.ledger_id)])
+        if self.state is not AppendState.ROLLING:
+            return  # fenced meanwhile; the next owner drops the empty ledger
         dropped: LedgerRow | None = None
         if old is not None:
             if table.tail.entries == 0:

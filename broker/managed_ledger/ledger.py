@@ -87,6 +87,7 @@ class ManagedLedger:
             context, ledger_list, self._cache, self.request_trim, self.release_acked
         )
         self._reader = BacklogReader(
+            ledger_list.name,
             self._table,
             self._cache,
             self._ledger_reader,
@@ -348,19 +349,21 @@ class ManagedLedger:
                         "topic_closed_without_its_ledger", topic=self.name, error=str(error)
                     )
             self._appender.state = AppendState.CLOSED
-        if not fenced:
-            limiter = trio.CapacityLimiter(self._context.config.cursor_flushes_in_flight_max)
-            async with trio.open_nursery() as nursery:
-                for cursor in self.cursors.values():
-                    nursery.start_soon(self._close_cursor, cursor, limiter)
-        self._cache.clear()
-        self._on_closed(self)
+        try:
+            if not fenced:
+                limiter = trio.CapacityLimiter(self._context.config.cursor_flushes_in_flight_max)
+                async with trio.open_nursery() as nursery:
+                    for cursor in self.cursors.values():
+                        nursery.start_soon(self._close_cursor, cursor, limiter)
+        finally:
+            self._cache.clear()
+            self._on_closed(self)
 
     async def _close_cursor(self, cursor: Cursor, limiter: trio.CapacityLimiter) -> None:
         async with limiter:
             try:
                 await cursor.close()
-            except (LedgerError, BrokerError) as error:
+            except Exception as error:  # the other cursors are still to be stored
                 _log.warning(
                     "cursor_not_stored", topic=self.name, cursor=cursor.name, error=str(error)
                 )

@@ -41,6 +41,7 @@ class LedgerList:
     """See the module essay."""
 
     __slots__ = (
+        "_saving",
         "_store",
         "_version",
         "lock",
@@ -65,6 +66,7 @@ class LedgerList:
         self.properties = dict(record.properties)
         self.terminated_position: Position | None = record.terminated_position
         self.lock = trio.Lock()
+        self._saving = False
 
     @property
     def version(self) -> int:
@@ -72,9 +74,13 @@ class LedgerList:
         return self._version
 
     async def check_owner(self) -> None:
-        """Raises: OwnershipLost: somebody else has written the list."""
+        """Raises: OwnershipLost: somebody else has written the list.
+
+        While our own save is under way the store may be one version ahead of us; if that version
+        is somebody else's, the save finds out itself.
+        """
         stored = await self._store.get(ledger_info_path(self.name))
-        if stored is None or stored[1] > self._version:
+        if stored is None or stored[1] > self._version + self._saving:
             raise OwnershipLost(self.name)
 
     async def save(
@@ -92,6 +98,7 @@ class LedgerList:
         kept = self.properties if properties is None else properties
         data = encode_ledger_record(LedgerRecord(rows, terminated, kept))
         path = ledger_info_path(self.name)
+        self._saving = True
         try:
             self._version = await self._store.put(path, data, self._version)
         except VersionConflict:
@@ -99,5 +106,7 @@ class LedgerList:
             if stored is None or stored != (data, self._version + 1):
                 raise OwnershipLost(self.name) from None
             self._version = stored[1]
+        finally:
+            self._saving = False
         self.terminated_position = terminated
         self.properties = dict(kept)

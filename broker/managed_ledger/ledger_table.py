@@ -155,8 +155,9 @@ class LedgerTable:
     def next_position(self, position: Position) -> Position:
         """The first entry after the position; behind the last one, where the next one goes."""
         row = self._rows_by_id.get(position[0])
-        if row is not None and position[1] + 1 < row.entries:
-            return (position[0], position[1] + 1 if position[1] >= -1 else 0)
+        entry_id = max(position[1], -1) + 1
+        if row is not None and entry_id < row.entries:
+            return (position[0], entry_id)
         ordinal = self.ordinal(position)
         if ordinal < self._end():
             return self.position_of(ordinal)

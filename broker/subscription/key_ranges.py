@@ -213,6 +213,10 @@ class StickyRanges:
         if not wanted:
             raise _assign_error("Ranges for KeyShared policy must not be empty.")
         for index, (start, end) in enumerate(wanted):
+            if start < 0 or end >= self._slots:
+                raise _assign_error(
+                    f"Fixed hash range [{start},{end}] is outside of [0,{self._slots - 1}]"
+                )
             if start > end:
                 raise _assign_error(f"Fixed hash range start > end for range: [{start},{end}]")
             if index + 1 < len(wanted) and wanted[index + 1][0] <= end:
@@ -222,13 +226,12 @@ class StickyRanges:
                     f"[{other[0]},{other[1]}]"
                 )
         for start, end in wanted:
-            for other_start, other_end, holder in self._ranges:
-                if start <= other_end and other_start <= end:
-                    raise _assign_error(f"Range conflict with consumer {holder.name}")
-        for start, end in wanted:
-            at = bisect_left(self._starts, start)
-            self._starts.insert(at, start)
-            self._ranges.insert(at, (start, end, consumer))
+            at = bisect_right(self._starts, end) - 1  # the last held range that starts before `end`
+            if at >= 0 and self._ranges[at][1] >= start:
+                raise _assign_error(f"Range conflict with consumer {self._ranges[at][2].name}")
+        taken = [(start, end, consumer) for start, end in wanted]
+        self._ranges = sorted(self._ranges + taken, key=lambda each: each[0])
+        self._starts = [each[0] for each in self._ranges]
 
     def remove(self, consumer: Consumer) -> None:
         """Its slots have no owner until someone brings them again."""

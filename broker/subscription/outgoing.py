@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from protocol.ack_set import from_words
 from protocol.commands import message_head
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from broker.subscription.consumer import Consumer
 
 _BROKER_METADATA: Final = 0x02
+ACK_WORDS_MAX: Final = 16_384
+"""Words of an ack set that count: a million messages, more than the largest entry can hold."""
 _WORD: Final = (1 << 64) - 1
 
 
@@ -40,11 +43,8 @@ def ack_words(remaining: int) -> tuple[int, ...]:
 
 
 def ack_bits(words: tuple[int, ...]) -> int:
-    """The wire's words as a bit set."""
-    bits = 0
-    for index, word in enumerate(words):
-        bits |= (word & _WORD) << (64 * index)
-    return bits
+    """The wire's words as a bit set; words no batch can be large enough for are left out."""
+    return from_words(words[:ACK_WORDS_MAX])
 
 
 @final

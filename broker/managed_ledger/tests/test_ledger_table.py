@@ -66,3 +66,9 @@ def test_the_last_confirmed_entry_stays_known_over_a_rollover_and_a_trim():
     table.grow(1, 5)
     assert table.last_confirmed == (7, 0)
     assert table.size_bytes == 5
+
+
+def test_an_empty_ledger_in_the_middle_is_passed_over():
+    table = LedgerTable([LedgerRow(1), LedgerRow(2)])
+    assert table.at_or_after((1, -1)) == (2, 0)
+    assert table.next_position((1, -2)) == (2, 0)

@@ -1,0 +1,35 @@
+"""What one client may name without bound costs the others nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from broker.subscription.key_ranges import SLOT_COUNT, StickyRanges
+from broker.subscription.outgoing import ACK_WORDS_MAX, ack_bits
+from protocol.errors import BrokerError
+
+
+def consumer(*ranges):
+    return SimpleNamespace(name="c", key_shared=SimpleNamespace(ranges=tuple(ranges)))
+
+
+def test_an_ack_set_counts_up_to_the_largest_batch():
+    assert ack_bits((1, -1)) == 1 | ((1 << 64) - 1) << 64
+    assert ack_bits((-1,) * (ACK_WORDS_MAX + 1)).bit_length() == 64 * ACK_WORDS_MAX
+
+
+@pytest.mark.parametrize("wanted", [(-1, 3), (5, SLOT_COUNT), (7, 6)])
+def test_sticky_ranges_outside_of_the_slots_are_refused(wanted):
+    with pytest.raises(BrokerError):
+        StickyRanges().add(consumer(wanted))
+
+
+def test_sticky_ranges_of_two_consumers_must_not_overlap():
+    ranges = StickyRanges()
+    ranges.add(consumer((10, 20), (40, 50)))
+    for wanted in ((20, 30), (0, 10), (0, 100), (45, 46), (30, 40)):
+        with pytest.raises(BrokerError, match="conflict"):
+            ranges.add(consumer(wanted))
+    ranges.add(consumer((21, 39), (51, 60)))
