@@ -19,6 +19,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, final
 
+import structlog
 import trio
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from broker.net.limits import NetLimits
     from broker.net.transport import Transport
+
+log = structlog.get_logger()
 
 Buffer = bytes | memoryview
 
@@ -70,15 +73,22 @@ class OutputFlusher:
     def end_turn(self) -> None:
         """Hand over and flush everything that the turn has put."""
         self.in_turn = False
-        self.before_flush()
-        self.flush()
+        try:
+            self.before_flush()
+        finally:
+            self.flush()
 
     def flush(self) -> None:
-        """Send what is pending, everywhere; repeated while flushing produces new output."""
+        """Send what is pending, everywhere; repeated while flushing produces new output. An outbox
+        that fails takes its own connection down, and nobody else's output."""
         while self._dirty:
             dirty, self._dirty = self._dirty, []
             for outbox in dirty:
-                outbox.flush()
+                try:
+                    outbox.flush()
+                except Exception as error:
+                    log.error("cannot send, closing", peer=outbox.peer, exc_info=error)
+                    outbox.fail(f"sending failed: {type(error).__name__}: {error}")
 
     async def run(self) -> None:
         """Flush at the end of every turn that nobody else flushes."""
@@ -134,6 +144,11 @@ class Outbox:
     def sent_bytes_total(self) -> int:
         """What the kernel has taken so far: tells a stalled peer from a slow one."""
         return self._sent_bytes_total
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the other side."""
+        return self._transport.peer
 
     @property
     def failed(self) -> str:

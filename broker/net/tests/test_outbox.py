@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from broker.net.limits import NetLimits
 from broker.net.outbox import BUFFERS_PER_CALL_MAX, Outbox, OutputFlusher
@@ -138,6 +140,39 @@ async def test_a_peer_that_never_reads_is_cut_off_at_the_hard_bound():
     assert outbox.pending_bytes == 0
     outbox.put(b"more")  # dropped silently: the session is ending
     assert outbox.pending_bytes == 0
+
+
+def test_an_outbox_that_fails_in_an_unforeseen_way_ends_alone():
+    class Broken(FakeTransport):
+        def send_nowait(self, buffers):
+            raise ValueError("no such thing")
+
+    flusher = OutputFlusher()
+    transports = [FakeTransport(), Broken(), FakeTransport()]
+    outboxes = [Outbox(each, flusher, NetLimits(), lambda: None) for each in transports]
+    flusher.begin_turn()
+    for outbox in outboxes:
+        outbox.put(b"receipt")
+    with capture_logs() as logs:
+        flusher.end_turn()
+    assert [bytes(each.taken) for each in transports] == [b"receipt", b"", b"receipt"]
+    assert transports[1].closed
+    assert "ValueError: no such thing" in outboxes[1].failed
+    assert [(line["log_level"], line["peer"]) for line in logs] == [("error", "test:1")]
+
+
+def test_output_leaves_although_the_end_of_a_turn_fails():
+    def fail():
+        raise ValueError("the bookie failed")
+
+    transport = FakeTransport()
+    flusher, outbox = outbox_of(transport)
+    flusher.before_flush = fail
+    flusher.begin_turn()
+    outbox.put(b"receipt")
+    with pytest.raises(ValueError, match="the bookie failed"):
+        flusher.end_turn()
+    assert transport.taken == b"receipt"
 
 
 @settings(max_examples=60, deadline=None)
