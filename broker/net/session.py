@@ -3,7 +3,8 @@
 One reader task receives a large chunk, splits it into commands and handles each of them at once.
 A handler either answers at once or returns a coroutine for the rest, which runs as a task of this
 session; both kinds of failure become an error answer in exactly one place (`_refuse`). At the end
-of a chunk the journal is kicked and all output of the turn is flushed, once.
+of a chunk the journal is kicked and all output of the turn is flushed, once. A chunk with thousands
+of requests takes several turns (`REQUESTS_PER_TURN`), so that other connections are served between.
 
 Order: commands are started in the order they arrive. What must wait for a slow one (a producer or
 consumer still being created) finds a `Pending` in its place and behaves as Pulsar does.
@@ -15,6 +16,7 @@ take its answers. A paused session is not called silent.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, final
 
 import structlog
@@ -34,7 +36,7 @@ from protocol.errors import BrokerError, RemoteProtocolError, ServerError
 from protocol.frames import FrameDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
     from broker.broadcast.ack_runs import AckRuns
     from broker.handlers.attached import Attached, PendingProducer
@@ -43,12 +45,18 @@ if TYPE_CHECKING:
     from broker.service import BrokerService
     from broker.subscription.api import Subscription
     from broker.subscription.consumer import Consumer
+    from protocol.frames import Frame
 
 log = structlog.get_logger()
 
 GOODBYE_SECONDS_MAX = 1.0
 """How long a refused peer gets to read why."""
 CLOSED_IDS_REMEMBERED_MAX = 10_000
+REQUESTS_PER_TURN = 256
+"""Commands other than SEND handled before other connections are: some milliseconds of SUBSCRIBEs.
+A publisher's chunk is never divided: it is cheap, and one journal group."""
+DECODED_PER_TURN_BYTES = 32 * 1024
+"""About as many requests; a megabyte of SUBSCRIBEs takes a tenth of a second to decode."""
 
 
 @final
@@ -79,6 +87,8 @@ class Session:
         self.close_reason = ""
         self._transport = transport
         self._decoder = FrameDecoder(limits.frame_size_bytes_max, plain_sends=True)
+        self._frames: Iterator[Frame] = iter(())
+        """What the last receive brought and no turn has handled yet."""
         self._requests = 0
         self._refused_silently = False
         self._paused: trio.Event | None = None
@@ -109,7 +119,10 @@ class Session:
                     self.close_reason = self.close_reason or "closed by the client"
                     break
                 self.keep_alive.received(self.service.clock.now())
-                self._handle_chunk(data)
+                more = self._handle_chunk(data)
+                while more:
+                    await self._wait_next_turn()
+                    more = not self.outbox.failed and self._handle_chunk(b"")
         except trio.BrokenResourceError as error:
             self.close_reason = self.close_reason or self.outbox.failed or f"lost: {error}"
         except (ConnectionRefused, RemoteProtocolError) as error:
@@ -154,20 +167,35 @@ class Session:
 
     # --- reading ------------------------------------------------------------------------
 
-    def _handle_chunk(self, data: bytes) -> None:
-        """Everything one receive brought: one turn, one journal kick, one flush."""
+    async def _wait_next_turn(self) -> None:
+        """Between two turns with the same chunk: the others' turns, and the bounds."""
+        if self._must_pause():
+            await self._wait_resumed()
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def _handle_chunk(self, data: bytes) -> bool:
+        """One turn, one journal kick, one flush: what one receive brought, or (without data) what
+        an earlier turn has left of it. Whether something is left for another turn."""
         service = self.service
+        requests = 0
         service.flusher.begin_turn()
         try:
-            if self.ack_runs is not None and not self._decoder.buffered_bytes:
-                data = self.ack_runs.take(data)
-            for command, payload in self._decoder.feed(data):
+            if data:
+                if self.ack_runs is not None and not self._decoder.buffered_bytes:
+                    data = self.ack_runs.take(data)
+                self._frames = self._decode(data)
+            for command, payload in self._frames:
                 if command.__class__ is tuple:
                     handle_send(self, command, payload or b"")
                 else:
                     self._handle(command)
+                    requests += 1
+                    if requests == REQUESTS_PER_TURN:
+                        return True
             if self._decoder.failure is not None:
                 raise self._decoder.failure
+            return False
         except (ConnectionRefused, RemoteProtocolError) as error:
             self.outbox.put(
                 commands.error(commands.NO_REQUEST, ServerError.UnknownError, str(error))
@@ -176,6 +204,16 @@ class Session:
         finally:
             service.kick_storage()
             service.flusher.end_turn()
+
+    def _decode(self, data: bytes) -> Iterator[Frame]:
+        """The frames that `data` completes. Of a connection without producers they are decoded
+        piece by piece as they are asked for: requests take longer to decode than messages."""
+        if self.producers or len(data) <= DECODED_PER_TURN_BYTES:
+            return iter(self._decoder.feed(data))
+        return chain.from_iterable(
+            self._decoder.feed(data[start : start + DECODED_PER_TURN_BYTES])
+            for start in range(0, len(data), DECODED_PER_TURN_BYTES)
+        )
 
     def _handle(self, command: pb.BaseCommand) -> None:
         kind = command.type

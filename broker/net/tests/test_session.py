@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import struct
+from contextlib import suppress
 
 import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
+from broker.handlers.attached import PendingConsumer
+from broker.net.session import REQUESTS_PER_TURN
 from broker.net.tests.harness import Connection, T, eventually, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
@@ -114,6 +119,44 @@ async def test_requests_of_a_kind_that_is_not_served_are_refused():
         watch.watchTopicList.topics_pattern = ".*"
         await connection.send(encode_frame(watch))
         assert (await connection.error()).error == pb.ServerError.NotAllowedError
+
+
+async def test_a_chunk_full_of_requests_holds_up_no_other_connection():
+    """Thousands of requests that arrive at once are handled in turns with everybody else's."""
+    count = 5_000  # their 12 bytes each fit into one receive
+    async with running() as broker:
+        storm, other = await broker.connect(), await broker.connect()
+        await storm.send(c.ping() * count)
+        await storm.expect(T.PONG)
+        await other.send(c.ping())
+        await other.expect(T.PONG)
+        arrived = socket.socket(fileno=os.dup(storm.stream.socket.fileno()))
+        with arrived, suppress(BlockingIOError):
+            storm.received += storm.client.receive(arrived.recv(1 << 20, socket.MSG_DONTWAIT))
+        assert 1 + len(storm.received) < count
+        for _ in range(count - 1):
+            await storm.expect(T.PONG)
+        await storm.nothing_more()
+
+
+async def test_a_storm_of_slow_requests_is_served_in_portions():
+    """The bound of requests being worked on holds within one chunk, too."""
+    async with running({"pending_requests_max": 50}) as broker:
+        storm = await broker.connect()
+        (session,) = broker.service.sessions
+        await storm.send(
+            *(c.subscribe("t", f"s{number}", number, number) for number in range(1_000))
+        )
+        most = 0
+        answers = []
+        while len(answers) < 1_000:
+            answers.append((await storm.expect(T.SUCCESS)).request_id)
+            pending = [
+                one for one in session.consumers.values() if isinstance(one, PendingConsumer)
+            ]
+            most = max(most, len(pending))
+        assert sorted(answers) == list(range(1_000))
+        assert most <= 50 + REQUESTS_PER_TURN
 
 
 async def test_publishing_pauses_at_the_bound_and_nothing_is_lost():
