@@ -234,12 +234,7 @@ class AddPath:
     def _refuse_now(self, status: Status, ledger_id: int, entry_id: int, sink: AddSink) -> None:
         """Without a journal, but still not from within the call."""
         self.refused += 1
-
-        def answer() -> None:
-            sink.on_add_reply(status, ledger_id, entry_id)
-            sink.on_replies_end()
-
-        self._token.run_sync_soon(answer)
+        self._token.run_sync_soon(_answer_alone, status, ledger_id, entry_id, sink)
 
     def close(self) -> None:
         """Refuse what waits and all later adds; what is in the journals is still answered."""
@@ -284,19 +279,27 @@ class AddPath:
         journal.entries_answered += done.entries
         outstanding = journal.outstanding
         touched: dict[int, AddSink] = {}
+        problem: Exception | None = None
         self.turn.begin_turn()
         try:
             for batch in done.batches:
                 outstanding.popleft()
                 last: AddSink | None = None
                 for sink, ledger_id, entry_id, _body in batch:
-                    sink.on_add_reply(0, ledger_id, entry_id)
+                    try:
+                        sink.on_add_reply(0, ledger_id, entry_id)
+                    except Exception as error:
+                        problem = error
                     if sink is not last:
                         touched[id(sink)] = last = sink
             for sink in touched.values():
-                sink.on_replies_end()
-        except Exception as error:
-            self.fail(error)
+                try:
+                    sink.on_replies_end()
+                except Exception as error:
+                    problem = error
+            if problem is not None:
+                # Everybody else has been answered; what this sink's owner now believes is unknown.
+                self.fail(problem)
         finally:
             self.turn.end_turn()
 
@@ -331,8 +334,23 @@ class AddPath:
             journal.pending = []
         self.failed.set()
         for sink, ledger_id, entry_id in items:
-            sink.on_add_reply(Status.IO_ERROR, ledger_id, entry_id)
-            sink.on_replies_end()
+            _answer_alone(Status.IO_ERROR, ledger_id, entry_id, sink)
+
+
+def _answer_alone(status: Status, ledger_id: int, entry_id: int, sink: AddSink) -> None:
+    """Refuse an add of a bookie that has stopped: a sink that raises keeps nobody from an answer,
+    and there is nothing left to stop."""
+    try:
+        sink.on_add_reply(status, ledger_id, entry_id)
+        sink.on_replies_end()
+    except Exception as error:
+        logger.error(
+            "a refused add cannot be answered",
+            ledger_id=ledger_id,
+            entry_id=entry_id,
+            status=status.name,
+            exc_info=error,
+        )
 
 
 def _no_flush() -> None:
