@@ -1,4 +1,4 @@
-"""A sink that raises: everybody else is answered all the same, and the bookie stops in good order."""
+"""A sink that raises: everybody else is answered, and the bookie stops in good order."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import trio
 from broker.entry import Entry
 from broker.managed_ledger.config import RetentionPolicy
 from broker.metrics.histograms import EntrySizes, PublishTimes
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.factory import SubscriptionRequest, open_subscription
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topic.topic import Topic
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from broker.namespaces.namespaces import Namespace
     from broker.net.session import Session
     from broker.service import BrokerService
+    from broker.subscription.api import Subscription
     from broker.topic.producer import Producer
     from protocol.position import Position
     from protocol.send_fields import SendFields
@@ -79,6 +80,8 @@ class PersistentTopic(Topic):
         """After a failed append, until its producers have been sent away."""
         self._failing = False
         """Appends fail, which has been logged, and none has succeeded since."""
+        self._failed_subscriptions: set[Subscription] = set()
+        """They are being closed and opened again."""
         self._kick_pending = False
         self._applying = trio.Lock()
         self._taken = 0
@@ -222,8 +225,54 @@ class PersistentTopic(Topic):
         self._failing = False
         self.published_last_ms = self.service.clock.wall_ms()
         self._answer_up_to(self._answered + len(batch))
-        for subscription in self.subscriptions.values():
-            subscription.tail_moved()
+        for subscription in tuple(self.subscriptions.values()):
+            try:
+                subscription.tail_moved()
+            except Exception as error:
+                self._subscription_failed(subscription, error)
+
+    def _subscription_failed(self, subscription: Subscription, error: Exception) -> None:
+        """A subscription cannot deliver: neither the publishers nor the others have to do with it,
+        and what it holds in memory is not to be trusted any more."""
+        if subscription in self._failed_subscriptions:
+            return  # more entries came before it was closed
+        self._failed_subscriptions.add(subscription)
+        log.error(
+            "subscription failed: sending its consumers away and opening it again",
+            topic=self.name.full,
+            subscription=subscription.name,
+            exc_info=error,
+        )
+        self.service.nursery.start_soon(self._open_again, subscription)
+
+    async def _open_again(self, subscription: Subscription) -> None:
+        """Close a failed subscription and begin anew from its cursor. A topic that cannot do that
+        is unloaded."""
+        name = subscription.name
+        try:
+            async with self._names.hold(name):
+                if self.subscriptions.get(name) is not subscription or self.closing:
+                    return
+                self._count_leaving(subscription)
+                await subscription.close()
+                self.subscriptions.pop(name, None)
+                if subscription.durable:
+                    request = SubscriptionRequest(
+                        name=name, properties=dict(self.ledger.cursors[name].properties)
+                    )
+                    self.subscriptions[name] = await open_subscription(request, self.context())
+                else:
+                    await self.delete_cursor(name)
+        except Exception as error:
+            log.error(
+                "cannot open a failed subscription again, unloading its topic",
+                topic=self.name.full,
+                subscription=name,
+                exc_info=error,
+            )
+            await self._unload_failed()
+        finally:
+            self._failed_subscriptions.discard(subscription)
 
     def on_append_failed(self, context: Any, error: BrokerError) -> None:  # noqa: ANN401 - a Publish
         """A message was not stored, and so is nothing of this topic behind it."""
@@ -256,6 +305,9 @@ class PersistentTopic(Topic):
                 return
         except Exception as error:
             log.error("cannot send producers away", topic=self.name.full, exc_info=error)
+        await self._unload_failed()
+
+    async def _unload_failed(self) -> None:
         try:
             await self.service.unload_topic(self.name)
         except Exception as error:

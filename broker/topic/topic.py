@@ -409,8 +409,7 @@ class Topic:
         self.closing = reason
         await self.finish_publishes()
         self.disconnect_producers()
-        for subscription in list(self.subscriptions.values()):
-            await subscription.close()
+        await self._close_subscriptions()
         await self.close_storage()
         self.subscriptions.clear()
 
@@ -419,10 +418,24 @@ class Topic:
         self.closing = self.closing or "it is being deleted"
         await self.finish_publishes()
         self.disconnect_producers()
-        for subscription in list(self.subscriptions.values()):
-            await subscription.close()
+        await self._close_subscriptions()
         self.subscriptions.clear()
         await self.delete_storage()
+
+    async def _close_subscriptions(self) -> None:
+        """One that fails keeps the others from nothing, and its consumers are sent away too."""
+        for subscription in list(self.subscriptions.values()):
+            try:
+                await subscription.close()
+            except Exception as error:
+                log.error(
+                    "subscription not closed in order",
+                    topic=self.name.full,
+                    subscription=subscription.name,
+                    exc_info=error,
+                )
+                for consumer in list(subscription.consumers):
+                    consumer.session.disconnect_consumer(consumer)
 
     async def apply_policies(self) -> None:
         """Take up what the namespace's policies say now. Cheap when nothing has changed."""

@@ -95,3 +95,74 @@ async def test_storage_that_fails_in_a_new_way_is_tried_again(monkeypatch):
             await eventually(lambda: len(logs) > 0)
             assert (logs[0]["topic"], logs[0]["subscription"]) == (TOPIC, "s")
         await connection.expect(T.MESSAGE)
+
+
+def raising():
+    raise ValueError("a bug in the dispatcher")
+
+
+async def test_a_subscription_that_cannot_be_told_of_entries_starts_again_alone():
+    async with running() as broker:
+        topic = await load(broker)
+        publisher, one, two = [await broker.connect() for _ in range(3)]
+        await publisher.producer(TOPIC)
+        await one.subscribe(TOPIC, "broken", permits=10)
+        await two.subscribe(TOPIC, "whole", permits=10)
+        broken = topic.subscriptions["broken"]
+        broken.tail_moved = raising
+        with capture_logs() as logs:
+            await publisher.publish(0)
+            await publisher.publish(1)
+            for number in range(2):
+                assert (await publisher.expect(T.SEND_RECEIPT)).sequence_id == number
+                await two.expect(T.MESSAGE)
+            assert (await one.expect(T.CLOSE_CONSUMER)).consumer_id == 1
+            await eventually(lambda: topic.subscriptions.get("broken") not in (None, broken))
+        (line,) = [each for each in logs if each["log_level"] == "error"]
+        assert (line["topic"], line["subscription"]) == (TOPIC, "broken")
+        assert "a bug in the dispatcher" in str(line["exc_info"])
+        await one.subscribe(TOPIC, "broken", permits=10)
+        for _ in range(2):
+            await one.expect(T.MESSAGE)
+        await publisher.publish(2)
+        await publisher.expect(T.SEND_RECEIPT)
+        await one.expect(T.MESSAGE)
+
+
+async def test_a_reader_that_cannot_be_told_of_entries_is_sent_away_with_its_cursor():
+    async with running() as broker:
+        topic = await load(broker)
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await connection.subscribe(TOPIC, "reader", durable=False)
+        topic.subscriptions["reader"].tail_moved = raising
+        await connection.publish(0)
+        await connection.expect(T.SEND_RECEIPT)
+        await connection.expect(T.CLOSE_CONSUMER)
+        await eventually(lambda: "reader" not in topic.ledger.cursors)
+        assert not topic.subscriptions
+
+
+async def test_a_subscription_that_cannot_start_again_unloads_its_topic(monkeypatch):
+    async with running() as broker:
+        topic = await load(broker)
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await connection.subscribe(TOPIC, "broken")
+        broken = topic.subscriptions["broken"]
+        broken.tail_moved = raising
+        monkeypatch.setattr(broken, "close", full)
+        with capture_logs() as logs:
+            await connection.publish(0)
+            await connection.expect(T.SEND_RECEIPT)
+            kinds = {await one_kind(connection) for _ in range(2)}
+            await eventually(lambda: broker.service.topics.get(TOPIC) is not topic)
+        assert kinds == {T.CLOSE_CONSUMER, T.CLOSE_PRODUCER}
+        assert [line["topic"] for line in logs if line["log_level"] == "error"][:2] == [TOPIC] * 2
+        await connection.subscribe(TOPIC, "broken", consumer_id=2, permits=10)
+        await connection.expect(T.MESSAGE)
+
+
+async def one_kind(connection):
+    command, _ = await connection.next()
+    return command.type
