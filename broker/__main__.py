@@ -100,6 +100,7 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     from broker.data_directory import DataDirectoryError
 
     structlog.get_logger().info(f"running {running}")
+    _take_open_files()
     try:
         trio.run(_serve, config, data_directory)
     except* (StartError, DataDirectoryError, StorageError) as group:
@@ -110,6 +111,21 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     _refuse(str(error))
+
+
+def _take_open_files() -> None:
+    import structlog
+
+    from broker.net import open_files
+
+    limit = open_files.raise_open_files_limit()
+    connections = open_files.connections_max()
+    if 0 < connections < open_files.CONNECTIONS_EXPECTED:
+        structlog.get_logger().warning(
+            "few connections are possible; raise the limit of open files (ulimit -n) for more",
+            open_files_max=limit,
+            connections_max=connections,
+        )
 
 
 async def _serve(config: BrokerConfig, data_directory: Path | None) -> None:

@@ -1,19 +1,23 @@
 """Accepts connections: admission by number, and by number per address.
 
-Running out of file descriptors makes the listener wait, never end. Who is over a bound is told so
-with an ERROR before the connection is closed.
+Connections that came at once are accepted at once, so that a storm of them waits for the other
+work of the event loop once and not once each. Who is over a bound is told so with an ERROR before
+the connection is closed; the number of connections is bounded by the file descriptors in any case.
+Running out of them all the same makes the listener wait, never end.
 """
 
 from __future__ import annotations
 
 import errno
+import socket
 from collections import Counter
 from typing import TYPE_CHECKING, final
 
 import structlog
 import trio
 
-from broker.net.session import Session
+from broker.net.open_files import connections_max
+from broker.net.session import GOODBYE_SECONDS_MAX, Session
 from broker.net.transport import SocketTransport, StreamTransport
 from protocol import commands
 from protocol.errors import ServerError
@@ -27,6 +31,9 @@ log = structlog.get_logger()
 RETRY_ACCEPT_SECONDS = 0.1
 ACCEPT_PAUSE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 BACKLOG = 4096
+ACCEPTED_PER_TURN = 128
+TURNED_AWAY_MAX = 100
+"""So many refused connections at a time are kept until their peers have read why."""
 
 
 @final
@@ -36,7 +43,9 @@ class BrokerListener:
     def __init__(self, service: BrokerService) -> None:
         self._service = service
         self._per_address: Counter[str] = Counter()
-        self._sockets: list[trio.socket.SocketType] = []
+        self._sockets: list[socket.socket] = []
+        self._connections_of_files_max = connections_max()
+        self._turned_away = 0
 
     @property
     def port(self) -> int:
@@ -49,7 +58,11 @@ class BrokerListener:
         Raises: OSError: the address cannot be had.
         """
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
-        self._sockets = [listener.socket for listener in listeners]
+        for listener in listeners:
+            bound = listener.socket
+            plain = socket.socket(bound.family, bound.type, bound.proto, bound.detach())
+            plain.setblocking(False)
+            self._sockets.append(plain)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept and serve until cancelled."""
@@ -63,28 +76,44 @@ class BrokerListener:
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; sessions go on."""
-        for socket in self._sockets:
-            socket.close()
+        for listening in self._sockets:
+            if listening.fileno() != -1:
+                trio.lowlevel.notify_closing(listening)
+                listening.close()
 
-    async def _accept(self, socket: trio.socket.SocketType, nursery: trio.Nursery) -> None:
-        while True:
+    async def _accept(self, listening: socket.socket, nursery: trio.Nursery) -> None:
+        failure = ""
+        while listening.fileno() != -1:
             try:
-                connection, address = await socket.accept()
-            except OSError as error:
-                if socket.fileno() == -1:
-                    return
-                if error.errno in ACCEPT_PAUSE_ERRORS:
-                    log.error("cannot accept connections, trying again", error=str(error))
-                    await trio.sleep(RETRY_ACCEPT_SECONDS)
-                continue
+                await trio.lowlevel.wait_readable(listening)
             except trio.ClosedResourceError:
                 return
+            reason = self._accept_waiting(listening, nursery)
+            if reason:
+                if reason != failure:
+                    log.error("cannot accept connections, trying again", error=reason)
+                await trio.sleep(RETRY_ACCEPT_SECONDS)
+            failure = reason
+
+    def _accept_waiting(self, listening: socket.socket, nursery: trio.Nursery) -> str:
+        """Accept those that wait, up to a bound; why no more can be accepted now, or nothing."""
+        for _ in range(ACCEPTED_PER_TURN):
+            try:
+                connection, address = listening.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno in ACCEPT_PAUSE_ERRORS:
+                    return str(error)
+                continue  # that peer is gone already
             host, port = address[0], address[1]
             try:
                 transport = SocketTransport(connection, f"{host}:{port}")
             except OSError:
+                connection.close()
                 continue  # the peer is gone already
             nursery.start_soon(self.serve, transport, host)
+        return ""
 
     async def serve_stream(self, stream: trio.abc.Stream, peer: str) -> None:
         """Serve a connection over any stream (tests, simulation)."""
@@ -99,13 +128,7 @@ class BrokerListener:
         service = self._service
         refusal = self._refusal(host)
         if refusal:
-            log.warning("connection not admitted", peer=transport.peer, reason=refusal)
-            frame = commands.error(commands.NO_REQUEST, ServerError.NotAllowedError, refusal)
-            try:
-                transport.send_nowait([frame])
-            except trio.BrokenResourceError:
-                log.debug("peer left before it was refused", peer=transport.peer)
-            transport.close()
+            await self._turn_away(transport, refusal)
             return
         session = Session(service, transport, service.limits)
         service.sessions.add(session)
@@ -120,11 +143,36 @@ class BrokerListener:
             if not self._per_address[host]:
                 del self._per_address[host]
 
+    async def _turn_away(self, transport: Transport, reason: str) -> None:
+        """Say why, and let the peer read it: a close with unread input would reset the connection.
+        When very many are turned away at once they are not waited for."""
+        log.warning("connection not admitted", peer=transport.peer, reason=reason)
+        frame = commands.error(commands.NO_REQUEST, ServerError.NotAllowedError, reason)
+        self._turned_away += 1
+        try:
+            transport.send_nowait([frame])
+            if self._turned_away <= TURNED_AWAY_MAX:
+                await transport.finish_sending()
+                with trio.move_on_after(GOODBYE_SECONDS_MAX):
+                    while await transport.receive():
+                        pass
+        except trio.BrokenResourceError:
+            log.debug("peer left before it was refused", peer=transport.peer)
+        finally:
+            self._turned_away -= 1
+            transport.close()
+
     def _refusal(self, host: str) -> str:
         """Why a connection from this address is not admitted; empty if it is."""
         limits = self._service.limits
         if limits.connections_max and len(self._service.sessions) >= limits.connections_max:
             return f"Reached the maximum number of connections: {limits.connections_max}"
+        of_files = self._connections_of_files_max
+        if of_files and len(self._service.sessions) >= of_files:
+            return (
+                f"Reached the maximum number of connections that the limit of open files leaves:"
+                f" {of_files}; raise the limit of the broker (ulimit -n) and start it again"
+            )
         per_ip = limits.connections_per_ip_max
         if per_ip and self._per_address[host] >= per_ip:
             return f"Reached the maximum number of connections on address {host}: {per_ip}"

@@ -53,11 +53,9 @@ class SocketTransport:
 
     __slots__ = ("_receive_size_bytes", "_socket", "peer")
 
-    def __init__(self, trio_socket: trio.socket.SocketType, peer: str) -> None:
-        # Sending without a checkpoint needs the plain socket inside trio's wrapper.
-        self._socket = socket.socket(
-            trio_socket.family, trio_socket.type, trio_socket.proto, trio_socket.detach()
-        )
+    def __init__(self, connection: socket.socket, peer: str) -> None:
+        # A plain socket, not trio's wrapper: sending must be possible without a checkpoint.
+        self._socket = connection
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._receive_size_bytes = RECEIVE_SIZE_BYTES_MIN

@@ -92,6 +92,30 @@ async def test_connections_over_the_bound_are_refused_with_a_reason():
         await broker.connect()
 
 
+async def test_who_is_refused_reads_why_even_after_it_has_spoken():
+    """A close with unread input would reset the connection and take the reason with it."""
+    async with running(brokerMaxConnections=1) as broker:
+        await broker.connect()
+        second = await broker.raw()
+        await second.send(c.connect(), c.producer("t", 1, 1))
+        assert "Reached the maximum number of connections" in await second.closed()
+
+
+async def test_connections_that_come_at_once_are_accepted_at_once():
+    async with running() as broker:
+        storm = [socket.socket() for _ in range(100)]
+        for one in storm:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", broker.listener.port))
+        turns = 0
+        while len(broker.service.sessions) < 100:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+        for one in storm:
+            one.close()
+        assert turns < 50
+
+
 async def test_ping_is_answered():
     async with running() as broker:
         connection = await broker.connect()

@@ -1,0 +1,36 @@
+"""File descriptors: the broker takes what the system allows, and keeps some for its storage.
+
+Every connection is a descriptor, and so is every open file of journal, entry logs and index. A
+broker that gives its last one to a client cannot write a ledger any more, so connections are
+admitted up to a bound below the limit, and those above it are told why.
+"""
+
+from __future__ import annotations
+
+import resource
+
+RESERVED_FOR_STORAGE_MAX = 2_048
+CONNECTIONS_EXPECTED = 10_000
+"""A limit that does not allow as many is worth a warning at start."""
+
+
+def raise_open_files_limit() -> int:
+    """Raise the soft limit of this process to the hard one; the limit that holds now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):  # some systems have a lower bound than the one they name
+            return soft
+    return hard
+
+
+def connections_within(open_files_max: int) -> int:
+    """How many connections leave storage what it needs: a quarter, but no more than it can use."""
+    return max(1, open_files_max - min(open_files_max // 4, RESERVED_FOR_STORAGE_MAX))
+
+
+def connections_max() -> int:
+    """The bound that the present limit of this process gives; 0: it has no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 0 if soft == resource.RLIM_INFINITY else connections_within(soft)
