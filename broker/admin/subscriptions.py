@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.router import Route
 from broker.admin.topics import TOPIC, every_part, existing_persistent
-from broker.namespaces.refusal import Refusal, conflict, not_found
+from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.subscription.factory import SubscriptionRequest
 from broker.topic.persistent import PersistentTopic
-from protocol.errors import SubscriptionNotFound
+from protocol.errors import SubscriptionNotFound, TopicNotFound
 from protocol.message_id import from_json
 from protocol.position import EARLIEST, LATEST, Position
 
@@ -32,7 +32,10 @@ async def names(request: AdminRequest) -> list[str]:
 
 
 async def create(request: AdminRequest) -> None:
-    """Body: a message id, `{"messageId": .., "properties": ..}`, or nothing (Latest)."""
+    """Body: a message id, `{"messageId": .., "properties": ..}`, or nothing (Latest).
+
+    On a partitioned topic it is made on the partitions that lack it; 409 when none does.
+    """
     context, name = request.context, request.names["subscription"]
     body = await request.json_object() or {}
     properties: dict[str, str] = {}
@@ -42,10 +45,15 @@ async def create(request: AdminRequest) -> None:
     position = _position(body) if body else LATEST
     count = await context.namespaces.partitions_of(request.topic)
     parts = [request.topic.partition(index) for index in range(count)] or [request.topic]
-    topics = [await context.service.get_or_load_topic(part, create=True) for part in parts]
-    if any(name in topic.subscriptions for topic in topics):
+    try:
+        topics = [await context.service.get_or_load_topic(part, create=True) for part in parts]
+    except TopicNotFound:
+        await context.namespaces.of_topic(request.topic)
+        raise precondition_failed("Topic does not exist and cannot be auto-created") from None
+    lacking = [topic for topic in topics if name not in topic.subscriptions]
+    if not lacking:
         raise conflict("Subscription already exists for topic")
-    for topic in topics:
+    for topic in lacking:
         subscription = await topic.open_subscription(
             SubscriptionRequest(name=name, earliest=position == EARLIEST, properties=properties)
         )
@@ -78,10 +86,17 @@ async def reset_to_id(request: AdminRequest) -> None:
 
 
 async def reset_to_time(request: AdminRequest) -> None:
-    """Go on with the first message published at or after a time."""
-    time_ms = _number(request, "timestamp")
-    for _, subscription in await _everywhere(request):
-        await subscription.seek_to_time(time_ms)
+    """Go on with the first message published at or after a time.
+
+    Done on every partition that has the subscription, even when another one lacks it: 404 then.
+    """
+    time_ms, name = _number(request, "timestamp"), request.names["subscription"]
+    topics = await every_part(request.context, request.topic)
+    for topic in topics:
+        if name in topic.subscriptions:
+            await topic.subscription(name).seek_to_time(time_ms)
+    for topic in topics:
+        topic.subscription(name)
 
 
 async def skip(request: AdminRequest) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from broker.admin.router import Route
 from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.topic.persistent import PersistentTopic
+from protocol.errors import TopicNotFound
 from protocol.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ async def existing(request: AdminRequest) -> Topic:
     context, topic = request.context, request.topic
     if await context.namespaces.partitions_of(topic):
         raise not_found(f"Topic {topic.full} not found")
-    return await context.service.find_topic(topic)
+    return await _found(context, topic)
 
 
 async def existing_persistent(request: AdminRequest) -> PersistentTopic:
@@ -39,8 +40,21 @@ async def every_part(context: AdminContext, topic: TopicName) -> list[Topic]:
     """The topic, or all partitions of a partitioned one. Raises: BrokerError."""
     count = await context.namespaces.partitions_of(topic)
     if not count:
-        return [await context.service.find_topic(topic)]
-    return [await context.service.find_topic(topic.partition(index)) for index in range(count)]
+        return [await _found(context, topic)]
+    return [await _found(context, topic.partition(index)) for index in range(count)]
+
+
+async def _found(context: AdminContext, topic: TopicName) -> Topic:
+    """The topic; what is absent of it is told as in Pulsar: namespace, topic or partition."""
+    try:
+        return await context.service.find_topic(topic)
+    except TopicNotFound:
+        await context.namespaces.of_topic(topic)
+        if not topic.is_partition:
+            raise
+        if await context.namespaces.partitions_of(topic.partitioned_base):
+            raise not_found("Topic partitions were not yet created") from None
+        raise not_found(f"Partitioned Topic not found: {topic.full} has zero partitions") from None
 
 
 # --- lists ----------------------------------------------------------------------------------
@@ -150,6 +164,9 @@ async def message_id_at(request: AdminRequest) -> dict[str, int]:
 
 async def last_message_id(request: AdminRequest) -> dict[str, int]:
     """The newest message; for a batch the last one in it."""
+    name = request.topic
+    if not (name.is_partition or await request.context.namespaces.topic_exists(name)):
+        raise not_found(f"Topic {name.full} not found")  # also when its namespace is unknown
     topic = await existing_persistent(request)
     position = topic.last_position()
     if position[1] < 0:

@@ -195,3 +195,11 @@ async def test_a_huge_body_is_refused_while_it_is_read():
     with pytest.raises(Refusal) as caught:
         await read_body(receive)
     assert caught.value.status == 413
+
+
+async def test_bytes_is_read_back_as_none_and_posted_only_once(http):
+    posted = {"type": "BYTES", "schema": "", "properties": {}}
+    assert await http("POST", f"{S}/b/schema", posted) == (200, {"version": {"version": 0}})
+    assert (await http("GET", f"{S}/b/schema"))[1]["type"] == "NONE"
+    status, reason = await http("POST", f"{S}/b/schema", posted)
+    assert (status, reason.partition(":")[0]) == (409, "Incompatible schema")

@@ -216,3 +216,53 @@ async def test_non_persistent_topics_exist_while_loaded(http):
     assert (await http("GET", f"{n}/y/internalStats"))[0] == 405
     names = await http("GET", "namespaces/public/default/topics?mode=ALL")
     assert names == (200, ["non-persistent://public/default/y"])
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("public/default/p-partition-7", "Topic partitions were not yet created"),
+        (
+            "public/default/x-partition-0",
+            f"Partitioned Topic not found: {FULL}/x-partition-0 has zero partitions",
+        ),
+        ("public/nowhere/x-partition-0", "Namespace not found"),
+        ("public/nowhere/x", "Namespace not found"),
+        ("public/default/x", f"Topic {FULL}/x not found"),
+    ],
+)
+async def test_what_is_absent_is_named(http, topic, reason):
+    await http("PUT", f"{T}/p/partitions", 2)
+    path = f"persistent/{topic}"
+    assert await http("GET", f"{path}/subscriptions") == (404, reason)
+    assert await http("GET", f"{path}/stats") == (404, reason)
+    assert await http("DELETE", f"{path}/subscription/s") == (404, reason)
+    assert await http("POST", f"{path}/subscription/s/resetcursor", EARLIEST) == (404, reason)
+
+
+async def test_no_subscription_makes_a_partition_that_the_topic_does_not_have(http):
+    await http("PUT", f"{T}/p/partitions", 2)
+    assert await http("PUT", f"{T}/p-partition-7/subscription/s", EARLIEST) == (
+        412,
+        "Topic does not exist and cannot be auto-created",
+    )
+
+
+async def test_a_subscription_is_made_on_the_partitions_that_lack_it(http):
+    await http("PUT", f"{T}/p/partitions", 2)
+    assert await http("PUT", f"{T}/p-partition-1/subscription/s", EARLIEST) == (204, None)
+    assert await http("PUT", f"{T}/p/subscription/s", EARLIEST) == (204, None)
+    assert await http("GET", f"{T}/p-partition-0/subscriptions") == (200, ["s"])
+    assert await http("PUT", f"{T}/p/subscription/s", EARLIEST) == (
+        409,
+        "Subscription already exists for topic",
+    )
+
+
+async def test_reset_to_a_time_says_which_partition_lacks_the_subscription(http):
+    await http("PUT", f"{T}/p/partitions", 2)
+    await http("PUT", f"{T}/p-partition-1/subscription/s", EARLIEST)
+    assert await http("POST", f"{T}/p/subscription/s/resetcursor/0") == (
+        404,
+        f"Subscription s not found for topic {FULL}/p-partition-0",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compat_tests.clients.python import (
     acknowledgement,
+    connector_admin,
     messages,
     positions,
     producers,
@@ -17,6 +18,7 @@ from compat_tests.clients.python.scenario import SCENARIOS
 __all__ = [
     "SCENARIOS",
     "acknowledgement",
+    "connector_admin",
     "messages",
     "positions",
     "producers",
