@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.admin.router import Route
 from broker.admin.topic_json import (
     internal_stats,
-    ledger_metadata_text,
     managed_ledger_info,
     partitioned_stats,
     topic_stats,
@@ -17,6 +16,7 @@ from broker.bookie_client.errors import LedgerError
 from broker.namespaces.names import managed_ledger_path
 from broker.namespaces.refusal import not_found
 from broker.topic.persistent import PersistentTopic
+from protocol.bookkeeper.ledger_metadata_text import ledger_metadata_text
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest

@@ -9,13 +9,11 @@ with one field of ours, `whyNotDispatching`.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.subscription.statistics import iso_time
 from broker.topic.persistent import INTERNAL_CURSORS, PersistentTopic
 from broker.topic.producer import ACCESS_MODE_NAMES
-from protocol.bookkeeper.ledger_metadata import LedgerState
 from protocol.position import position_text
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from broker.managed_ledger.statistics import CursorStatistics, ManagedLedgerStatistics
     from broker.topic.producer import Producer
     from broker.topic.topic import Topic
-    from protocol.bookkeeper.ledger_metadata import LedgerMetadata
     from protocol.position import Position
 
 Json = dict[str, Any]
@@ -231,29 +228,6 @@ def managed_ledger_info(ledger: ManagedLedger, version: int, now_ms: int) -> Jso
         if each.durable
     }
     return result
-
-
-def ledger_metadata_text(metadata: LedgerMetadata) -> str:
-    """BookKeeper's text form; the password stays out."""
-    fields = {
-        "formatVersion": 3,
-        "ensembleSize": metadata.ensemble_size,
-        "writeQuorumSize": metadata.write_quorum_size,
-        "ackQuorumSize": metadata.ack_quorum_size,
-        "state": metadata.state.name,
-    }
-    if metadata.state is LedgerState.CLOSED:
-        fields |= {"length": metadata.length, "lastEntryId": metadata.last_entry_id}
-    fields |= {"digestType": metadata.digest_type.name, "password": "OMITTED"}
-    ensembles = [f"{first}=[{', '.join(bookies)}]" for first, bookies in metadata.ensembles.items()]
-    custom = [
-        f"{key}=base64:{b64encode(value).decode()}"
-        for key, value in metadata.custom_metadata.items()
-    ]
-    parts = [f"{name}={value}" for name, value in fields.items()]
-    parts.append(f"ensembles={{{', '.join(ensembles)}}}")
-    parts.append(f"customMetadata={{{', '.join(custom)}}}")
-    return f"LedgerMetadata{{{', '.join(parts)}}}"
 
 
 def backlog_size(statistics: ManagedLedgerStatistics, mark_delete: Position) -> int:

@@ -14,8 +14,8 @@ import structlog
 
 from bookie.api import BookieError, Status
 from broker.bookie_client.errors import EntryAbsent, EntryUnknown
-from broker.bookie_client.quorum import write_set
 from protocol.bookkeeper.digests import Digest, DigestMismatch
+from protocol.bookkeeper.ledger_layout import write_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from bookie.api import Status
 from broker.bookie_client.errors import LedgerFenced, LedgerNotFound
-from broker.bookie_client.quorum import AckTracker, write_set
+from broker.bookie_client.quorum import AckTracker
 from broker.metadata.store import VersionConflict
 from protocol.bookkeeper.digests import Digest, master_key
+from protocol.bookkeeper.ledger_layout import write_set
 from protocol.bookkeeper.ledger_metadata import (
     LedgerMetadata,
     decode_ledger_metadata,

@@ -17,13 +17,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, final
 
+from protocol.bookkeeper.ledger_layout import write_set
+
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
-
-
-def write_set(entry_id: int, ensemble_size: int, write_quorum_size: int) -> tuple[int, ...]:
-    """Indices in the ensemble of the bookies that store an entry."""
-    return tuple((entry_id + step) % ensemble_size for step in range(write_quorum_size))
 
 
 def is_covered(

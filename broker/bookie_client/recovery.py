@@ -35,9 +35,10 @@ from bookie.api import (
     Status,
 )
 from broker.bookie_client.errors import LedgerNotFound, RecoveryFailed
-from broker.bookie_client.quorum import absent_after, is_covered, write_set
+from broker.bookie_client.quorum import absent_after, is_covered
 from broker.metadata.store import VersionConflict
 from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata, master_key
+from protocol.bookkeeper.ledger_layout import write_set
 from protocol.bookkeeper.ledger_metadata import (
     LedgerMetadata,
     LedgerState,

@@ -1,7 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.bookie_client.quorum import AckTracker, absent_after, is_covered, write_set
+from broker.bookie_client.quorum import AckTracker, absent_after, is_covered
+from protocol.bookkeeper.ledger_layout import write_set
 
 
 @st.composite
