@@ -1,0 +1,58 @@
+"""Ledger layouts from the admin API: the same answer of real Pulsar and of Vela serves. Pure.
+
+`GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats?metadata=true` has a row per
+ledger with the text of its metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.bookies.errors import BookiesNotReachable
+from protocol.bookkeeper.ledger_layout import LedgerLayout
+from protocol.bookkeeper.ledger_metadata import InvalidMetadata
+from protocol.bookkeeper.ledger_metadata_text import parse_ledger_metadata_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/\s]+):(\d{1,5})")
+
+
+def ledger_layouts(internal_stats: Mapping[str, Any]) -> dict[int, LedgerLayout]:
+    """The layout of each ledger of a topic that is not offloaded, by ledger id.
+
+    Raises: BookiesNotReachable: no metadata was asked for, or its bookies have no addresses.
+        InvalidMetadata: a text that is not understood.
+    """
+    layouts: dict[int, LedgerLayout] = {}
+    for row in internal_stats["ledgers"]:
+        if row.get("offloaded"):
+            continue
+        text = row.get("metadata")
+        if not text:
+            raise BookiesNotReachable("the answer holds no ledger metadata: ask for metadata=true")
+        ledger_id = int(row["ledgerId"])
+        try:
+            layout = LedgerLayout.of(ledger_id, parse_ledger_metadata_text(text))
+        except ValueError as error:
+            raise InvalidMetadata(str(error)) from error
+        for bookie_id in layout.bookie_ids:
+            address_of(bookie_id)
+        layouts[ledger_id] = layout
+    return layouts
+
+
+def address_of(bookie_id: str) -> tuple[str, int]:
+    """(host, port) of a bookie that is named by its address.
+
+    Raises: BookiesNotReachable.
+    """
+    match = _ADDRESS.fullmatch(bookie_id)
+    if match is None or not 0 < int(match.group(2)) < 65536:
+        raise BookiesNotReachable(
+            f"bookie {bookie_id!r} is not named by host:port: set bookiePort on the server, or "
+            "read through the broker"
+        )
+    return match.group(1).strip("[]"), int(match.group(2))
