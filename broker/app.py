@@ -31,6 +31,7 @@ from broker.config_file import as_properties
 from broker.data_directory import JOURNAL, LEDGERS, METADATA, DataDirectory
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
+from broker.managed_ledger.orphans import OrphanCollector
 from broker.metrics.exposition import MetricsSource
 from broker.namespaces.json_nodes import read_json
 from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
@@ -140,6 +141,7 @@ async def running_broker(
         )
         admin.set_dynamic(await read_json(store, DYNAMIC_CONFIGURATION_PATH) or {})
         application.context = admin
+        front.start_soon(OrphanCollector(store, storage.ledgers).run)
         try:
             yield RunningBroker(broker_url, web_url, service, admin)
         finally:

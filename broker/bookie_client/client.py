@@ -66,6 +66,9 @@ class LedgerClient:
         self._bookies = bookies
         self._config = config
         self._clock = clock
+        self.first_own_id: int | None = None
+        """Ledgers from this id on were made here, those before it were there before; None: all
+        that are there were. Known before the first of its own has a record."""
 
     async def create_ledger(
         self, custom_metadata: Mapping[str, bytes], listener: WriterListener
@@ -76,6 +79,8 @@ class LedgerClient:
         """
         config = self._config
         ledger_id = await self._store.next_sequence(ID_SEQUENCE_PATH)
+        if self.first_own_id is None or ledger_id < self.first_own_id:
+            self.first_own_id = ledger_id  # another task may have taken a later number first
         metadata = LedgerMetadata(
             ensemble_size=config.ensemble_size,
             write_quorum_size=config.write_quorum_size,

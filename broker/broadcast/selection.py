@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 
 from broker.broadcast.broadcast_subscription import BroadcastSubscription
 from broker.broadcast.snapshot_store import SnapshotStore
+from broker.managed_ledger.owner_of_ledger import broadcast_custom_metadata
 from broker.subscription.start import initial_mark_delete
 from protocol.errors import BrokerError, NotAllowed, ServerError
 
@@ -138,12 +139,7 @@ class BroadcastKind:
             store = SnapshotStore(
                 cast("SnapshotLedgers", client),
                 cast("SnapshotCursor", cursor),
-                {
-                    "application": b"vela",
-                    "component": b"broadcast",
-                    "topic": context.topic_name.encode(),
-                    "subscription": request.name.encode(),
-                },
+                broadcast_custom_metadata(context.topic_name, request.name),
             )
         subscription = BroadcastSubscription(context, cursor, store, durable=request.durable)
         await subscription.start()

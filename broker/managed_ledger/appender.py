@@ -32,6 +32,7 @@ from broker.bookie_client.errors import LedgerError, LedgerFenced, LedgerNotFoun
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.ledger_table import LedgerRow
+from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
@@ -389,15 +390,3 @@ class Appender:
         for _, append_context in failed:
             assert self.listener is not None
             self.listener.on_append_failed(append_context, error)
-
-
-def ledger_custom_metadata(name: str, cursor_name: str | None = None) -> dict[str, bytes]:
-    """What Pulsar notes with a ledger so that tools can tell whose it is."""
-    custom = {
-        "application": b"pulsar",
-        "component": b"managed-ledger",
-        "pulsar/managed-ledger": name.encode(),
-    }
-    if cursor_name is not None:
-        custom["pulsar/cursor"] = cursor_name.encode()
-    return custom

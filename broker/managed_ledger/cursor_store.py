@@ -21,7 +21,6 @@ import trio
 
 from bookie.api import Status
 from broker.bookie_client.errors import LedgerError
-from broker.managed_ledger.appender import ledger_custom_metadata
 from broker.managed_ledger.cursor_record import (
     INLINE,
     IS_PART,
@@ -33,6 +32,7 @@ from broker.managed_ledger.cursor_record import (
     encode_positions,
 )
 from broker.managed_ledger.ledger_list import OwnershipLost
+from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.paths import cursor_info_path
 from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
 

@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from broker.bookie_client.errors import LedgerError
-from broker.managed_ledger.appender import AppendState, ledger_custom_metadata
+from broker.managed_ledger.appender import AppendState
 from broker.managed_ledger.context import LedgerContext
 from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
 from broker.managed_ledger.entry_cache import EntryCache
@@ -26,6 +26,7 @@ from broker.managed_ledger.ledger import ManagedLedger, refuse_missing
 from broker.managed_ledger.ledger_list import LedgerList, OwnershipLost
 from broker.managed_ledger.ledger_record import LedgerRecord, decode_ledger_record
 from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
+from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
 from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound
 from protocol.errors import BrokerError, ServerError

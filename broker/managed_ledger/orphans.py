@@ -1,0 +1,146 @@
+"""Deletes the ledgers that a crash has left behind: they exist, and nobody lists them.
+
+A ledger is created before it is listed and taken off the list before it is deleted, so a crash (or
+a metadata store that refuses) between the two leaves a ledger too many, never one too few. Its
+bytes would stay for ever: to a bookie's garbage collection it is alive, because it has a record.
+
+What may be deleted, by proof only; in doubt a ledger is kept:
+
+- it was there before this process made its first ledger, so nobody is about to list it. Whoever
+  runs this must be the only process that creates ledgers in the store, as standalone is;
+- its record says that it belongs to a managed ledger of this form, and to which one;
+- neither that managed ledger nor one of its cursors names it, read after all of the above. A ledger
+  once unlisted is never listed again, so nothing can change the answer;
+- all those records could be read. A damaged or unknown one protects every ledger of its topic.
+
+Ledgers of others (schemas, compacted topics and delayed indexes of real Pulsar, plain BookKeeper)
+say so in their record and are none of our business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from broker.bookie_client.errors import LedgerNotFound
+from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
+from broker.managed_ledger.ledger_record import decode_ledger_record
+from broker.managed_ledger.owner_of_ledger import managed_ledger_of
+from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, ledger_info_path
+from broker.metadata.store import MetadataUnavailable
+
+if TYPE_CHECKING:
+    from broker.bookie_client.client import LedgerClient
+    from broker.metadata.store import MetadataStore
+
+_log = structlog.get_logger()
+
+_READS_PER_SLICE: Final = 100
+_PAUSE_SECONDS: Final = 0.05
+"""After each slice: a broker with many topics has better things to do after its start."""
+_LOGGED_MAX: Final = 10
+
+
+@final
+class OrphanCollector:
+    """See the module essay."""
+
+    def __init__(self, store: MetadataStore, client: LedgerClient) -> None:
+        self._store = store
+        self._client = client
+        self._reads = 0
+
+    async def run(self) -> None:
+        """One pass; a failure is logged, and the next start tries again."""
+        try:
+            deleted = await self.collect()
+        except Exception as error:
+            _log.warning("orphan ledgers not looked for", error=str(error))
+            return
+        if deleted:
+            _log.info(
+                "orphan ledgers deleted", count=len(deleted), ledger_ids=deleted[:_LOGGED_MAX]
+            )
+
+    async def collect(self) -> list[int]:
+        """Delete the orphans and return their ids. Raises: MetadataUnavailable."""
+        found = await self._client.live_ledgers()
+        first_own_id = self._client.first_own_id  # read after the listing: see the module essay
+        candidates = found - await self._all_listed()
+        deleted = []
+        for ledger_id in sorted(candidates):
+            if first_own_id is not None and ledger_id >= first_own_id:
+                break
+            if await self._is_orphan(ledger_id):
+                await self._client.delete(ledger_id)
+                deleted.append(ledger_id)
+        return deleted
+
+    async def _is_orphan(self, ledger_id: int) -> bool:
+        """Raises: MetadataUnavailable."""
+        try:
+            metadata = await self._client.metadata_of(ledger_id)
+            name = managed_ledger_of(metadata.custom_metadata)
+            return name is not None and ledger_id not in await self._listed(name)
+        except LedgerNotFound:
+            return False
+        except MetadataUnavailable:
+            raise
+        except Exception as error:
+            _log.warning(
+                "ledger kept: what may refer to it cannot be read",
+                ledger_id=ledger_id,
+                error=str(error),
+            )
+            return False
+
+    async def _all_listed(self) -> set[int]:
+        """Every ledger that some managed ledger names, as far as the records can be read. Only
+        spares looking at each ledger by itself."""
+        listed: set[int] = set()
+        for tenant in await self._store.children(MANAGED_LEDGERS_ROOT):
+            for namespace in await self._store.children(f"{MANAGED_LEDGERS_ROOT}/{tenant}"):
+                domain = f"{tenant}/{namespace}/persistent"
+                for topic in await self._store.children(f"{MANAGED_LEDGERS_ROOT}/{domain}"):
+                    try:
+                        listed |= await self._listed(f"{domain}/{topic}")
+                    except MetadataUnavailable:
+                        raise
+                    except Exception as error:
+                        _log.warning(
+                            "record of a topic or cursor cannot be read",
+                            topic=f"{domain}/{topic}",
+                            error=str(error),
+                        )
+        return listed
+
+    async def _listed(self, name: str) -> set[int]:
+        """The ledgers that a managed ledger and its cursors name.
+
+        Raises: MetadataUnavailable; what a codec raises for a record it does not understand.
+        """
+        path = ledger_info_path(name)
+        stored = await self._get(path)
+        listed = set()
+        if stored is not None:
+            listed = {row.ledger_id for row in decode_ledger_record(stored).rows}
+        for cursor in await self._store.children(path):
+            stored = await self._get(f"{path}/{cursor}")
+            if stored is None:
+                continue
+            record = decode_cursor_record(stored)
+            listed.add(record.cursor_ledger_id)
+            attached = attached_ledger(record.properties)
+            if attached is not None:
+                listed.add(attached)
+        listed.discard(INLINE)
+        return listed
+
+    async def _get(self, path: str) -> bytes | None:
+        self._reads += 1
+        if self._reads % _READS_PER_SLICE == 0:
+            await trio.sleep(_PAUSE_SECONDS)
+        stored = await self._store.get(path)
+        return None if stored is None else stored[0]

@@ -1,0 +1,63 @@
+"""What is noted with a ledger about whose it is.
+
+Pure. Keys and values are those that real Pulsar writes into the custom metadata of its ledgers
+(LedgerMetadataUtils of Pulsar 4.0), so that its tools can tell whose a ledger of Vela is, and Vela
+whose one of Pulsar is. Only the ledgers of virtual cursors, which Pulsar has not, are marked by
+Vela's own keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import InvalidTopicName
+from protocol.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_APPLICATION: Final = ("application", b"pulsar")
+_COMPONENT: Final = ("component", b"managed-ledger")
+_MANAGED_LEDGER: Final = "pulsar/managed-ledger"
+_CURSOR: Final = "pulsar/cursor"
+_NAME_PARTS: Final = 4
+_VELA: Final = ("application", b"vela")
+_BROADCAST: Final = ("component", b"broadcast")
+
+
+def ledger_custom_metadata(name: str, cursor_name: str | None = None) -> dict[str, bytes]:
+    """For a ledger of this managed ledger, or of one of its cursors."""
+    custom = dict([_APPLICATION, _COMPONENT])
+    custom[_MANAGED_LEDGER] = name.encode()
+    if cursor_name is not None:
+        custom[_CURSOR] = cursor_name.encode()
+    return custom
+
+
+def broadcast_custom_metadata(topic_name: str, subscription: str) -> dict[str, bytes]:
+    """For a ledger of virtual cursors; `topic_name` is the full one."""
+    custom = dict([_VELA, _BROADCAST])
+    custom["topic"] = topic_name.encode()
+    custom["subscription"] = subscription.encode()
+    return custom
+
+
+def managed_ledger_of(custom: Mapping[str, bytes]) -> str | None:
+    """The managed ledger (`tenant/namespace/persistent/topic`) to which a ledger belongs, or one
+    of its cursors' ledgers; None: to none, or nobody knows."""
+    try:
+        if _is_marked(custom, _VELA, _BROADCAST):
+            return TopicName.parse(custom["topic"].decode()).managed_ledger_name
+        if not _is_marked(custom, _APPLICATION, _COMPONENT):
+            return None
+        name = custom[_MANAGED_LEDGER].decode()
+    except (KeyError, UnicodeDecodeError, InvalidTopicName):
+        return None
+    parts = name.split("/")
+    if len(parts) != _NAME_PARTS or not all(parts) or parts[2] != "persistent":
+        return None
+    return name
+
+
+def _is_marked(custom: Mapping[str, bytes], *marks: tuple[str, bytes]) -> bool:
+    return all(custom.get(key) == value for key, value in marks)
