@@ -56,7 +56,9 @@ class AckState:
         if position <= self.mark_delete:
             return True
         bitmap = self._acked.get(position[0])
-        return bitmap is not None and position[1] in bitmap
+        if bitmap is None or not 0 <= position[1] <= _BITMAP_ENTRY_MAX:
+            return False  # a client may name any number
+        return position[1] in bitmap
 
     def batch_remaining(self, position: Position) -> int | None:
         """The messages left of a partly acknowledged entry; None: all or nothing is acked."""

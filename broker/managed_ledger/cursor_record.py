@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 from pyroaring import BitMap
 
 from broker.managed_ledger.bit_words import bitmap_words, words_bitmap
-from broker.managed_ledger.ledger_record import decompressed
+from broker.managed_ledger.ledger_record import parse_record
 from protocol import ml_formats_pb2 as formats
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ def _cursor_info(
 
 
 def decode_cursor_record(data: bytes) -> CursorRecord:
-    """What is in the metadata store."""
+    """What is in the metadata store. Raises: BrokerError MetadataError."""
     info = formats.ManagedCursorInfo()
-    info.ParseFromString(decompressed(data))
+    parse_record(info, data, "of a cursor")
     position: CursorPosition | None = None
     if info.HasField("markDeleteLedgerId"):
         position = CursorPosition(

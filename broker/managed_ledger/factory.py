@@ -176,11 +176,29 @@ class ManagedLedgerFactory:
             ledger.appender.state = AppendState.TERMINATED
         for row in dropped:
             await self._client.delete(row.ledger_id)
-        async with trio.open_nursery() as nursery:
-            for encoded in await self._store.children(ledger_info_path(name)):
-                nursery.start_soon(ledger.restore_cursor, decode_name(encoded))
+        await self._restore_cursors(ledger)
         ledger.request_trim()
         return ledger
+
+    async def _restore_cursors(self, ledger: ManagedLedger) -> None:
+        """All at once. Raises: what the first one raised that failed, by itself."""
+        failures: list[Exception] = []
+
+        async def restore(cursor_name: str) -> None:
+            try:
+                await ledger.restore_cursor(cursor_name)
+            except Exception as error:
+                _log.warning(
+                    "cursor_not_restored", topic=ledger.name, cursor=cursor_name, error=str(error)
+                )
+                failures.append(error)
+
+        names = await self._store.children(ledger_info_path(ledger.name))
+        async with trio.open_nursery() as nursery:
+            for encoded in names:
+                nursery.start_soon(restore, decode_name(encoded))
+        if failures:
+            raise failures[0]
 
     async def _finish(self, row: LedgerRow) -> None:
         """Decide how the ledger that was written last ends."""

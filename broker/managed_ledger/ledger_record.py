@@ -13,12 +13,16 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
+from google.protobuf.message import DecodeError
+
 from broker.managed_ledger.ledger_table import LedgerRow
 from protocol import ml_formats_pb2 as formats
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from google.protobuf.message import Message
 
     from protocol.position import Position
 
@@ -59,7 +63,7 @@ def encode_ledger_record(record: LedgerRecord) -> bytes:
 def decode_ledger_record(data: bytes) -> LedgerRecord:
     """What is stored. Raises: BrokerError MetadataError."""
     info = formats.ManagedLedgerInfo()
-    info.ParseFromString(decompressed(data))
+    parse_record(info, data, "of a topic's ledgers")
     rows = [
         LedgerRow(
             one.ledgerId,
@@ -74,6 +78,21 @@ def decode_ledger_record(data: bytes) -> LedgerRecord:
     if info.HasField("terminatedPosition"):
         terminated = (info.terminatedPosition.ledgerId, info.terminatedPosition.entryId)
     return LedgerRecord(rows, terminated, {one.key: one.value for one in info.properties})
+
+
+def parse_record(info: Message, data: bytes, what: str) -> None:
+    """Fill `info` from a record that Pulsar may have compressed.
+
+    Raises: BrokerError MetadataError: it is damaged, or compressed in a way that is not known.
+    """
+    try:
+        info.ParseFromString(decompressed(data))
+    except (DecodeError, zlib.error) as error:
+        raise BrokerError(
+            ServerError.MetadataError,
+            f"the record {what} in the metadata store is damaged ({len(data)} bytes: {error});"
+            " restore it from a backup, or delete the topic",
+        ) from error
 
 
 def decompressed(data: bytes) -> bytes:

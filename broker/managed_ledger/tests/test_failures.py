@@ -1,0 +1,220 @@
+"""Storage and metadata that fail at awkward instants: what is said, and what is kept."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from broker.bookie_client.errors import RecoveryFailed
+from broker.managed_ledger.appender import AppendState
+from broker.managed_ledger.cursor_store import CursorStore
+from broker.managed_ledger.paths import cursor_info_path, ledger_info_path
+from broker.managed_ledger.tests.world import (
+    NAME,
+    World,
+    append,
+    append_and_wait,
+    open_ledger,
+    read_all,
+    settle,
+)
+from broker.metadata.store import MetadataUnavailable
+from protocol.errors import BrokerError, ServerError
+from protocol.position import EARLIEST
+
+
+class HeldPut:
+    """Stops the next put of a path of the store, before it is done or just after."""
+
+    def __init__(self, store, path, *, after):
+        self._put = store.put
+        self._path = path
+        self._after = after
+        self.reached = trio.Event()
+        self.go_on = trio.Event()
+        store.put = self.put
+
+    async def put(self, path, value, expected_version):
+        if path != self._path or self.reached.is_set():
+            return await self._put(path, value, expected_version)
+        if not self._after:
+            self.reached.set()
+            await self.go_on.wait()
+        version = await self._put(path, value, expected_version)
+        if self._after:
+            self.reached.set()
+            await self.go_on.wait()
+        return version
+
+
+def failing(error):
+    async def fail(*_arguments):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MetadataUnavailable("the disk is full"), ServerError.MetadataError),
+        (RecoveryFailed("no bookie answers"), ServerError.PersistenceError),
+    ],
+)
+async def test_cursors_that_cannot_be_restored_refuse_the_topic_with_one_error(
+    monkeypatch, error, code, autojump_clock
+):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        for name in ("one", "two"):
+            await ledger.open_cursor(name, EARLIEST)
+        await factory.aclose()
+        with monkeypatch.context() as patch:
+            patch.setattr(CursorStore, "load", failing(error))
+            with pytest.raises(BrokerError) as refused, capture_logs() as logs:
+                await factory.open(NAME)
+        assert {line.get("cursor") for line in logs} >= {"one", "two"}
+        assert refused.value.server_error == code
+        assert str(error) in str(refused.value)
+        assert sorted((await open_ledger(factory)).cursors) == ["one", "two"]
+
+
+@pytest.mark.parametrize("path", [ledger_info_path(NAME), cursor_info_path(NAME, "s")])
+async def test_a_damaged_record_refuses_the_topic_and_names_what_is_damaged(path, autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        await (await open_ledger(factory)).open_cursor("s", EARLIEST)
+        await factory.aclose()
+        await world.store.put(path, b"\xff\xff damaged", None)
+        with pytest.raises(BrokerError, match="damaged") as refused:
+            await factory.open(NAME)
+        assert refused.value.server_error == ServerError.MetadataError
+
+
+async def test_a_topic_that_is_taken_over_during_a_rollover_stays_fenced(autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        await append_and_wait(ledger, b"kept")
+        held = HeldPut(world.store, ledger_info_path(NAME), after=True)
+        ledger.appender.roll()
+        append(ledger, b"queued")
+        with trio.fail_after(5):
+            await held.reached.wait()
+        ledger.appender.fence("taken over")
+        assert [context for context, _ in ledger.listener.failed] == [b"queued"]
+        held.go_on.set()
+        await settle()
+        assert ledger.state is AppendState.FENCED
+        append(ledger, b"late")
+        assert [context for context, _ in ledger.listener.failed] == [b"queued", b"late"]
+        await settle()
+        assert ledger.listener.contexts == [b"kept"]
+    async with world.broker() as factory:
+        assert await read_all(await open_ledger(factory)) == [b"kept"]
+
+
+async def test_a_cursor_stored_during_a_save_of_the_list_does_not_doubt_the_owner(autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        (position,) = await append_and_wait(ledger, b"a")
+        held = HeldPut(world.store, ledger_info_path(NAME), after=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ledger.set_properties, {"k": "v"})
+            await held.reached.wait()
+            cursor.ack_cumulative(position)
+            await cursor.flush()
+            held.go_on.set()
+        assert not ledger.fenced
+        await append_and_wait(ledger, b"b")
+    async with world.broker() as factory:
+        again = await open_ledger(factory)
+        assert again.cursors["s"].mark_delete == position
+        assert again.properties == {"k": "v"}
+
+
+async def test_a_list_written_by_another_during_our_save_is_noticed(autojump_clock):
+    world = World()
+    async with world.broker() as old, world.broker() as new:
+        ledger = await open_ledger(old)
+        held = HeldPut(world.store, ledger_info_path(NAME), after=False)
+        ledger.appender.roll()
+        await held.reached.wait()
+        owner = await open_ledger(new)
+        held.go_on.set()
+        await settle()
+        assert ledger.fenced
+        await append_and_wait(owner, b"kept")
+
+
+async def test_a_cursor_that_fails_at_the_close_keeps_no_other_from_being_stored(autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        cursors = [await ledger.open_cursor(name, EARLIEST) for name in ("a", "b", "c")]
+        positions = await append_and_wait(ledger, b"1", b"2", b"3")
+        for cursor in cursors:
+            cursor.ack_cumulative(positions[1])
+        put, path = world.store.put, cursor_info_path(NAME, "a")
+
+        async def put_but_one(asked, value, expected_version):
+            if asked == path:
+                raise MetadataUnavailable("the disk is full")
+            return await put(asked, value, expected_version)
+
+        world.store.put = put_but_one
+        with capture_logs() as logs:
+            await factory.close(NAME)
+        world.store.put = put
+        assert [each["cursor"] for each in logs if each["event"] == "cursor_not_stored"] == ["a"]
+        assert not factory.ledgers
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        assert ledger.cursors["b"].mark_delete == ledger.cursors["c"].mark_delete == positions[1]
+        assert ledger.cursors["a"].mark_delete < positions[0]
+
+
+@pytest.mark.parametrize("entry_id", [2**32 - 1, 2**32, 2**63 - 1, -1, -(2**63)])
+async def test_acks_of_entry_ids_of_any_size_harm_nothing(entry_id, autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        positions = await append_and_wait(ledger, b"1", b"2", b"3")
+        cursor.ack_individual(positions[1])
+        for ledger_id in {positions[0][0], 2**63 - 1, -1, -(2**63)}:
+            odd = (ledger_id, entry_id)
+            cursor.ack_individual(odd)
+            was_before = odd <= cursor.mark_delete
+            assert cursor.ack_batch_index(odd, 1) == cursor.is_acked(odd) == was_before
+        assert cursor.backlog_entries == 2
+        await cursor.flush()
+    async with world.broker() as factory:
+        restored = (await open_ledger(factory)).cursors["s"]
+        assert restored.backlog_entries == 2
+        assert restored.is_acked(positions[1])
+
+
+@pytest.mark.parametrize("entry_id", [2**32 - 1, 2**32, 2**63 - 1])
+async def test_a_cumulative_ack_behind_the_end_of_a_ledger_acks_that_ledger(
+    entry_id, autojump_clock
+):
+    world = World(max_entries_per_ledger=3)
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        await ledger.open_cursor("holds", EARLIEST)
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        positions = await append_and_wait(ledger, *[b"%d" % number for number in range(5)])
+        cursor.ack_individual(positions[1])
+        cursor.ack_individual(positions[4])
+        cursor.ack_cumulative((positions[0][0], entry_id))
+        assert cursor.backlog_entries == 1
+        await cursor.flush()
+    async with world.broker() as factory:
+        restored = (await open_ledger(factory)).cursors["s"]
+        assert restored.backlog_entries == 1
+        assert not restored.is_acked(positions[3])
