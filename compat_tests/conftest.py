@@ -47,10 +47,15 @@ def _start_servers(directory: Path, only: str | None) -> Servers:
             servers["pulsar"] = PulsarServer(directory / "pulsar")
     except OracleAbsent as absent:
         pytest.skip(str(absent))
-    with ThreadPoolExecutor(2) as pool:
-        starts = [pool.submit(server.start) for server in servers.values()]
-    for start in starts:
-        start.result()
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            starts = [pool.submit(server.start) for server in servers.values()]
+        for start in starts:
+            start.result()
+    except BaseException:
+        for server in servers.values():  # the other one may be up
+            server.kill()
+        raise
     return servers
 
 
@@ -64,7 +69,7 @@ def servers(
     )
     yield started
     for server in started.values():
-        server.stop()
+        _end(server, server.stop)
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +81,13 @@ def own_servers_of_session(
     )
     yield started
     for server in started.values():
-        server.kill()
+        _end(server, server.kill)
+
+
+def _end(server: ServerProcess, action: Callable[[], object]) -> None:
+    ended = server.how_it_ended()
+    action()
+    assert ended is None, f"{ended} while nothing was asked of it:\n{server.log_tail()}"
 
 
 @pytest.fixture
@@ -84,6 +95,7 @@ def own_servers(own_servers_of_session: Servers) -> Servers:
     """A pair that scenarios may stop and kill; brought up again if the last one left it down."""
     for server in own_servers_of_session.values():
         if not server.is_running():
+            server.kill()  # reap it, if it ended by itself
             server.start()
     return own_servers_of_session
 

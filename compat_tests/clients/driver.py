@@ -25,10 +25,16 @@ if TYPE_CHECKING:
     from compat_tests.oracle.server_process import ServerProcess
 
 SCENARIO_TIMEOUT_SECONDS = 120.0
+# The stock clients try again after at most a minute; a scenario gets that for every restart.
+RECONNECT_SECONDS_MAX = 60.0
 
 
 class ClientAbsent(Exception):
     """The client's language is not installed here; the text says what is missing."""
+
+
+def _do(asked: str, server: ServerProcess) -> None:
+    {"stop": server.stop, "kill": server.kill, "start": server.start}[asked]()
 
 
 class Driver:
@@ -71,7 +77,13 @@ class Driver:
             if isinstance(event, list):
                 trace.append(event)
             elif "ask" in event:
-                {"stop": server.stop, "kill": server.kill, "start": server.start}[event["ask"]]()
+                begun = time.monotonic()
+                try:
+                    _do(event["ask"], server)
+                except Exception as failed:
+                    self.close()  # it is in the middle of a scenario and waits for our answer
+                    raise ScenarioFailed(f"{event['ask']}: {failed}", trace) from failed
+                deadline += time.monotonic() - begun + RECONNECT_SECONDS_MAX
                 self._write("done")
             elif event["end"] == "ok":
                 return trace

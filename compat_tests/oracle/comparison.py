@@ -43,11 +43,16 @@ def play_on_all(servers: Mapping[str, ServerProcess], play: Player) -> dict[str,
 
     def play_one(server: ServerProcess) -> Outcome:
         try:
-            return Outcome(play(server), None)
+            trace, failure = play(server), None
         except ScenarioFailed as failed:
-            return Outcome(failed.trace, str(failed))
+            trace, failure = failed.trace, str(failed)
         except Exception:
-            return Outcome([], traceback.format_exc(limit=-6))
+            trace, failure = [], traceback.format_exc(limit=-6)
+        # What a client makes of a server that is gone says less than that it is gone.
+        ended = server.how_it_ended()
+        if ended is not None:
+            failure = f"{ended}:\n{server.log_tail()}\n{failure or 'the scenario came to its end'}"
+        return Outcome(trace, failure)
 
     with ThreadPoolExecutor(len(servers)) as pool:
         started = {name: pool.submit(play_one, server) for name, server in servers.items()}

@@ -1,13 +1,16 @@
-"""Vela from this tree: `vela standalone` of the environment that runs the comparison."""
+"""Vela from this tree: `python -m broker standalone`, with the Python that runs the comparison."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 READY_LINE = "vela standalone ready:"
 
@@ -35,7 +38,9 @@ class VelaServer(ServerProcess):
 
     def command(self) -> list[str]:
         return [
-            str(Path(sys.executable).parent / "vela"),
+            sys.executable,
+            "-m",
+            "broker",
             "standalone",
             "--data-dir",
             str(self.directory / "data"),

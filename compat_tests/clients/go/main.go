@@ -227,6 +227,29 @@ func (s *stage) untilSilence(consumer pulsar.Consumer, within time.Duration) []p
 	}
 }
 
+// allOf receives and acknowledges until all expected texts were seen and then a silence came; a text
+// that does not come in time is left to the caller to miss.
+func (s *stage) allOf(
+	consumer pulsar.Consumer, expected []string, within time.Duration, silence time.Duration,
+) []pulsar.Message {
+	missing := map[string]bool{}
+	for _, text := range expected {
+		missing[text] = true
+	}
+	received := []pulsar.Message{}
+	deadline := time.Now().Add(within)
+	for len(missing) > 0 {
+		message := tryReceive(consumer, time.Until(deadline))
+		if message == nil {
+			break
+		}
+		must(consumer.Ack(message))
+		received = append(received, message)
+		delete(missing, string(message.Payload()))
+	}
+	return append(received, s.untilSilence(consumer, silence)...)
+}
+
 func (s *stage) seeMessage(what string, message pulsar.Message) {
 	var eventTime int64
 	if !message.EventTime().IsZero() && message.EventTime().UnixMilli() > 0 {

@@ -13,6 +13,12 @@ import (
 // Longer than either server waits before it writes a cursor behind the acks.
 const cursorFlush = 2 * time.Second
 
+// A client that has waited for its server tries again after at most a minute.
+const reconnectMax = 90 * time.Second
+
+// Longer than a stop, a start and a reconnection take together on a busy machine.
+const sendTimeout = 8 * time.Minute
+
 func init() {
 	for name, end := range map[string]string{"restart": "stop", "kill-9": "kill"} {
 		register(name+"-between-publish-and-consume", func(s *stage) { between(s, end) })
@@ -49,20 +55,23 @@ func between(s *stage, end string) {
 		s.see("kept", kept)
 		s.see("more", reader.HasNext())
 		consumer := s.subscribe(options(batched))
-		rest := texts(s.untilSilence(consumer, 2*time.Second))
-		check(slices.Contains(rest, "message 3"), "an unacked message was lost")
+		unacked := append(numbered("message ", 100)[20:], "message 3")
+		rest := texts(s.allOf(consumer, unacked, reconnectMax, 2*time.Second))
+		for _, text := range unacked {
+			check(slices.Contains(rest, text), "an unacked message was lost: "+text)
+		}
 		if end == "stop" {
 			s.see("of the subscription", sorted(rest))
 		}
 		s.send(s.plain(options(batched).Topic), "new")
-		s.see("new", texts(s.untilSilence(consumer, time.Second)))
+		s.see("new", texts(s.allOf(consumer, []string{"new"}, receiveTimeout, time.Second)))
 	}
 }
 
 func waiting(s *stage, end string) {
 	consumer := s.subscribe(pulsar.ConsumerOptions{Topic: s.topic("")})
 	producer := s.produce(pulsar.ProducerOptions{
-		Topic: s.topic(""), SendTimeout: 2 * time.Minute, DisableBatching: true,
+		Topic: s.topic(""), SendTimeout: sendTimeout, DisableBatching: true,
 	})
 	s.send(producer, numbered("before ", 10)...)
 	s.see("before", texts(s.receiveAndAck(consumer, 10)))
@@ -80,7 +89,8 @@ func waiting(s *stage, end string) {
 	}
 	s.send(producer, numbered("after ", 10)...)
 	var seen []string
-	for _, text := range texts(s.untilSilence(consumer, 5*time.Second)) {
+	sent := append(numbered("meanwhile ", 10), numbered("after ", 10)...)
+	for _, text := range texts(s.allOf(consumer, sent, reconnectMax, time.Second)) {
 		if !strings.HasPrefix(text, "before") && !slices.Contains(seen, text) {
 			seen = append(seen, text)
 		}

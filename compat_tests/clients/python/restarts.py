@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pulsar
 
 from compat_tests.clients.python.scenario import (
+    RECEIVE_TIMEOUT_MS,
     Stage,
+    receive_all_of,
     receive_many,
-    receive_until_silence,
     scenario,
     send_all,
     texts,
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 # A cursor is written to its ledger behind the acks; this is longer than either server waits.
 CURSOR_FLUSH_SECONDS = 2.0
+# A client that has waited for its server tries again after at most a minute.
+RECONNECT_MS_MAX = 90_000
+SILENCE_MS = 1_000
+# Longer than a stop, a start and a reconnection take together on a busy machine.
+SEND_TIMEOUT_MS = 480_000
 
 
 def _stop(stage: Stage) -> None:
@@ -55,18 +61,19 @@ def _publish_then_consume(end: Callable[[Stage], None], stage: Stage) -> None:
         stage.see(f"batched {batched}: kept", kept)
         stage.see("more", reader.has_message_available())
         consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
-        rest = receive_until_silence(consumer, 2000)
-        assert {"message 3"} | {f"message {n}" for n in range(20, 100)} <= set(texts(rest))
+        unacked = {"message 3"} | {f"message {n}" for n in range(20, 100)}
+        rest = receive_all_of(consumer, unacked, RECONNECT_MS_MAX, 2 * SILENCE_MS)
+        assert unacked <= set(texts(rest))
         if end is _stop:  # a kill may bring back acks younger than the flush interval
             stage.see("of the subscription", sorted(texts(rest)))
         producer = client.create_producer(topic, batching_enabled=batched)
         send_all(producer, ["new"])
-        stage.see("new", texts(receive_until_silence(consumer, 1000)))
+        stage.see("new", texts(receive_all_of(consumer, ["new"], RECEIVE_TIMEOUT_MS, SILENCE_MS)))
 
 
 def _clients_wait(end: Callable[[Stage], None], stage: Stage) -> None:
     consumer = stage.client.subscribe(stage.topic(), "s")
-    producer = stage.client.create_producer(stage.topic(), send_timeout_millis=120_000)
+    producer = stage.client.create_producer(stage.topic(), send_timeout_millis=SEND_TIMEOUT_MS)
     send_all(producer, [f"before {number}" for number in range(10)])
     stage.see("before", texts(receive_many(consumer, 10)))
     time.sleep(CURSOR_FLUSH_SECONDS)
@@ -80,7 +87,8 @@ def _clients_wait(end: Callable[[Stage], None], stage: Stage) -> None:
     producer.flush()
     stage.see("sent meanwhile", [result.name for result in results])
     send_all(producer, [f"after {number}" for number in range(10)])
-    seen = texts(receive_until_silence(consumer, 5000))
+    sent = [f"{when} {number}" for when in ("meanwhile", "after") for number in range(10)]
+    seen = texts(receive_all_of(consumer, sent, RECONNECT_MS_MAX, SILENCE_MS))
     new = [text for text in dict.fromkeys(seen) if not text.startswith("before")]
     stage.see("after", new)
 

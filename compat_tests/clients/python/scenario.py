@@ -9,6 +9,7 @@ same way do not pass for equal.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -165,6 +166,27 @@ def receive_until_silence(
         received.append(message)
         if acknowledge:
             consumer.acknowledge(message)
+
+
+def receive_all_of(
+    consumer: pulsar.Consumer, expected: Iterable[str], within_ms: int, silence_ms: int
+) -> list[pulsar.Message]:
+    """Everything, acknowledged, until all expected texts were seen and then a silence came.
+
+    A text that does not come within `within_ms` is left to the caller to miss.
+    """
+    missing = set(expected)
+    received: list[pulsar.Message] = []
+    deadline = time.monotonic() + within_ms / 1000
+    while missing and (left_ms := int((deadline - time.monotonic()) * 1000)) > 0:
+        try:
+            message = consumer.receive(left_ms)
+        except pulsar.Timeout:
+            break
+        consumer.acknowledge(message)
+        received.append(message)
+        missing.discard(message.data().decode())
+    return received + receive_until_silence(consumer, silence_ms)
 
 
 def send_all(producer: pulsar.Producer, payloads: Iterable[str], **options: Any) -> None:

@@ -19,6 +19,12 @@ final class Restarts {
     /** Longer than either server waits before it writes a cursor behind the acks. */
     private static final int CURSOR_FLUSH_MILLIS = 2000;
 
+    /** A client that has waited for its server tries again after at most a minute. */
+    private static final int RECONNECT_MILLIS_MAX = 90_000;
+    /** Longer than a stop, a start and a reconnection take together on a busy machine. */
+    private static final int SEND_TIMEOUT_SECONDS = 480;
+    private static final int SILENCE_MILLIS = 1000;
+
     private Restarts() {
     }
 
@@ -61,20 +67,24 @@ final class Restarts {
             stage.see("more", reader.hasMessageAvailable());
             Consumer<byte[]> consumer =
                     stage.consumer(topic, SubscriptionType.Shared).subscribe();
-            List<Message<byte[]>> rest = Stage.untilSilence(consumer, 2000);
-            Stage.check(Stage.texts(rest).contains("message 3"), "an unacked message was lost");
+            List<String> unacked = new ArrayList<>(Stage.numbered("message ", 20, 100));
+            unacked.add("message 3");
+            List<Message<byte[]>> rest = Stage.allOf(
+                    consumer, unacked, RECONNECT_MILLIS_MAX, 2 * SILENCE_MILLIS);
+            Stage.check(Stage.texts(rest).containsAll(unacked), "an unacked message was lost");
             if (end.equals("stop")) {
                 stage.see("of the subscription", new TreeSet<>(Stage.texts(rest)));
             }
             Stage.send(stage.producer(topic).create(), "new ", 1);
-            stage.see("new", Stage.texts(Stage.untilSilence(consumer, 1000)));
+            stage.see("new", Stage.texts(Stage.allOf(consumer, List.of("new 0"),
+                    (int) TimeUnit.SECONDS.toMillis(Stage.RECEIVE_SECONDS), SILENCE_MILLIS)));
         }
     }
 
     private static void waiting(Stage stage, String end) throws Exception {
         Consumer<byte[]> consumer = stage.subscribe(stage.topic());
-        Producer<byte[]> producer =
-                stage.producer(stage.topic()).sendTimeout(120, TimeUnit.SECONDS).create();
+        Producer<byte[]> producer = stage.producer(stage.topic())
+                .sendTimeout(SEND_TIMEOUT_SECONDS, TimeUnit.SECONDS).create();
         Stage.send(producer, "before ", 10);
         stage.see("before", Stage.texts(Stage.receiveAndAck(consumer, 10)));
         Thread.sleep(CURSOR_FLUSH_MILLIS);
@@ -85,11 +95,13 @@ final class Restarts {
         }
         stage.ask("start");
         for (CompletableFuture<MessageId> one : sent) {
-            one.get(100, TimeUnit.SECONDS);
+            one.get(RECONNECT_MILLIS_MAX, TimeUnit.MILLISECONDS);
         }
         Stage.send(producer, "after ", 10);
-        LinkedHashSet<String> seen = new LinkedHashSet<>(
-                Stage.texts(Stage.untilSilence(consumer, 5000)));
+        List<String> expected = new ArrayList<>(Stage.numbered("meanwhile ", 0, 10));
+        expected.addAll(Stage.numbered("after ", 0, 10));
+        LinkedHashSet<String> seen = new LinkedHashSet<>(Stage.texts(
+                Stage.allOf(consumer, expected, RECONNECT_MILLIS_MAX, SILENCE_MILLIS)));
         seen.removeIf(text -> text.startsWith("before"));
         stage.see("after", seen);
     }

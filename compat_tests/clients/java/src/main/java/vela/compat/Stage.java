@@ -13,13 +13,16 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
 import org.apache.pulsar.client.api.Message;
@@ -200,6 +203,35 @@ final class Stage implements AutoCloseable {
             consumer.acknowledge(message);
         }
         return received;
+    }
+
+    /**
+     * Everything, acknowledged, until all expected texts were seen and then a silence came; a text
+     * that does not come within the time is left to the caller to miss.
+     */
+    static List<Message<byte[]>> allOf(
+            Consumer<byte[]> consumer, List<String> expected, int withinMillis, int silenceMillis)
+            throws Exception {
+        Set<String> missing = new HashSet<>(expected);
+        List<Message<byte[]>> received = new ArrayList<>();
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(withinMillis);
+        while (!missing.isEmpty()) {
+            long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+            Message<byte[]> message = left <= 0
+                    ? null : consumer.receive((int) left, TimeUnit.MILLISECONDS);
+            if (message == null) {
+                break;
+            }
+            consumer.acknowledge(message);
+            received.add(message);
+            missing.remove(text(message));
+        }
+        received.addAll(untilSilence(consumer, silenceMillis));
+        return received;
+    }
+
+    static List<String> numbered(String prefix, int from, int to) {
+        return IntStream.range(from, to).mapToObj(i -> prefix + i).toList();
     }
 
     static void send(Producer<byte[]> producer, String prefix, int count) throws Exception {
