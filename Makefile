@@ -18,7 +18,7 @@ help:
 	@echo 'make compile  translate the hot modules to C: less CPU per message (C compiler, a minute)'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; Go if present)'
-	@echo 'make bench    benchmark against real Pulsar (Java 17, Maven; BENCH_ARGS="--quick")'
+	@echo 'make bench    benchmark against real Pulsar, half an hour (Java 17, Maven; BENCH_ARGS="--quick")'
 	@echo 'make crash    kill -9 at 100 random instants under load'
 	@echo 'make lock     write the lock files anew; make proto: generate the protobuf modules anew'
 
@@ -60,7 +60,7 @@ bench: compile
 	$(BIN)/python -m compat_tests.bench $(BENCH_ARGS)
 
 crash: setup-dev
-	$(BIN)/python -m tests.crash.kill9 --rounds 100
+	$(BIN)/python -m tests.crash.kill9 --rounds 100 --output docs/performance/kill9.json
 
 lock:
 	$(PYTHON) -m venv build/lock

@@ -16,8 +16,9 @@ import urllib.request
 from pathlib import Path
 from typing import final
 
+TREE = Path(__file__).resolve().parents[1]
 VELA = (
-    f"{Path(sys.executable).with_name('vela')} standalone --data-dir {{data_dir}} "
+    f"{sys.executable} -m broker standalone --data-dir {{data_dir}} "
     "--broker-port {broker_port} --web-port {web_port}"
 )
 PORTS = (20_000, 32_000)
@@ -79,6 +80,7 @@ class ServerProcess:
             self._started_at = time.monotonic()
             self._process = subprocess.Popen(
                 self._command,
+                cwd=TREE,  # Vela of this tree, wherever we were started
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

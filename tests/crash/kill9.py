@@ -2,7 +2,8 @@
 
 `python -m tests.crash.kill9 --rounds 100 --seed 1` starts `vela standalone` on loopback, lets
 stock Pulsar clients publish and consume, kills the server, starts it again, and so on; then reads
-everything back and prints a summary and a line of JSON. Exit status 1: something did not hold.
+everything back and prints a summary and a line of JSON, which `--output` also puts into a file.
+Exit status 1: something did not hold.
 
 Instants (seeded): some time after ready, within the load; right after ready; during start-up;
 from within the callback of the n-th acked send, so that the kill falls between an fsync and what
@@ -15,6 +16,7 @@ import argparse
 import json
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -27,7 +29,7 @@ from typing import final
 
 from tests.crash.checks import Lifetime, check_topic, kept_hole_count
 from tests.crash.load import Load, quiet_client, read_subscriptions, read_topic
-from tests.server_process import VELA, ServerFailed, ServerProcess
+from tests.server_process import TREE, VELA, ServerFailed, ServerProcess
 
 PROGRESS_SECONDS_MAX = 60.0
 
@@ -79,6 +81,14 @@ class Report:
             "everything held" if not self.violations else f"{len(self.violations)} VIOLATIONS:",
         ]
         return "\n".join(lines + [f"  {one}" for one in self.violations])
+
+    def as_json(self) -> dict[str, object]:
+        """For programs; `ready_seconds` are of every start, in order."""
+        ready = self.ready_seconds or [0.0]
+        return asdict(self) | {
+            "ready_seconds_median": round(median(ready), 3),
+            "ready_seconds_max": max(ready),
+        }
 
 
 @final
@@ -227,6 +237,18 @@ class Run:
                     report.holes_checked += kept_hole_count(subscription, history)
 
 
+def _commit() -> str:
+    """The commit of this tree, `-dirty` when files differ from it."""
+    ran = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],
+        cwd=TREE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ran.stdout.strip() or "unknown"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.kill9", description=__doc__)
@@ -235,6 +257,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rate", type=int, default=Options.rate)
     parser.add_argument("--flush-seconds", type=float, default=Options.flush_seconds)
     parser.add_argument("--directory", type=Path, help="kept; default: a temporary one")
+    parser.add_argument("--output", type=Path, help="file for the JSON, with commit and date")
     parser.add_argument("--server-command", default=VELA, help="other server: its command")
     parser.add_argument("--ready-url", default="", help="other server: 200 when it is ready")
     given = parser.parse_args(arguments)
@@ -251,7 +274,11 @@ def main(arguments: list[str] | None = None) -> int:
         )
     ).run()
     print(report.summary())
-    print(json.dumps(asdict(report)))
+    print(json.dumps(report.as_json()))
+    if given.output is not None:
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        told = {"commit": _commit(), "date": time.strftime("%Y-%m-%d %H:%M")} | report.as_json()
+        given.output.write_text(json.dumps(told, indent=1) + "\n")
     if report.violations:
         print(f"data and logs are kept in {directory}")
     elif given.directory is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.crash.kill9 import Options, Run
+from tests.crash.kill9 import Options, Report, Run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,3 +19,25 @@ def test_nothing_acked_is_lost_and_nothing_reordered(tmp_path: Path) -> None:
     assert report.rounds == 3
     assert report.messages_acked > 0
     assert report.holes_checked > 0
+
+
+def test_the_summary_tells_rounds_messages_acks_holes_and_restart_times() -> None:
+    report = Report(
+        seed=7,
+        rounds=2,
+        kills={"load": 2},
+        ready_seconds=[1.0, 9.0, 2.0],
+        messages_acked=1000,
+        messages_read=1004,
+        duplicates_of_unacked=4,
+        acks_given=800,
+        holes_checked=50,
+    )
+    told = report.summary()
+    assert "2 rounds" in told
+    assert "2.00 s (median), 9.00 s (longest)" in told
+    assert "1000 messages acked" in told
+    assert "800 acknowledgements, 50 messages in ack holes" in told
+    assert "everything held" in told
+    assert report.as_json()["ready_seconds_median"] == 2.0
+    assert report.as_json()["ready_seconds_max"] == 9.0
