@@ -1,156 +1,292 @@
 """`python -m compat_tests.bench`: measure both servers in turns and print the ratio table.
 
-Both servers stay up for the rounds, because a JVM that has just started is slow; while one is
+Both servers stay up for all scenarios, because a JVM that has just started is slow; while one is
 measured, the other is stopped by SIGSTOP, so that it takes neither CPU nor disk. Start-up and idle
-figures come from servers of their own, before the rounds.
+figures come from servers of their own, before the rest. Every round is written to the JSON file at
+once; a scenario takes the place of its earlier record when it is complete, so single ones can be
+measured in separate quiet hours, each with its commit and date.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 import shutil
+import signal
+import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
-from tempfile import mkdtemp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+import psutil
 
 from compat_tests.bench import report
+from compat_tests.bench.disk_room import (
+    ROOM_AT_QUICK_START_BYTES,
+    ROOM_AT_START_BYTES,
+    NoRoom,
+    disk_of,
+    refusal,
+)
 from compat_tests.bench.measurement import idle_figures
 from compat_tests.bench.perf_client import PerfFailed
-from compat_tests.bench.scenarios import SCENARIOS, Bench, warm_up
-from compat_tests.oracle.distribution import TREE, OracleAbsent, pulsar_home
-from compat_tests.oracle.pulsar_server import PulsarServer
-from compat_tests.oracle.vela_server import VelaServer
+from compat_tests.bench.results import SERVERS, Origin, Record, Results
+from compat_tests.bench.scenarios import SCENARIOS, Bench
+from compat_tests.bench.session import RoundFailed, Session, new_server
+from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent, pulsar_home
+from compat_tests.oracle.server_process import ServerFailed
 
 if TYPE_CHECKING:
-    from compat_tests.oracle.server_process import ServerProcess
+    from collections.abc import Callable
 
-WARM_UP_ROUNDS = 2
-BENCH_CONFIGURATION = {"journalSyncData": "true"}
+    from compat_tests.bench.results import Figures
+
+NAMES = [report.START, *SCENARIOS]
+OUTPUT = TREE / "docs" / "performance"
+QUICK_OUTPUT = TREE / "build" / "performance-quick"
+SPARE_ATTEMPTS = 1
+"""Rounds beyond those wanted, per server and scenario, that may fail."""
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each (default 3)")
     parser.add_argument(
-        "--scenarios", nargs="+", metavar="TEXT", help="only those with one of these in the name"
+        "--only", nargs="+", metavar="TEXT", help="only scenarios with one of these in the name"
     )
-    parser.add_argument("--quick", action="store_true", help="one short round, to see that it runs")
-    parser.add_argument("--only-server", choices=("vela", "pulsar"), help="for profiling; no table")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="leave out what this commit has measured already, and complete what it has begun",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help=f"one short round, to see that it runs: {QUICK_OUTPUT}"
+    )
+    parser.add_argument("--output", type=Path, help=f"directory of the files (default {OUTPUT})")
+    parser.add_argument("--only-server", choices=SERVERS, help="for profiling; nothing is written")
+    parser.add_argument("--report", action="store_true", help="write table and plot anew, and end")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
     return parser.parse_args()
 
 
-def _new_server(name: str, directory: Path) -> ServerProcess:
-    if name == "vela":
-        return VelaServer(directory / "vela", BENCH_CONFIGURATION)
-    return PulsarServer(directory / "pulsar", small=False)
+def _tell(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
-def _measure_starts(
-    names: list[str], directory: Path, rounds: int, results: report.Results
-) -> None:
-    for turn in range(rounds):
-        for name in names:
-            server = _new_server(name, directory / f"start-{turn}")
-            try:
-                server.start()
-                figures = {"ready s": server.ready_after_seconds}
-                figures |= idle_figures(server, settle_seconds=5.0, watch_seconds=8.0)
-            finally:
-                server.kill()
-            shutil.rmtree(server.directory, ignore_errors=True)
-            _keep(results, report.START, name, figures)
+def commit() -> str:
+    """The commit of this tree, marked when files other than the results differ from it."""
 
+    def git(*arguments: str) -> str:
+        ran = subprocess.run(
+            ["git", *arguments], cwd=TREE, capture_output=True, text=True, check=False
+        )
+        return ran.stdout.strip() if ran.returncode == 0 else ""
 
-def _keep(results: report.Results, scenario: str, server: str, figures: dict[str, float]) -> None:
-    results.setdefault(scenario, {}).setdefault(server, []).append(figures)
-    told = ", ".join(f"{figure} {value:,.2f}" for figure, value in figures.items())
-    print(f"{time.strftime('%H:%M:%S')} {scenario}: {server}: {told}", flush=True)
-
-
-def _run(options: argparse.Namespace, directory: Path, results: report.Results) -> bool:
-    """Measure; whether everything asked for could be measured."""
-    complete = True
-    names = [options.only_server] if options.only_server else ["vela", "pulsar"]
-    bench = Bench(
-        home=pulsar_home(),
-        windows=1,
-        catch_up_messages=50_000 if options.quick else 300_000,
-        cold_messages_per_topic=10 if options.quick else 40,
+    changed = git("status", "--porcelain", "-uno", "--", ".", ":!docs/performance")
+    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + (
+        " with changes" if changed else ""
     )
-    wanted = [
-        name
-        for name in SCENARIOS
-        if not options.scenarios or any(text in name for text in options.scenarios)
-    ]
-    rounds = 1 if options.quick else options.rounds
-    if not options.scenarios or any(text in report.START for text in options.scenarios):
-        _measure_starts(names, directory, rounds, results)
-    if not wanted:
+
+
+def machine() -> str:
+    """Processors, memory and Python."""
+    memory = psutil.virtual_memory().total / 2**30
+    return f"{os.cpu_count()} processors, {memory:.0f} GiB, Python {platform.python_version()}"
+
+
+def how_vela_runs() -> str:
+    """With compiled hot modules or from the sources, as a process of this tree finds it."""
+    asked = "from broker.hot_modules import use_compiled; print(use_compiled())"
+    ran = subprocess.run(
+        [sys.executable, "-c", asked], cwd=TREE, capture_output=True, text=True, check=True
+    )
+    return ran.stdout.replace(";", ",").partition(",")[0].strip()
+
+
+def turns(attempt: int, names: list[str]) -> list[str]:
+    """The order of the servers: every other round begins with the other one."""
+    return list(names) if attempt % 2 == 0 else list(reversed(names))
+
+
+class Run:
+    """One start of the benchmark."""
+
+    def __init__(self, options: argparse.Namespace, directory: Path, results: Results) -> None:
+        self._options = options
+        self._directory = directory
+        self._results = results
+        self._names = [options.only_server] if options.only_server else list(SERVERS)
+        self._rounds = 1 if options.quick else options.rounds
+        self._session = Session(
+            Bench(
+                home=pulsar_home(),
+                windows=1,
+                catch_up_messages=20_000 if options.quick else 300_000,
+                cold_messages_per_topic=10 if options.quick else 40,
+                look=lambda server: self._session.look(server),
+            ),
+            directory,
+            _tell,
+            warm=not options.quick,
+        )
+
+    def all_of(self, wanted: list[str]) -> bool:
+        """Measure these scenarios; whether each of them is complete."""
+        complete = True
+        try:
+            if report.START in wanted:
+                complete &= self._scenario(report.START, self._measure_start)
+            others = [name for name in wanted if name != report.START]
+            if others:
+                self._session.start(self._names)
+            for name in others:
+                complete &= self._scenario(
+                    name,
+                    lambda server, _, name=name: self._session.measure(server, SCENARIOS[name]),
+                )
+        finally:
+            self._session.close()
         return complete
-    servers = {name: _new_server(name, directory) for name in names}
-    with ExitStack() as ends:
-        for server in servers.values():
-            ends.callback(server.kill)
+
+    def _origin(self) -> Origin:
+        return Origin(commit(), how_vela_runs(), self._rounds)
+
+    def _scenario(self, name: str, measure: Callable[[str, int], Figures]) -> bool:
+        date = time.strftime("%Y-%m-%d %H:%M")
+        record = self._results.begin(name, self._origin(), date, self._options.resume)
+        if record is None:
+            _tell(f"{name}: this commit has it already")
+            return True
+        begun = time.monotonic()
+        seconds_before = record.seconds
+        for attempt in range(self._rounds + SPARE_ATTEMPTS):
+            for server in turns(attempt, self._names):
+                if record.count(server) < self._rounds:
+                    self._round(name, record, server, lambda s=server, a=attempt: measure(s, a))
+                    record.seconds = seconds_before + time.monotonic() - begun
+                    self._save()
+        complete = self._results.finish(name)
+        self._save()
+        return complete or bool(self._options.only_server)
+
+    def _round(
+        self, name: str, record: Record, server: str, measure: Callable[[], Figures]
+    ) -> None:
+        try:
+            figures = measure()
+        except (RoundFailed, ServerFailed) as failure:
+            record.failed.append(f"{server}: {failure}")
+            _tell(f"{name}: {server}: not counted: {failure}")
+            return
+        record.rounds.setdefault(server, []).append(figures)
+        told = ", ".join(f"{figure} {value:,.2f}" for figure, value in figures.items())
+        _tell(f"{name}: {server}: {told}")
+
+    def _measure_start(self, name: str, attempt: int) -> Figures:
+        server = new_server(name, self._directory / f"start-{attempt}")
+        try:
             server.start()
-        for server in servers.values():
-            server.pause()
-        for _ in range(0 if options.quick else WARM_UP_ROUNDS):
-            for server in servers.values():
-                _under_load(server, lambda server=server: warm_up(bench, server))
-        for turn in range(rounds):
-            for name in wanted:
-                # Every other round begins with the other server.
-                for server in sorted(servers.values(), key=lambda s: s.name, reverse=turn % 2 == 0):
-                    try:
-                        figures = _under_load(
-                            server, lambda server=server, name=name: SCENARIOS[name](bench, server)
-                        )
-                    except PerfFailed as failure:
-                        complete = False  # the other scenarios are still worth having
-                        print(f"{name}: {server.name}: not measured: {failure}", flush=True)
-                    else:
-                        _keep(results, name, server.name, figures)
-    return complete
+            figures = {"ready s": server.ready_after_seconds}
+            return figures | idle_figures(server, settle_seconds=4.0, watch_seconds=6.0)
+        finally:
+            server.kill()
+            shutil.rmtree(server.directory, ignore_errors=True)
+
+    def _save(self) -> None:
+        if not self._options.only_server:
+            save(self._results)
 
 
-def _under_load(server: ServerProcess, action):
-    server.resume()
-    time.sleep(1.0)
-    try:
-        return action()
-    finally:
-        time.sleep(1.0)  # let it finish what the clients left
-        server.pause()
+def save(results: Results) -> None:
+    """Write the JSON file with the rows of the table in front."""
+    results.save(
+        pulsar=PULSAR_VERSION,
+        machine=machine(),
+        note=report.SAID,
+        rows=[asdict(row) for row in report.rows(results.shown())],
+    )
+
+
+def write_report(results: Results) -> None:
+    """Print the table; write it and the plot beside the JSON file."""
+    records = results.shown()
+    print(f"\n{report.SAID}\n\n{report.table(records)}\n\n{report.origins(records)}\n")
+    document, picture = (results.path.with_suffix(f".{kind}") for kind in ("md", "png"))
+    document.write_text(report.document(records, machine()))
+    report.plot(records, picture)
+    for path in (document, results.path, picture):
+        print(f"written: {path}")
+
+
+def wanted_scenarios(only: list[str] | None) -> list[str]:
+    """The names that hold one of these texts, all without any; ValueError when a text fits none."""
+    for text in only or []:
+        if not any(text in name for name in NAMES):
+            raise ValueError(f"no scenario has {text!r} in its name; --list tells them")
+    return [name for name in NAMES if not only or any(text in name for text in only)]
+
+
+def _remove_leftovers(build: Path) -> None:
+    """Remove the data of runs that were ended by kill -9."""
+    for left in build.glob("bench-*"):
+        pid = left.name.removeprefix("bench-")
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _end_like_interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def main() -> int:
     """Run, print the table, write the files; 1 when something could not be measured."""
     options = _arguments()
     if options.list:
-        print("\n".join([report.START, *SCENARIOS]))
+        print("\n".join(NAMES))
         return 0
-    begun = time.monotonic()
+    output = options.output or (QUICK_OUTPUT if options.quick else OUTPUT)
+    results = Results(output / "benchmark.json", NAMES)
+    if options.report:
+        write_report(results)
+        return 0
     # Below the tree, so that data and journal lie on the disk a user would measure.
-    (TREE / "build").mkdir(exist_ok=True)
-    directory = Path(mkdtemp(prefix="bench-", dir=TREE / "build"))
-    results: report.Results = {}
+    build = TREE / "build"
+    build.mkdir(exist_ok=True)
+    _remove_leftovers(build)
+    needed = ROOM_AT_QUICK_START_BYTES if options.quick else ROOM_AT_START_BYTES
     try:
-        complete = _run(options, directory, results)
+        wanted = wanted_scenarios(options.only)
+    except ValueError as unknown:
+        print(unknown, file=sys.stderr)
+        return 2
+    full = refusal(disk_of(build), needed)
+    if full is not None:
+        print(full, file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, _end_like_interrupt)
+    directory = build / f"bench-{os.getpid()}"
+    directory.mkdir()
+    begun = time.monotonic()
+    status = 1
+    try:
+        status = 0 if Run(options, directory, results).all_of(wanted) else 1
     except OracleAbsent as absent:
         print(f"the benchmark needs real Pulsar: {absent}", file=sys.stderr)
         return 1
+    except (NoRoom, PerfFailed, ServerFailed) as failed:
+        print(f"ended early: {failed}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted; --resume goes on with it", file=sys.stderr)
+        status = 130
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    print(f"\n{report.SAID}\n\n{report.table(results)}\n")
-    whole = not (options.quick or options.scenarios or options.only_server)
-    if whole:
-        for path in report.write(results, options.rounds, time.monotonic() - begun):
-            print(f"written: {path.relative_to(TREE)}")
-    return 0 if complete else 1
+    if options.only_server is None:
+        write_report(results)
+    _tell(f"ended after {(time.monotonic() - begun) / 60:.0f} minutes")
+    return status
 
 
 if __name__ == "__main__":

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from compat_tests.bench.perf_client import PerfFailed
+
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from compat_tests.bench.results import Figures
     from compat_tests.oracle.server_process import ServerProcess
 
 MEBIBYTE = 1024 * 1024
-Figures = dict[str, float]
 
 
 class BrokerMeter:
@@ -49,8 +51,13 @@ class BrokerMeter:
 
 
 def per_million(cpu_seconds: float, messages: int) -> float:
-    """CPU seconds for a million messages at the cost seen for these."""
-    return cpu_seconds * 1e6 / messages if messages else float("nan")
+    """CPU seconds for a million messages at the cost seen for these.
+
+    Raises: PerfFailed: there were none.
+    """
+    if messages <= 0:
+        raise PerfFailed("no message passed while it was measured")
+    return cpu_seconds * 1e6 / messages
 
 
 def idle_figures(server: ServerProcess, settle_seconds: float, watch_seconds: float) -> Figures:

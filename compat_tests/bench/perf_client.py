@@ -32,11 +32,15 @@ _WINDOW = re.compile(
     rf"Throughput (?:produced|received):{_NUMBER} msg ---{_NUMBER}\s+msg/s"
     rf".*?med:{_NUMBER}(?: ms)? - 95pct:{_NUMBER}(?: ms)? - 99pct:{_NUMBER}"
 )
+_FAILURES = re.compile(rf"--- failure{_NUMBER} msg/s")
+_LEVEL = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \[[^\]]*\] (ERROR|WARN)\b")
+_TROUBLE = re.compile(r"error|exception|failed|timed? ?out|closed|disconnect", re.IGNORECASE)
+LOOK_SECONDS = 1.0
 _STAMP = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{3})")
 
 
 class PerfFailed(Exception):
-    """pulsar-perf ended early or said nothing; the text carries the end of its output."""
+    """pulsar-perf ended early, said nothing or had errors; the text carries what it printed."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +75,31 @@ def stamp_of(line: str) -> float | None:
     return datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S,%f").timestamp()
 
 
-class PerfClient:
-    """A running pulsar-perf; used as a context manager, ended with its process group."""
+def problem_in(line: str) -> str | None:
+    """The line itself when it tells of an error, so that what was measured does not count."""
+    failures = _FAILURES.search(line)
+    if failures is not None and _number(failures[1]) > 0:
+        return line.strip()
+    level = _LEVEL.match(line)
+    if level is None or (level[1] == "WARN" and not _TROUBLE.search(line[level.end() :])):
+        return None
+    return line.strip()
 
-    def __init__(self, home: Path, server: ServerProcess, arguments: list[str]) -> None:
+
+class PerfClient:
+    """A running pulsar-perf; used as a context manager, ended with its process group.
+
+    `look` is called about every second while something is waited for, and may raise.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        server: ServerProcess,
+        arguments: list[str],
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._look = look
         log_directory = server.directory / "perf-logs"
         self._lines: list[tuple[float, str]] = []
         self._changed = threading.Condition()
@@ -129,15 +154,21 @@ class PerfClient:
             told = [parse_window(line, read_at) for read_at, line in self._lines]
         return [window for window in told if window is not None]
 
-    def wait_begun(self, timeout_seconds: float = 120.0) -> int:
-        """Wait for the first line that has messages in it, and give its number.
+    def problems(self) -> list[str]:
+        """The lines that tell of errors."""
+        with self._changed:
+            told = [problem_in(line) for _, line in self._lines]
+        return [problem for problem in told if problem is not None]
+
+    def wait_begun(self, messages: int = 1, timeout_seconds: float = 120.0) -> int:
+        """Wait for the first line that has so many messages in it, and give its number.
 
         That line holds the start of the clients; a measurement begins where it ends.
         """
 
         def find() -> int | None:
             for index, window in enumerate(self.windows()):
-                if window.messages:
+                if window.messages >= messages:
                     return index
             return None
 
@@ -156,6 +187,7 @@ class PerfClient:
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             while True:
+                self._look()
                 found = find()
                 if found is not None:
                     return found
@@ -164,7 +196,7 @@ class PerfClient:
                     why = "ended" if self._ended else "was silent"
                     told = "".join(line[:300] for _, line in self._lines[-12:])
                     raise PerfFailed(f"pulsar-perf {why} before {what} came:\n{told}")
-                self._changed.wait(left)
+                self._changed.wait(min(left, LOOK_SECONDS))
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pulsar
 
-from compat_tests.bench.measurement import BrokerMeter, Figures, drop_from_page_cache, per_million
+from compat_tests.bench.measurement import BrokerMeter, drop_from_page_cache, per_million
 from compat_tests.bench.perf_client import PerfClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from compat_tests.bench.results import Figures
     from compat_tests.oracle.server_process import ServerProcess
 
+TOPIC_PREFIX = "bench-"
 FULL_SPEED = "10000000"
 UNBATCHED = ["-db", "-o", "1000"]
 BATCHED = ["-bm", "1000", "-b", "1", "-o", "10000"]
+# Ten-second lines, by whether they are batched: those write ten times as much.
+WARM_UP_WINDOWS_MAX = {False: 6, True: 3}
 _serial = itertools.count()
 
 
@@ -38,15 +42,22 @@ class Bench:
     windows: int
     catch_up_messages: int
     cold_messages_per_topic: int
+    look: Callable[[ServerProcess], None] = lambda server: None
+    """Called about every second of a measurement; ends it by raising."""
+    clients: list[PerfClient] = field(default_factory=list)
+    """All that were started, to be asked for their problems."""
 
     def perf(self, server: ServerProcess, *arguments: str) -> PerfClient:
         """A pulsar-perf on this server."""
-        return PerfClient(self.home, server, list(arguments))
+        look = partial(self.look, server)
+        client = PerfClient(self.home, server, list(arguments), look)
+        self.clients.append(client)
+        return client
 
 
 def fresh_topic(name: str) -> str:
     """A topic nothing has used yet."""
-    return f"persistent://public/default/bench-{name}-{next(_serial)}"
+    return f"persistent://public/default/{TOPIC_PREFIX}{name}-{next(_serial)}"
 
 
 def _produce(
@@ -72,19 +83,20 @@ def _produce(
 
 def _end_to_end(bench: Bench, server: ServerProcess) -> Figures:
     topic = fresh_topic("end-to-end")
-    produce = ["produce", "-s", "1024", "-r", "5000", *UNBATCHED, topic]
+    rate = 5000
+    produce = ["produce", "-s", "1024", "-r", str(rate), *UNBATCHED, topic]
+    # Both start together; a line with three seconds' messages in it holds the start of both.
     with (
         BrokerMeter(server) as meter,
         bench.perf(server, "consume", "-ss", "s", topic) as consumer,
+        bench.perf(server, *produce) as producer,
     ):
-        consumer.wait_line("Start receiving")
-        with bench.perf(server, *produce) as producer:
-            begun = consumer.wait_begun() + 1  # its first line may hold the producer's start
-            first = consumer.wait_window(begun)
-            cpu_before = server.cpu_seconds()
-            last = consumer.wait_window(begun + bench.windows)
-            spent = server.cpu_seconds() - cpu_before
-            published = producer.windows()[-1]
+        begun = consumer.wait_begun(messages=3 * rate)
+        first = consumer.wait_window(begun)
+        cpu_before = server.cpu_seconds()
+        last = consumer.wait_window(begun + bench.windows)
+        spent = server.cpu_seconds() - cpu_before
+        published = producer.windows()[-1]
         messages = last.messages - first.messages
     return {
         "throughput msg/s": messages / (last.printed_at - first.printed_at),
@@ -187,15 +199,21 @@ SCENARIOS: dict[str, Callable[[Bench, ServerProcess], Figures]] = {
 }
 
 
+def is_warm(rates: list[float]) -> bool:
+    """Whether the last of these rates is no more than the noise above an earlier one."""
+    return len(rates) >= 2 and rates[-1] <= 1.05 * max(rates[:-1])
+
+
 def warm_up(bench: Bench, server: ServerProcess) -> None:
-    """Uncounted load of every kind; the JVM's broker gets faster for minutes."""
+    """Uncounted load until the server gets no faster; a JVM's broker does for a minute or more."""
     for options in (UNBATCHED, BATCHED):
         topic = fresh_topic("warm-up")
+        produce = ["produce", "-s", "1024", "-r", FULL_SPEED, *options, topic]
         with (
-            bench.perf(server, "consume", "-ss", "s", topic) as consumer,
-            bench.perf(
-                server, "produce", "-s", "1024", "-r", FULL_SPEED, *options, topic
-            ) as producer,
+            bench.perf(server, "consume", "-ss", "s", topic),
+            bench.perf(server, *produce) as producer,
         ):
-            producer.wait_begun()
-            consumer.wait_window(consumer.wait_begun() + 1)
+            begun = producer.wait_begun()
+            rates: list[float] = []
+            while not is_warm(rates) and len(rates) < WARM_UP_WINDOWS_MAX[options is BATCHED]:
+                rates.append(producer.wait_window(begun + 1 + len(rates)).rate)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from compat_tests.bench.perf_client import parse_window
+import pytest
+
+from compat_tests.bench.perf_client import parse_window, problem_in
 
 HEAD = "2026-01-02T03:04:05,500+0000 [main] INFO  org.apache.pulsar.testclient.Performance"
 
@@ -34,3 +36,24 @@ def test_a_line_of_the_consumer():
 
 def test_other_lines_are_none():
     assert parse_window("Aggregated throughput stats --- 7001 records sent", 0.0) is None
+
+
+def test_a_line_with_failures_is_a_problem():
+    line = f"{HEAD}Producer - Throughput produced: 6536 msg --- 653.6 msg/s --- failure {{}} msg/s"
+    assert problem_in(line.format("0.0")) is None
+    assert problem_in(line.format("1,234.5")) == line.format("1,234.5")
+
+
+@pytest.mark.parametrize(
+    ("level", "text", "counts"),
+    [
+        ("ERROR", "anything", True),
+        ("WARN", "Write message error with exception", True),
+        ("WARN", "[/127.0.0.1:6650] Connection closed", True),
+        ("WARN", "a setting is deprecated", False),
+        ("INFO", "Producer closed", False),
+    ],
+)
+def test_errors_of_the_client_are_problems(level: str, text: str, counts: bool):
+    line = f"2026-01-02T03:04:05,500+0000 [pulsar-client-io-1-1] {level} org.apache.Some - {text}\n"
+    assert (problem_in(line) is not None) is counts

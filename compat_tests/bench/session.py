@@ -1,0 +1,178 @@
+"""Both servers of a benchmark run, and how one round on one of them is made to count.
+
+Invariants: one server at a time is under load, the other is stopped by SIGSTOP; a round counts only
+when neither pulsar-perf nor the server told of an error; after a round its topics are gone and
+their disk space has come back, so that the disk bounds a round, not the run.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from compat_tests.bench.disk_room import KEPT_BYTES_MAX, NoRoom, disk_of, shortage, stored_bytes
+from compat_tests.bench.perf_client import PerfFailed
+from compat_tests.bench.scenarios import TOPIC_PREFIX, Bench, warm_up
+from compat_tests.oracle.pulsar_server import PulsarServer
+from compat_tests.oracle.server_process import ServerFailed
+from compat_tests.oracle.vela_server import VelaServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from compat_tests.oracle.server_process import ServerProcess
+
+NAMESPACE_PATH = "/admin/v2/persistent/public/default"
+RECLAIM_SECONDS_MAX = 40.0
+# Given to both: space of deleted topics comes back soon, and old journal files do not pile up.
+DISK_CONFIGURATION = {"gcWaitTime": "10000", "journalMaxBackups": "0"}
+VELA_CONFIGURATION = {"journalSyncData": "true"}
+_SERVER_ERRORS = {
+    "vela": re.compile(r"\[(?:error|critical)\s*\]|^Traceback"),
+    "pulsar": re.compile(r"^\S+ \[[^\]]*\] (?:ERROR|FATAL) "),
+}
+
+
+class RoundFailed(Exception):
+    """The round does not count; the text says which error was seen."""
+
+
+def new_server(name: str, directory: Path, disk: dict[str, str] | None = None) -> ServerProcess:
+    """A server of the benchmark, not started yet; `disk` is added to its configuration."""
+    if name == "vela":
+        return VelaServer(directory / "vela", VELA_CONFIGURATION | (disk or {}))
+    return PulsarServer(directory / "pulsar", disk, small=False)
+
+
+def server_problems(name: str, log: str) -> list[str]:
+    """The lines of a server's log that tell of errors."""
+    wanted = _SERVER_ERRORS[name]
+    return [line for line in log.splitlines() if wanted.search(line)]
+
+
+def bench_topics(names: list[str]) -> list[str]:
+    """Those of these topic names that a benchmark made, without their domain."""
+    local = [name.partition("://")[2] for name in names]
+    return [name for name in local if name.rpartition("/")[2].startswith(TOPIC_PREFIX)]
+
+
+@dataclass
+class Session:
+    """Servers that stay up, and warm, over all scenarios."""
+
+    bench: Bench
+    directory: Path
+    tell: Callable[[str], None]
+    warm: bool = True
+    servers: dict[str, ServerProcess] = field(default_factory=dict)
+
+    def start(self, names: list[str]) -> None:
+        """Start and warm up; each is stopped by SIGSTOP afterwards."""
+        for name in names:
+            self._bring_up(name)
+
+    def close(self) -> None:
+        """kill -9; nothing of their data is wanted."""
+        for server in self.servers.values():
+            server.kill()
+
+    def measure(
+        self, name: str, action: Callable[[Bench, ServerProcess], dict[str, float]]
+    ) -> dict[str, float]:
+        """One round on one server.
+
+        Raises: RoundFailed; NoRoom: not even without this round's data there is room.
+        """
+        server = self.servers[name]
+        server.resume()
+        time.sleep(0.5)
+        log_size = server.log_path.stat().st_size
+        self.bench.clients.clear()
+        try:
+            figures = action(self.bench, server)
+            problems = self._problems(server, log_size)
+        except NoRoom as full:
+            self._replace(name)
+            raise RoundFailed(str(full)) from full
+        except PerfFailed as failure:
+            problems = self._problems(server, log_size)
+            self._tidy_or_replace(name)
+            raise RoundFailed("; ".join([str(failure), *problems[:3]])) from failure
+        finally:
+            self.bench.clients.clear()
+        self._tidy_or_replace(name)
+        if problems:
+            raise RoundFailed(f"{len(problems)} lines tell of errors: {problems[0][:500]}")
+        return figures
+
+    def look(self, server: ServerProcess) -> None:
+        """Raise NoRoom when the server fills the disk, RoundFailed when it is gone."""
+        short = shortage(disk_of(self.directory), server.name, stored_bytes(server.directory))
+        if short is not None:
+            raise NoRoom(short)
+        ended = server.how_it_ended()
+        if ended is not None:
+            raise PerfFailed(f"{ended}:\n{server.log_tail()}")
+
+    def _problems(self, server: ServerProcess, log_size: int) -> list[str]:
+        told = [problem for client in self.bench.clients for problem in client.problems()]
+        with open(server.log_path, "rb") as log:
+            log.seek(log_size)
+            text = log.read().decode(errors="replace")
+        ended = server.how_it_ended()
+        return told + server_problems(server.name, text) + ([ended] if ended else [])
+
+    def _bring_up(self, name: str) -> None:
+        server = self.servers[name] = new_server(name, self.directory, DISK_CONFIGURATION)
+        server.start()
+        if self.warm:
+            begun = time.monotonic()
+            warm_up(self.bench, server)
+            self.bench.clients.clear()
+            self.tell(f"{name} is warm after {time.monotonic() - begun:.0f} s of load")
+        try:
+            self._tidy(server)
+        except OSError as failure:
+            raise ServerFailed(f"{name} does not answer: {failure}") from failure
+
+    def _tidy_or_replace(self, name: str) -> None:
+        server = self.servers[name]
+        try:
+            if server.is_running():
+                self._tidy(server)
+                return
+        except OSError as failure:
+            self.tell(f"{name} does not answer: {failure}")
+        self._replace(name)
+
+    def _tidy(self, server: ServerProcess) -> None:
+        """Delete what a round left, wait for the space, and stop the server by SIGSTOP."""
+        time.sleep(0.5)  # it may be closing what the clients left
+        _, topics = server.http("GET", NAMESPACE_PATH)
+        for topic in bench_topics(topics or []):
+            status, answer = server.http(
+                "DELETE", f"/admin/v2/persistent/{topic}?force=true", timeout_seconds=60.0
+            )
+            if status not in (204, 404):
+                self.tell(f"{server.name} did not delete {topic}: {status} {answer}")
+        deadline = time.monotonic() + RECLAIM_SECONDS_MAX
+        while (left := stored_bytes(server.directory)) > KEPT_BYTES_MAX:
+            if time.monotonic() > deadline:
+                self.tell(f"{server.name} still has {left / 2**30:.1f} GiB of deleted topics")
+                break
+            time.sleep(0.5)
+        server.pause()
+
+    def _replace(self, name: str) -> None:
+        """End a server that is broken or has filled the disk, and take a new one."""
+        self.servers[name].kill()
+        shutil.rmtree(self.servers[name].directory, ignore_errors=True)
+        short = shortage(disk_of(self.directory), name, 0)
+        if short is not None:
+            raise NoRoom(f"{short}, and its data is gone: something else fills the disk")
+        self.tell(f"{name} is started anew, with an empty directory")
+        self._bring_up(name)
