@@ -1,4 +1,4 @@
-"""The command line: `vela standalone ...`.
+"""The command line: `vela standalone ...`, `vela perf ...`.
 
 Everything a user can get wrong ends in one line on stderr that starts with `vela:` and a non-zero
 exit; a traceback means a bug. The ready line is the only output on stdout, logs go to stderr.
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
+
+from broker.perf.command import perf
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,6 +33,9 @@ DEFAULT_DATA_DIRECTORY: Final = "data"
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Vela: a message broker that Apache Pulsar clients use unchanged."""
+
+
+main.add_command(perf)
 
 
 @main.command()

@@ -1,0 +1,466 @@
+"""One run of `vela perf fanout`: processes with consumers, one publisher, a report.
+
+    start the processes, all connections closed    -> they are ready
+    open the publisher (the topic is there then)
+    "go"                                           -> every consumer is subscribed, or out
+    one message that is not measured               -> everybody has it, its content checked in full
+    the measured messages, on schedule             -> everybody has them, or the drain is over
+    "resume", if some are stuck                    -> they have everything, too
+    "stop"                                         -> results
+
+Every wait has an end. The publisher runs here, in a process that does nothing else meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import resource
+import secrets
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Protocol, final
+from urllib.parse import quote, urlsplit
+
+from broker.perf import report as reports
+from broker.perf.consumers import Behaviour
+from broker.perf.process_meter import NoSuchProcess, Usage, usage
+from broker.perf.publisher import Publisher, PublisherFailed
+from broker.perf.samples import Samples
+from broker.perf.stage_metrics import Stage, stages
+from broker.perf.worker import (
+    CONNECTED,
+    COUNTERS,
+    FAILED,
+    RECEIVED,
+    SUBSCRIBED,
+    WorkerPlan,
+    WorkerResult,
+)
+from broker.perf.worker import main as worker_main
+from protocol import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+
+WARM_UP_MESSAGES: Final = 1
+POLL_SECONDS: Final = 0.05
+READY_SECONDS_MAX: Final = 120.0
+HTTP_SECONDS_MAX: Final = 15.0
+FILES_RESERVED: Final = 100
+DEFAULT_PORT: Final = 6650
+SUBSCRIPTION_TYPES: Final = {
+    "exclusive": pb.CommandSubscribe.Exclusive,
+    "shared": pb.CommandSubscribe.Shared,
+    "failover": pb.CommandSubscribe.Failover,
+}
+BROADCAST: Final = {"vela.broadcast": "true"}
+
+
+class RunFailed(Exception):
+    """The run could not be made; the text says why and what to do."""
+
+
+class Progress(Protocol):
+    """Where a person sees how far it is."""
+
+    def phase(self, name: str, length: int) -> None:
+        """A new bar."""
+
+    def reached(self, count: int) -> None:
+        """So much of it is done."""
+
+    def done(self) -> None:
+        """No bar any more."""
+
+    def note(self, text: str) -> None:
+        """Something a person should know, which is no failure of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says; see docs/perf-fanout.md."""
+
+    service_url: str
+    http_url: str
+    broker_pid: int | None
+    mode: str
+    consumers: int
+    connections: int
+    processes: int
+    messages: int
+    rate: float
+    size: int
+    acks: bool
+    lookups: bool
+    topic: str
+    """Empty: a new one, which is deleted again if `http_url` is there."""
+    subscription: str
+    subscription_type: str
+    receiver_queue: int
+    window: int
+    stuck_percent: float
+    unacked_percent: float
+    connect_timeout_seconds: float
+    drain_seconds: float
+
+
+def plans(options: Options, topic: str, run_id: bytes, host: str, port: int) -> list[WorkerPlan]:
+    """What each process does: consumers spread over connections, connections over processes."""
+    connections = min(options.connections, options.consumers)
+    bounds = [options.consumers * at // connections for at in range(connections + 1)]
+    spread = [(start, end - start) for start, end in pairwise(bounds)]
+    own = options.mode == "own"
+    processes = min(options.processes, connections)
+    return [
+        WorkerPlan(
+            host=host,
+            port=port,
+            topic=topic,
+            subscription=options.subscription,
+            own=own,
+            name_prefix=f"perf-{run_id.hex()[:6]}",
+            sub_type=SUBSCRIPTION_TYPES[options.subscription_type],
+            metadata={} if own else BROADCAST,
+            permits=options.receiver_queue,
+            behaviour=Behaviour(
+                run_id=run_id,
+                window=options.window,
+                lookups=options.lookups,
+                acks=options.acks,
+                stuck_percent=options.stuck_percent,
+                unacked_percent=options.unacked_percent,
+            ),
+            message_bytes_max=options.size + 1024,
+            connections=spread[number::processes],
+        )
+        for number in range(processes)
+    ]
+
+
+def allow_open_files(wanted: int) -> None:
+    """Raise the limit of open files of this process and its children, if that is needed.
+
+    Raises: RunFailed: the hard limit is below.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise RunFailed(
+            f"{wanted} open files are needed per process and the limit is {hard}:"
+            " raise it (ulimit -Hn, LimitNOFILE=), or use more --processes or fewer --connections"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def address_of(service_url: str) -> tuple[str, int]:
+    """Host and port.
+
+    Raises: RunFailed: not a plain pulsar:// address.
+    """
+    parts = urlsplit(service_url)
+    if parts.scheme != "pulsar" or not parts.hostname:
+        raise RunFailed(f"--service-url must be pulsar://host:port, got {service_url}")
+    return parts.hostname, parts.port or DEFAULT_PORT
+
+
+@final
+class Processes:
+    """The load generator's processes, as one."""
+
+    def __init__(self, work: Sequence[WorkerPlan]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._counters = context.RawArray("q", COUNTERS * len(work))
+        self._count = len(work)
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for number, plan in enumerate(work):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=worker_main,
+                args=(plan, self._counters, COUNTERS * number, theirs),
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join(5.0)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def wait_ready(self) -> None:
+        """Raises: RunFailed."""
+        for pipe in self._pipes:
+            self._wait_for(pipe)
+            pipe.recv()
+
+    def tell(self, order: str) -> None:
+        """Tell all of them."""
+        for pipe in self._pipes:
+            pipe.send(order)
+
+    def stop(self, published: int) -> list[WorkerResult]:
+        """End them; what they have seen.
+
+        Raises: RunFailed.
+        """
+        self.tell("stop")
+        for pipe in self._pipes:
+            pipe.send(published)
+        results = []
+        for pipe in self._pipes:
+            self._wait_for(pipe)
+            result = pipe.recv()
+            assert isinstance(result, WorkerResult)
+            results.append(result)
+        return results
+
+    def total(self, counter: int) -> int:
+        """Of all processes.
+
+        Raises: RunFailed: one of them has ended.
+        """
+        for process in self._processes:
+            if not process.is_alive():
+                raise RunFailed(
+                    f"a process of the load generator ended with status {process.exitcode};"
+                    " what it printed says why"
+                )
+        return sum(self._counters[COUNTERS * each + counter] for each in range(self._count))
+
+    def _wait_for(self, pipe: Connection) -> None:
+        if not pipe.poll(READY_SECONDS_MAX):
+            raise RunFailed("a process of the load generator does not answer")
+
+
+@final
+class FanoutRun:
+    """See the module essay."""
+
+    def __init__(self, options: Options, progress: Progress) -> None:
+        self._options = options
+        self._progress = progress
+        self._run_id = secrets.token_bytes(8)
+        self._topic = options.topic or (
+            f"persistent://public/default/perf-fanout-{self._run_id.hex()}"
+        )
+        self._stuck = sum(
+            Behaviour(self._run_id, 1, True, True, options.stuck_percent).is_stuck(index)
+            for index in range(options.consumers)
+        )
+
+    def run(self) -> reports.Report:
+        """Raises: RunFailed."""
+        options = self._options
+        host, port = address_of(options.service_url)
+        work = plans(options, self._topic, self._run_id, host, port)
+        allow_open_files(max(len(plan.connections) for plan in work) + FILES_RESERVED)
+        try:
+            with ExitStack() as stack:
+                processes = stack.enter_context(Processes(work))
+                processes.wait_ready()
+                publisher = stack.enter_context(
+                    Publisher(host, port, self._topic, self._run_id, options.size)
+                )
+                return self._measure(processes, publisher)
+        except EOFError:
+            raise RunFailed("a process of the load generator has ended") from None
+        except OSError as error:
+            raise RunFailed(f"{options.service_url}: {error.strerror or error}") from None
+        except PublisherFailed as error:
+            raise RunFailed(f"{options.service_url}: {error}") from None
+        except NoSuchProcess as error:
+            raise RunFailed(f"--broker-pid: {error}") from None
+        finally:
+            self._progress.done()
+            self._delete_topic()
+
+    def _measure(self, processes: Processes, publisher: Publisher) -> reports.Report:
+        options = self._options
+        before = self._usage()
+        begun_ns = time.monotonic_ns()
+        self._subscribe_all(processes, publisher)
+        subscribed = self._usage()
+        receivers = options.consumers - self._stuck - processes.total(FAILED)
+        self._progress.phase("warming up", receivers)
+        for _ in range(WARM_UP_MESSAGES):
+            publisher.publish()
+        self._wait_received(processes, publisher, receivers * WARM_UP_MESSAGES)
+        stages_before = self._stages()
+        start = self._usage()
+        expected = receivers * (WARM_UP_MESSAGES + options.messages)
+        self._progress.phase("delivering", expected)
+        self._publish(processes, publisher)
+        self._wait_received(processes, publisher, expected)
+        end = self._usage()
+        stages_after = self._stages()
+        resumed = self._resume(processes, publisher)
+        results = processes.stop(publisher.published)
+        ended_ns = max(result.subscribed_at_ns for result in results)
+        subscribe_seconds = max(0, ended_ns - begun_ns) / 1e9
+        report = self._report(results, receivers * options.messages, subscribe_seconds)
+        report.publish = reports.publish_figures(publisher.receipt_times_ns[WARM_UP_MESSAGES:])
+        if resumed:
+            resumed["lost"] = sum(result.lost_by_stuck for result in results)
+            report.resumed = resumed
+        if before and subscribed and start and end:
+            report.broker = reports.broker_use(before, subscribed, start, end, options.messages)
+        report.stages = reports.stage_figures(stages_before, stages_after)
+        return report
+
+    def _subscribe_all(self, processes: Processes, publisher: Publisher) -> None:
+        consumers = self._options.consumers
+        self._progress.phase("subscribing", consumers)
+        processes.tell("go")
+        ended = self._wait(
+            publisher,
+            lambda: processes.total(SUBSCRIBED) + processes.total(FAILED),
+            consumers,
+            self._options.connect_timeout_seconds,
+        )
+        if not ended:
+            raise RunFailed(
+                f"{processes.total(SUBSCRIBED):,} of {consumers:,} consumers on"
+                f" {processes.total(CONNECTED):,} connections were subscribed in"
+                f" {self._options.connect_timeout_seconds:g} s: see --connect-timeout"
+            )
+
+    def _wait(
+        self,
+        publisher: Publisher,
+        reached: Callable[[], int],
+        wanted: int,
+        seconds_max: float,
+    ) -> bool:
+        """Wait until as many are reached; whether they were."""
+        deadline = time.monotonic() + seconds_max
+        while True:
+            count = reached()
+            self._progress.reached(count)
+            if count >= wanted:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            publisher.listen(POLL_SECONDS)
+
+    def _wait_received(self, processes: Processes, publisher: Publisher, wanted: int) -> float:
+        begun = time.monotonic()
+        self._wait(
+            publisher, lambda: processes.total(RECEIVED), wanted, self._options.drain_seconds
+        )
+        return time.monotonic() - begun
+
+    def _publish(self, processes: Processes, publisher: Publisher) -> None:
+        interval = 1 / self._options.rate
+        begun = time.monotonic()
+        for number in range(self._options.messages):
+            due = begun + number * interval
+            while (left := due - time.monotonic()) > 0:
+                publisher.listen(min(left, POLL_SECONDS))
+                self._progress.reached(processes.total(RECEIVED))
+            publisher.publish()
+
+    def _resume(self, processes: Processes, publisher: Publisher) -> dict[str, float | int | None]:
+        if not self._stuck:
+            return {}
+        wanted = processes.total(RECEIVED) + self._stuck * publisher.published
+        self._progress.phase("resuming", wanted)
+        processes.tell("resume")
+        return {
+            "consumers": self._stuck,
+            "seconds": self._wait_received(processes, publisher, wanted),
+        }
+
+    def _report(
+        self, results: list[WorkerResult], expected: int, subscribe_seconds: float
+    ) -> reports.Report:
+        samples = Samples()
+        connect_times_ns: list[int] = []
+        failures: dict[str, int] = {}
+        for result in results:
+            samples.extend(result.samples)
+            connect_times_ns += result.connect_times_ns
+            for reason, count in result.failures.items():
+                failures[reason] = failures.get(reason, 0) + count
+        connect, connect_histogram = reports.connect_figures(connect_times_ns)
+        delivery, delivery_histogram = reports.delivery_figures(samples, WARM_UP_MESSAGES)
+        lost = sum(result.lost for result in results)
+        return reports.Report(
+            options=asdict(self._options) | {"topic": self._topic},
+            subscribe_all_seconds=subscribe_seconds,
+            connect=connect,
+            failed=self._options.consumers - len(connect_times_ns),
+            failures=failures,
+            messages=self._options.messages,
+            delivery=delivery,
+            expected=expected,
+            received=sum(count for _, count in samples.weighted_seconds(WARM_UP_MESSAGES)),
+            lost=lost,
+            duplicated=sum(result.duplicated for result in results),
+            out_of_order=sum(result.out_of_order for result in results),
+            corrupt=sum(result.corrupt for result in results),
+            foreign=sum(result.foreign for result in results),
+            publish={},
+            generator_cpu_seconds=sum(result.cpu_seconds for result in results),
+            connect_histogram=connect_histogram,
+            delivery_histogram=delivery_histogram,
+        )
+
+    # --- the broker ---------------------------------------------------------------------
+
+    def _usage(self) -> Usage | None:
+        process_id = self._options.broker_pid
+        return None if process_id is None else usage(process_id)
+
+    def _stages(self) -> dict[str, Stage]:
+        if not self._options.http_url or self._options.mode == "own":
+            return {}
+        url = f"{self._options.http_url.rstrip('/')}/metrics"
+        try:
+            with urllib.request.urlopen(url, timeout=HTTP_SECONDS_MAX) as answer:
+                page = answer.read().decode()
+        except (OSError, urllib.error.URLError) as error:
+            raise RunFailed(f"{url}: {error}") from None
+        return stages(page, self._topic, self._options.subscription)
+
+    def _delete_topic(self) -> None:
+        """The topic of this run alone, and with it its subscriptions."""
+        if self._options.topic or not self._options.http_url:
+            return
+        name = quote(self._topic.replace("://", "/"))
+        url = f"{self._options.http_url.rstrip('/')}/admin/v2/{name}?force=true"
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(url, method="DELETE"), timeout=4 * HTTP_SECONDS_MAX
+            ):
+                pass
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            if refused.code != 404:
+                self._progress.note(f"{self._topic} was not deleted: HTTP {refused.code}")
+        except (OSError, urllib.error.URLError) as error:
+            self._progress.note(f"{self._topic} was not deleted: {error}")
+
+
+def write_json(report: reports.Report, path: os.PathLike[str]) -> None:
+    """Write the report."""
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(report.as_json(), file, indent=1)
+        file.write("\n")

@@ -1,0 +1,180 @@
+"""The report of a run: figures by name, and the text a person reads.
+
+Pure. `Report` is what is written as JSON; times are seconds, sizes bytes. A figure that could not
+be had is None ("?" in the text).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.perf.samples import histogram, percentiles, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.perf.process_meter import Usage
+    from broker.perf.samples import Samples
+    from broker.perf.stage_metrics import Stage
+
+HISTOGRAM_BUCKETS: Final = 100
+_MEBIBYTE: Final = 1024 * 1024
+
+
+@dataclass(slots=True)
+class BrokerUse:
+    """What the broker's processes used."""
+
+    cpu_seconds_subscribing: float
+    cpu_seconds_delivering: float
+    cpu_seconds_per_message: float
+    memory_bytes: int
+    """The highest of the readings before, between and after."""
+
+
+@dataclass(slots=True)
+class Report:
+    """See the module essay."""
+
+    options: dict[str, Any]
+    subscribe_all_seconds: float
+    connect: dict[str, float | None]
+    failed: int
+    failures: dict[str, int]
+    messages: int
+    delivery: dict[str, float | None]
+    expected: int
+    received: int
+    lost: int
+    duplicated: int
+    out_of_order: int
+    corrupt: int
+    foreign: int
+    publish: dict[str, float | None]
+    resumed: dict[str, float | int | None] = field(default_factory=dict)
+    """Of the consumers that were stuck: how many, until when they had everything, what is lost."""
+    broker: BrokerUse | None = None
+    generator_cpu_seconds: float = 0.0
+    stages: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    connect_histogram: dict[str, list[Any]] = field(default_factory=dict)
+    delivery_histogram: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every consumer was subscribed and got everything, undamaged."""
+        return not (self.failed or self.lost or self.corrupt or self.resumed.get("lost"))
+
+    def as_json(self) -> dict[str, Any]:
+        """For json.dump."""
+        return asdict(self)
+
+
+def broker_use(
+    before: Usage, subscribed: Usage, start: Usage, end: Usage, messages: int
+) -> BrokerUse:
+    """From readings before the run, after subscribing, and around the measured messages."""
+    spent = end.cpu_seconds - start.cpu_seconds
+    return BrokerUse(
+        subscribed.cpu_seconds - before.cpu_seconds,
+        spent,
+        spent / messages if messages else 0.0,
+        max(reading.memory_bytes for reading in (before, subscribed, start, end)),
+    )
+
+
+def connect_figures(times_ns: list[int]) -> tuple[dict[str, float | None], dict[str, list[Any]]]:
+    """Percentiles and histogram of the time from a consumer's begin to its SUCCESS."""
+    weighted = [(time / 1e9, 1) for time in times_ns]
+    return summary(weighted), _as_histogram(weighted)
+
+
+def delivery_figures(
+    samples: Samples, first_sequence: int
+) -> tuple[dict[str, float | None], dict[str, list[Any]]]:
+    """Percentiles and histogram of the latency from the publish call to the arrival."""
+    weighted = samples.weighted_seconds(first_sequence)
+    return summary(weighted), _as_histogram(weighted)
+
+
+def publish_figures(receipt_times_ns: list[int]) -> dict[str, float | None]:
+    """Percentiles of the time from the publish call to the receipt."""
+    return summary([(time / 1e9, 1) for time in receipt_times_ns])
+
+
+def stage_figures(
+    before: Mapping[str, Stage], after: Mapping[str, Stage]
+) -> dict[str, dict[str, float | None]]:
+    """Mean, p50 and p99 of each stage between two readings."""
+    figures = {}
+    for name, stage in after.items():
+        spent = stage.since(before[name]) if name in before else stage
+        figures[name] = {
+            "mean": spent.mean_seconds,
+            "p50": spent.percentile(0.5),
+            "p99": spent.percentile(0.99),
+        }
+    return figures
+
+
+def _as_histogram(weighted: list[tuple[float, int]]) -> dict[str, list[Any]]:
+    edges, counts = histogram(weighted, HISTOGRAM_BUCKETS)
+    return {"edges_seconds": edges, "counts": counts}
+
+
+def median_of(values: list[float]) -> float | None:
+    """The middle one; of two the lower."""
+    return percentiles([(value, 1) for value in values], [0.5])[0]
+
+
+# ---- Text ----------------------------------------------------------------------------------------
+
+
+def seconds_text(value: float | None) -> str:
+    """As a person says it."""
+    if value is None:
+        return "?"
+    if value < 0.001:
+        return f"{value * 1e6:.0f} us"
+    if value < 1:
+        return f"{value * 1e3:.1f} ms"
+    return f"{value:.2f} s"
+
+
+def _row(name: str, figures: Mapping[str, float | None]) -> str:
+    cells = "  ".join(f"{key} {seconds_text(value)}" for key, value in figures.items())
+    return f"{name:<16}{cells}"
+
+
+def text(report: Report) -> str:
+    """A few lines."""
+    subscribed = int(report.options["consumers"]) - report.failed
+    lines = [
+        f"{'subscribed':<16}{subscribed:,} of {report.options['consumers']:,} consumers on"
+        f" {report.options['connections']:,} connections in"
+        f" {seconds_text(report.subscribe_all_seconds)}",
+        _row("connect time", report.connect),
+        _row("delivery", report.delivery),
+        _row("publish", report.publish),
+        f"{'received':<16}{report.received:,} of {report.expected:,}: {report.lost:,} lost,"
+        f" {report.duplicated:,} duplicated, {report.out_of_order:,} out of order,"
+        f" {report.corrupt:,} corrupt",
+    ]
+    if report.resumed:
+        lines.append(
+            f"{'resumed':<16}{report.resumed['consumers']:,} stuck consumers had everything after"
+            f" {seconds_text(report.resumed['seconds'])}, {report.resumed['lost']:,} lost"
+        )
+    use = report.broker
+    if use is not None:
+        lines.append(
+            f"{'broker':<16}CPU {use.cpu_seconds_subscribing:.2f} s to subscribe all,"
+            f" {seconds_text(use.cpu_seconds_per_message)} per message,"
+            f" memory {use.memory_bytes / _MEBIBYTE:.0f} MB"
+        )
+    lines.append(f"{'generator':<16}CPU {report.generator_cpu_seconds:.2f} s")
+    if report.stages:
+        lines.append("stages (percentiles are upper ends of buckets)")
+        lines += [_row(f"  {name}", figures) for name, figures in report.stages.items()]
+    lines += [f"failed: {count:,} x {reason}" for reason, count in report.failures.items()]
+    return "\n".join(lines)

@@ -1,0 +1,178 @@
+"""The requests of many consumers as bytes with gaps, so that none is encoded one by one.
+
+Pure. A template is made by encoding the request once, with values that occur nowhere else in it,
+and cutting it there. All values put in later must have the size of those, so that no length in the
+frame changes: ids are taken from ranges whose varints have one size, names are padded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from protocol import client
+from protocol.templates import varint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from protocol import pulsar_api_pb2 as pb
+    from protocol.position import Position
+
+REQUEST_BASE: Final = 1 << 24
+"""Request ids are this times a step from 1 to 15, plus the consumer's index: varints of 4 bytes."""
+_ID_RANGES: Final = ((1 << 7, 1 << 14), (1 << 14, 1 << 21))
+"""Consumer ids with varints of 2 and of 3 bytes."""
+CONSUMERS_PER_CONNECTION_MAX: Final = _ID_RANGES[1][1] - _ID_RANGES[1][0]
+_NAME_DIGITS: Final = 7
+_ACK_CONSUMER_OFFSET: Final = 13
+"""Two sizes (8), type (2), tag and size of the content (2), tag (1)."""
+
+
+def first_consumer_id(consumers_per_connection: int) -> int:
+    """The id of a connection's first consumer, so that all of its ids have varints of one size.
+
+    Raises: ValueError: more than CONSUMERS_PER_CONNECTION_MAX consumers.
+    """
+    for start, stop in _ID_RANGES:
+        if consumers_per_connection <= stop - start:
+            return start
+    raise ValueError(f"at most {CONSUMERS_PER_CONNECTION_MAX} consumers per connection")
+
+
+def padded(index: int) -> str:
+    """A consumer's number, with the same number of digits for all."""
+    return f"{index:0{_NAME_DIGITS}d}"
+
+
+@final
+class Template:
+    """A frame with gaps, in the order in which they stand in it."""
+
+    __slots__ = ("_order", "_parts")
+
+    def __init__(self, frame: bytes, marks: Mapping[str, bytes]) -> None:
+        """Cut the frame at the marks; one that is in it twice makes two gaps of the same name.
+
+        Raises: ValueError: a mark is not in the frame.
+        """
+        found: list[tuple[int, str]] = []
+        for name, mark in marks.items():
+            start = frame.find(mark)
+            if start < 0:
+                raise ValueError(f"{name} is not in the frame")
+            while start >= 0:
+                found.append((start, name))
+                start = frame.find(mark, start + len(mark))
+        self._order: list[str] = []
+        self._parts: list[bytes] = []
+        end = 0
+        for start, name in sorted(found):
+            self._parts.append(frame[end:start])
+            self._order.append(name)
+            end = start + len(marks[name])
+        self._parts.append(frame[end:])
+
+    def filled(self, values: Mapping[str, bytes]) -> bytes:
+        """The frame with these values in its gaps."""
+        pieces = []
+        for part, name in zip(self._parts, self._order, strict=False):
+            pieces.append(part)
+            pieces.append(values[name])
+        pieces.append(self._parts[-1])
+        return b"".join(pieces)
+
+
+_MARK_REQUEST: Final = 15 * REQUEST_BASE + 0x5A5A5A
+_MARK_NUMBER: Final = 9_753_186
+
+
+@final
+class ConsumerRequests:
+    """What the consumers of one kind of connection send."""
+
+    def __init__(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        own: bool,
+        name_prefix: str,
+        sub_type: pb.CommandSubscribe.SubType,
+        metadata: Mapping[str, str],
+        permits: int,
+        first_id: int,
+    ) -> None:
+        """`own`: each consumer has a subscription of its own, `subscription` and its number."""
+        mark_consumer = first_id + 0x2B
+        number = padded(_MARK_NUMBER)
+        consumer, request = varint(mark_consumer), varint(_MARK_REQUEST)
+        self._metadata = Template(
+            client.partitioned_metadata(topic, _MARK_REQUEST), {"request": request}
+        )
+        self._lookup = Template(client.lookup(topic, _MARK_REQUEST), {"request": request})
+        subscribe = client.subscribe(
+            topic,
+            f"{subscription}-{number}" if own else subscription,
+            mark_consumer,
+            _MARK_REQUEST,
+            sub_type,
+            consumer_name=f"{name_prefix}-{number}",
+            metadata=metadata,
+        )
+        # The id's tag is taken along: two bytes alone may occur elsewhere.
+        self._subscribe = Template(
+            subscribe,
+            {
+                "consumer": b"\x20" + consumer + b"\x28" + request,
+                "number": number.encode(),
+            },
+        )
+        marks = {"consumer": b"\x08" + consumer}
+        self._flow = Template(client.flow(mark_consumer, permits), marks)
+        self.half = max(1, permits // 2)
+        """Permits of `flow_half`."""
+        self._flow_half = Template(client.flow(mark_consumer, self.half), marks)
+
+    def metadata(self, request: bytes) -> bytes:
+        """PARTITIONED_METADATA; ids are varints throughout."""
+        return self._metadata.filled({"request": request})
+
+    def lookup(self, request: bytes) -> bytes:
+        """LOOKUP."""
+        return self._lookup.filled({"request": request})
+
+    def subscribe(self, consumer: bytes, request: bytes, index: int) -> bytes:
+        """SUBSCRIBE of the consumer with this number in the whole run."""
+        return self._subscribe.filled(
+            {
+                "consumer": b"\x20" + consumer + b"\x28" + request,
+                "number": padded(index).encode(),
+            }
+        )
+
+    def flow(self, consumer: bytes) -> bytes:
+        """FLOW of all permits."""
+        return self._flow.filled({"consumer": b"\x08" + consumer})
+
+    def flow_half(self, consumer: bytes) -> bytes:
+        """FLOW of half of them, once as many messages have come."""
+        return self._flow_half.filled({"consumer": b"\x08" + consumer})
+
+
+@final
+class AckTemplate:
+    """ACK of one entry by many consumers."""
+
+    __slots__ = ("_prefix", "_suffix")
+
+    def __init__(self, position: Position, id_size: int) -> None:
+        mark = 1 << (7 * (id_size - 1)) if id_size > 1 else 1
+        frame = client.ack(mark, [position])
+        start = _ACK_CONSUMER_OFFSET
+        self._prefix = frame[:start]
+        self._suffix = frame[start + id_size :]
+
+    def acks(self, consumers: Sequence[bytes]) -> bytes:
+        """The frames of these consumers, whose ids (varints) have all the size it was made for."""
+        between = self._suffix + self._prefix
+        return self._prefix + between.join(consumers) + self._suffix

@@ -1,0 +1,110 @@
+"""`vela perf fanout` against a broker: every consumer gets everything, and the report says so."""
+
+from __future__ import annotations
+
+import json
+
+import trio
+from click.testing import CliRunner
+
+from broker.__main__ import main
+from broker.broadcast.tests.peer import broker
+from broker.perf.fanout import allow_open_files
+
+
+async def fanout(running, *arguments):
+    """The command, in a thread beside the broker."""
+    command = [
+        "perf",
+        "fanout",
+        f"--service-url={running.broker_service_url}",
+        f"--http-url={running.web_service_url}",
+        "--rate=50",
+        *arguments,
+    ]
+    with trio.fail_after(60):
+        return await trio.to_thread.run_sync(CliRunner().invoke, main, command)
+
+
+async def test_two_hundred_consumers_of_a_broadcast(tmp_path):
+    path, picture = tmp_path / "report.json", tmp_path / "report.png"
+    async with broker() as running:
+        result = await fanout(
+            running,
+            "--consumers=200",
+            "--connections=4",
+            "--processes=2",
+            "--messages=10",
+            "--receiver-queue=6",
+            f"--json={path}",
+            f"--png={picture}",
+        )
+        topics = list(running.service.topics)
+
+    assert result.exit_code == 0, result.output
+    report = json.loads(path.read_text())
+    assert (report["received"], report["expected"]) == (2000, 2000)
+    assert [report[name] for name in ("lost", "duplicated", "out_of_order", "corrupt")] == [0] * 4
+    assert sum(report["connect_histogram"]["counts"]) == 200
+    assert report["stages"]["broadcasting"]["mean"] > 0
+    assert "200 of 200 consumers on 4 connections" in result.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert topics == []
+
+
+async def test_stuck_consumers_get_everything_when_they_resume(tmp_path):
+    path = tmp_path / "report.json"
+    async with broker() as running:
+        result = await fanout(
+            running,
+            "--consumers=100",
+            "--connections=3",
+            "--messages=4",
+            "--stuck-percent=10",
+            "--unacked-percent=10",
+            "--subscription-type=shared",
+            f"--json={path}",
+        )
+
+    assert result.exit_code == 0, result.output
+    report = json.loads(path.read_text())
+    assert (report["received"], report["lost"]) == (360, 0)
+    assert (report["resumed"]["consumers"], report["resumed"]["lost"]) == (10, 0)
+
+
+async def test_a_subscription_of_its_own_for_each_consumer():
+    async with broker() as running:
+        result = await fanout(
+            running, "--mode=own", "--consumers=30", "--connections=30", "--messages=3"
+        )
+
+    assert result.exit_code == 0, result.output
+    assert "received        90 of 90: 0 lost, 0 duplicated" in result.output
+
+
+async def test_refusals_are_counted_and_told():
+    async with broker(maxConsumersPerTopic=20) as running:
+        result = await fanout(running, "--consumers=30", "--connections=2", "--messages=2")
+
+    assert result.exit_code == 1
+    assert "20 of 30 consumers" in result.output
+    assert "received        40 of 40: 0 lost" in result.output
+    assert "failed: 10 x ConsumerBusy" in result.output
+
+
+def test_a_broker_that_is_not_there_is_one_line():
+    result = CliRunner().invoke(main, ["perf", "fanout", "--service-url=pulsar://127.0.0.1:1"])
+
+    assert result.exit_code == 1
+    assert result.output == "vela: pulsar://127.0.0.1:1: Connection refused\n"
+
+
+def test_an_address_of_another_kind_is_one_line():
+    result = CliRunner().invoke(main, ["perf", "fanout", "--service-url=http://127.0.0.1:1"])
+
+    assert result.exit_code == 1
+    assert result.output.startswith("vela: --service-url must be pulsar://host:port")
+
+
+def test_few_open_files_are_always_allowed():
+    allow_open_files(10)
