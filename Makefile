@@ -9,7 +9,7 @@ DATA_DIR ?= data/standalone
 RUN_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help run setup setup-dev compile test lint compat bench crash lock proto clean
+.PHONY: help run setup setup-dev compile test lint compat compat-spark bench crash lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -18,6 +18,7 @@ help:
 	@echo 'make compile  translate the hot modules to C: less CPU per message (C compiler, a minute)'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; Go if present)'
+	@echo 'make compat-spark  the same jobs of the stock Spark connector on both (Java 17, Maven)'
 	@echo 'make bench    benchmark against real Pulsar, half an hour (Java 17, Maven; BENCH_ARGS="--quick")'
 	@echo 'make crash    kill -9 at 100 random instants under load'
 	@echo 'make lock     write the lock files anew; make proto: generate the protobuf modules anew'
@@ -54,7 +55,10 @@ lint: setup-dev
 	$(BIN)/mypy
 
 compat: setup-dev
-	$(BIN)/python -m pytest compat_tests
+	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark
+
+compat-spark: setup-dev
+	$(BIN)/python -m pytest compat_tests/spark
 
 bench: compile
 	$(BIN)/python -m compat_tests.bench $(BENCH_ARGS)
@@ -65,7 +69,7 @@ crash: setup-dev
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	for name in requirements requirements-dev; do \
+	for name in requirements requirements-dev compat_tests/spark/requirements; do \
 	  build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
 	    --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras \
 	    --output-file $$name.lock $$name.in || exit 1; done

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from compat_tests.clients.builds import go_command, java_command
-from compat_tests.clients.driver import ClientAbsent, Driver
-from compat_tests.matrix import Matrix
+from compat_tests.clients.driver import SCENARIO_TIMEOUT_SECONDS, ClientAbsent, Driver
+from compat_tests.matrix import MATRICES
 from compat_tests.oracle.comparison import Player, difference, lines, play_on_all
 from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.pulsar_server import PulsarServer
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Servers = Mapping[str, ServerProcess]
-MATRIX = Matrix()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,13 +37,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def _start_servers(directory: Path, only: str | None) -> Servers:
+def start_servers(
+    directory: Path, only: str | None, configuration: dict[str, str] | None = None
+) -> Servers:
+    """Both servers, or the only one that is wanted, with the same configuration."""
     servers: dict[str, ServerProcess] = {}
     try:
         if only != "pulsar":
-            servers["vela"] = VelaServer(directory / "vela")
+            servers["vela"] = VelaServer(directory / "vela", configuration)
         if only != "vela":
-            servers["pulsar"] = PulsarServer(directory / "pulsar")
+            servers["pulsar"] = PulsarServer(directory / "pulsar", configuration)
     except OracleAbsent as absent:
         pytest.skip(str(absent))
     try:
@@ -64,7 +66,7 @@ def servers(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Servers]:
     """Both servers, up for the whole run."""
-    started = _start_servers(
+    started = start_servers(
         tmp_path_factory.mktemp("servers"), pytestconfig.getoption("--only-server")
     )
     yield started
@@ -76,7 +78,7 @@ def servers(
 def own_servers_of_session(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Servers]:
-    started = _start_servers(
+    started = start_servers(
         tmp_path_factory.mktemp("own-servers"), pytestconfig.getoption("--only-server")
     )
     yield started
@@ -123,16 +125,21 @@ def keys_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Drivers = Mapping[str, Driver]
 
 
-def _drivers(
-    client: str, command: Callable[[], list[str]], directory: Path, keys: Path
+def drivers_of(
+    client: str,
+    command: Callable[[], list[str]],
+    directory: Path,
+    keys: Path,
+    timeout_seconds: float = SCENARIO_TIMEOUT_SECONDS,
 ) -> Iterator[Drivers]:
+    """A client's program, one process per server."""
     try:
         built = command()
     except ClientAbsent as absent:
-        MATRIX.skipped(client, str(absent))
+        MATRICES[client].skipped(client, str(absent))
         pytest.skip(str(absent))
     drivers = {
-        server: Driver(client, built, directory / f"{client}-{server}.log", keys)
+        server: Driver(client, built, directory / f"{client}-{server}.log", keys, timeout_seconds)
         for server in ("vela", "pulsar")
     }
     yield drivers
@@ -145,13 +152,13 @@ def java_drivers(
     tmp_path_factory: pytest.TempPathFactory, keys_directory: Path
 ) -> Iterator[Drivers]:
     """The Java program, one process per server."""
-    yield from _drivers("java", java_command, tmp_path_factory.mktemp("java"), keys_directory)
+    yield from drivers_of("java", java_command, tmp_path_factory.mktemp("java"), keys_directory)
 
 
 @pytest.fixture(scope="session")
 def go_drivers(tmp_path_factory: pytest.TempPathFactory, keys_directory: Path) -> Iterator[Drivers]:
     """The Go program, one process per server."""
-    yield from _drivers("go", go_command, tmp_path_factory.mktemp("go"), keys_directory)
+    yield from drivers_of("go", go_command, tmp_path_factory.mktemp("go"), keys_directory)
 
 
 Compare = Callable[[str, str, Servers, Player], None]
@@ -165,7 +172,7 @@ def compare() -> Compare:
         outcomes = play_on_all(on, play)
         told = difference(outcomes)
         if len(on) == 2:
-            MATRIX.record(client, scenario, told is None)
+            MATRICES[client].record(client, scenario, told is None)
         else:  # shown by `pytest -s`
             print("", *lines(next(iter(outcomes.values())).trace), sep="\n")
         if told is not None:
@@ -179,7 +186,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         scenario = getattr(item, "callspec", None)
         client = item.get_closest_marker("client")
         if client is not None and scenario is not None:
-            MATRIX.expect(client.args[0], scenario.params["scenario"])
+            name = client.args[0]
+            MATRICES[name].expect(name, scenario.params["scenario"])
     # Scenarios that end servers come last: their pair is not started before it is needed.
     items.sort(key=lambda item: "own_servers" in getattr(item, "fixturenames", ()))
 
@@ -192,4 +200,5 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    MATRIX.write_when_complete()
+    for matrix in dict.fromkeys(MATRICES.values()):
+        matrix.write_when_complete()

@@ -40,11 +40,19 @@ def _do(asked: str, server: ServerProcess) -> None:
 class Driver:
     """One program for one server; started when first needed, and again after it hung or died."""
 
-    def __init__(self, client: str, command: list[str], log_path: Path, keys: Path) -> None:
+    def __init__(
+        self,
+        client: str,
+        command: list[str],
+        log_path: Path,
+        keys: Path,
+        timeout_seconds: float = SCENARIO_TIMEOUT_SECONDS,
+    ) -> None:
         self._client = client
         self._command = command
         self._log_path = log_path
         self._keys = keys
+        self._timeout_seconds = timeout_seconds
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
 
@@ -63,7 +71,7 @@ class Driver:
             )
         )
         trace: Trace = []
-        deadline = time.monotonic() + SCENARIO_TIMEOUT_SECONDS
+        deadline = time.monotonic() + self._timeout_seconds
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from compat_tests.clients.python.admin_requests import (
+from compat_tests.clients.admin_requests import (
     EARLIEST,
     LATEST,
     AdminRequests,
@@ -49,7 +49,7 @@ def _schema(kind: str, text: str = "", **properties: str) -> dict[str, Any]:
 
 @scenario("connector-schemas")
 def schemas(stage: Stage) -> None:
-    admin = AdminRequests(stage.server)
+    admin = AdminRequests(stage.server.web_url)
     stage.see("unknown topic", admin("GET", schema_path(stage.topic())))
     for name, text in AVRO_TEXTS.items():
         for kind in ("AVRO", "JSON"):
@@ -73,7 +73,7 @@ def schemas(stage: Stage) -> None:
 
 @scenario("connector-schema-refusals")
 def schema_refusals(stage: Stage) -> None:
-    admin = AdminRequests(stage.server)
+    admin = AdminRequests(stage.server.web_url)
     path = schema_path(stage.topic())
     admin("POST", path, _schema("AVRO", AVRO_TEXTS["compact"]))
     other = json.dumps(RECORD | {"fields": [{"name": "n", "type": "string"}]})
@@ -96,7 +96,7 @@ def schema_refusals(stage: Stage) -> None:
 @scenario("connector-schema-race")
 def schema_race(stage: Stage) -> None:
     """Two tasks find no schema and post the same one at the same moment: both succeed."""
-    admin = AdminRequests(stage.server)
+    admin = AdminRequests(stage.server.web_url)
     for turn in range(10):
         path = schema_path(stage.topic(f"-{turn}"))
         together = threading.Barrier(4)
@@ -117,7 +117,7 @@ def schema_race(stage: Stage) -> None:
 
 @scenario("connector-schema-of-partitions")
 def schema_of_partitions(stage: Stage) -> None:
-    admin = AdminRequests(stage.server)
+    admin = AdminRequests(stage.server.web_url)
     topic = stage.topic()
     stage.partition(topic, 2)
     stage.see("none yet", admin("GET", schema_path(topic)))
@@ -131,7 +131,7 @@ def schema_of_partitions(stage: Stage) -> None:
 
 @scenario("connector-topics")
 def topics(stage: Stage) -> None:
-    admin = AdminRequests(stage.server)
+    admin = AdminRequests(stage.server.web_url)
     plain, parted = stage.topic("-plain"), stage.topic("-parted")
     stage.see("unknown topic", admin("GET", topic_path(plain) + "/partitions"))
     stage.client.create_producer(plain)
@@ -152,7 +152,7 @@ def topics(stage: Stage) -> None:
 
 @scenario("connector-last-message-id")
 def last_message_id(stage: Stage) -> None:
-    admin = AdminRequests(stage.server)
+    admin = AdminRequests(stage.server.web_url)
 
     def see(what: str, topic: str) -> None:
         stage.see(what, admin("GET", topic_path(topic) + "/lastMessageId"))
@@ -209,7 +209,7 @@ def _next_of(stage: Stage, topic: str, name: str, count: int) -> list[str]:
 
 @scenario("connector-subscription-created")
 def subscription_created(stage: Stage) -> None:
-    admin, topic = AdminRequests(stage.server), stage.topic()
+    admin, topic = AdminRequests(stage.server.web_url), stage.topic()
     send_all(stage.client.create_producer(topic, batching_enabled=False), list("abcd"))
     for name, body in (
         ("earliest", EARLIEST),
@@ -254,7 +254,7 @@ def _body(message_id: pulsar.MessageId, entries_more: int = 0, ledgers_more: int
 @scenario("connector-resetcursor")
 def reset_cursor(stage: Stage) -> None:
     """The id itself is the next to read; an id beyond the end waits for what comes."""
-    admin, topic = AdminRequests(stage.server), stage.topic()
+    admin, topic = AdminRequests(stage.server.web_url), stage.topic()
     ids = _ids(stage, topic, list("abcde"))
 
     def reset(what: str, body: Any, name: str = "s", on: str = topic) -> None:
@@ -294,7 +294,7 @@ def _backlog(stage: Stage, admin: AdminRequests, topic: str, name: str) -> Any:
 @scenario("connector-partitions-absent")
 def partitions_absent(stage: Stage) -> None:
     """A partition that is not there is told from a topic that is not there."""
-    admin, topic = AdminRequests(stage.server), stage.topic("-parted")
+    admin, topic = AdminRequests(stage.server.web_url), stage.topic("-parted")
     stage.partition(topic, 2)
     plain = stage.topic("-plain")
     _ids(stage, plain, ["a"])
@@ -325,7 +325,7 @@ def partitions_absent(stage: Stage) -> None:
 
 @scenario("connector-resetcursor-of-partitions")
 def reset_cursor_of_partitions(stage: Stage) -> None:
-    admin, topic = AdminRequests(stage.server), stage.topic()
+    admin, topic = AdminRequests(stage.server.web_url), stage.topic()
     stage.partition(topic, 2)
     part = topic + "-partition-1"
     ids = _ids(stage, part, list("abc"))
@@ -345,7 +345,7 @@ def reset_cursor_of_partitions(stage: Stage) -> None:
 
 @scenario("connector-resetcursor-to-time")
 def reset_cursor_to_time(stage: Stage) -> None:
-    admin, topic = AdminRequests(stage.server), stage.topic()
+    admin, topic = AdminRequests(stage.server.web_url), stage.topic()
     producer = stage.client.create_producer(topic, batching_enabled=False)
     read = stage.client.subscribe(topic, "read")
     moments: list[int] = []
@@ -374,7 +374,7 @@ def reset_cursor_to_time(stage: Stage) -> None:
 
 @scenario("connector-subscription-deleted")
 def subscription_deleted(stage: Stage) -> None:
-    admin, topic = AdminRequests(stage.server), stage.topic()
+    admin, topic = AdminRequests(stage.server.web_url), stage.topic()
     _ids(stage, topic, ["a"])
 
     def delete(what: str, name: str = "s", on: str = topic) -> None:
@@ -406,7 +406,7 @@ def subscription_deleted(stage: Stage) -> None:
 @scenario("connector-subscription-names")
 def subscription_names(stage: Stage) -> None:
     """A path segment is percent-decoded once, then read as a form value."""
-    admin, topic = AdminRequests(stage.server), stage.topic()
+    admin, topic = AdminRequests(stage.server.web_url), stage.topic()
     _ids(stage, topic, ["a"])
     raw_names = [
         "one%2Fx",
@@ -437,7 +437,7 @@ def subscription_names(stage: Stage) -> None:
 @scenario("connector-life-of-a-query")
 def life_of_a_query(stage: Stage) -> None:
     """Start, triggers with data and without, a restart with a new name, stop: in its order."""
-    admin, topic = AdminRequests(stage.server), stage.topic()
+    admin, topic = AdminRequests(stage.server.web_url), stage.topic()
     ids = _ids(stage, topic, list("abc"))
 
     def see(what: str, method: str, path: str, body: Any = None) -> None:

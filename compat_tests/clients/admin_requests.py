@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    from compat_tests.oracle.server_process import ServerProcess
 
 REQUEST_TIMEOUT_SECONDS = 30.0
 HEADERS = {"Accept": "application/json", "User-Agent": "Pulsar-Java-v2.4.2"}
@@ -24,8 +21,8 @@ LATEST = {"ledgerId": LATEST_NUMBER, "entryId": LATEST_NUMBER, "partitionIndex":
 class AdminRequests:
     """Requests to one server, with the names its ledgers have in the trace."""
 
-    def __init__(self, server: ServerProcess) -> None:
-        self._address = urlsplit(server.web_url).netloc
+    def __init__(self, web_url: str) -> None:
+        self._address = urlsplit(web_url).netloc
         self._ledgers: dict[int, str] = {}
 
     def raw(self, method: str, path: str, body: Any = None) -> tuple[int, str]:

@@ -1,0 +1,1 @@
+"""The stock Spark connector on Vela and on real Pulsar."""
