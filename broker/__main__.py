@@ -146,6 +146,8 @@ async def _serve(config: BrokerConfig, data_directory: Path | None) -> None:
             async with running_broker(config, data_directory) as broker:
                 tune_process()
                 urls = f"{broker.broker_service_url} {broker.web_service_url}"
+                if broker.bookie_address:
+                    urls += f" bookie://{broker.bookie_address}"
                 if not stop.is_set():
                     print(f"vela standalone ready: {urls}", flush=True)
                 await stop.wait()

@@ -2,7 +2,8 @@
 
 Up: data directory lock -> sockets bound -> HTTP answering 503 -> metadata store -> bookie (journal
 replay) -> ledger client -> managed ledgers -> namespaces (`public/default` exists) -> broker
-service -> binary protocol accepted -> HTTP answers. Only then is it ready.
+service -> binary protocol accepted (and reads of the bookie, with `bookiePort`) -> HTTP answers.
+Only then is it ready.
 
 Down, in reverse: nothing new is accepted, topics are closed (publishes under way are answered,
 cursors written), sessions end, the bookie flushes and writes its checkpoint, the store is closed.
@@ -22,6 +23,7 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
+from bookie.net.server import BookieServer, BookieServerConfig
 from broker.admin.context import AdminContext
 from broker.admin.router import Router
 from broker.admin.routes import all_routes
@@ -75,6 +77,8 @@ class RunningBroker:
     web_service_url: str
     service: BrokerService
     admin: AdminContext
+    bookie_address: str = ""
+    """`host:port` where the bookie serves reads; empty: it does not."""
 
 
 @asynccontextmanager
@@ -100,16 +104,7 @@ async def running_broker(
         store, bookie = storage.store, storage.bookie
         namespaces = Namespaces(store, config)
         schemas = SchemaRegistry(store, clock, config)
-        service = BrokerService(
-            config=config,
-            store=store,
-            factory=storage.factory,
-            namespaces=namespaces,
-            schemas=schemas,
-            clock=clock,
-        )
-        bookie.set_turn(service.flusher)
-        service.flusher.before_flush = bookie.kick
+        service = _service_over(storage, config, namespaces, schemas, clock)
         listener = BrokerListener(service)
         await _bind_broker(listener, config)
         stack.callback(listener.stop_accepting)
@@ -122,7 +117,9 @@ async def running_broker(
         stack.callback(front.cancel_scope.cancel)
         await front.start(service.run)
         await front.start(listener.run)
-        metrics = MetricsSource(config, service, bookie, PULSAR_VERSION)
+        bookie_server = await _serve_bookie(front, bookie, config)
+        bookie_address = f"{host}:{bookie_server.port}" if bookie_server is not None else ""
+        metrics = MetricsSource(config, service, bookie, PULSAR_VERSION, bookie_server)
         await front.start(metrics.run)
         admin = AdminContext(
             config=config,
@@ -134,6 +131,7 @@ async def running_broker(
             ledgers=storage.ledgers,
             service=service,
             bookie=bookie,
+            bookie_addresses={bookie.config.bookieId: bookie_address} if bookie_address else {},
             metrics=metrics,
             broker_service_url=broker_url,
             web_service_url=web_url,
@@ -143,7 +141,7 @@ async def running_broker(
         application.context = admin
         front.start_soon(OrphanCollector(store, storage.ledgers).run)
         try:
-            yield RunningBroker(broker_url, web_url, service, admin)
+            yield RunningBroker(broker_url, web_url, service, admin, bookie_address)
         finally:
             http_stop.set()
             listener.stop_accepting()
@@ -183,6 +181,27 @@ async def _open_storage(
     )
     await nursery.start(factory.run)
     return _Storage(store, bookie, ledgers, factory)
+
+
+def _service_over(
+    storage: _Storage,
+    config: BrokerConfig,
+    namespaces: Namespaces,
+    schemas: SchemaRegistry,
+    clock: SystemClock,
+) -> BrokerService:
+    """The broker service; its turns are those in which the bookie hands adds to the journal."""
+    service = BrokerService(
+        config=config,
+        store=storage.store,
+        factory=storage.factory,
+        namespaces=namespaces,
+        schemas=schemas,
+        clock=clock,
+    )
+    storage.bookie.set_turn(service.flusher)
+    service.flusher.before_flush = storage.bookie.kick
+    return service
 
 
 async def _close_topics(service: BrokerService, config: BrokerConfig) -> None:
@@ -269,6 +288,35 @@ async def _bind_broker(listener: BrokerListener, config: BrokerConfig) -> None:
         await listener.bind(host, port)
     except OSError as error:
         raise StartError(_cannot_listen("brokerServicePort", host, port, error)) from error
+
+
+async def _serve_bookie(
+    front: trio.Nursery, bookie: Bookie, config: BrokerConfig
+) -> BookieServer | None:
+    """The server of the bookie's reads, running; None: it is switched off."""
+    if config.bookiePort < 0:
+        return None
+    server = BookieServer(
+        bookie,
+        BookieServerConfig(
+            frame_size_max=config.nettyMaxFrameSizeBytes,
+            batch_read_bytes_max=config.maxBatchReadSize,
+            connections_max=config.bookieMaxConnections,
+            reads_pending_max=max(
+                1, config.maxPendingReadRequestsPerThread * config.numReadWorkerThreads
+            ),
+            # The other half is left to the broker's own cold reads.
+            reads_at_once=max(1, config.numReadWorkerThreads // 2),
+        ),
+    )
+    host, port = config.bindAddress, config.bookiePort
+    try:
+        await server.bind(host, port)
+    except OSError as error:
+        raise StartError(_cannot_listen("bookiePort", host, port, error)) from error
+    await front.start(server.run)
+    log.info("the bookie serves reads to other processes", address=host, port=server.port)
+    return server
 
 
 def _cannot_listen(key: str, host: str, port: int, error: OSError) -> str:

@@ -9,7 +9,7 @@ Where Vela's default differs on purpose: `bindAddress` (loopback, a laptop is no
 `clusterName` and the quorum sizes (one embedded bookie), `webServicePort`/`brokerServicePort` (0
 takes a free port), the cache sizes that Pulsar derives from the JVM's direct memory, and a few
 sizes of the bookie (`journalBufferedWritesThreshold`, `dbStorage_readAheadCacheBatchSize`) that
-Pulsar chose for another machine.
+Pulsar chose for another machine. `bookiePort` is off: the broker does not need it.
 
 Bounds are part of the type (`Annotated` with a `Bounds`); `broker.config_file` enforces them.
 """
@@ -157,6 +157,12 @@ class BrokerConfig:
     # --- metrics ------------------------------------------------------------------------
     exposeTopicLevelMetricsInPrometheus: bool = True
     exposeConsumerLevelMetricsInPrometheus: bool = False
+
+    # --- bookie: reads over TCP ---------------------------------------------------------
+    bookiePort: Annotated[int, Bounds(-1, 65535)] = -1
+    nettyMaxFrameSizeBytes: Positive = 5_253_120
+    maxBatchReadSize: Positive = 5 * 1024 * 1024
+    bookieMaxConnections: Positive = 256
 
     # --- bookie: journal ----------------------------------------------------------------
     journalDirectories: tuple[str, ...] = ()

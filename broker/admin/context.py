@@ -43,6 +43,8 @@ class AdminContext:
     ledgers: LedgerClient
     service: BrokerService
     bookie: Bookie | None
+    bookie_addresses: Mapping[str, str]
+    """Bookie id, as in ledger metadata -> `host:port` where it serves reads to others."""
     metrics: MetricsSource
     broker_service_url: str
     web_service_url: str

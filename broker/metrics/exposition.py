@@ -28,6 +28,7 @@ from broker.topic.persistent import PersistentTopic
 
 if TYPE_CHECKING:
     from bookie.bookie import Bookie
+    from bookie.net.server import BookieServer
     from broker.config import BrokerConfig
     from broker.service import BrokerService
     from broker.topic.topic import Topic
@@ -49,12 +50,18 @@ class MetricsSource:
     """Reads the broker's state when asked; `run` closes the minutes of the histograms."""
 
     def __init__(
-        self, config: BrokerConfig, service: BrokerService, bookie: Bookie | None, version: str
+        self,
+        config: BrokerConfig,
+        service: BrokerService,
+        bookie: Bookie | None,
+        version: str,
+        bookie_server: BookieServer | None = None,
     ) -> None:
         self._config = config
         self._service = service
         self._bookie = bookie
         self._version = version
+        self._bookie_server = bookie_server
         self._windows: dict[Topic, MinuteCounts] = {}
         self._cluster = {"cluster": config.clusterName}
 
@@ -97,6 +104,9 @@ class MetricsSource:
                 self._topic(page, labels, topics)
         if self._bookie is not None:
             _bookie(page, self._bookie)
+        if self._bookie_server is not None:
+            for name, kind, help_text, value in self._bookie_server.statistics.series():
+                page.add(name, kind, help_text, "", value)
         return page.text()
 
     def _broker(self, page: Page) -> None:

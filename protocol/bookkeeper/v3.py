@@ -158,7 +158,8 @@ def encode_response(response: m.Response) -> bytes:
             entries = out.getListOfEntriesOfLedgerResponse
             entries.status = out.status
             entries.ledgerId = ledger_id
-            entries.availabilityOfEntriesOfLedger = availability
+            if availability:
+                entries.availabilityOfEntriesOfLedger = availability
         case m.StartTlsResponse(status, txn_id):
             out = _response(pb.START_TLS, status, txn_id)
             out.startTLSResponse.SetInParent()

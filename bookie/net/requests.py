@@ -1,0 +1,320 @@
+"""What the TCP port answers to each request of BookKeeper's wire protocols.
+
+It serves reads, and nothing that changes anything: the ledgers of an embedded bookie have one
+writer, the broker in the same process.
+
+- An add, an explicit last-add-confirmed or a force is answered with READ_ONLY, as by a bookie whose
+  disk is full: a client then writes elsewhere.
+- A fencing read is answered with UNAUTHORIZED and fences nothing. A fence would take the ledger,
+  and with it the topic, from its broker; there is no authentication that could tell who may.
+- Everything is answered, because a version 2 client matches answers by their order.
+
+Source: the answers of BookKeeper 4.17 in Apache Pulsar 4.0.8 (`compat_tests/bookie_probes.py`).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from bookie.api import LAST_ENTRY, BookieError, Status
+from protocol.bookkeeper import bookkeeper_pb2 as pb
+from protocol.bookkeeper import messages as m
+from protocol.bookkeeper import v2, v3
+from protocol.bookkeeper.availability import Availability, encode_availability
+from protocol.bookkeeper.digests import INVALID_ENTRY_ID, DigestMismatch, entry_metadata
+
+if TYPE_CHECKING:
+    from bookie.net.statistics import ServerStatistics
+
+LONG_POLL_INTERVAL_SECONDS: Final = 0.1
+LONG_POLL_SECONDS_MAX: Final = 30.0
+_READ_ENTRIES_MAX: Final = 10_000
+"""Entries that one call to the storage may bring, however small they are."""
+_ABSENT: Final = frozenset({Status.NO_LEDGER, Status.NO_ENTRY})
+_EXPLICIT_LAC: Final = Struct(">qq")
+_TOTAL_DISK: Final = 0x1
+_FREE_DISK: Final = 0x2
+
+
+class ServedBookie(Protocol):
+    """What the port needs of a bookie; see `bookie.bookie.Bookie`."""
+
+    async def read_entry(
+        self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes = b""
+    ) -> bytes:
+        """See BookieApi; called without flags."""
+
+    async def read_batch(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_bytes_max: int
+    ) -> list[bytes]:
+        """See BookieApi."""
+
+    async def last_entry_id(self, ledger_id: int) -> int:
+        """Raises: BookieError."""
+
+    async def list_entry_ids(self, ledger_id: int) -> list[int]:
+        """Raises: BookieError."""
+
+    def explicit_lac(self, ledger_id: int) -> bytes:
+        """Raises: BookieError."""
+
+    def free_and_total_bytes(self) -> tuple[int, int]:
+        """Disk space."""
+
+
+@final
+class RequestAnswers:
+    """Requests in, buffers to send out; one for all connections."""
+
+    def __init__(
+        self,
+        bookie: ServedBookie,
+        batch_read_bytes_max: int,
+        reads_at_once: int,
+        statistics: ServerStatistics,
+    ) -> None:
+        self._bookie = bookie
+        self._batch_read_bytes_max = batch_read_bytes_max
+        self.storage = trio.CapacityLimiter(reads_at_once)
+        self._statistics = statistics
+
+    async def answer(self, request: m.Request) -> list[bytes]:
+        """The answer, as buffers to be sent one after the other."""
+        match request:
+            case m.ReadRequest():
+                return await self._read(request)
+            case m.BatchReadRequest():
+                return await self._batch_read(request)
+            case m.ReadLacRequest(ledger_id, txn_id):
+                return [v3.encode_response(await self._read_lac(ledger_id, txn_id))]
+            case m.ListEntriesRequest(ledger_id, txn_id):
+                return [v3.encode_response(await self._list_entries(ledger_id, txn_id))]
+            case m.BookieInfoRequest(requested, txn_id):
+                free, total = self._bookie.free_and_total_bytes()
+                info = m.BookieInfoResponse(
+                    m.OK,
+                    txn_id,
+                    total if requested & _TOTAL_DISK else None,
+                    free if requested & _FREE_DISK else None,
+                )
+                return [v3.encode_response(info)]
+            case m.AuthRequest(_, _, txn_id):
+                if txn_id is None:
+                    return [v2.encode_auth_response(m.AUTH_DISABLED_PLUGIN)]
+                disabled = m.AuthResponse(m.OK, m.AUTH_DISABLED_PLUGIN, b"", txn_id)
+                return [v3.encode_response(disabled)]
+            case _:
+                self._statistics.requests_refused += 1
+                return [refusal(request)]
+
+    def overloaded(self, request: m.Request) -> list[bytes]:
+        """TOO_MANY_REQUESTS, for a read."""
+        self._statistics.reads += 1
+        self._statistics.reads_overloaded += 1
+        return _read_refusal(request, m.TOO_MANY_REQUESTS)
+
+    async def _read(self, request: m.ReadRequest) -> list[bytes]:
+        statistics = self._statistics
+        if request.flags & m.FENCING:
+            statistics.requests_refused += 1
+            return _read_refusal(request, m.UNAUTHORIZED)
+        statistics.reads += 1
+        ledger_id, entry_id, txn_id = request.ledger_id, request.entry_id, request.txn_id
+        max_lac: int | None = None
+        try:
+            async with self.storage:
+                if request.previous_lac is not None:
+                    return [v3.encode_response(await self._long_poll(request))]
+                body = await self._entry(ledger_id, entry_id)
+                if txn_id is not None:
+                    max_lac = await self._last_add_confirmed(ledger_id)
+        except BookieError as error:
+            return self._failed_read(request, error)
+        self._given([body])
+        if txn_id is None:
+            return [v2.encode_read_response_head(m.OK, ledger_id, entry_id, len(body)), body]
+        response = m.ReadResponse(m.OK, ledger_id, entry_id, body, txn_id, max_lac)
+        return [v3.encode_response(response)]
+
+    async def _entry(self, ledger_id: int, entry_id: int) -> bytes:
+        if entry_id >= LAST_ENTRY:
+            return await self._bookie.read_entry(ledger_id, entry_id)
+        await self._bookie.last_entry_id(ledger_id)  # tells a ledger that is not here
+        raise BookieError(Status.NO_ENTRY, f"no entry has the id {entry_id}")
+
+    async def _batch_read(self, request: m.BatchReadRequest) -> list[bytes]:
+        statistics = self._statistics
+        if request.flags & m.FENCING:
+            statistics.requests_refused += 1
+            return _read_refusal(request, m.UNAUTHORIZED)
+        statistics.reads += 1
+        statistics.batch_reads += 1
+        try:
+            async with self.storage:
+                bodies = await self._run(request)
+        except BookieError as error:
+            return self._failed_read(request, error)
+        self._given(bodies)
+        return v2.encode_batch_read_response(
+            m.OK, request.ledger_id, request.entry_id, request.request_id, bodies
+        )
+
+    async def _run(self, request: m.BatchReadRequest) -> list[bytes]:
+        """Consecutive entries, up to the first missing one, as many as fit; at least one."""
+        ledger_id, entry_id = request.ledger_id, request.entry_id
+        if entry_id < 0:
+            return [await self._entry(ledger_id, entry_id)]
+        count_max = request.count_max if request.count_max > 0 else _READ_ENTRIES_MAX
+        count_max = min(count_max, _READ_ENTRIES_MAX)
+        room = min(request.size_bytes_max, self._batch_read_bytes_max)
+        room -= v2.BATCH_READ_OVERHEAD_BYTES
+        bodies: list[bytes] = []
+        while len(bodies) < count_max and (room > 0 or not bodies):
+            try:
+                found = await self._bookie.read_batch(
+                    ledger_id, entry_id + len(bodies), count_max - len(bodies), max(room, 0)
+                )
+            except BookieError:
+                if not bodies:
+                    raise
+                break
+            for body in found:
+                room -= v2.BATCH_READ_ENTRY_OVERHEAD_BYTES + len(body)
+                if room < 0 and bodies:
+                    break
+                bodies.append(body)
+        return bodies
+
+    async def _last_add_confirmed(self, ledger_id: int) -> int:
+        """What the last entry here says, or the writer in a record of its own."""
+        explicit = self._bookie.explicit_lac(ledger_id)
+        known = _EXPLICIT_LAC.unpack_from(explicit)[1] if len(explicit) >= 16 else INVALID_ENTRY_ID
+        body = await self._bookie.read_entry(ledger_id, LAST_ENTRY)
+        try:
+            return max(known, entry_metadata(body)[2])
+        except DigestMismatch as error:
+            raise BookieError(Status.IO_ERROR, str(error)) from error
+
+    def is_long_poll(self, request: m.Request) -> bool:
+        """Whether the answer may take long although the storage does not."""
+        return (
+            isinstance(request, m.ReadRequest)
+            and request.previous_lac is not None
+            and request.timeout_ms > 0
+        )
+
+    async def answer_long_poll(self, request: m.ReadRequest) -> list[bytes]:
+        """As `answer`, but not before the last add confirmed is beyond the one the reader knows,
+        or its patience ends."""
+        assert request.previous_lac is not None
+        seconds = min(request.timeout_ms / 1000, LONG_POLL_SECONDS_MAX)
+        with trio.move_on_after(seconds):
+            while True:
+                try:
+                    known = await self._last_add_confirmed(request.ledger_id)
+                except BookieError:
+                    break
+                if known > request.previous_lac:
+                    break
+                await trio.sleep(LONG_POLL_INTERVAL_SECONDS)
+        return await self.answer(request)
+
+    async def _long_poll(self, request: m.ReadRequest) -> m.ReadResponse:
+        """What is known now: the entry behind the last add confirmed that the reader knows."""
+        assert request.previous_lac is not None
+        ledger_id, txn_id = request.ledger_id, request.txn_id
+        known = await self._last_add_confirmed(ledger_id)
+        if known <= request.previous_lac:
+            return m.ReadResponse(m.OK, ledger_id, request.entry_id, b"", txn_id, known)
+        entry_id = request.previous_lac + 1 if request.is_piggyback else request.entry_id
+        body = await self._entry(ledger_id, entry_id)
+        self._given([body])
+        return m.ReadResponse(m.OK, ledger_id, entry_id, body, txn_id, known)
+
+    async def _read_lac(self, ledger_id: int, txn_id: int) -> m.ReadLacResponse:
+        last: bytes | None = None
+        try:
+            explicit = self._bookie.explicit_lac(ledger_id) or None
+            async with self.storage:
+                last = await self._bookie.read_entry(ledger_id, LAST_ENTRY)
+        except BookieError as error:
+            if error.status != Status.NO_ENTRY or not explicit:
+                return m.ReadLacResponse(error.status, ledger_id, txn_id)
+        return m.ReadLacResponse(m.OK, ledger_id, txn_id, explicit, last)
+
+    async def _list_entries(self, ledger_id: int, txn_id: int) -> m.ListEntriesResponse:
+        try:
+            async with self.storage:
+                entry_ids = await self._bookie.list_entry_ids(ledger_id)
+        except BookieError as error:
+            return m.ListEntriesResponse(error.status, ledger_id, txn_id)
+        encoded = encode_availability(Availability.of(entry_ids))
+        return m.ListEntriesResponse(m.OK, ledger_id, txn_id, encoded)
+
+    def _given(self, bodies: list[bytes]) -> None:
+        self._statistics.entries += len(bodies)
+        self._statistics.entry_bytes += sum(map(len, bodies))
+
+    def _failed_read(
+        self, request: m.ReadRequest | m.BatchReadRequest, error: BookieError
+    ) -> list[bytes]:
+        statistics = self._statistics
+        if error.status in _ABSENT:
+            statistics.reads_absent += 1
+        elif error.status is Status.TOO_MANY_REQUESTS:
+            statistics.reads_overloaded += 1
+        else:
+            statistics.reads_failed += 1
+        return _read_refusal(request, error.status)
+
+
+def is_read(request: m.Request) -> bool:
+    """Whether it asks for entries: what the bound of pending reads counts."""
+    return isinstance(request, m.ReadRequest | m.BatchReadRequest)
+
+
+def without_body(request: m.Request) -> m.Request:
+    """The request as it may wait: what is going to be refused keeps no bytes alive."""
+    if isinstance(request, m.AddRequest | m.WriteLacRequest):
+        return request._replace(body=b"")
+    if isinstance(request, m.AuthRequest):
+        return request._replace(payload=b"", plugin="")
+    return request
+
+
+def refusal(request: m.Request) -> bytes:
+    """The answer to a request that this port does not serve."""
+    match request:
+        case m.AddRequest(ledger_id, entry_id, _, _, _, txn_id):
+            if txn_id is None:
+                return v2.encode_add_response(m.READ_ONLY, ledger_id, entry_id)
+            return v3.encode_response(m.AddResponse(m.READ_ONLY, ledger_id, entry_id, txn_id))
+        case m.WriteLacRequest():
+            answer = m.WriteLacResponse(m.READ_ONLY, request.ledger_id, request.txn_id)
+            return v3.encode_response(answer)
+        case m.ForceLedgerRequest(ledger_id, txn_id):
+            return v3.encode_response(m.ForceLedgerResponse(m.READ_ONLY, ledger_id, txn_id))
+        case m.StartTlsRequest(txn_id):
+            return v3.encode_error_response(pb.START_TLS, m.BAD_REQUEST, txn_id)
+        case m.UnknownRequest(operation, txn_id):
+            return v3.encode_error_response(operation, m.BAD_REQUEST, txn_id)
+        case _:
+            raise AssertionError(f"{type(request).__name__} is served")
+
+
+def _read_refusal(request: m.Request, status: int) -> list[bytes]:
+    if isinstance(request, m.BatchReadRequest):
+        return v2.encode_batch_read_response(
+            status, request.ledger_id, request.entry_id, request.request_id
+        )
+    assert isinstance(request, m.ReadRequest)
+    if request.txn_id is None:
+        return [v2.encode_read_response_head(status, request.ledger_id, request.entry_id)]
+    return [
+        v3.encode_response(
+            m.ReadResponse(status, request.ledger_id, request.entry_id, b"", request.txn_id)
+        )
+    ]

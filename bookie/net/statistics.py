@@ -1,0 +1,49 @@
+"""Counters of what a bookie serves over TCP, for the metrics page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(slots=True)
+class ServerStatistics:
+    """Since start, except `connections` and `reads_pending`, which are now."""
+
+    connections: int = 0
+    connections_refused: int = 0
+    reads: int = 0
+    """Requests for entries, single and batch, whatever the answer."""
+    batch_reads: int = 0
+    entries: int = 0
+    entry_bytes: int = 0
+    reads_absent: int = 0
+    """Answered with NO_LEDGER or NO_ENTRY."""
+    reads_failed: int = 0
+    reads_overloaded: int = 0
+    """Answered with TOO_MANY_REQUESTS."""
+    requests_refused: int = 0
+    """Adds, fencing reads and other requests that this port does not serve."""
+    reads_pending: int = 0
+
+    def series(self) -> list[tuple[str, str, str, int]]:
+        """(metric name, kind, help text, value)."""
+        prefix = "vela_bookie_tcp_"
+        rows = (
+            ("connections", "gauge", "Connections to bookiePort", self.connections),
+            ("reads_pending", "gauge", "Requests that wait for their answer", self.reads_pending),
+            ("connections_refused_total", "counter", "Connections over the bound, closed",
+             self.connections_refused),
+            ("reads_total", "counter", "Requests for entries", self.reads),
+            ("batch_reads_total", "counter", "Of them batch reads", self.batch_reads),
+            ("entries_total", "counter", "Entries given", self.entries),
+            ("entry_bytes_total", "counter", "Bytes of entries given", self.entry_bytes),
+            ("reads_absent_total", "counter", "Reads of what is not there", self.reads_absent),
+            ("reads_failed_total", "counter", "Reads answered with an error", self.reads_failed),
+            ("reads_overloaded_total", "counter", "Reads answered with TOO_MANY_REQUESTS",
+             self.reads_overloaded),
+            ("requests_refused_total", "counter", "Adds, fencing reads and the like, refused",
+             self.requests_refused),
+        )  # fmt: skip
+        return [(prefix + name, kind, text, value) for name, kind, text, value in rows]
