@@ -11,8 +11,9 @@ from broker.admin.topic_json import (
     partitioned_stats,
     topic_stats,
 )
+from broker.admin.topic_layouts import topic_layouts
 from broker.admin.topics import TOPIC, every_part, existing, existing_persistent
-from broker.bookie_client.errors import LedgerError
+from broker.bookie_client.errors import LedgerError, LedgerNotFound
 from broker.namespaces.names import managed_ledger_path
 from broker.namespaces.refusal import not_found
 from broker.topic.persistent import PersistentTopic
@@ -21,6 +22,7 @@ from protocol.bookkeeper.ledger_metadata_text import ledger_metadata_text
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
     from broker.topic.topic import Topic
+    from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
 Json = dict[str, Any]
 
@@ -67,15 +69,29 @@ async def internal_of_partitions(request: AdminRequest) -> Json:
 
 
 async def _internal(request: AdminRequest, topic: PersistentTopic) -> Json:
+    context = request.context
     texts: dict[int, str] = {}
     if request.flag("metadata"):
         for row in topic.ledger.statistics().ledgers:
             try:
-                metadata = await request.context.ledgers.metadata_of(row.ledger_id)
-                texts[row.ledger_id] = ledger_metadata_text(metadata)
+                metadata = await context.ledgers.metadata_of(row.ledger_id)
+                texts[row.ledger_id] = ledger_metadata_text(metadata, context.bookie_addresses)
             except LedgerError as error:
                 texts[row.ledger_id] = str(error)
     return internal_stats(topic, texts)
+
+
+async def ledger_layouts(request: AdminRequest) -> Json:
+    """Vela's own: where the entries of a topic lie, for readers that go past the broker."""
+    context = request.context
+    topic = await existing_persistent(request)
+    metadata: dict[int, LedgerMetadata] = {}
+    for row in topic.ledger.statistics().ledgers:
+        try:
+            metadata[row.ledger_id] = await context.ledgers.metadata_of(row.ledger_id)
+        except LedgerNotFound:
+            continue  # trimmed since
+    return topic_layouts(topic.ledger.statistics(), metadata, context.bookie_addresses)
 
 
 async def internal_info(request: AdminRequest) -> Json:
@@ -101,4 +117,5 @@ ROUTES: Final = (
     Route("GET", f"{TOPIC}/internalStats", internal),
     Route("GET", f"{TOPIC}/partitioned-internalStats", internal_of_partitions),
     Route("GET", f"{TOPIC}/internal-info", internal_info),
+    Route("GET", f"{TOPIC}/ledgerLayouts", ledger_layouts),
 )
