@@ -139,7 +139,7 @@ async def running_broker(
         )
         admin.set_dynamic(await read_json(store, DYNAMIC_CONFIGURATION_PATH) or {})
         application.context = admin
-        front.start_soon(OrphanCollector(store, storage.ledgers).run)
+        front.start_soon(OrphanCollector(store, storage.ledgers, storage.factory.ledgers).run)
         try:
             yield RunningBroker(broker_url, web_url, service, admin, bookie_address)
         finally:

@@ -241,8 +241,7 @@ class CursorKeeper:
         wanted = self._wanted
         try:
             if self._lowering:
-                self._lowering = False
-                await self._cursor.reset(self._ordinals.position(self.marked))
+                await self._lower()
             await self._write(everything=everything)
         except Exception as error:
             if self.failure != str(error):
@@ -257,6 +256,17 @@ class CursorKeeper:
         await self._answer_calls()
         done, self._done = self._done, trio.Event()
         done.set()
+
+    async def _lower(self) -> None:
+        """Put the main cursor back to `marked`, which may move meanwhile."""
+        target = None
+        while target is None or self.marked < target:
+            target = self.marked
+            await self._cursor.reset(self._ordinals.position(target))
+        self._lowering = False
+        reached, self.marked = self.marked, target
+        if reached != target:
+            self._move_to(reached)
 
     async def _write(self, *, everything: bool) -> None:
         store, cursors = self._store, self._cursors

@@ -162,6 +162,9 @@ class Cursor:
         if not self._is_dirty:
             self._is_dirty = True
             self._on_dirty(self)
+        self._note_progress()
+
+    def _note_progress(self) -> None:
         mark = self._state.mark_delete
         if mark[0] != self._mark_ledger_id:
             self._mark_ledger_id = mark[0]
@@ -174,11 +177,17 @@ class Cursor:
     async def reset(self, position: Position) -> None:
         """Make `position` the mark-delete position and forget all individual acks, durably.
 
-        Raises: OwnershipLost.
+        Nothing has changed here until that is stored, and nothing has if it fails: what may have
+        been stored all the same is then replaced by what is so.
+
+        Raises: OwnershipLost, MetadataUnavailable.
         """
-        self._state.reset(min(position, self._table.last_confirmed))
-        self._changed()
-        await self.flush()
+        mark_delete = min(position, self._table.last_confirmed)
+        async with self._lock:
+            if self._store is not None:
+                await self._store_state(self._store, AckState(self._table, mark_delete))
+            self._state.reset(mark_delete)
+            self._note_progress()
 
     async def set_properties(self, properties: Mapping[str, str]) -> None:
         """Replace the properties, durably. Raises: OwnershipLost."""
@@ -188,7 +197,7 @@ class Cursor:
             if store is None:
                 return
             if store.cursor_ledger_id < 0:
-                await self._write_inline(store)
+                await self._write_inline(store, self._state)
             else:
                 await store.write_properties(self._state, self._properties)
 
@@ -205,7 +214,7 @@ class Cursor:
                 return
             if self._is_inline_possible():
                 if self._is_dirty or store.cursor_ledger_id >= 0:
-                    await self._write_inline(store)
+                    await self._write_inline(store, self._state)
             else:
                 await self._flush()
                 await store.close_ledger()
@@ -227,7 +236,7 @@ class Cursor:
     async def create(self) -> None:
         """Write the first record of a new cursor."""
         if self._store is not None:
-            await self._write_inline(self._store)
+            await self._write_inline(self._store, self._state)
 
     async def delete(self) -> None:
         """Remove everything that is stored of it."""
@@ -247,23 +256,26 @@ class Cursor:
         if not self._is_dirty or store is None:
             return
         self._is_dirty = False
+        await self._store_state(store, self._state)
+
+    async def _store_state(self, store: CursorStore, state: AckState) -> None:
         try:
-            await store.append(self._state, self.position_properties, self._properties)
+            await store.append(state, self.position_properties, self._properties)
             self._is_ledger_failing = False
         except LedgerError as error:
             if not self._is_ledger_failing:
                 self._is_ledger_failing = True
                 _log.warning("cursor_ledger_failed", cursor=self.name, error=str(error))
-            await self._write_inline(store)
+            await self._write_inline(store, state)
         except BaseException:
             self._is_dirty = True
             self._on_dirty(self)
             raise
 
-    async def _write_inline(self, store: CursorStore) -> None:
+    async def _write_inline(self, store: CursorStore, state: AckState) -> None:
         self._is_dirty = False
         try:
-            await store.write_inline(self._state, self.position_properties, self._properties)
+            await store.write_inline(state, self.position_properties, self._properties)
         except OwnershipLost:
             raise
         except BaseException:

@@ -63,6 +63,8 @@ class CursorStore:
         self._cursor_name = cursor_name
         self._path = cursor_info_path(topic_name, cursor_name)
         self._version = MUST_NOT_EXIST
+        self._unheard: bytes | None = None
+        """What was put last, while nobody knows whether that took effect."""
         self._ledger: _CursorLedger | None = None
         self._capped: set[str] = set()
         self.cursor_ledger_id = INLINE
@@ -215,14 +217,28 @@ class CursorStore:
         # A new owner has written the list before it reads the cursors: what this broker writes
         # into their records after that would only make the new owner doubt its ownership.
         await self._check_owner()
-        store = self._context.store
+        if self._unheard is not None:
+            await self._learn_outcome(self._unheard)
+        self._unheard = data
         try:
-            self._version = await store.put(self._path, data, self._version)
+            self._version = await self._context.store.put(self._path, data, self._version)
         except VersionConflict:
-            stored = await store.get(self._path)
-            if stored != (data, self._version + 1):
+            if not await self._learn_outcome(data):
                 raise OwnershipLost(self._topic_name) from None
+        except BaseException:
+            self._ledger = None  # the record may point elsewhere now: the next one says where
+            raise
+        self._unheard = None
+
+    async def _learn_outcome(self, data: bytes) -> bool:
+        """Whether a write took effect that failed in between. Raises: OwnershipLost."""
+        stored = await self._context.store.get(self._path)
+        if stored == (data, self._version + 1):
             self._version += 1
+            return True
+        if (MUST_NOT_EXIST if stored is None else stored[1]) != self._version:
+            raise OwnershipLost(self._topic_name)
+        return False
 
 
 @final

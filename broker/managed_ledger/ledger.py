@@ -153,6 +153,11 @@ class ManagedLedger:
         return self._list.terminated_position is not None
 
     @property
+    def ledger_ids(self) -> set[int]:
+        """The ledgers it consists of."""
+        return {row.ledger_id for row in self._table.rows}
+
+    @property
     def entries(self) -> int:
         """How many entries are held."""
         return self._table.entries

@@ -4,7 +4,8 @@ compare-and-set between them that makes one broker the owner.
 A change is first written, then made in memory, so that nothing is ever used that a restart would
 not know. Whoever changes the list holds `lock` from reading the table to updating it. A conflict
 means that another broker has opened the topic: this one has lost it for good. A write whose outcome
-was not heard (the store failed in between) is recognised by its content when it is tried again.
+was not heard (the store failed in between) is recognised by its content before the next one; until
+then the store may be one version ahead of us.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import trio
 
 from broker.managed_ledger.ledger_record import LedgerRecord, encode_ledger_record
 from broker.managed_ledger.paths import ledger_info_path
-from broker.metadata.store import VersionConflict
+from broker.metadata.store import MUST_NOT_EXIST, VersionConflict
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class LedgerList:
     """See the module essay."""
 
     __slots__ = (
-        "_saving",
         "_store",
+        "_unheard",
         "_version",
         "lock",
         "name",
@@ -66,7 +67,8 @@ class LedgerList:
         self.properties = dict(record.properties)
         self.terminated_position: Position | None = record.terminated_position
         self.lock = trio.Lock()
-        self._saving = False
+        self._unheard: bytes | None = None
+        """What was put last, while nobody knows whether that took effect."""
 
     @property
     def version(self) -> int:
@@ -76,11 +78,11 @@ class LedgerList:
     async def check_owner(self) -> None:
         """Raises: OwnershipLost: somebody else has written the list.
 
-        While our own save is under way the store may be one version ahead of us; if that version
-        is somebody else's, the save finds out itself.
+        While the outcome of our own save is unknown the store may be one version ahead of us; if
+        that version is somebody else's, the save, or the next one, finds out.
         """
         stored = await self._store.get(ledger_info_path(self.name))
-        if stored is None or stored[1] > self._version + self._saving:
+        if stored is None or stored[1] > self._version + (self._unheard is not None):
             raise OwnershipLost(self.name)
 
     async def save(
@@ -98,15 +100,24 @@ class LedgerList:
         kept = self.properties if properties is None else properties
         data = encode_ledger_record(LedgerRecord(rows, terminated, kept))
         path = ledger_info_path(self.name)
-        self._saving = True
+        if self._unheard is not None:
+            await self._learn_outcome(self._unheard)
+        self._unheard = data
         try:
             self._version = await self._store.put(path, data, self._version)
         except VersionConflict:
-            stored = await self._store.get(path)
-            if stored is None or stored != (data, self._version + 1):
+            if not await self._learn_outcome(data):
                 raise OwnershipLost(self.name) from None
-            self._version = stored[1]
-        finally:
-            self._saving = False
+        self._unheard = None
         self.terminated_position = terminated
         self.properties = dict(kept)
+
+    async def _learn_outcome(self, data: bytes) -> bool:
+        """Whether a write took effect that failed in between. Raises: OwnershipLost."""
+        stored = await self._store.get(ledger_info_path(self.name))
+        if stored == (data, self._version + 1):
+            self._version += 1
+            return True
+        if (MUST_NOT_EXIST if stored is None else stored[1]) != self._version:
+            raise OwnershipLost(self.name)
+        return False

@@ -91,7 +91,7 @@ def parse_record(info: Message, data: bytes, what: str) -> None:
         raise BrokerError(
             ServerError.MetadataError,
             f"the record {what} in the metadata store is damaged ({len(data)} bytes: {error});"
-            " restore it from a backup, or delete the topic",
+            " restore the metadata from a backup",
         ) from error
 
 

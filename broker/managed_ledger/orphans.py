@@ -9,8 +9,9 @@ What may be deleted, by proof only; in doubt a ledger is kept:
 - it was there before this process made its first ledger, so nobody is about to list it. Whoever
   runs this must be the only process that creates ledgers in the store, as standalone is;
 - its record says that it belongs to a managed ledger of this form, and to which one;
-- neither that managed ledger nor one of its cursors names it, read after all of the above. A ledger
-  once unlisted is never listed again, so nothing can change the answer;
+- neither that managed ledger nor one of its cursors names it, read after all of the above, and, if
+  it is open, it does not hold it in memory. A ledger once unlisted is never listed again, except by
+  an owner that did not hear that its write took effect, and still has it in memory;
 - all those records could be read. A damaged or unknown one protects every ledger of its topic.
 
 Ledgers of others (schemas, compacted topics and delayed indexes of real Pulsar, plain BookKeeper)
@@ -32,7 +33,10 @@ from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, ledger_info_path
 from broker.metadata.store import MetadataUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker.bookie_client.client import LedgerClient
+    from broker.managed_ledger.ledger import ManagedLedger
     from broker.metadata.store import MetadataStore
 
 _log = structlog.get_logger()
@@ -47,9 +51,12 @@ _LOGGED_MAX: Final = 10
 class OrphanCollector:
     """See the module essay."""
 
-    def __init__(self, store: MetadataStore, client: LedgerClient) -> None:
+    def __init__(
+        self, store: MetadataStore, client: LedgerClient, opened: Mapping[str, ManagedLedger]
+    ) -> None:
         self._store = store
         self._client = client
+        self._opened = opened
         self._reads = 0
 
     async def run(self) -> None:
@@ -136,7 +143,8 @@ class OrphanCollector:
             if attached is not None:
                 listed.add(attached)
         listed.discard(INLINE)
-        return listed
+        ledger = self._opened.get(name)
+        return listed if ledger is None else listed | ledger.ledger_ids
 
     async def _get(self, path: str) -> bytes | None:
         self._reads += 1

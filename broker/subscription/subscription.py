@@ -5,7 +5,8 @@ what an ack does to the cursor, seek, end of topic, statistics. The dispatcher i
 consumers of another type come after all have left.
 
 Seek order: the cursor is reset first, then consumers are disconnected, then the caller answers.
-Consumers that come meanwhile are refused with ServiceNotReady, which clients retry.
+Consumers that come meanwhile are refused with ServiceNotReady, which clients retry. A seek that
+cannot be stored is refused, and the position is what it was.
 """
 
 from __future__ import annotations
@@ -284,10 +285,12 @@ class PersistentSubscription:
         self._seeking = True
         try:
             await self.cursor.reset(mark_delete)
+        finally:
+            # Also when the position could not be stored and stays as it was: acks that came
+            # meanwhile were dropped, and who sent them must get those messages again.
             if self.dispatcher is not None:
                 self.dispatcher.rewind()
             self.disconnect_consumers()
-        finally:
             self._seeking = False
         self.mark_delete_last_ms = self._clock.wall_ms()
 

@@ -12,7 +12,7 @@ from broker.broadcast.moves import ConsumerSeek
 from broker.broadcast.tests.world import World, received, settle
 from broker.subscription.api import EXCLUSIVE, KEY_SHARED
 from broker.subscription.tests.fakes import FakeSession
-from protocol.errors import BrokerError, NotAllowed
+from protocol.errors import BrokerError, NotAllowed, ServerError
 
 
 @asynccontextmanager
@@ -287,6 +287,27 @@ async def test_administration_moves_everybody(autojump_clock):
         back = [await world.join(name) for name in ("one", "gone")]
         await settle()
         assert all(received(consumer) == positions[3:] for consumer in back)
+
+
+async def test_a_main_cursor_that_could_not_be_put_back_is_put_back_by_the_next_try(
+    autojump_clock,
+):
+    async with opened() as world:
+        one = await world.join("one")
+        positions = world.publish(4)
+        await settle()
+        world.ack(one, *positions)
+        cursor = world.subscription.cursor
+        cursor.reset_error = BrokerError(ServerError.MetadataError, "the disk is full")
+        with pytest.raises(BrokerError, match="the disk is full"):
+            await world.subscription.seek(positions[1])
+        assert cursor.mark_delete == positions[3]
+        cursor.reset_error = None
+        await trio.sleep(5)
+        assert cursor.mark_delete == positions[0]
+        again = await world.join("one")
+        await settle()
+        assert received(again) == positions[1:]
 
 
 async def test_statistics_name_the_slowest(autojump_clock):

@@ -6,6 +6,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from bookie.api import Status
 from broker.bookie_client.errors import RecoveryFailed
 from broker.managed_ledger.appender import AppendState
 from broker.managed_ledger.cursor_store import CursorStore
@@ -218,3 +219,74 @@ async def test_a_cumulative_ack_behind_the_end_of_a_ledger_acks_that_ledger(
         restored = (await open_ledger(factory)).cursors["s"]
         assert restored.backlog_entries == 1
         assert not restored.is_acked(positions[3])
+
+
+@pytest.mark.parametrize("takes_effect", [False, True])
+async def test_a_reset_that_cannot_be_stored_changes_nothing(takes_effect, autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        positions = await append_and_wait(ledger, b"1", b"2", b"3", b"4")
+        cursor.ack_cumulative(positions[1])
+        cursor.ack_individual(positions[3])
+        await cursor.flush()
+        put = world.store.put
+
+        async def put_not(path, value, expected_version):
+            if takes_effect:
+                await put(path, value, expected_version)
+            raise MetadataUnavailable("the disk is full")
+
+        world.store.put = put_not
+        world.bookie.add_status = lambda *_: Status.IO_ERROR
+        with pytest.raises(BrokerError, match="the disk is full"):
+            await cursor.reset(positions[0])
+        assert cursor.mark_delete == positions[1]
+        assert cursor.is_acked(positions[3])
+        world.store.put = put
+        world.bookie.add_status = lambda *_: Status.OK
+        await trio.sleep(2)
+        assert not cursor.is_dirty
+        assert not ledger.fenced
+    async with world.broker() as factory:
+        restored = (await open_ledger(factory)).cursors["s"]
+        assert restored.mark_delete == positions[1]
+        assert restored.is_acked(positions[3])
+
+
+@pytest.mark.parametrize("takes_effect", [False, True])
+async def test_a_topic_goes_on_after_writes_that_nobody_heard_of(takes_effect, autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        positions = await append_and_wait(ledger, b"1", b"2", b"3")
+        await cursor.flush()
+        put = world.store.put
+
+        async def put_unheard(path, value, expected_version):
+            if takes_effect:
+                await put(path, value, expected_version)
+            raise MetadataUnavailable("the disk is full")
+
+        world.store.put = put_unheard
+        for call in (
+            lambda: ledger.set_properties({"a": "1"}),
+            lambda: cursor.set_properties({"a": "1"}),
+            cursor.close,  # inline: the record does not point to the cursor ledger any more
+        ):
+            cursor.touch()
+            with pytest.raises(MetadataUnavailable):
+                await call()
+        world.store.put = put
+        await ledger.set_properties({"a": "2"})
+        cursor.ack_cumulative(positions[1])
+        await cursor.flush()
+        cursor.ack_cumulative(positions[2])
+        await cursor.flush()
+        assert not ledger.fenced
+    async with world.broker() as factory:
+        again = await open_ledger(factory)
+        assert again.properties == {"a": "2"}
+        assert again.cursors["s"].mark_delete == positions[2]

@@ -21,6 +21,7 @@ from broker.managed_ledger.tests.world import (
     append_and_wait,
     open_ledger,
     read_all,
+    settle,
 )
 from broker.metadata.store import MetadataUnavailable
 from protocol.position import EARLIEST
@@ -111,7 +112,7 @@ async def work_until_cut(world, store, unacked):
 async def check_restart(world, unacked):
     async with world.broker() as factory:
         client = factory.client
-        collector = OrphanCollector(world.store, client)
+        collector = OrphanCollector(world.store, client, factory.ledgers)
         listed = await collector._all_listed()
         assert listed <= await client.live_ledgers()
         deleted = await collector.collect()
@@ -142,7 +143,7 @@ async def test_nothing_in_use_is_deleted_while_topics_are_used(autojump_clock):
     world = World(**SMALL)
     unacked = set()
     async with world.broker() as factory, trio.open_nursery() as nursery:
-        collector = OrphanCollector(world.store, factory.client)
+        collector = OrphanCollector(world.store, factory.client, factory.ledgers)
 
         async def collect_for_ever():
             while True:
@@ -171,7 +172,7 @@ async def orphan(world, custom):
 
 async def collect(world):
     async with world.broker() as factory:
-        return await OrphanCollector(world.store, factory.client).collect()
+        return await OrphanCollector(world.store, factory.client, factory.ledgers).collect()
 
 
 async def test_what_is_not_proved_an_orphan_is_kept(autojump_clock):
@@ -231,7 +232,36 @@ async def test_a_store_that_fails_is_logged_and_nothing_is_deleted(autojump_cloc
         store, get = world.store, world.store.get
         store.get = fail
         with capture_logs() as logs:
-            await OrphanCollector(store, factory.client).run()
+            await OrphanCollector(store, factory.client, {}).run()
         store.get = get
         assert [line["error"] for line in logs] == ["the disk is full"]
         assert await factory.client.live_ledgers() == before
+
+
+async def test_a_ledger_that_an_open_topic_holds_in_memory_is_kept(autojump_clock):
+    world = World(**SMALL)
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        await ledger.open_cursor("s", EARLIEST)
+        await append_and_wait(ledger, b"a", b"b", b"c")
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        first_id = min(ledger.ledger_ids)
+        ledger.cursors["s"].ack_cumulative(ledger.last_confirmed)
+        put = world.store.put
+
+        async def put_unheard(*arguments):
+            await put(*arguments)
+            raise MetadataUnavailable("the disk is full")
+
+        world.store.put = put_unheard
+        with pytest.raises(MetadataUnavailable):
+            await ledger.trim()
+        collector = OrphanCollector(world.store, factory.client, factory.ledgers)
+        assert await collector.collect() == []
+        assert first_id in await factory.client.live_ledgers()
+        world.store.put = put
+        await ledger.trim()
+        await settle()
+        assert not ledger.fenced
+        assert first_id not in await factory.client.live_ledgers()

@@ -157,6 +157,7 @@ class FakeCursor:
         self.partial = {}
         self.gate = None
         """An event that a reset waits for."""
+        self.reset_error = None
 
     @property
     def individually_acked_count(self):
@@ -213,6 +214,8 @@ class FakeCursor:
         await trio.lowlevel.checkpoint()
         if self.gate is not None:
             await self.gate.wait()
+        if self.reset_error is not None:
+            raise self.reset_error
         self.mark_delete = position
         self.acked.clear()
         self.partial.clear()

@@ -51,6 +51,29 @@ async def test_subscribing_during_a_seek_is_refused_for_a_retry(nursery):
     bench.consumer(EXCLUSIVE)
 
 
+async def test_a_seek_that_cannot_be_stored_is_refused_and_loses_no_ack_that_crossed_it(nursery):
+    bench = await topic(nursery, count=5)
+    consumer = bench.consumer(SHARED, permits=3)
+    bench.ack(consumer, (1, 0))
+    cursor = bench.subscription.cursor
+    gate = cursor.gate = trio.Event()
+    cursor.reset_error = BrokerError(ServerError.MetadataError, "the disk is full")
+    async with trio.open_nursery() as seeking:
+
+        async def seek():
+            with pytest.raises(BrokerError, match="the disk is full"):
+                await bench.subscription.seek((1, 4))
+
+        seeking.start_soon(seek)
+        await settled()
+        bench.ack(consumer, (1, 1))  # dropped, as the client will find out
+        gate.set()
+    assert bench.subscription.mark_delete_position() == (1, 0)
+    assert consumer.session.disconnected == [consumer]
+    again = bench.consumer(SHARED, permits=10)
+    assert again.session.positions() == [(1, 1), (1, 2), (1, 3), (1, 4)]
+
+
 async def test_acks_that_cross_a_seek_do_not_touch_the_new_position(nursery):
     bench = await topic(nursery)
     consumer = bench.consumer(SHARED, permits=5)
