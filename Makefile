@@ -9,7 +9,7 @@ DATA_DIR ?= data/standalone
 RUN_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help run setup setup-dev compile test lint compat compat-spark bench crash lock proto clean
+.PHONY: help run setup setup-dev compile test lint compat compat-spark bench bench-fanout crash lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -20,6 +20,7 @@ help:
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; Go if present)'
 	@echo 'make compat-spark  the same jobs of the stock Spark connector on both (Java 17, Maven)'
 	@echo 'make bench    benchmark against real Pulsar, half an hour (Java 17, Maven; BENCH_ARGS="--quick")'
+	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
 	@echo 'make crash    kill -9 at 100 random instants under load'
 	@echo 'make lock     write the lock files anew; make proto: generate the protobuf modules anew'
 
@@ -62,6 +63,9 @@ compat-spark: setup-dev
 
 bench: compile
 	$(BIN)/python -m compat_tests.bench $(BENCH_ARGS)
+
+bench-fanout: compile
+	$(BIN)/python -m compat_tests.bench.fanout $(BENCH_ARGS)
 
 crash: setup-dev
 	$(BIN)/python -m tests.crash.kill9 --rounds 100 --output docs/performance/kill9.json

@@ -1,0 +1,244 @@
+"""`python -m compat_tests.bench.fanout`: very many consumers, on Vela and on real Pulsar.
+
+Drives `vela perf fanout` of this tree against one server at a time. Each row gets a server of its
+own, so that memory is that of the row; real Pulsar keeps one server for its rows, because a JVM
+that has just started is slow, and is warmed up first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
+
+from compat_tests.bench import fanout_report as report
+from compat_tests.bench.__main__ import commit, how_vela_runs, machine
+from compat_tests.bench.fanout_report import Measured, Row
+from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent, pulsar_home
+from compat_tests.oracle.pulsar_server import PulsarServer
+from compat_tests.oracle.server_process import ServerFailed
+from compat_tests.oracle.vela_server import VelaServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from compat_tests.oracle.server_process import ServerProcess
+
+OUTPUT = TREE / "docs" / "performance"
+QUICK_OUTPUT = TREE / "build" / "performance-quick"
+SIZE_BYTES = 10_000
+MESSAGES = 15
+QUICK_MESSAGES = 3
+ROUND_SECONDS_MAX = 400.0
+WARM_UP = Row("pulsar", "own", 1_000, 16, 1)
+SCALED = (25_000, 50_000, 100_000)
+PICTURES = {("vela", 100_000), ("pulsar", 20_000)}
+"""Server and consumers of the rows whose last round is drawn."""
+
+
+def _limits(subscribe: float, p99: float, longest: float, **more: float) -> dict[str, float]:
+    return {
+        "subscribe all s": subscribe,
+        "delivery p99 s": p99,
+        "delivery max s": longest,
+        "lost": 0,
+        "duplicated": 0,
+        **more,
+    }
+
+
+def rows(rounds: int) -> list[Row]:
+    """What is measured, Pulsar first."""
+    return [
+        Row("pulsar", "own", 5_000, 16, 1),
+        Row("pulsar", "own", 20_000, 16, 1),
+        Row("vela", "own", 5_000, 16, 1),
+        Row("vela", "own", 20_000, 16, 1),
+        Row("vela", "broadcast", 5_000, 16, rounds),
+        Row("vela", "broadcast", 20_000, 16, rounds, _limits(2, 0.15, 0.3)),
+        Row("vela", "broadcast", 25_000, 16, rounds),
+        Row("vela", "broadcast", 50_000, 32, rounds),
+        Row(
+            "vela",
+            "broadcast",
+            100_000,
+            64,
+            rounds,
+            _limits(8, 0.5, 1, **{"broker memory MB": 400.0}),
+        ),
+        Row("vela", "broadcast", 10_000, 10_000, rounds, _limits(10, 0.5, 1)),
+    ]
+
+
+def quick_rows() -> list[Row]:
+    """A small one of each kind, to see that it runs."""
+    return [
+        Row("pulsar", "own", 500, 4, 1),
+        Row("vela", "own", 500, 4, 1),
+        Row("vela", "broadcast", 500, 4, 1, _limits(10, 1, 2)),
+        Row("vela", "broadcast", 200, 200, 1),
+    ]
+
+
+class RoundFailed(Exception):
+    """The load generator did not end well; the text is what it said."""
+
+
+def measure(row: Row, server: ServerProcess, messages: int, pictures: Path) -> report.Figures:
+    """One round.
+
+    Raises: RoundFailed.
+    """
+    written = server.directory / "fanout.json"
+    command = [sys.executable, "-m", "broker", "perf", "fanout"]
+    command += [f"--service-url={server.service_url}", f"--http-url={server.web_url}"]
+    command += [f"--broker-pid={server.pid}", f"--mode={row.mode}", f"--json={written}"]
+    command += [f"--consumers={row.consumers}", f"--connections={row.connections}"]
+    command += [f"--messages={messages}", f"--size={SIZE_BYTES}", "--rate=1"]
+    if (row.server, row.consumers) in PICTURES:
+        command.append(f"--png={pictures / _picture(row)}")
+    written.unlink(missing_ok=True)
+    try:
+        ran = subprocess.run(
+            command,
+            cwd=TREE,
+            env=os.environ | {"PYTHONPATH": str(TREE)},
+            capture_output=True,
+            text=True,
+            timeout=ROUND_SECONDS_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RoundFailed(f"no end after {ROUND_SECONDS_MAX:g} s") from None
+    if not written.is_file():
+        raise RoundFailed(ran.stderr.strip()[-500:] or f"ended with {ran.returncode}")
+    return report.figures_of(json.loads(written.read_text()))
+
+
+def _picture(row: Row) -> str:
+    return f"fanout-{row.server}-{row.consumers}.png"
+
+
+class Run:
+    """All rows."""
+
+    def __init__(self, directory: Path, output: Path, messages: int) -> None:
+        self.measured: list[Measured] = []
+        self._directory = directory
+        self._output = output
+        self._messages = messages
+
+    def all_of(self, wanted: Iterable[Row]) -> None:
+        """Measure them; what fails is kept as such."""
+        wanted = list(wanted)
+        theirs = [row for row in wanted if row.server == "pulsar"]
+        if theirs:
+            server = PulsarServer(self._directory / "pulsar", small=False)
+            self._with(server, [WARM_UP, *theirs], uncounted=1)
+        for number, row in enumerate(row for row in wanted if row.server == "vela"):
+            configuration = {"journalSyncData": "true"}
+            self._with(VelaServer(self._directory / f"vela-{number}", configuration), [row])
+
+    def _with(self, server: ServerProcess, wanted: list[Row], uncounted: int = 0) -> None:
+        try:
+            server.start()
+            for number, row in enumerate(wanted):
+                measured = Measured(row)
+                if number >= uncounted:
+                    self.measured.append(measured)
+                for _ in range(row.rounds):
+                    self._round(measured, server)
+        except ServerFailed as failure:
+            self.measured += [
+                Measured(row, failed=[str(failure)])
+                for row in wanted[uncounted:]
+                if row not in [each.row for each in self.measured]
+            ]
+        finally:
+            server.kill()
+            shutil.rmtree(server.directory, ignore_errors=True)
+
+    def _round(self, measured: Measured, server: ServerProcess) -> None:
+        try:
+            figures = measure(measured.row, server, self._messages, self._output)
+        except RoundFailed as failure:
+            measured.failed.append(str(failure))
+            _tell(f"{measured.row.name}: not counted: {failure}")
+            return
+        measured.rounds.append(figures)
+        told = ", ".join(f"{name} {report.short(value)}" for name, value in figures.items())
+        _tell(f"{measured.row.name}: {told}")
+
+
+def _tell(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def write(run: Run, output: Path, about: dict[str, Any]) -> None:
+    """fanout.md, fanout.json and fanout.png."""
+    made = report.as_json(run.measured, SCALED, about)
+    (output / "fanout.json").write_text(json.dumps(made, indent=1) + "\n")
+    report.plot(run.measured, output / "fanout.png")
+    drawn = [_picture(each.row) for each in run.measured if each.rounds]
+    images = ["fanout.png", *(name for name in drawn if (output / name).is_file())]
+    (output / "fanout.md").write_text(
+        report.document(run.measured, SCALED, about, list(dict.fromkeys(images)))
+    )
+
+
+def main() -> int:
+    """Run, print the tables, write the files; 1 when something could not be measured."""
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.bench.fanout")
+    parser.add_argument("--rounds", type=int, default=3, help="of Vela's broadcast rows (3)")
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows with this in the name")
+    parser.add_argument("--only-server", choices=("vela", "pulsar"))
+    parser.add_argument("--quick", action="store_true", help=f"small; into {QUICK_OUTPUT}")
+    parser.add_argument("--output", type=Path, help=f"directory of the files (default {OUTPUT})")
+    options = parser.parse_args()
+    output = options.output or (QUICK_OUTPUT if options.quick else OUTPUT)
+    output.mkdir(parents=True, exist_ok=True)
+    wanted = [
+        row
+        for row in (quick_rows() if options.quick else rows(options.rounds))
+        if options.only_server in (None, row.server)
+        and (not options.only or any(text in row.name for text in options.only))
+    ]
+    begun = time.monotonic()
+    (TREE / "build").mkdir(exist_ok=True)
+    directory = Path(mkdtemp(prefix="fanout-", dir=TREE / "build"))
+    messages = QUICK_MESSAGES if options.quick else MESSAGES
+    about = {
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "commit": commit(),
+        "vela": how_vela_runs(),
+        "pulsar": PULSAR_VERSION,
+        "machine": machine(),
+        "messages": messages,
+        "size": SIZE_BYTES,
+    }
+    run = Run(directory, output, messages)
+    try:
+        if any(row.server == "pulsar" for row in wanted):
+            pulsar_home()
+        run.all_of(wanted)
+    except OracleAbsent as absent:
+        print(f"the ratio needs real Pulsar: {absent}; or --only-server vela", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    about["seconds"] = round(time.monotonic() - begun)
+    write(run, output, about)
+    print(f"\n{report.table(run.measured)}\n\n{report.ratio_table(run.measured)}\n")
+    print(f"{report.scaling_table(run.measured, SCALED)}\n\nwritten: {output}")
+    return 1 if any(each.failed for each in run.measured) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

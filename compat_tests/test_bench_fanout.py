@@ -1,0 +1,68 @@
+"""What the benchmark of very many consumers decides from its figures."""
+
+from __future__ import annotations
+
+import json
+
+from compat_tests.bench import fanout_report as report
+from compat_tests.bench.fanout import SCALED, rows
+from compat_tests.bench.fanout_report import Measured, Row
+
+LIMITED = Row("vela", "broadcast", 20_000, 16, 3, {"delivery p99 s": 0.15, "lost": 0})
+
+
+def figures(p99: float | None, lost: int = 0) -> report.Figures:
+    return {"subscribe all s": 2.0, "delivery p99 s": p99, "lost": lost}
+
+
+def measured(row: Row, *p99: float | None) -> Measured:
+    return Measured(row, [figures(value) for value in p99])
+
+
+def test_a_limit_is_of_the_median_and_a_figure_that_is_not_there_misses_it():
+    assert measured(LIMITED, 0.1, 0.14, 0.9).missed() == []
+    assert measured(LIMITED, 0.1, 0.16, 0.9).missed() == ["delivery p99 s"]
+    assert measured(LIMITED, 0.1, None, 0.1).missed() == ["delivery p99 s"]
+    assert measured(LIMITED).missed() == ["delivery p99 s", "lost"]
+
+
+def test_ratios_compare_both_modes_with_pulsar_at_the_same_number_of_consumers():
+    pulsar = measured(Row("pulsar", "own", 20_000, 16, 1), 22.0)
+    own = measured(Row("vela", "own", 20_000, 16, 1), 11.0)
+    others = measured(Row("vela", "broadcast", 5_000, 16, 1), 1.0)
+    many = measured(Row("vela", "broadcast", 20_000, 20_000, 1), 5.0)
+
+    made = report.ratios([pulsar, own, others, many, measured(LIMITED, 0.22)])
+
+    assert [(each["mode"], each["ratio"]["delivery p99 s"]) for each in made] == [
+        ("broadcast", 0.01),
+        ("own", 0.5),
+    ]
+
+
+def test_more_than_double_is_shown_in_bold():
+    series = [
+        measured(Row("vela", "broadcast", consumers, 16, 1), p99)
+        for consumers, p99 in zip(SCALED, (0.1, 0.2, 0.5), strict=True)
+    ]
+
+    text = report.scaling_table(series, SCALED)
+
+    assert "| x 1.00 | ? | x 2.00 | ?" in text
+    assert "**x 2.50**" in text
+
+
+def test_the_rows_fit_each_other_and_the_document_holds_all_of_them(tmp_path):
+    everything = [measured(row, *[0.1] * row.rounds) for row in rows(3)]
+    everything[0].failed.append("no end")
+    about = {"date": "d", "commit": "c", "vela": "v", "pulsar": "p", "machine": "m"}
+    about |= {"messages": 15, "size": 10_000}
+
+    text = report.document(everything, SCALED, about, ["fanout.png"])
+    report.plot(everything, tmp_path / "fanout.png")
+
+    assert all(each.row.name in text for each in everything)
+    assert len(report.ratios(everything)) == 4
+    assert len(report.scaling(everything, SCALED)) == 2
+    assert "no end" in text
+    assert json.loads(json.dumps(report.as_json(everything, SCALED, about)))["rows"]
