@@ -159,6 +159,11 @@ class TestReport:
         assert "does not sync its journal" in page
         assert "| 2 (1 to 3) | 2 (1 to 3) | 1 | ratio >= 0.99 | met |" in page
 
+    @pytest.mark.parametrize("names", [[], [report.START], [LATENCY], NAMES])
+    def test_a_part_of_the_scenarios_can_be_drawn(self, tmp_path: Path, names: list[str]):
+        report.plot({name: record([1, 2, 3], [4, 5]) for name in names}, tmp_path / "ratios.png")
+        assert (tmp_path / "ratios.png").read_bytes().startswith(b"\x89PNG")
+
 
 def test_a_server_is_warm_when_it_gets_no_faster():
     assert not is_warm([])

@@ -120,6 +120,8 @@ class Run:
         self._results = results
         self._names = [options.only_server] if options.only_server else list(SERVERS)
         self._rounds = 1 if options.quick else options.rounds
+        # What the tree is now; it may change while we measure.
+        self._origin = Origin(commit(), how_vela_runs(), self._rounds)
         self._session = Session(
             Bench(
                 home=pulsar_home(),
@@ -151,12 +153,9 @@ class Run:
             self._session.close()
         return complete
 
-    def _origin(self) -> Origin:
-        return Origin(commit(), how_vela_runs(), self._rounds)
-
     def _scenario(self, name: str, measure: Callable[[str, int], Figures]) -> bool:
         date = time.strftime("%Y-%m-%d %H:%M")
-        record = self._results.begin(name, self._origin(), date, self._options.resume)
+        record = self._results.begin(name, self._origin, date, self._options.resume)
         if record is None:
             _tell(f"{name}: this commit has it already")
             return True
@@ -215,6 +214,7 @@ def write_report(results: Results) -> None:
     records = results.shown()
     print(f"\n{report.SAID}\n\n{report.table(records)}\n\n{report.origins(records)}\n")
     document, picture = (results.path.with_suffix(f".{kind}") for kind in ("md", "png"))
+    document.parent.mkdir(parents=True, exist_ok=True)
     document.write_text(report.document(records, machine()))
     report.plot(records, picture)
     for path in (document, results.path, picture):

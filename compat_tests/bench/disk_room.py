@@ -18,7 +18,7 @@ USED_SHARE_MAX = 0.93
 ROOM_AT_START_BYTES = 36 * GIBIBYTE
 ROOM_AT_QUICK_START_BYTES = 16 * GIBIBYTE
 SERVER_BYTES_MAX = 28 * GIBIBYTE
-KEPT_BYTES_MAX = 5 * GIBIBYTE
+KEPT_BYTES_MAX = 8 * GIBIBYTE
 """What a server keeps after its topics are deleted: the current journal files and entry log."""
 
 

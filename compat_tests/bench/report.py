@@ -19,7 +19,7 @@ SAID = (
     "Vela runs with `journalSyncData=true`: a publish is acknowledged after its fdatasync. Real "
     "Pulsar runs with its standalone default, which does not sync its journal. So that a run fits "
     "on a disk, both keep no old journal files (`journalMaxBackups=0`) and look for garbage every "
-    "10 s (`gcWaitTime=10000`). Both ran on the same machine in turns, one under load at a time "
+    "5 s (`gcWaitTime=5000`). Both ran on the same machine in turns, one under load at a time "
     "and the other stopped (SIGSTOP), after uncounted load until neither got faster; "
     "`pulsar-perf` shares the machine's processors with the server it loads."
 )
@@ -190,7 +190,15 @@ def plot(records: Mapping[str, Record], path: Path) -> None:
         for place, scenario in enumerate(scenarios):
             row = made.get((scenario, figure))
             if row is None or not row.ratio:
-                panel.annotate("-", (1.0, place), va="center", ha="center", color="tab:gray")
+                panel.annotate(
+                    "not measured",
+                    (1.0, place),
+                    xytext=(4, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=8,
+                    color="tab:gray",
+                )
                 continue
             ratios.append(row.ratio)
             panel.barh(place, row.ratio - 1, left=1, height=0.62, color=COLORS[row.met])
@@ -205,7 +213,8 @@ def plot(records: Mapping[str, Record], path: Path) -> None:
             )
         panel.set_xscale("log", base=2)
         panel.set_xlim(min(ratios) / 1.9, max(ratios) * 1.9)
-        panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        panel.xaxis.set_major_locator(mpl.ticker.LogLocator(base=2, numticks=6))
+        panel.xaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
         panel.xaxis.set_minor_locator(mpl.ticker.NullLocator())
         panel.axvline(1.0, color="black", linewidth=0.8)
         panel.grid(axis="x", color="0.9")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NAMESPACE_PATH = "/admin/v2/persistent/public/default"
 RECLAIM_SECONDS_MAX = 40.0
 # Given to both: space of deleted topics comes back soon, and old journal files do not pile up.
-DISK_CONFIGURATION = {"gcWaitTime": "10000", "journalMaxBackups": "0"}
+DISK_CONFIGURATION = {"gcWaitTime": "5000", "journalMaxBackups": "0"}
 VELA_CONFIGURATION = {"journalSyncData": "true"}
 _SERVER_ERRORS = {
     "vela": re.compile(r"\[(?:error|critical)\s*\]|^Traceback"),
