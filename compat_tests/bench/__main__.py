@@ -212,6 +212,9 @@ def save(results: Results) -> None:
 def write_report(results: Results) -> None:
     """Print the table; write it and the plot beside the JSON file."""
     records = results.shown()
+    if not records:
+        print("nothing was measured, nothing is written")
+        return
     print(f"\n{report.SAID}\n\n{report.table(records)}\n\n{report.origins(records)}\n")
     document, picture = (results.path.with_suffix(f".{kind}") for kind in ("md", "png"))
     document.parent.mkdir(parents=True, exist_ok=True)
