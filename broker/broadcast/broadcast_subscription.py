@@ -351,7 +351,10 @@ class BroadcastSubscription:
         slot = self.attached.get(consumer)
         if slot is not None:
             self._leaving.add(slot)
-        return len(self.cursors) - len(self._leaving) <= 0
+        ends = len(self.cursors) - len(self._leaving) <= 0
+        if ends and slot is not None:
+            self._leaving.discard(slot)  # goes with the subscription, or stays if that fails
+        return ends
 
     async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
         """Administrator: move everybody. Batch indexes are not kept."""

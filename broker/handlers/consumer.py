@@ -80,7 +80,11 @@ def handle_redeliver(session: Session, body: pb.CommandRedeliverUnacknowledgedMe
 
 
 async def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> None:
-    """Remove the subscription of this consumer, with its position."""
+    """Remove the subscription of this consumer, with its position.
+
+    If that fails the client is told so and believes that its consumer goes on: it is then sent
+    CLOSE_CONSUMER, subscribes again, and finds everything as it was.
+    """
     attached = session.consumers.get(body.consumer_id)
     if not isinstance(attached, Attached):
         raise MetadataError("Consumer not found")
@@ -88,11 +92,21 @@ async def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> N
     ends = subscription.check_unsubscribe(attached.consumer, force=body.force)
     del session.consumers[body.consumer_id]
     subscription.remove_consumer(attached.consumer)
-    if not ends and isinstance(subscription, BroadcastSubscription):
-        await subscription.commit()
-    elif topic.subscriptions.get(subscription.name) is subscription:
-        await topic.delete_subscription(subscription.name, force=body.force)
+    try:
+        if not ends and isinstance(subscription, BroadcastSubscription):
+            await subscription.commit()
+        elif topic.subscriptions.get(subscription.name) is subscription:
+            await topic.delete_subscription(subscription.name, force=body.force)
+    except Exception:
+        # The refusal must come first, and does: it is queued before another task runs.
+        session.service.nursery.start_soon(_send_away, session, body.consumer_id)
+        raise
     session.send(commands.success(body.request_id))
+
+
+async def _send_away(session: Session, consumer_id: int) -> None:
+    if consumer_id not in session.consumers:
+        session.send(commands.close_consumer(consumer_id, commands.NO_REQUEST))
 
 
 def handle_close_consumer(session: Session, body: pb.CommandCloseConsumer) -> None:

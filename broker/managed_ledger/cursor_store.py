@@ -183,14 +183,26 @@ class CursorStore:
             await ledger.writer.close()
 
     async def delete(self, attached_ledger_id: int | None) -> None:
-        """Remove the record, then the ledger, and the one that is attached to the cursor."""
+        """Remove the record, then the ledger, and the one that is attached to the cursor.
+
+        Raises: MetadataUnavailable: the record is still there. Without it the cursor is gone, and
+        a ledger that cannot be deleted now is an orphan for the next start.
+        """
         try:
             await self._context.store.delete(self._path)
         except NodeNotFound:
             pass
-        await self._leave_ledger(INLINE)
-        if attached_ledger_id is not None:
-            await self._context.client.delete(attached_ledger_id)
+        try:
+            await self._leave_ledger(INLINE)
+            if attached_ledger_id is not None:
+                await self._context.client.delete(attached_ledger_id)
+        except Exception as error:
+            _log.warning(
+                "ledger of a deleted cursor left to the next start",
+                topic=self._topic_name,
+                cursor=self._cursor_name,
+                error=str(error),
+            )
 
     def _warn_of_cap(self, what: str, count: int, count_max: int) -> None:
         if count <= count_max:

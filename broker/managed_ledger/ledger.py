@@ -243,10 +243,15 @@ class ManagedLedger:
         self._appender.cache_tail = True
 
     async def delete_cursor(self, name: str) -> None:
-        """Remove the cursor and what is stored of it; unknown names are ignored."""
-        cursor = self.cursors.pop(name, None)
+        """Remove the cursor and what is stored of it; unknown names are ignored. If that fails
+        the cursor is there as before.
+
+        Raises: MetadataUnavailable.
+        """
+        cursor = self.cursors.get(name)
         if cursor is not None:
             await cursor.delete()
+            self.cursors.pop(name, None)
             self._appender.cache_tail = bool(self.cursors)
             self.request_trim()
 

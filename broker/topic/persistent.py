@@ -257,10 +257,7 @@ class PersistentTopic(Topic):
                 await subscription.close()
                 self.subscriptions.pop(name, None)
                 if subscription.durable:
-                    request = SubscriptionRequest(
-                        name=name, properties=dict(self.ledger.cursors[name].properties)
-                    )
-                    self.subscriptions[name] = await open_subscription(request, self.context())
+                    await self.open_kept_subscription(name)
                 else:
                     await self.delete_cursor(name)
         except Exception as error:
@@ -385,6 +382,13 @@ class PersistentTopic(Topic):
         """Forget the position of a subscription."""
         if name in self.ledger.cursors:
             await self.ledger.delete_cursor(name)
+
+    async def open_kept_subscription(self, name: str) -> None:
+        """Open the subscription of a cursor that is there, as when the topic was loaded."""
+        request = SubscriptionRequest(
+            name=name, properties=dict(self.ledger.cursors[name].properties)
+        )
+        self.subscriptions[name] = await open_subscription(request, self.context())
 
     async def close_storage(self) -> None:
         """Release the ledger; everything taken is answered before."""

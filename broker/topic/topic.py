@@ -287,9 +287,10 @@ class Topic:
         return subscription
 
     async def delete_subscription(self, name: str, *, force: bool = False) -> None:
-        """Remove a subscription and its cursor.
+        """Remove a subscription and its cursor. If its cursor cannot be deleted now it begins anew
+        from there, without its consumers.
 
-        Raises: BrokerError: unknown, or (unless `force`) consumers are connected.
+        Raises: BrokerError: unknown, or (unless `force`) consumers are connected, or storage fails.
         """
         subscription = self.subscription(name)
         if subscription.consumers and not force:
@@ -304,7 +305,11 @@ class Topic:
             self._count_leaving(subscription)
             del self.subscriptions[name]
             await subscription.close()
-            await self.delete_cursor(name)
+            try:
+                await self.delete_cursor(name)
+            except Exception:
+                await self.open_kept_subscription(name)
+                raise
             self.touch()
 
     def on_subscription_abandoned(self, subscription: Subscription) -> None:
@@ -347,6 +352,10 @@ class Topic:
 
     async def delete_cursor(self, name: str) -> None:
         """Forget the position of a subscription."""
+        del name
+
+    async def open_kept_subscription(self, name: str) -> None:
+        """Open the subscription of a cursor that is there, as when the topic was loaded."""
         del name
 
     # --- positions ----------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from broker.metadata.store import MetadataUnavailable
 from broker.net.tests.harness import T, eventually, running
 from broker.topic.errors import TopicBusy
 from protocol import client as c
@@ -163,6 +164,35 @@ async def test_unsubscribe_forgets_the_position():
         assert not topic.ledger.cursors
         await connection.send(c.unsubscribe(1, connection.rid()))
         assert (await connection.error()).error == E.MetadataError
+
+
+@pytest.mark.parametrize("broadcast", [False, True])
+async def test_an_unsubscribe_that_fails_leaves_the_subscription_as_it_was(monkeypatch, broadcast):
+    properties = {"vela.broadcast": "true"} if broadcast else {}
+    async with running() as broker:
+        await filled(broker)
+        connection = await broker.connect()
+        how = {"initialPosition": S.Earliest, "consumer_name": "c", "metadata": properties}
+        await connection.subscribe(TOPIC, "s", permits=10, **how)
+        found = await entries(connection, 5)
+        await connection.send(c.ack(1, [(0, found[0])]))
+
+        async def full(*_arguments):
+            raise MetadataUnavailable("the disk is full")
+
+        topic = broker.topic(TOPIC)
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.store, "delete", full)
+            await connection.send(c.unsubscribe(1, connection.rid()))
+            assert "the disk is full" in (await connection.error()).message
+            assert (await connection.expect(T.CLOSE_CONSUMER)).consumer_id == 1
+        assert list(topic.subscriptions) == list(topic.ledger.cursors) == ["s"]
+        await connection.subscribe(TOPIC, "s", permits=10, **how)
+        assert await entries(connection, 4) == found[1:]
+        await connection.send(c.unsubscribe(1, connection.rid()))
+        await connection.expect(T.SUCCESS)
+        assert not topic.subscriptions
+        assert not topic.ledger.cursors
 
 
 async def test_readers_leave_no_subscription_behind():
