@@ -36,6 +36,11 @@ class MemoryFile:
         """One write of all parts."""
         self.write_at(offset, b"".join(parts))
 
+    def write_parts_synced_at(self, offset: int, parts: list[bytes]) -> None:
+        """Nothing is durable here."""
+        self.write_parts_at(offset, parts)
+        self.sync()
+
     def read_at(self, offset: int, size: int) -> bytes:
         """A copy of the range."""
         return bytes(self.data[offset : offset + size])

@@ -137,6 +137,11 @@ class SimFile:
         """One write of all parts."""
         self.write_at(offset, b"".join(parts))
 
+    def write_parts_synced_at(self, offset: int, parts: list[bytes]) -> None:
+        """A write and a sync: the power may go between them."""
+        self.write_parts_at(offset, parts)
+        self.sync()
+
     def read_at(self, offset: int, size: int) -> bytes:
         """What was written."""
         with self._disk.power.lock:
