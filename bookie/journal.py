@@ -60,7 +60,7 @@ class Journal:
         "_failed",
         "_group_bytes_max",
         "_handed",
-        "_thread",
+        "_worker",
         "_writer",
         "bytes_written",
         "entries_answered",
@@ -78,7 +78,7 @@ class Journal:
         self._writer: JournalWriter | None = None
         self._group_bytes_max = config.journalBufferedWritesThreshold
         self._handed: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._worker: threading.Thread | None = None
         self.entries_handed = 0
         self.entries_answered = 0
         self.groups = 0
@@ -101,8 +101,8 @@ class Journal:
         self._writer = writer
         self._answer = answer
         self._failed = failed
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._worker = threading.Thread(target=self._run, name=name, daemon=True)
+        self._worker.start()
 
     def kick(self) -> None:
         """Hand over what is pending."""
@@ -119,8 +119,8 @@ class Journal:
 
     def join(self) -> None:
         """Wait for the thread (blocking)."""
-        if self._thread is not None:
-            self._thread.join()
+        if self._worker is not None:
+            self._worker.join()
 
     def remove_before(self, mark: LogMark, backups: int) -> int:
         """Remove journal files that a checkpoint has passed."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.subscription.statistics import iso_time
 from broker.topic.persistent import INTERNAL_CURSORS, PersistentTopic
-from broker.topic.producer import ACCESS_MODE_NAMES
+from broker.topic.producer_request import ACCESS_MODE_NAMES
 from protocol.position import position_text
 
 if TYPE_CHECKING:

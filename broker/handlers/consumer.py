@@ -179,7 +179,7 @@ async def last_message(topic: Topic) -> tuple[Position, int]:
     Raises: BrokerError: the entry cannot be read.
     """
     position = topic.last_position()
-    ledger = topic.ledger
+    ledger = topic.subscription_ledger()
     if position[1] < 0 or ledger is None:
         return (-1, -1), -1
     entries = ledger.read_nowait(position, 1, 1)

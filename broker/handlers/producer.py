@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from broker.handlers.attached import PendingProducer
 from broker.handlers.lookup import parse_topic
 from broker.subscription.factory import SubscriptionRequest
-from broker.topic.producer import SHARED, ProducerRequest
+from broker.topic.producer_request import SHARED, ProducerRequest
 from protocol import commands
 from protocol.errors import (
     MetadataError,

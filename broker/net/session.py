@@ -210,10 +210,10 @@ class Session:
         piece by piece as they are asked for: requests take longer to decode than messages."""
         if self.producers or len(data) <= DECODED_PER_TURN_BYTES:
             return iter(self._decoder.feed(data))
-        return chain.from_iterable(
-            self._decoder.feed(data[start : start + DECODED_PER_TURN_BYTES])
-            for start in range(0, len(data), DECODED_PER_TURN_BYTES)
-        )
+        starts = range(0, len(data), DECODED_PER_TURN_BYTES)
+        pieces = [data[start : start + DECODED_PER_TURN_BYTES] for start in starts]
+        # Not a generator expression: compiled, it would decode all pieces at once.
+        return chain.from_iterable(map(self._decoder.feed, pieces))
 
     def _handle(self, command: pb.BaseCommand) -> None:
         kind = command.type

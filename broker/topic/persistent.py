@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from broker.net.session import Session
     from broker.service import BrokerService
     from broker.subscription.api import Subscription
+    from broker.subscription.ports import LedgerPort
     from broker.topic.producer import Producer
     from protocol.position import Position
     from protocol.send_fields import SendFields
@@ -62,7 +63,6 @@ class PersistentTopic(Topic):
     """One stored topic. Invariant: `_taken - _answered` messages are on their way to storage."""
 
     persistent = True
-    ledger: ManagedLedger
 
     def __init__(
         self, service: BrokerService, name: TopicName, namespace: Namespace, ledger: ManagedLedger
@@ -88,6 +88,10 @@ class PersistentTopic(Topic):
         self._answered = 0
         self._after_publishes: list[tuple[int, Callable[[], None]]] = []
         ledger.listener = self
+
+    def subscription_ledger(self) -> LedgerPort:
+        """What its subscriptions read from."""
+        return self.ledger
 
     async def recover(self) -> None:
         """Bring back what the ledger's cursors say: subscriptions, and what has been seen."""

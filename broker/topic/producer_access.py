@@ -11,17 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from broker.topic.producer import (
+from broker.topic.producer_request import (
     EXCLUSIVE,
     EXCLUSIVE_WITH_FENCING,
     SHARED,
     WAIT_FOR_EXCLUSIVE,
-    Producer,
 )
 from protocol.errors import ProducerBusy, ProducerFenced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from broker.topic.producer import Producer
 
 
 @final

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from broker.subscription.api import Subscription
     from broker.subscription.consumer import Consumer
     from broker.subscription.ports import LedgerPort
-    from broker.topic.producer import ProducerRequest
+    from broker.topic.producer_request import ProducerRequest
     from protocol.position import Position
     from protocol.send_fields import SendFields
     from protocol.topic_name import TopicName
@@ -49,7 +49,6 @@ class Topic:
     """One topic (or one partition of a partitioned topic) in this broker."""
 
     persistent: bool
-    ledger: LedgerPort | None = None
 
     def __init__(self, service: BrokerService, name: TopicName, namespace: Namespace) -> None:
         self.service = service
@@ -86,6 +85,10 @@ class Topic:
             raise ServiceNotReady(
                 f"Topic is temporarily unavailable: {self.closing}; look up again"
             )
+
+    def subscription_ledger(self) -> LedgerPort | None:
+        """What is read for its subscriptions; None for a topic that stores nothing."""
+        return None
 
     # --- publishing ---------------------------------------------------------------------
 
@@ -137,7 +140,7 @@ class Topic:
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the topic epoch durable before its producer is told."""
-        del epoch
+        _ = epoch
 
     async def _open_producer(self, producer: Producer, new_epoch: int | None) -> None:
         if new_epoch is not None:
@@ -214,7 +217,7 @@ class Topic:
         return TopicContext(
             topic_name=self.name.full,
             partition=self.name.partition_index,
-            ledger=self.ledger,
+            ledger=self.subscription_ledger(),
             clock=service.clock,
             config=service.subscription_config,
             nursery=service.nursery,
@@ -352,7 +355,7 @@ class Topic:
 
     async def delete_cursor(self, name: str) -> None:
         """Forget the position of a subscription."""
-        del name
+        _ = name
 
     async def open_kept_subscription(self, name: str) -> None:
         """Open the subscription of a cursor that is there, as when the topic was loaded."""

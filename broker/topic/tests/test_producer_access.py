@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker.topic.producer import (
+from broker.topic.producer import Producer
+from broker.topic.producer_access import ProducerAccess
+from broker.topic.producer_request import (
     EXCLUSIVE,
     EXCLUSIVE_WITH_FENCING,
     SHARED,
     WAIT_FOR_EXCLUSIVE,
-    Producer,
     ProducerRequest,
 )
-from broker.topic.producer_access import ProducerAccess
 from protocol.errors import ProducerBusy, ProducerFenced
 
 
