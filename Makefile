@@ -21,7 +21,7 @@ help:
 	@echo 'make compat-spark  the same jobs of the stock Spark connector on both (Java 17, Maven)'
 	@echo 'make bench    benchmark against real Pulsar, half an hour (Java 17, Maven; BENCH_ARGS="--quick")'
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
-	@echo 'make crash    kill -9 at 100 random instants under load'
+	@echo 'make crash    kill -9 at 100 random instants under load, twice: subscriptions, a broadcast'
 	@echo 'make lock     write the lock files anew; make proto: generate the protobuf modules anew'
 
 run: setup
@@ -69,6 +69,7 @@ bench-fanout: compile
 
 crash: setup-dev
 	$(BIN)/python -m tests.crash.kill9 --rounds 100 --output docs/performance/kill9.json
+	$(BIN)/python -m tests.crash.broadcast_kill9 --rounds 100 --output docs/performance/broadcast-kill9.json
 
 lock:
 	$(PYTHON) -m venv build/lock

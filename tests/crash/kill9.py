@@ -237,7 +237,7 @@ class Run:
                     report.holes_checked += kept_hole_count(subscription, history)
 
 
-def _commit() -> str:
+def commit_of_tree() -> str:
     """The commit of this tree, `-dirty` when files differ from it."""
     ran = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],
@@ -277,7 +277,10 @@ def main(arguments: list[str] | None = None) -> int:
     print(json.dumps(report.as_json()))
     if given.output is not None:
         given.output.parent.mkdir(parents=True, exist_ok=True)
-        told = {"commit": _commit(), "date": time.strftime("%Y-%m-%d %H:%M")} | report.as_json()
+        told = {
+            "commit": commit_of_tree(),
+            "date": time.strftime("%Y-%m-%d %H:%M"),
+        } | report.as_json()
         given.output.write_text(json.dumps(told, indent=1) + "\n")
     if report.violations:
         print(f"data and logs are kept in {directory}")
