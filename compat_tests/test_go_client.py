@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.client("go")
 
-NAMES = scenario_names(GO_SCENARIOS)
-OWN = "own-server "
-ON_SHARED = [name for name in NAMES if not name.startswith(OWN)]
-ON_OWN = [name.removeprefix(OWN) for name in NAMES if name.startswith(OWN)]
+ON_SHARED = scenario_names(GO_SCENARIOS)
+ON_OWN = scenario_names(GO_SCENARIOS, "own-server")
 
 
 @pytest.mark.parametrize("scenario", ON_SHARED)

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.client("java")
 
-NAMES = scenario_names(JAVA_SCENARIOS)
-OWN = "own-server "
-ON_SHARED = [name for name in NAMES if not name.startswith(OWN)]
-ON_OWN = [name.removeprefix(OWN) for name in NAMES if name.startswith(OWN)]
+ON_SHARED = scenario_names(JAVA_SCENARIOS)
+ON_OWN = scenario_names(JAVA_SCENARIOS, "own-server")
 
 
 @pytest.mark.parametrize("scenario", ON_SHARED)

@@ -17,9 +17,11 @@ JAVA_SCENARIOS = CLIENTS / "java" / "scenarios.txt"
 GO_SCENARIOS = CLIENTS / "go" / "scenarios.txt"
 
 
-def scenario_names(listing: Path) -> list[str]:
-    """The scenarios a program plays: a line each, `own-server NAME` for those that end servers."""
-    return [line for line in listing.read_text().splitlines() if line and line[0] != "#"]
+def scenario_names(listing: Path, mark: str = "") -> list[str]:
+    """The scenarios a program plays: a line each, behind a mark or not. `own-server NAME` ends
+    servers; `vela-only NAME` shows what real Pulsar does not have."""
+    lines = [line.split() for line in listing.read_text().splitlines() if line and line[0] != "#"]
+    return [words[-1] for words in lines if words[:-1] == ([mark] if mark else [])]
 
 
 def java_command() -> list[str]:

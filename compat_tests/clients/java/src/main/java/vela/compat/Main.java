@@ -25,6 +25,7 @@ public final class Main {
         Schemas.register(SCENARIOS);
         Topics.register(SCENARIOS);
         Restarts.register(SCENARIOS);
+        Broadcast.register(SCENARIOS);
     }
 
     private Main() {
