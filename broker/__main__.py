@@ -10,15 +10,16 @@ import logging
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import click
 
 from broker.perf.command import perf
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     import trio
 
@@ -30,7 +31,41 @@ EXIT_REFUSED: Final = 1
 DEFAULT_DATA_DIRECTORY: Final = "data"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@final
+class _Commands(click.Group):
+    """Reports a wrong command or option as every other refusal: in one line."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: object,
+    ) -> click.Context:
+        """Parse what stands before the command."""
+        del info_name
+        with _refusing_usage():
+            return super().make_context("vela", args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Parse the command's own options, and run it."""
+        with _refusing_usage():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _refusing_usage() -> Iterator[None]:
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise  # which prints the help
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        command = "vela" if context is None else context.command_path
+        _refuse(f"{error.format_message()} (see: {command} --help)")
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Vela: a message broker that Apache Pulsar clients use unchanged."""
 
@@ -97,17 +132,15 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     from broker.hot_modules import use_compiled
 
     running = use_compiled()
-    import structlog
     import trio
 
     from bookie.errors import StorageError
     from broker.app import StartError
     from broker.data_directory import DataDirectoryError
 
-    structlog.get_logger().info(f"running {running}")
     _take_open_files()
     try:
-        trio.run(_serve, config, data_directory)
+        trio.run(_serve, config, data_directory, running)
     except* (StartError, DataDirectoryError, StorageError) as group:
         refusal = group
     else:
@@ -133,7 +166,8 @@ def _take_open_files() -> None:
         )
 
 
-async def _serve(config: BrokerConfig, data_directory: Path | None) -> None:
+async def _serve(config: BrokerConfig, data_directory: Path | None, running: str) -> None:
+    import structlog
     import trio
 
     from broker.app import running_broker
@@ -148,6 +182,7 @@ async def _serve(config: BrokerConfig, data_directory: Path | None) -> None:
                 urls = f"{broker.broker_service_url} {broker.web_service_url}"
                 if broker.bookie_address:
                     urls += f" bookie://{broker.bookie_address}"
+                structlog.get_logger().info(f"running {running}")
                 if not stop.is_set():
                     print(f"vela standalone ready: {urls}", flush=True)
                 await stop.wait()

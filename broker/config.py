@@ -11,7 +11,8 @@ takes a free port), the cache sizes that Pulsar derives from the JVM's direct me
 sizes of the bookie (`journalBufferedWritesThreshold`, `dbStorage_readAheadCacheBatchSize`) that
 Pulsar chose for another machine. `bookiePort` is off: the broker does not need it.
 
-Bounds are part of the type (`Annotated` with a `Bounds`); `broker.config_file` enforces them.
+Bounds are part of the type (`Annotated` with a `Bounds` or `Pattern`); `broker.config_file`
+enforces them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ class Bounds:
 
     minimum: float | None
     maximum: float | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The text must be a regular expression of Python; empty = none."""
 
 
 Count = Annotated[int, Bounds(0)]
@@ -129,7 +136,7 @@ class BrokerConfig:
     delayedDeliveryEnabled: bool = True
 
     # --- broadcast subscriptions (Vela's own) -------------------------------------------
-    broadcastSubscriptionNamePattern: str = ""
+    broadcastSubscriptionNamePattern: Annotated[str, Pattern()] = ""
     broadcastVirtualCursorRetentionMinutes: Count = 60
     broadcastSnapshotIntervalMillis: Positive = 1_000
 

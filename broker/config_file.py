@@ -14,12 +14,13 @@ by one line each where the value is not the stock one. Some of them change what 
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from broker.config import Bounds, BrokerConfig
+from broker.config import Bounds, BrokerConfig, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -219,7 +220,7 @@ def _known_keys() -> dict[str, frozenset[str]]:
 
 
 def _parse(setting: Setting, hint: Any) -> object:  # noqa: ANN401 - a typing form
-    bounds: Bounds | None = None
+    bounds: Bounds | Pattern | None = None
     if typing.get_origin(hint) is typing.Annotated:
         hint, bounds = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
@@ -234,10 +235,20 @@ def _parse(setting: Setting, hint: Any) -> object:  # noqa: ANN401 - a typing fo
         if folded not in _TRUE | _FALSE:
             raise _invalid(setting, "true or false")
         return folded in _TRUE
+    if isinstance(bounds, Pattern):
+        _check_pattern(setting)
+        return setting.value
     if hint is str:
         return setting.value
     assert hint in (int, float), f"{setting.key} has a type that is not parsed: {hint}"
     return _number(setting, hint, bounds)
+
+
+def _check_pattern(setting: Setting) -> None:
+    try:
+        re.compile(setting.value)
+    except re.error as error:
+        raise _invalid(setting, f"a regular expression, but {error}") from error
 
 
 def _number(setting: Setting, kind: type[int] | type[float], bounds: Bounds | None) -> float:

@@ -38,7 +38,7 @@ def refusal(*arguments: str, **environment: str) -> str:
     out, err = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode != 0
     assert out == ""
-    lines = [line for line in err.splitlines() if not line.startswith("20")]
+    lines = err.splitlines()
     assert len(lines) == 1, err
     assert lines[0].startswith("vela: ")
     return lines[0]
@@ -95,12 +95,55 @@ def test_a_stopped_broker_can_be_started_again(running, tmp_path):
         ("maxMesageSize=1", "unknown key 'maxMesageSize' (did you mean 'maxMessageSize'?)"),
         ("maxMessageSize=many", "invalid value 'many' for maxMessageSize"),
         ("tlsEnabled=true", "tlsEnabled=true is not supported"),
+        (
+            "broadcastSubscriptionNamePattern=all-(",
+            "invalid value 'all-(' for broadcastSubscriptionNamePattern: expected a regular"
+            " expression, but missing ), unterminated subpattern at position 4",
+        ),
     ],
 )
 def test_a_wrong_configuration_file_is_refused(tmp_path, line, complaint):
     path = tmp_path / "wrong.conf"
     path.write_text(f"{line}\n")
     assert f"{path}:1: {complaint}" in refusal("--in-memory", "--config", str(path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--broker-prt", "1"], "no such option '--broker-prt'"),
+        (["--web-port", "http"], "'http' is not a valid integer"),
+        (["--web-port", "70000"], "70000 is not in the range 0<=x<=65535"),
+        (["--log-level", "loud"], "'loud' is not one of"),
+        (["--data-dir"], "option '--data-dir' requires an argument"),
+        (["more"], "unexpected extra argument (more)"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_one_line(arguments, complaint):
+    line = refusal(*arguments)
+    assert complaint in line.lower()
+    assert line.endswith("--help)")
+
+
+def test_a_wrong_command_is_refused_and_help_is_no_refusal():
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "broker", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            env=ENVIRONMENT,
+            cwd=Path(__file__).parents[2],
+        )
+
+    wrong = run("standalne")
+    assert wrong.returncode != 0
+    assert wrong.stderr.startswith("vela: No such command 'standalne'")
+    assert len(wrong.stderr.splitlines()) == 1
+    for arguments in (["--help"], ["standalone", "--help"]):
+        helped = run(*arguments)
+        assert (helped.returncode, helped.stderr) == (0, "")
+        assert helped.stdout.startswith("Usage: vela")
 
 
 def test_a_wrong_variable_and_a_missing_file_are_refused(tmp_path):
