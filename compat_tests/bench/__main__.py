@@ -138,6 +138,10 @@ class Run:
     def all_of(self, wanted: list[str]) -> bool:
         """Measure these scenarios; whether each of them is complete."""
         complete = True
+        if self._options.resume:
+            done = [name for name in wanted if self._results.has(name, self._origin)]
+            wanted = [name for name in wanted if name not in done]
+            _tell(f"measured already at this commit: {'; '.join(done) or 'nothing'}")
         try:
             if report.START in wanted:
                 complete &= self._scenario(report.START, self._measure_start)
@@ -156,9 +160,6 @@ class Run:
     def _scenario(self, name: str, measure: Callable[[str, int], Figures]) -> bool:
         date = time.strftime("%Y-%m-%d %H:%M")
         record = self._results.begin(name, self._origin, date, self._options.resume)
-        if record is None:
-            _tell(f"{name}: this commit has it already")
-            return True
         begun = time.monotonic()
         seconds_before = record.seconds
         for attempt in range(self._rounds + SPARE_ATTEMPTS):

@@ -73,15 +73,16 @@ class Results:
                 for name, data in kept.get(key, {}).items():
                     into[name] = record_from_json(data)
 
-    def begin(self, name: str, origin: Origin, date: str, resume: bool) -> Record | None:
-        """The record to add rounds to; None when `resume` finds nothing left to do."""
-        if resume:
-            done = self.finished.get(name)
-            if done is not None and done.origin == origin:
-                return None
-            begun = self.unfinished.get(name)
-            if begun is not None and begun.origin == origin:
-                return begun
+    def has(self, name: str, origin: Origin) -> bool:
+        """Whether a complete record of this origin is there."""
+        done = self.finished.get(name)
+        return done is not None and done.origin == origin
+
+    def begin(self, name: str, origin: Origin, date: str, resume: bool) -> Record:
+        """The record to add rounds to: with `resume` the unfinished one of this origin."""
+        begun = self.unfinished.get(name)
+        if resume and begun is not None and begun.origin == origin:
+            return begun
         record = self.unfinished[name] = Record(origin, date)
         return record
 
