@@ -183,6 +183,25 @@ async def test_a_storm_of_slow_requests_is_served_in_portions():
         assert most <= 50 + REQUESTS_PER_TURN
 
 
+async def test_producers_and_consumers_over_the_bound_are_refused_with_the_code_for_it():
+    limits = {"consumers_per_connection_max": 2, "producers_per_connection_max": 2}
+    async with running(limits) as broker:
+        connection = await broker.connect()
+        for number in range(3):
+            await connection.send(c.subscribe("t", f"s{number}", number, number))
+        answers = [await connection.expect(T.SUCCESS, T.ERROR) for _ in range(3)]
+        refused = [answer for answer in answers if isinstance(answer, pb.CommandError)]
+        assert [(one.request_id, one.error) for one in refused] == [(2, pb.TooManyRequests)]
+        assert "which is the bound" in refused[0].message
+        await connection.send(c.close_consumer(0, 10), c.subscribe("t", "s2", 2, 11))
+        assert {(await connection.expect(T.SUCCESS)).request_id for _ in range(2)} == {10, 11}
+        for number in range(3):
+            await connection.send(c.producer(f"t{number}", number, 20 + number))
+        answers = [await connection.expect(T.PRODUCER_SUCCESS, T.ERROR) for _ in range(3)]
+        refused = [answer for answer in answers if isinstance(answer, pb.CommandError)]
+        assert [(one.request_id, one.error) for one in refused] == [(22, pb.TooManyRequests)]
+
+
 async def test_publishing_pauses_at_the_bound_and_nothing_is_lost():
     limits = {"pending_publishes_max": 5, "broker_publish_bytes_max": 10_000}
     async with running(limits=limits) as broker:
