@@ -74,6 +74,45 @@ async def test_a_seek_that_cannot_be_stored_is_refused_and_loses_no_ack_that_cro
     assert again.session.positions() == [(1, 1), (1, 2), (1, 3), (1, 4)]
 
 
+async def test_skipping_many_entries_gives_others_their_turns(nursery, monkeypatch):
+    monkeypatch.setattr("broker.subscription.subscription.SKIP_SLICE_ENTRIES", 10)
+    bench = await topic(nursery, count=100)
+    consumer = bench.consumer(SHARED, permits=10)
+    bench.ack(consumer, (1, 5))  # so that entries have to be counted one by one
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as both:
+        both.start_soon(others)
+        await bench.subscription.skip(80)
+        both.cancel_scope.cancel()
+    assert turns >= 5
+    assert bench.subscription.backlog_entries == 19
+    await bench.subscription.skip(1)
+    assert bench.subscription.backlog_entries == 18
+
+
+async def test_a_seek_back_ends_a_skip_that_is_under_way(nursery, monkeypatch):
+    monkeypatch.setattr("broker.subscription.subscription.SKIP_SLICE_ENTRIES", 10)
+    bench = await topic(nursery, count=100)
+    bench.ack(bench.consumer(SHARED, permits=10), (1, 0), (1, 5))
+    async with trio.open_nursery() as both:
+
+        async def skip():
+            with pytest.raises(BrokerError) as refused:
+                await bench.subscription.skip(80)
+            assert refused.value.server_error == ServerError.ServiceNotReady
+
+        both.start_soon(skip)
+        both.start_soon(bench.subscription.seek, (1, 0))
+    assert bench.subscription.backlog_entries == 100
+
+
 async def test_acks_that_cross_a_seek_do_not_touch_the_new_position(nursery):
     bench = await topic(nursery)
     consumer = bench.consumer(SHARED, permits=5)
