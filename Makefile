@@ -4,16 +4,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIPELINE_VENV := .venv-pipeline
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA_DIR ?= data/standalone
 RUN_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help run setup setup-dev compile test lint compat compat-spark bench bench-fanout crash lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile test test-pipeline lint compat compat-spark bench bench-fanout crash lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
 	@echo 'make test     set up and run the tests'
+	@echo 'make setup-pipeline  $(PIPELINE_VENV) with Spark, for "vela pipeline" (Java 17 to run it)'
+	@echo 'make test-pipeline   the tests that need Spark (Java 17)'
 	@echo 'make setup    the set-up alone: $(VENV) with the locked dependencies'
 	@echo 'make compile  translate the hot modules to C: less CPU per message (C compiler, a minute)'
 	@echo 'make lint     ruff and mypy'
@@ -44,11 +47,26 @@ $(VENV)/.setup-dev-done: requirements-dev.lock $(VENV)/.setup-done
 	$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
 	touch $@
 
+setup-pipeline: $(PIPELINE_VENV)/.setup-done
+
+$(PIPELINE_VENV)/bin/python:
+	$(PYTHON) -m venv $(PIPELINE_VENV)
+
+$(PIPELINE_VENV)/.setup-done: requirements-pipeline.lock pyproject.toml | $(PIPELINE_VENV)/bin/python
+	$(PIPELINE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes -r requirements-pipeline.lock
+	$(PIPELINE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --no-deps --no-build-isolation --editable .
+	touch $@
+
 compile: setup-dev
 	$(BIN)/python -m broker.compile_hot_modules
 
 test: setup-dev
 	$(BIN)/python -m pytest
+
+test-pipeline: setup-pipeline
+	$(PIPELINE_VENV)/bin/python -m pytest -W default tests/pipeline
 
 lint: setup-dev
 	$(BIN)/ruff check .
@@ -74,7 +92,7 @@ crash: setup-dev
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	for name in requirements requirements-dev compat_tests/spark/requirements; do \
+	for name in requirements requirements-dev requirements-pipeline compat_tests/spark/requirements; do \
 	  build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
 	    --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras \
 	    --output-file $$name.lock $$name.in || exit 1; done
@@ -83,4 +101,4 @@ proto: setup-dev
 	$(BIN)/python -m protocol.generate
 
 clean:
-	rm -rf $(VENV) build .oracle .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PIPELINE_VENV) build .oracle .pytest_cache .mypy_cache .ruff_cache .hypothesis
