@@ -1,0 +1,166 @@
+"""Reads slices through the broker: any topic, any entry that a reader may see.
+
+A lost connection is taken up again at the entry that is due, so a restart of the broker costs time,
+not rows. What does not arrive within `pollTimeoutMs`, and what was deleted between planning and
+reading, is data loss, which `failOnDataLoss` makes an error.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, final
+
+from pipeline.admin import Admin, NotFound
+from pipeline.broker_connection import ConnectionLost, EntryReader
+from pipeline.chunks import ChunkBuffer, ChunkStartMissing
+from pipeline.compression import decompress
+from pipeline.data_loss import report_loss
+from pipeline.decode import Message, StoredEntry, is_chunk, messages_of, parse
+from protocol.metadata import message_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline.options import SourceOptions
+    from pipeline.plan import Slice
+
+RECONNECT_SECONDS: Final = 0.2
+LOOK_BACK_ENTRIES: Final = (64, 1024, 16384)
+"""How far before a slice the first chunk of a message is looked for, step by step."""
+
+
+def read_slice(options: SourceOptions, part: Slice) -> Iterator[list[Message]]:
+    """The messages of a slice, entry by entry, in order.
+
+    Raises: DataLost, pipeline.decode.Unreadable, pipeline.broker_connection.Refused.
+    """
+    yield from _SliceReader(options, part).messages()
+
+
+@final
+class _SliceReader:
+    def __init__(self, options: SourceOptions, part: Slice) -> None:
+        self._options = options
+        self._part = part
+        self._next = part.first_entry
+        self._chunks = ChunkBuffer()
+        self._progress_at = time.monotonic()
+
+    def messages(self) -> Iterator[list[Message]]:
+        while self._next <= self._part.last_entry:
+            try:
+                yield from self._through_one_connection()
+            except ConnectionLost as error:
+                self._check_timeout(str(error))
+                time.sleep(RECONNECT_SECONDS)
+
+    def _through_one_connection(self) -> Iterator[list[Message]]:
+        part, options = self._part, self._options
+        asked = received = 0
+        connection = options.connection
+        with EntryReader(connection, part.topic, part.ledger_id, self._next) as reader:
+            while self._next <= part.last_entry:
+                # A batch takes as many permits as it has messages, so they may be overdrawn.
+                wanted = min(part.last_entry - self._next + 1, options.receiver_queue_size)
+                if asked - received < wanted:
+                    reader.flow(wanted - (asked - received))
+                    asked = received + wanted
+                for entry in reader.entries(self._seconds_left()):
+                    if (entry.ledger_id, entry.entry_id) > (part.ledger_id, part.last_entry):
+                        self._passed(entry)
+                        return
+                    if (entry.ledger_id, entry.entry_id) < (part.ledger_id, self._next):
+                        continue
+                    metadata, payload = parse(entry)
+                    self._next = entry.entry_id + 1
+                    self._progress_at = time.monotonic()
+                    received += message_count(metadata)
+                    if is_chunk(metadata):
+                        yield self._chunk(entry)
+                    else:
+                        yield messages_of(entry, metadata, payload, decompress)
+                    if self._next > part.last_entry or asked - received <= wanted // 2:
+                        break
+                else:
+                    self._check_timeout("nothing arrives")
+
+    def _passed(self, entry: StoredEntry) -> None:
+        """The broker is behind the slice already: what is missing cannot be seen, or is gone."""
+        part, first_missing = self._part, self._next
+        self._next = part.last_entry + 1
+        if entry.ledger_id == part.ledger_id:
+            return
+        try:
+            held = {row.ledger_id for row in Admin(self._options.connection).ledgers(part.topic)}
+        except NotFound:
+            held = set()
+        if part.ledger_id not in held:
+            report_loss(
+                self._options,
+                f"{part.topic}: entries {part.ledger_id}:{first_missing} to {part.ledger_id}:"
+                f"{part.last_entry} are gone, the first one held is {entry.ledger_id}:"
+                f"{entry.entry_id}",
+            )
+
+    def _seconds_left(self) -> float:
+        passed = time.monotonic() - self._progress_at
+        return max(self._options.poll_timeout_ms / 1000 - passed, 0.01)
+
+    def _check_timeout(self, reason: str) -> None:
+        passed = time.monotonic() - self._progress_at
+        if passed * 1000 < self._options.poll_timeout_ms:
+            return
+        missing = f"{self._part.topic}: entry {self._part.ledger_id}:{self._next}"
+        timeout = f"{missing} did not arrive in {self._options.poll_timeout_ms} ms ({reason})"
+        report_loss(self._options, timeout)
+        self._next = self._part.last_entry + 1
+
+    def _chunk(self, entry: StoredEntry) -> list[Message]:
+        metadata, payload = parse(entry)
+        try:
+            whole = self._chunks.add(metadata, payload)
+        except ChunkStartMissing:
+            if metadata.chunk_id < metadata.num_chunks_from_msg - 1:
+                return []  # Its last chunk decides whether the message is ours.
+            whole = self._look_back(entry)
+        if whole is None:
+            return []
+        return messages_of(entry, metadata, whole, decompress)
+
+    def _look_back(self, last: StoredEntry) -> bytes | None:
+        """The chunks of a message that began before the slice."""
+        wanted, _ = parse(last)
+        for distance in LOOK_BACK_ENTRIES:
+            first = max(last.entry_id - distance, 0)
+            part = replace(self._part, first_entry=first, last_entry=last.entry_id)
+            buffer = ChunkBuffer()
+            try:
+                for entry in _raw_entries(self._options, part):
+                    metadata, payload = parse(entry)
+                    if is_chunk(metadata) and metadata.uuid == wanted.uuid:
+                        whole = buffer.add(metadata, payload)
+                        if whole is not None:
+                            return whole
+            except ChunkStartMissing:
+                if first == 0:
+                    break
+        report_loss(
+            self._options,
+            f"{self._part.topic}: the first chunks of message {last.ledger_id}:{last.entry_id} "
+            f"are not among the {LOOK_BACK_ENTRIES[-1]} entries before it in its ledger",
+        )
+        return None
+
+
+def _raw_entries(options: SourceOptions, part: Slice) -> Iterator[StoredEntry]:
+    """The entries of a slice over one connection, without retrying."""
+    connection = options.connection
+    with EntryReader(connection, part.topic, part.ledger_id, part.first_entry) as reader:
+        reader.flow(part.entries)
+        for entry in reader.entries(options.poll_timeout_ms / 1000):
+            if (entry.ledger_id, entry.entry_id) > (part.ledger_id, part.last_entry):
+                return
+            yield entry
+            if entry.entry_id == part.last_entry:
+                return

@@ -1,0 +1,48 @@
+"""The Spark session of jobs and tests: small by default, and any cluster by `--master`.
+
+Everything set here is a default: what `spark-submit` or `spark-defaults.conf` says wins.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+from pipeline.source import register
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MASTER_DEFAULT: Final = "local[2]"
+_DEFAULTS: Final = {
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+}
+_LOCAL_ONLY: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def session(
+    app_name: str, master: str = "", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session that knows the format `vela`."""
+    # Local workers must find the packages of this environment, not those of the first python3.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = SparkConf()
+    chosen = master or conf.get("spark.master", MASTER_DEFAULT)
+    defaults = _DEFAULTS | (_LOCAL_ONLY if str(chosen).startswith("local") else {})
+    for name, value in defaults.items():
+        conf.setIfMissing(name, value)
+    for name, value in (settings or {}).items():
+        conf.set(name, value)
+    conf.setMaster(str(chosen)).setAppName(app_name)
+    spark: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
+    register(spark)
+    return spark

@@ -1,0 +1,81 @@
+"""A Vela server and a Spark session for the tests that need them (`make test-pipeline`)."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.server_process import ServerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pulsar
+    from pyspark.sql import SparkSession
+
+collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py"]
+
+COMMAND = (
+    f"{sys.executable} -m broker standalone --data-dir {{data_dir}} "
+    "--broker-port {broker_port} --web-port {web_port} --config "
+)
+CONFIG = """\
+brokerDeduplicationEnabled=true
+managedLedgerMaxEntriesPerLedger=100
+managedLedgerMinLedgerRolloverTimeMinutes=0
+bookiePort=0
+"""
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Ledgers of 100 entries, so that a small topic has several."""
+    directory = tmp_path_factory.mktemp("server")
+    config = directory / "server.conf"
+    config.write_text(CONFIG)
+    process = ServerProcess(directory, COMMAND + str(config))
+    process.start()
+    try:
+        process.wait_ready(60)
+        yield process
+    finally:
+        process.kill()
+        process.wait_ended()
+
+
+@pytest.fixture(scope="session")
+def client(server: ServerProcess) -> Iterator[pulsar.Client]:
+    import pulsar
+
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(server.service_url, logger=logger)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from pipeline.session import session
+
+    spark = session("tests")
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return f"persistent://public/default/{request.node.name.replace('[', '-').strip(']')}"
+
+
+@pytest.fixture
+def options(server: ServerProcess, topic: str) -> dict[str, str]:
+    return {
+        "service.url": server.service_url,
+        "admin.url": f"http://127.0.0.1:{server.web_port}",
+        "topic": topic,
+        "pollTimeoutMs": "20000",
+        "failOnDataLoss": "true",
+    }

@@ -1,0 +1,251 @@
+"""Batch reads: what Spark sees is what was published, each message once, with the client's ids."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String, StringSchema
+
+from tests.pipeline.topics import admin, path_of, publish
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Options = dict[str, str]
+
+
+def read(spark: SparkSession, options: Options, **more: str) -> DataFrame:
+    return spark.read.format("vela").options(**{**options, **more}).load()
+
+
+def ids_of(frame: DataFrame) -> list[bytes]:
+    return [bytes(row[0]) for row in frame.select("__messageId").collect()]
+
+
+def values_of(frame: DataFrame) -> list[Any]:
+    return [row[0] for row in frame.select("value").collect()]
+
+
+@pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
+def test_messages_come_once_and_in_order_with_all_their_metadata(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str, compression: str
+) -> None:
+    values = [b"value %d" % number for number in range(30)]
+    keys = [f"k{number % 3}" for number in range(30)]
+    times = [1_700_000_000_123 + number for number in range(30)]
+    kind = getattr(pulsar.CompressionType, compression)
+    ids = []
+    for batched in (False, True):
+        ids += publish(
+            client,
+            topic,
+            values,
+            batched=batched,
+            keys=keys,
+            event_times=times,
+            compression_type=kind,
+        )
+
+    rows = read(spark, options).collect()
+
+    assert [bytes(row["__messageId"]) for row in rows] == ids
+    assert [bytes(row["value"]) for row in rows] == values * 2
+    assert [bytes(row["__key"]).decode() for row in rows] == keys * 2
+    assert [row["__messageProperties"]["n"] for row in rows] == [str(n) for n in range(30)] * 2
+    assert {row["__topic"] for row in rows} == {topic}
+    assert [round(row["__eventTime"].timestamp() * 1000) for row in rows] == times * 2
+
+
+def test_a_topic_is_read_by_as_many_tasks_as_it_has_data_for(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    ids = publish(client, topic, [b"x" * 100] * 450)
+
+    frame = read(spark, options, maxBytesPerPartition="10000")
+
+    assert len(admin(options, "GET", path_of(topic) + "/internalStats")["ledgers"]) >= 4
+    assert frame.rdd.getNumPartitions() >= 5
+    assert sorted(ids_of(frame)) == sorted(ids)
+
+
+def test_bounds_name_messages_inside_batches(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    ids = [
+        pulsar.MessageId.deserialize(each)
+        for each in publish(client, topic, [b"%d" % number for number in range(40)], batched=True)
+    ]
+
+    def text(message_id: Any) -> str:
+        parts = (message_id.ledger_id(), message_id.entry_id(), -1, message_id.batch_index())
+        return ":".join(str(part) for part in parts)
+
+    frame = read(
+        spark,
+        options,
+        startingOffsets=f'{{"{topic}": "{text(ids[7])}"}}',
+        endingOffsets=f'{{"{topic}": "{text(ids[23])}"}}',
+    )
+
+    assert values_of(frame) == [b"%d" % number for number in range(7, 24)]
+
+
+def test_a_time_range_holds_its_start_and_not_its_end(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    starts = []
+    for number in range(3):
+        starts.append(_next_millisecond())
+        publish(client, topic, [b"%d" % number] * 2)
+        _next_millisecond()
+
+    frame = read(spark, options, startingTime=str(starts[1]), endingTime=str(starts[2]))
+    behind = read(spark, options, startingTime=str(starts[2] + 3_600_000))
+
+    assert values_of(frame) == [b"1", b"1"]
+    assert values_of(behind) == []
+
+
+def _next_millisecond() -> int:
+    begin = time.time_ns() // 1_000_000
+    while (now := time.time_ns() // 1_000_000) <= begin + 1:
+        pass
+    return now
+
+
+class Reading(Record):
+    name = String()
+    level = Integer()
+
+
+@pytest.mark.parametrize("kind", [AvroSchema, JsonSchema])
+def test_the_fields_of_a_record_are_columns(
+    spark: SparkSession, client: pulsar.Client, options: Options, kind: Any
+) -> None:
+    topic = options["topic"] = f"{options['topic']}-{kind.__name__}"
+    readings = [Reading(name=f"n{number}", level=number) for number in range(5)]
+    readings.append(Reading(name=None, level=7))
+    publish(client, topic, readings, schema=kind(Reading), batched=True)
+
+    frame = read(spark, options)
+
+    assert frame.columns[:2] == ["level", "name"] or frame.columns[:2] == ["name", "level"]
+    assert [(row["name"], row["level"]) for row in frame.collect()] == [
+        *((f"n{number}", number) for number in range(5)),
+        (None, 7),
+    ]
+
+
+def test_a_query_pays_for_the_columns_it_names(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    publish(client, topic, [Reading(name="a", level=1)], schema=AvroSchema(Reading))
+    columns = "`level` INT, `__key` BINARY"
+
+    frame = spark.read.format("vela").options(**options).schema(columns).load()
+
+    assert [tuple(row) for row in frame.collect()] == [(1, None)]
+
+
+def _changed(**fields: Any) -> Any:
+    return type("Reading", (Record,), fields)
+
+
+def test_a_newer_schema_keeps_older_messages_readable(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    publish(client, topic, [Reading(name="old", level=1)], schema=AvroSchema(Reading))
+    wider = _changed(name=String(), level=Integer(), unit=String(required_default=True))
+    publish(client, topic, [wider(name="new", level=2, unit="m")], schema=AvroSchema(wider))
+
+    rows = read(spark, options).collect()
+
+    assert [(row["name"], row["level"], row["unit"]) for row in rows] == [
+        ("old", 1, None),
+        ("new", 2, "m"),
+    ]
+
+
+def test_text_and_numbers(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    publish(client, topic, ["grüße", ""], schema=StringSchema())
+    numbers = options["topic"] = topic + "-numbers"
+    schema = {"type": "INT64", "schema": "", "properties": {}}
+    name = numbers.rpartition("/")[2]
+    admin(options, "POST", f"/schemas/public/default/{name}/schema", schema)
+    publish(client, numbers, [struct.pack(">q", -5)])
+
+    assert values_of(read(spark, {**options, "topic": topic})) == ["grüße", ""]
+    assert values_of(read(spark, options)) == [-5]
+
+
+def test_keys_and_values_become_two_columns(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    name = topic.rpartition("/")[2]
+    properties = {
+        "key.schema.type": "STRING",
+        "value.schema.type": "INT32",
+        "kv.encoding.type": "INLINE",
+    }
+    body = {"type": "KEY_VALUE", "schema": '{"key":"","value":""}', "properties": properties}
+    admin(options, "POST", f"/schemas/public/default/{name}/schema", body)
+    publish(client, topic, [struct.pack(">i3sii", 3, b"abc", 4, 42)])
+
+    (row,) = read(spark, options).collect()
+
+    assert (row["key"], row["value"]) == ("abc", 42)
+
+
+def test_a_chunked_message_is_one_row(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    large = bytes(range(256)) * 32 * 1024
+    publish(client, topic, [b"small", large, b"small"], chunking_enabled=True)
+
+    assert values_of(read(spark, options)) == [b"small", large, b"small"]
+
+
+def test_partitions_are_read_together(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    admin(options, "PUT", path_of(topic) + "/partitions", 3)
+    keys = [f"k{number}" for number in range(50)]
+    ids = publish(client, topic, [b"x"] * 50, keys=keys)
+
+    frame = read(spark, options)
+
+    assert frame.select("__topic").distinct().count() == 3
+    assert sorted(ids_of(frame)) == sorted(ids)
+
+
+def test_an_empty_topic_is_an_empty_frame(
+    spark: SparkSession, options: Options, topic: str
+) -> None:
+    admin(options, "PUT", path_of(topic))
+
+    assert read(spark, options).count() == 0
+
+
+def test_bad_input_is_told_in_a_sentence(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    with pytest.raises(Exception, match="does not exist"):
+        read(spark, options)
+    publish(client, topic, [b"x"])
+    with pytest.raises(Exception, match="did you mean 'startingOffsets'"):
+        read(spark, options, startingOfsets="earliest")
+    with pytest.raises(Exception, match="is no longer held"):
+        read(
+            spark,
+            options,
+            startingOffsets=f'{{"{topic}": "0:0"}}',
+            endingOffsets=f'{{"{topic}": "999999:0"}}',
+        ).count()
+    lenient = {**options, "failOnDataLoss": "false"}
+    assert read(spark, lenient, startingOffsets=f'{{"{topic}": "0:0"}}').count() == 1
