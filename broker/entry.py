@@ -51,8 +51,8 @@ class Entry:
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether the metadata was asked for and could not be parsed. Does not parse it."""
-        return self._metadata is _UNREADABLE
+        """Whether the metadata cannot be parsed."""
+        return self.metadata is _UNREADABLE
 
     def messages(self) -> int:
         """How many messages the entry holds; parses the metadata only when not known yet."""

@@ -207,8 +207,6 @@ class ManyDispatcher:
         return True
 
     def _send(self, consumer: Consumer, entry: Entry, slot: int) -> None:
-        if entry.message_count < 0:
-            entry.messages()
         if entry.is_unreadable:
             self._skip_unreadable(entry)
             return
@@ -230,8 +228,8 @@ class ManyDispatcher:
     def _skip_unreadable(self, entry: Entry) -> None:
         """Acknowledge what no client can read: delivered, it would end connection after connection.
 
-        As in Pulsar. Noticed only where the metadata has been parsed: always on Key_Shared, and on
-        Shared for entries read back from storage.
+        As in Pulsar, which parses the metadata of every entry, too. Here it is parsed once for all
+        subscriptions.
         """
         self._cursor.ack_individual(entry.position)
         if not self._told_unreadable:

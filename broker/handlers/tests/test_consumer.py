@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from crc32c import crc32c
 
 from broker.metadata.store import MetadataUnavailable
 from broker.net.tests.harness import T, eventually, running
@@ -193,6 +194,28 @@ async def test_an_unsubscribe_that_fails_leaves_the_subscription_as_it_was(monke
         await connection.expect(T.SUCCESS)
         assert not topic.subscriptions
         assert not topic.ledger.cursors
+
+
+@pytest.mark.parametrize("sub_type", [S.Shared, S.Key_Shared])
+async def test_a_fresh_entry_without_readable_metadata_is_skipped_and_acknowledged(sub_type):
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await connection.subscribe(TOPIC, "s", permits=10, subType=sub_type)
+        await connection.publish(0)
+        await connection.expect(T.SEND_RECEIPT)
+        await connection.expect(T.MESSAGE)
+        checked = (4).to_bytes(4, "big") + b"\x0a\xff\xff\xff" + b"payload"
+        broken = b"\x0e\x01" + crc32c(checked).to_bytes(4, "big") + checked
+        await connection.send(c.send(1, 1, broken))
+        assert (await connection.expect(T.SEND_RECEIPT)).sequence_id == 1
+        await connection.publish(2)
+        await connection.expect(T.SEND_RECEIPT)
+        message, _ = await connection.expect(T.MESSAGE)
+        assert message.message_id.entryId == 2
+        cursor = broker.topic(TOPIC).ledger.cursors["s"]
+        assert cursor.is_acked((message.message_id.ledgerId, 1))
+        assert not cursor.is_acked((message.message_id.ledgerId, 2))
 
 
 async def test_readers_leave_no_subscription_behind():
