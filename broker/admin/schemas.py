@@ -39,19 +39,9 @@ async def every(request: AdminRequest) -> dict[str, Any]:
 
 
 async def post(request: AdminRequest) -> dict[str, Any]:
-    """Register a schema; an equal one keeps its version.
-
-    BYTES is stored as NONE, and Pulsar does not take the two for equal: a second BYTES is refused.
-    """
-    body = await request.json_object()
-    schema = _valid(body)
+    """Register a schema; an equal one keeps its version."""
+    schema = await _posted(request)
     strategy = await _strategy(request)
-    if body and body.get("type") == "BYTES":
-        stored = await request.context.schemas.latest(request.topic)
-        if stored is not None and stored.schema == schema:
-            raise IncompatibleSchema(
-                "Incompatible schema: exists schema type NONE, new schema type BYTES"
-            )
     version = await request.context.schemas.put(request.topic, schema, strategy)
     return {"version": {"version": version}}
 
@@ -83,10 +73,7 @@ async def delete(request: AdminRequest) -> dict[str, int]:
 
 
 async def _posted(request: AdminRequest) -> SchemaInfo:
-    return _valid(await request.json_object())
-
-
-def _valid(body: dict[str, Any] | None) -> SchemaInfo:
+    body = await request.json_object()
     if body is None:
         raise Refusal(400, "The body must be a schema: {type, schema, properties}")
     try:

@@ -104,6 +104,12 @@ class Stage:
         log = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(self.directory / "client.log"))
         return pulsar.Client(self.service_url, operation_timeout_seconds=30, logger=log)
 
+    def forget_client(self) -> None:
+        """Have the next use connect anew: its server was away."""
+        if "client" in self.__dict__:
+            self.client.close()
+            del self.__dict__["client"]
+
     @cached_property
     def admin(self) -> AdminRequests:
         """The admin API."""
@@ -148,8 +154,7 @@ class Stage:
         """Stop what still runs; let the client go."""
         for query in self.spark.streams.active:
             query.stop()
-        if "client" in self.__dict__:
-            self.client.close()
+        self.forget_client()
 
     # --- Spark --------------------------------------------------------------------------
 

@@ -197,9 +197,9 @@ async def test_a_huge_body_is_refused_while_it_is_read():
     assert caught.value.status == 413
 
 
-async def test_bytes_is_read_back_as_none_and_posted_only_once(http):
+async def test_bytes_is_read_back_as_none_and_may_be_posted_again(http):
+    """Pulsar refuses the second; two tasks of a Spark job then fail by chance."""
     posted = {"type": "BYTES", "schema": "", "properties": {}}
-    assert await http("POST", f"{S}/b/schema", posted) == (200, {"version": {"version": 0}})
-    assert (await http("GET", f"{S}/b/schema"))[1]["type"] == "NONE"
-    status, reason = await http("POST", f"{S}/b/schema", posted)
-    assert (status, reason.partition(":")[0]) == (409, "Incompatible schema")
+    for _ in range(2):
+        assert await http("POST", f"{S}/b/schema", posted) == (200, {"version": {"version": 0}})
+        assert (await http("GET", f"{S}/b/schema"))[1]["type"] == "NONE"

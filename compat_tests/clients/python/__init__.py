@@ -5,6 +5,7 @@ from __future__ import annotations
 from compat_tests.clients.python import (
     acknowledgement,
     connector_admin,
+    connector_driver,
     messages,
     positions,
     producers,
@@ -19,6 +20,7 @@ __all__ = [
     "SCENARIOS",
     "acknowledgement",
     "connector_admin",
+    "connector_driver",
     "messages",
     "positions",
     "producers",

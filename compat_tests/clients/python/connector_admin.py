@@ -62,9 +62,9 @@ def schemas(stage: Stage) -> None:
         path = schema_path(stage.topic(f"-{kind}"))
         stage.see(f"post {kind}", admin("POST", path, _schema(kind)))
         stage.see("read back", admin("GET", path))
-        # BYTES is kept as NONE and then refused as another type, in the servlet's own words.
-        stage.see(f"post {kind} again", admin.raw("POST", path, _schema(kind))[0])
-        stage.see("read back", admin("GET", path))
+        if kind != "BYTES":  # kept as NONE, and real Pulsar then refuses it as another type
+            stage.see(f"post {kind} again", admin("POST", path, _schema(kind)))
+            stage.see("read back", admin("GET", path))
     path = schema_path(stage.topic("-properties"))
     given = _schema("AVRO", AVRO_TEXTS["compact"], __alwaysAllowNull="true", b="ü", a="")
     stage.see("post properties", admin("POST", path, given))
@@ -277,7 +277,7 @@ def reset_cursor(stage: Stage) -> None:
     ):
         reset("back to the first", _body(ids[0]))
         reset(what, body)
-        stage.see("backlog", _backlog(stage, admin, topic, "s"))
+        stage.see("backlog", _backlog(admin, topic, "s"))
         new = f"new after {what}"
         _ids(stage, topic, [new])
         stage.see("then", _next_of(stage, topic, "s", 1))
@@ -286,7 +286,7 @@ def reset_cursor(stage: Stage) -> None:
     stage.see("not an id", admin.raw("POST", path, {"ledgerId": "x"})[0])
 
 
-def _backlog(stage: Stage, admin: AdminRequests, topic: str, name: str) -> Any:
+def _backlog(admin: AdminRequests, topic: str, name: str) -> Any:
     _, stats = admin("GET", topic_path(topic) + "/stats")
     return stats["subscriptions"][name]["msgBacklog"]
 
@@ -340,6 +340,9 @@ def reset_cursor_of_partitions(stage: Stage) -> None:
         stage.see(what, admin("POST", path, _body(ids[1]) | {"partitionIndex": 1}))
     stage.see("then", _next_of(stage, part, "s", 2))
     stage.see("by time", admin("POST", _subscription(topic, "s") + "/resetcursor/0"))
+    deadline = time.monotonic() + 10.0  # the answer may come before the other partition is done
+    while _backlog(admin, part, "s") != 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
     stage.see("then", _next_of(stage, part, "s", 3))
 
 
@@ -367,7 +370,7 @@ def reset_cursor_to_time(stage: Stage) -> None:
     reset("to the start of time", 0)
     stage.see("then", _next_of(stage, topic, "s", 4))
     reset("to the future", moments[-1] + 3_600_000)
-    stage.see("backlog", _backlog(stage, admin, topic, "s"))
+    stage.see("backlog", _backlog(admin, topic, "s"))
     reset("subscription that is not there", moments[0], "nobody")
     reset("unknown topic", moments[0], on=stage.topic("-unknown"))
 
