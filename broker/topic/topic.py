@@ -72,6 +72,8 @@ class Topic:
         self._window_messages_in = 0
         self._window_bytes_in = 0
         self._names = KeyedLocks()
+        self._opening: dict[str, trio.Event] = {}
+        """Subscriptions that somebody is opening; all others who want them go on together."""
         self._abandoned: dict[str, Subscription] = {}
         """Non-durable subscriptions whose cursors are still to be dropped."""
         self._waiting: dict[Producer, _Turn] = {}
@@ -230,14 +232,22 @@ class Topic:
 
         Raises: BrokerError.
         """
-        self.check_open()
-        subscription = self.subscriptions.get(request.name)
-        if subscription is None:
-            self._check_subscription_limit()
-            subscription = await run_owned(
-                self.service.nursery, lambda: self._open_subscription(request)
-            )
-        return subscription
+        name = request.name
+        while True:
+            self.check_open()
+            subscription = self.subscriptions.get(name)
+            if subscription is not None:
+                return subscription
+            if name not in self._opening:
+                break
+            await self._opening[name].wait()
+        self._check_subscription_limit()
+        opening = self._opening[name] = trio.Event()
+        try:
+            return await run_owned(self.service.nursery, lambda: self._open_subscription(request))
+        finally:
+            del self._opening[name]
+            opening.set()
 
     async def _open_subscription(self, request: SubscriptionRequest) -> Subscription:
         async with self._names.hold(request.name):
