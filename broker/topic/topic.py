@@ -369,7 +369,7 @@ class Topic:
 
     async def open_kept_subscription(self, name: str) -> None:
         """Open the subscription of a cursor that is there, as when the topic was loaded."""
-        del name
+        _ = name
 
     # --- positions ----------------------------------------------------------------------
 
