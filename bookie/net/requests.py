@@ -33,6 +33,7 @@ LONG_POLL_INTERVAL_SECONDS: Final = 0.1
 LONG_POLL_SECONDS_MAX: Final = 30.0
 _READ_ENTRIES_MAX: Final = 10_000
 """Entries that one call to the storage may bring, however small they are."""
+_FILLED_EXACTLY_BYTES: Final = 128 * 1024
 _ABSENT: Final = frozenset({Status.NO_LEDGER, Status.NO_ENTRY})
 _EXPLICIT_LAC: Final = Struct(">qq")
 _TOTAL_DISK: Final = 0x1
@@ -171,8 +172,10 @@ class RequestAnswers:
         count_max = min(count_max, _READ_ENTRIES_MAX)
         room = min(request.size_bytes_max, self._batch_read_bytes_max)
         room -= v2.BATCH_READ_OVERHEAD_BYTES
+        # The last bytes of a large answer are not worth another look into the storage.
+        enough = room // 16 if room > _FILLED_EXACTLY_BYTES else 0
         bodies: list[bytes] = []
-        while len(bodies) < count_max and (room > 0 or not bodies):
+        while len(bodies) < count_max and (room > enough or not bodies):
             try:
                 found = await self._bookie.read_batch(
                     ledger_id, entry_id + len(bodies), count_max - len(bodies), max(room, 0)

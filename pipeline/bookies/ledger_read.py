@@ -43,6 +43,8 @@ PAUSE_SECONDS_MAX: Final = 2.0
 _FIRST_RUN_ENTRIES: Final = 64
 """Length of a run as long as nothing is known of the size of the entries."""
 _RUN_ENTRIES_MAX: Final = 5_000
+_HEAD_SIZE_BYTES: Final = 52
+"""Before the payload, with the largest digest there is."""
 _LOSSES_BEFORE_SINGLE_READS: Final = 2
 _NO_BATCH_READS: Final = frozenset({m.BAD_REQUEST, m.BAD_VERSION})
 _PROOFS: Final = {m.NO_ENTRY: "it has no such entry", m.NO_LEDGER: "it has no such ledger"}
@@ -221,9 +223,12 @@ class LedgerRead:
 
     def _expected_run_entries(self) -> int:
         size = self._layout.mean_entry_size_bytes
-        if not size:
-            return _FIRST_RUN_ENTRIES
-        return max(1, min(self._limits.run_size_bytes // (size + 64), _RUN_ENTRIES_MAX))
+        return self._entries_that_fit(size + _HEAD_SIZE_BYTES) if size else _FIRST_RUN_ENTRIES
+
+    def _entries_that_fit(self, body_size: int) -> int:
+        """A little fewer, so that entries of about this size come with one answer, not with two."""
+        run_size = self._limits.run_size_bytes
+        return max(1, min((run_size - run_size // 16) // (body_size + 4), _RUN_ENTRIES_MAX))
 
     def _has_room(self) -> bool:
         limits = self._limits
@@ -277,8 +282,7 @@ class LedgerRead:
             run.words.clear()
             run.is_damaged = run.has_ledger = False
             if run.asked_count > 1:
-                fits = max(1, self._limits.run_size_bytes * count // size)
-                self._run_entries = min(fits, _RUN_ENTRIES_MAX)
+                self._run_entries = self._entries_that_fit(size // count)
         if count < len(bodies[: run.asked_count]) or not count:
             run.words[bookie_id] = problem
             run.is_damaged = True
