@@ -76,6 +76,28 @@ def test_ready_line_refusals_of_a_second_one_and_clean_stop(running, tmp_path):
     assert "Traceback" not in err
 
 
+def test_bookie_port_is_told_refused_when_taken_and_closed_at_the_stop():
+    process = start("--in-memory", PULSAR_PREFIX_bookiePort="0")
+    try:
+        line = process.stdout.readline()
+        told = re.search(r" bookie://127\.0\.0\.1:(\d+)\n", line)
+        assert told, line
+        bookie_port = told.group(1)
+        with socket.create_connection(("127.0.0.1", int(bookie_port))) as connection:
+            connection.sendall(bytes.fromhex("00000014020200000000000000000001") + bytes(8))
+            assert connection.recv(4096)[8:12] == b"\0\0\0\1"  # no such ledger
+            port = refusal("--in-memory", PULSAR_PREFIX_bookiePort=bookie_port)
+            assert f"cannot listen on 127.0.0.1:{bookie_port} (bookiePort)" in port
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=SECONDS_MAX)
+            assert connection.recv(4096) == b""
+        assert (process.returncode, out) == (0, ""), err
+        assert "Traceback" not in err
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_stopped_broker_can_be_started_again(running, tmp_path):
     process, _ = running
     process.send_signal(signal.SIGINT)
