@@ -72,6 +72,12 @@ class ServerProcess:
         """Where clients connect."""
         return f"pulsar://127.0.0.1:{self.broker_port}"
 
+    @property
+    def pid(self) -> int:
+        """Process id of the one that was started."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start the process; it is not ready yet."""
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -90,13 +96,16 @@ class ServerProcess:
     def wait_ready(self, timeout_seconds: float) -> float:
         """Wait until clients can use it; returns the seconds since the start.
 
-        Raises: ServerFailed
+        Raises: ServerFailed; the process has ended then.
         """
         deadline = self._started_at + timeout_seconds
         while not self._is_ready():
-            if self._process is None or self._process.poll() is not None:
+            if self.has_ended():
+                self.wait_ended()
                 raise ServerFailed(f"ended before it was ready:\n{self.last_lines()}")
             if time.monotonic() > deadline:
+                self.kill()
+                self.wait_ended()
                 raise ServerFailed(f"not ready in {timeout_seconds} s:\n{self.last_lines()}")
             time.sleep(0.01)
         return time.monotonic() - self._started_at

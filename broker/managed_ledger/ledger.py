@@ -6,9 +6,9 @@ last one is written (`appender`), cached tail and backlog reads (`backlog_reader
 
 Invariants: positions are never given twice and only grow, over restarts too; nothing that a cursor
 has not acknowledged is deleted; the list of ledgers is written before a ledger is used and before
-one is deleted, so a crash leaves a ledger too many at worst, never one too few. Everything
-synchronous here is atomic; whoever changes the list or the cursors' records does so under the
-list's lock or the cursor's own.
+one is deleted, so a crash leaves a ledger too many at worst (`orphans`), never one too few.
+Everything synchronous here is atomic; whoever changes the list or the cursors' records does so
+under the list's lock or the cursor's own.
 """
 
 from __future__ import annotations
@@ -345,8 +345,12 @@ class ManagedLedger:
 
     async def close(self) -> None:
         """Stop appends, store the cursors and let go. What was appended and is not durable within
-        a few seconds fails. Never raises for a topic that is lost or a storage that is down: what
-        is durable is recovered by the next open."""
+        a few seconds fails.
+
+        A topic that is lost, or storage or metadata that refuse, are logged and cut nothing short:
+        what is durable is recovered by the next open, and a cursor that could not be stored goes
+        on from where it was stored last, so that messages come again.
+        """
         async with self._list.lock:
             if self._appender.state is AppendState.CLOSED:
                 return

@@ -2,8 +2,10 @@
 compare-and-set between them that makes one broker the owner.
 
 A change is first written, then made in memory, so that nothing is ever used that a restart would
-not know. Whoever changes the list holds `lock` from reading the table to updating it. A conflict
-means that another broker has opened the topic: this one has lost it for good. A write whose outcome
+not know; only entries and sizes of the ledger being written grow in memory alone, and recovery
+finds them out. Whoever changes the list holds `lock` from reading the table to updating it, except
+who opens the topic and has it alone. A conflict means that another broker has opened the topic:
+this one has lost it for good. A write whose outcome
 was not heard (the store failed in between) is recognised by its content before the next one; until
 then the store may be one version ahead of us.
 """
@@ -94,7 +96,8 @@ class LedgerList:
     ) -> None:
         """Write the list as it is going to be; the caller then changes the table.
 
-        Raises: OwnershipLost.
+        Raises: OwnershipLost. MetadataUnavailable: it may have been written or not; the table
+            stays as it is, and the next save learns which.
         """
         terminated = terminated_position or self.terminated_position
         kept = self.properties if properties is None else properties
