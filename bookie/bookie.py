@@ -153,6 +153,12 @@ class Bookie:
         """See BookieApi."""
         return self._reader.read_cached(ledger_id, entry_id)
 
+    def read_nowait(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """An entry that is in one of the caches, whole. None says nothing about its existence."""
+        if self._adds.failure is not None or self._adds.closed:
+            return None
+        return self._reader.read_nowait(ledger_id, entry_id)
+
     async def read_entry(
         self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes = b""
     ) -> bytes:

@@ -22,6 +22,9 @@ class ReadAheadCache:
         self.misses = 0
         self._entries: OrderedDict[tuple[int, int], bytes] = OrderedDict()
 
+    def __contains__(self, key: tuple[int, int]) -> bool:
+        return key in self._entries
+
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
         """The body if it is here."""
         body = self._entries.get((ledger_id, entry_id))

@@ -1,13 +1,14 @@
 """BookieServer: listens on bookiePort and serves reads of the embedded bookie to other processes.
 
-A connection has two tasks: one decodes requests into a bounded queue, one answers them in order, so
-that pipelined reads of consecutive entries find what the first of them read ahead. Long polls are
-answered when they are ripe, by tasks of their own.
+A connection has two tasks: one decodes requests, a chunk of them ahead of the other, which answers
+them in order, so that pipelined reads of consecutive entries find what the first of them read
+ahead. Long polls are answered when they are ripe, by tasks of their own.
 
 Bounds, and what happens at them: connections (a new one is closed), requests of a connection that
-wait (its socket is not read), reads that wait in all (TOO_MANY_REQUESTS), reads that use the
-storage at once (they wait: the broker's own reads need it, too), answers that a peer does not take
-(closed after a time in which it took too little). Damaged input closes that connection only.
+wait (two chunks; its socket is not read), reads that wait in all (TOO_MANY_REQUESTS), reads that
+use the storage at once (they wait: the broker's own reads need it, too), answers that a peer does
+not take (closed after a time in which it took too little). Damaged input closes that connection
+only.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ if TYPE_CHECKING:
     from bookie.net.requests import ServedBookie
     from protocol.bookkeeper.messages import Request
 
+    _Received = list[tuple[Request, bool]]
+    """Requests of one chunk, and whether each was admitted."""
+
 log = structlog.get_logger()
 
 RECEIVE_SIZE_BYTES: Final = 64 * 1024
 SEND_SIZE_BYTES: Final = 256 * 1024
 """Answers are collected up to this size, and a peer must take so much within the send timeout."""
-REQUESTS_WAITING_MAX: Final = 1_000
+ANSWERED_PER_TURN: Final = 64
+"""Reads from memory that are answered before others have their turn."""
 LONG_POLLS_MAX: Final = 16
 """Of one connection; a further one is answered with what is known at once."""
 
@@ -133,7 +138,7 @@ class _Connection:
         Raises: RemoteProtocolError: after what came before it was answered.
             trio.BrokenResourceError: the peer is gone.
         """
-        queue, requests = trio.open_memory_channel[tuple["Request", bool]](REQUESTS_WAITING_MAX)
+        queue, requests = trio.open_memory_channel["_Received"](0)
         violation: RemoteProtocolError | None = None
         try:
             async with trio.open_nursery() as nursery:
@@ -147,58 +152,56 @@ class _Connection:
             raise violation
 
     async def _receive_all(
-        self, queue: trio.MemorySendChannel[tuple[Request, bool]]
+        self, queue: trio.MemorySendChannel[_Received]
     ) -> RemoteProtocolError | None:
         """Queue requests until the peer has said all; what it said wrong, if it did."""
         decoder = RequestDecoder(self._server.config.frame_size_max)
+        admit = self._server.admit
         while data := await self._stream.receive_some(RECEIVE_SIZE_BYTES):
             try:
                 requests = decoder.feed(bytes(data))
             except RemoteProtocolError as error:
                 return error
+            received: _Received = []
             for request in requests:
-                is_admitted = self._server.admit(request)
+                is_admitted = admit(request)
                 self._admitted += is_admitted
-                await queue.send((without_body(request), is_admitted))
+                received.append((without_body(request), is_admitted))
+            await queue.send(received)
             if decoder.error is not None:
                 return decoder.error
         return None
 
     async def _answer_all(
-        self,
-        requests: trio.MemoryReceiveChannel[tuple[Request, bool]],
-        nursery: trio.Nursery,
+        self, queue: trio.MemoryReceiveChannel[_Received], nursery: trio.Nursery
     ) -> None:
         """In order; what is ready together is sent together."""
+        async for received in queue:
+            pending: list[bytes] = []
+            size = 0
+            for number, (request, is_admitted) in enumerate(received):
+                if is_admitted and self._begin_long_poll(request, nursery):
+                    continue
+                buffers = await self._answer(request, is_admitted, number)
+                pending += buffers
+                size += sum(map(len, buffers))
+                if size >= SEND_SIZE_BYTES:
+                    await self._send(pending)
+                    pending, size = [], 0
+            await self._send(pending)
+
+    async def _answer(self, request: Request, is_admitted: bool, number: int) -> list[bytes]:
         answers = self._server.answers
-        pending: list[bytes] = []
-        size = 0
-        while True:
-            try:
-                request, is_admitted = requests.receive_nowait()
-            except trio.WouldBlock:
-                await self._send(pending)
-                pending, size = [], 0
-                try:
-                    request, is_admitted = await requests.receive()
-                except trio.EndOfChannel:
-                    return
-            except trio.EndOfChannel:
-                await self._send(pending)
-                return
-            if not is_admitted:
-                buffers = answers.overloaded(request)
-            elif self._begin_long_poll(request, nursery):
-                continue
-            else:
-                self._warn_of_fencing(request)
-                buffers = await answers.answer(request)
-                self._release()
-            pending += buffers
-            size += sum(map(len, buffers))
-            if size >= SEND_SIZE_BYTES:
-                await self._send(pending)
-                pending, size = [], 0
+        if not is_admitted:
+            return answers.overloaded(request)
+        buffers = answers.answer_now(request)
+        if buffers is None:
+            self._warn_of_fencing(request)
+            buffers = await answers.answer(request)
+        elif number % ANSWERED_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
+        self._release()
+        return buffers
 
     def _begin_long_poll(self, request: Request, nursery: trio.Nursery) -> bool:
         if self._long_polls >= LONG_POLLS_MAX or not isinstance(request, ReadRequest):

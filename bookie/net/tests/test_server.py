@@ -140,6 +140,21 @@ async def test_pipelined_reads_are_answered_in_order():
         assert server.statistics.reads_pending == 0
 
 
+async def test_reads_from_memory_do_not_wait_for_the_storage():
+    config = BookieServerConfig(reads_at_once=1)
+    async with served_bookie(config) as (bookie, server), peer_of(server) as peer:
+        await fill(bookie, 1, 3)
+        before = bookie.statistics().reads
+        async with server.answers.storage:
+            assert bookie.read_nowait(1, 2) == whole(1, 2)
+            assert (await peer.ask(read(1, 0))).body == whole(1, 0)
+        assert bookie.statistics().reads == before + 2
+        assert bookie.read_nowait(1, 3) is bookie.read_nowait(2, 0) is None
+        await bookie.delete_ledger(1)
+        assert bookie.read_nowait(1, 2) is None
+        assert (await peer.ask(read(1, 0))).status == m.NO_LEDGER
+
+
 async def test_a_batch_stops_before_its_size_and_at_the_servers_own():
     config = BookieServerConfig(batch_read_bytes_max=1000)
     async with served_bookie(config) as (bookie, server), peer_of(server) as peer:
@@ -256,7 +271,7 @@ async def test_reads_beyond_the_bound_are_refused_and_all_are_answered():
     async with served_bookie(config) as (bookie, server), peer_of(server) as peer:
         await fill(bookie, 1, 1)
         async with server.answers.storage:  # the storage stands still
-            await peer.send(*[read(1, 0)] * 12, batch(1, 0, 1, 100))
+            await peer.send(*[batch(1, 0, 1, 100)] * 12, read(1, 0))
             await wait_until(lambda: server.statistics.reads_pending == 5)
             async with peer_of(server) as other:
                 await other.send(read(1, 0))
@@ -276,7 +291,7 @@ async def test_a_peer_that_leaves_gives_its_places_back():
         await fill(bookie, 1, 1)
         async with server.answers.storage:
             async with peer_of(server) as peer:
-                await peer.send(*[read(1, 0)] * 5)
+                await peer.send(*[batch(1, 0, 1, 100)] * 5)
                 await wait_until(lambda: server.statistics.reads_pending == 5)
                 peer.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
             await wait_until(lambda: server.statistics.connections == 0)
