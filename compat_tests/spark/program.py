@@ -78,7 +78,14 @@ def main(jar: str) -> None:
             own = Path(directory) / name
             own.mkdir(exist_ok=True)
             stage = Stage(
-                spark, request["service_url"], request["web_url"], request["topic"], own, tell, ask
+                spark=spark,
+                jar=jar,
+                service_url=request["service_url"],
+                web_url=request["web_url"],
+                topic_base=request["topic"],
+                directory=own,
+                tell=tell,
+                ask_of_server=ask,
             )
             try:
                 SCENARIOS[name].play(stage)

@@ -64,6 +64,7 @@ class Stage:
     """One scenario on one server. `topic_base`: tenant/namespace/name of its own topics."""
 
     spark: SparkSession
+    jar: str
     service_url: str
     web_url: str
     topic_base: str

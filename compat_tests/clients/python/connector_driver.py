@@ -8,6 +8,8 @@ readers that start at the end of the batch before and throw the first message aw
 from __future__ import annotations
 
 import time
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -20,6 +22,9 @@ from compat_tests.clients.python.scenario import (
     send_all,
     texts,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _driver_consumer(stage: Stage, topic: str, name: str = "") -> pulsar.Consumer:
@@ -52,6 +57,19 @@ def _executor_read(
                 return read
     finally:
         reader.close()
+
+
+def _when_connected(action: Callable[[], object]) -> None:
+    """A client that was sent away, by a seek too, is back by itself; until then it refuses."""
+    deadline = time.monotonic() + 20.0
+    while True:
+        try:
+            action()
+            return
+        except pulsar.PulsarException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _names(stage: Stage, topic: str) -> list[str]:
@@ -88,7 +106,7 @@ def triggers(stage: Stage) -> None:
             start = end
         stage.see("pushed to the driver", texts(receive_until_silence(driver, acknowledge=False)))
         stage.see("subscriptions", _names(stage, topic))
-        driver.unsubscribe()
+        _when_connected(driver.unsubscribe)
         stage.see("subscriptions left", _names(stage, topic))
 
 
@@ -107,7 +125,7 @@ def partitions(stage: Stage) -> None:
         if index:
             stage.see("batch", _executor_read(stage, name, None, end))
             driver.seek(end)
-    drivers[1].unsubscribe()
+    _when_connected(drivers[1].unsubscribe)
     for name in names:
         stage.see("subscriptions left", _names(stage, name))
 
@@ -141,7 +159,8 @@ def seeks_beyond_the_end(stage: Stage) -> None:
             last = driver.get_last_message_id()
             if unloaded:
                 stage.see("unload", admin("PUT", topic_path(topic) + "/unload")[0])
-            _seek_when_connected(driver, _beyond(last, entries, ledgers))
+            target = _beyond(last, entries, ledgers)
+            _when_connected(partial(driver.seek, target))
             stage.see(f"{what}, ledger closed {unloaded}", _silence(driver))
             driver.close()
             send_all(producer, ["d", "e"])
@@ -172,19 +191,6 @@ def seeks_to_the_next_entry(stage: Stage) -> None:
         while not read or read[-1] != "o":
             read.append(reader.read_next(10_000).data().decode())
         stage.see(f"rolled {rolled}", read)
-
-
-def _seek_when_connected(consumer: pulsar.Consumer, target: pulsar.MessageId) -> None:
-    """A client that was sent away connects again by itself, and refuses seeks until then."""
-    deadline = time.monotonic() + 20.0
-    while True:
-        try:
-            consumer.seek(target)
-            return
-        except pulsar.PulsarException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 def _silence(consumer: pulsar.Consumer) -> list[str]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from functools import partial
 
 import pulsar
@@ -146,3 +150,36 @@ def server_killed(stage: Stage) -> None:
     query.processAllAvailable()
     query.stop()
     stage.see_rows("rows", stage.files().select("value"))
+
+
+@scenario("driver-killed")
+def driver_killed(stage: Stage) -> None:
+    """kill -9 of a whole job under live publishing; the next one goes on at its checkpoint."""
+    topic = stage.topic()
+    stage.publish(topic, [f"m{number:03}" for number in range(30)])
+    log_path = stage.directory / "job.log"
+    with open(log_path, "wb") as log:
+        job = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "compat_tests.spark.stream_job"),
+                *(stage.jar, str(stage.directory / "spark"), stage.service_url, stage.web_url),
+                *(topic, str(stage.directory / "files")),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        first = stage.directory / "files" / "_spark_metadata" / "0"
+        wait_until(lambda: first.exists() or job.poll() is not None, "the job has written")
+        assert job.poll() is None, log_path.read_text(errors="replace")[-2000:]
+        stage.publish(topic, [f"m{number:03}" for number in range(30, 60)])
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    stage.see("leaked", stage.subscriptions(topic))
+    stage.publish(topic, [f"m{number:03}" for number in range(60, 90)])
+    _run(stage, "files", {"topic": topic, "startingOffsets": "earliest"})
+    stage.see_rows("rows", stage.files().select("value"))
+    stage.see("subscriptions", stage.subscriptions(topic))

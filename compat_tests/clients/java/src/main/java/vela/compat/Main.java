@@ -23,6 +23,7 @@ public final class Main {
         Positions.register(SCENARIOS);
         Producers.register(SCENARIOS);
         Schemas.register(SCENARIOS);
+        Connector.register(SCENARIOS);
         Topics.register(SCENARIOS);
         Restarts.register(SCENARIOS);
         Broadcast.register(SCENARIOS);
