@@ -122,7 +122,12 @@ class Stage:
         assert status == 204, (status, body)
 
     def publish(
-        self, topic: str, payloads: list[str], batched: bool = False, **options: Any
+        self,
+        topic: str,
+        payloads: list[str],
+        batched: bool = False,
+        compression: pulsar.CompressionType = pulsar.CompressionType.NONE,
+        **options: Any,
     ) -> list[pulsar.MessageId]:
         """Publish texts, in batches of five when `batched`; their ids."""
         producer = self.client.create_producer(
@@ -130,6 +135,7 @@ class Stage:
             batching_enabled=batched,
             batching_max_messages=5,
             batching_max_publish_delay_ms=5000,
+            compression_type=compression,
         )
         ids: list[pulsar.MessageId] = []
         for payload in payloads:

@@ -157,3 +157,41 @@ def empty_topic(stage: Stage) -> None:
     stage.client.create_producer(topic).close()
     stage.see("columns", stage.read(topic=topic).schema.simpleString())
     stage.see_rows("read", stage.read(topic=topic))
+
+
+@scenario("batch-read-partitions")
+def read_partitions(stage: Stage) -> None:
+    """All partitions, from and to an id of each, and one partition by its name."""
+    topic = stage.topic()
+    stage.partition(topic, 3)
+    names = [f"{topic}-partition-{index}" for index in range(3)]
+    ids = {
+        name: stage.publish(name, [f"{index} {turn}" for turn in range(10)], batched=index == 1)
+        for index, name in enumerate(names)
+    }
+    stage.see_rows("all", stage.read(topic=topic))
+    stage.see_rows("one", stage.read(topic=names[1]))
+    starts = offsets({name: each[4] for name, each in ids.items()})
+    ends = offsets({name: each[6] for name, each in ids.items()})
+    for what, options in {
+        "from an id": {"startingOffsets": starts},
+        "to an id": {"endingOffsets": ends},
+        "between ids": {"startingOffsets": starts, "endingOffsets": ends},
+    }.items():
+        stage.see_rows(what, stage.read(topic=topic, **options).select("value"))
+    some = offsets({names[0]: ids[names[0]][4]})
+    stage.see_failure(
+        "an id of one partition",
+        lambda: stage.read(topic=topic, startingOffsets=some).collect(),
+    )
+
+
+@scenario("batch-read-compressed")
+def read_compressed(stage: Stage) -> None:
+    for batched in (False, True):
+        for kind in ("LZ4", "ZLib", "ZSTD", "SNAPPY"):
+            topic = stage.topic(f"-{kind}-{batched}")
+            compression = getattr(pulsar.CompressionType, kind)
+            payloads = [f"{kind} {number} " + "x" * 300 for number in range(10)]
+            stage.publish(topic, payloads, batched, compression)
+            stage.see_rows(kind, stage.read(topic=topic).select("value"))
