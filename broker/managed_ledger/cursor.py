@@ -227,7 +227,10 @@ class Cursor:
         self._properties = properties
         if stored is None:
             return
+        # Ledgers may be trimmed for acks that are not stored yet: what is gone counts as acked.
+        first = self._table.first_position
         mark_delete = min(stored.mark_delete, self._table.last_confirmed)
+        mark_delete = max(mark_delete, (first[0], first[1] - 1))
         self.position_properties = stored.properties
         self._state.reset(mark_delete)
         self._state.restore(stored.all_bitmaps(), stored.batches)

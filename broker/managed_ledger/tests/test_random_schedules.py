@@ -2,7 +2,7 @@
 
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bookie.api import Status
@@ -106,8 +106,20 @@ class Run:
         assert len(await read_all(ledger)) == ledger.entries
 
 
+ACKED_AND_TRIMMED_BEFORE_THE_FLUSH = [
+    ("append", 1),
+    ("append", 1),
+    ("settle",),
+    ("ack", 0.5),
+    ("flush",),
+    ("ack", 0.0),
+    ("settle",),
+]
+
+
 @settings(max_examples=60, deadline=None)
 @given(phases, st.integers(1, 4))
+@example([(ACKED_AND_TRIMMED_BEFORE_THE_FLUSH, "crash")], 1)
 def test_any_schedule_of_appends_failures_acks_and_restarts(script, entries_per_ledger):
     run = Run(entries_per_ledger)
 
