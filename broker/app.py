@@ -39,6 +39,7 @@ from broker.namespaces.json_nodes import read_json
 from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
 from broker.namespaces.namespaces import Namespaces
 from broker.net.listener import BrokerListener
+from broker.net.open_files import bookie_connections_max
 from broker.schemas.registry import SchemaRegistry
 from broker.seams import SystemClock
 from broker.service import BrokerService
@@ -301,7 +302,7 @@ async def _serve_bookie(
         BookieServerConfig(
             frame_size_max=config.nettyMaxFrameSizeBytes,
             batch_read_bytes_max=config.maxBatchReadSize,
-            connections_max=config.bookieMaxConnections,
+            connections_max=bookie_connections_max(config.bookieMaxConnections),
             reads_pending_max=max(
                 1, config.maxPendingReadRequestsPerThread * config.numReadWorkerThreads
             ),

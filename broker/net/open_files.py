@@ -34,3 +34,16 @@ def connections_max() -> int:
     """The bound that the present limit of this process gives; 0: it has no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 0 if soft == resource.RLIM_INFINITY else connections_within(soft)
+
+
+def bookie_connections_within(open_files_max: int) -> int:
+    """How many readers of the bookie may be connected besides: a quarter of what storage has."""
+    return max(1, (open_files_max - connections_within(open_files_max)) // 4)
+
+
+def bookie_connections_max(configured: int) -> int:
+    """`bookieMaxConnections`, or fewer where the limit of this process does not allow so many."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return configured
+    return min(configured, bookie_connections_within(soft))
