@@ -364,9 +364,9 @@ class PersistentTopic(Topic):
     # --- positions ----------------------------------------------------------------------
 
     def last_position(self) -> Position:
-        """The newest entry; (-1, -1) when there is none."""
+        """The newest entry; (-1, -1) when there is none, or none is left."""
         last = self.ledger.last_confirmed
-        if last[1] >= 0:
+        if last[1] >= 0 and last >= self.ledger.first_position:
             return last
         before = self.ledger.previous_position(last)
         return before if before[1] >= 0 else (-1, -1)
