@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = "pulsar"
 POLL_TIMEOUT_MS = 10_000
-QUERY_TIMEOUT_SECONDS = 60
+QUERY_TIMEOUT_SECONDS = 90
 METADATA = ("__key", "__topic", "__messageId", "__publishTime", "__eventTime")
 IDENTIFIER = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 VALUE_OF_NO_ONE = re.compile(r"\d+")
@@ -253,9 +253,11 @@ def offsets(ids: dict[str, pulsar.MessageId | bytes]) -> str:
     return json.dumps(lists)
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
+def wait_until(
+    condition: Callable[[], object], what: str, timeout_seconds: float = QUERY_TIMEOUT_SECONDS
+) -> None:
     """Wait for a condition of the outside world, for a bounded time."""
-    deadline = time.monotonic() + QUERY_TIMEOUT_SECONDS
+    deadline = time.monotonic() + timeout_seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain until {what}"
         time.sleep(0.1)

@@ -18,6 +18,7 @@ ENTRIES_PER_LEDGER = 25
 
 
 NAMESPACE = "public/trimmed"
+JOB_START_TIMEOUT_SECONDS = 150.0
 
 
 def _topic_that_is_trimmed(stage: Stage, name: str) -> tuple[str, list[pulsar.MessageId]]:
@@ -172,7 +173,11 @@ def driver_killed(stage: Stage) -> None:
         )
     try:
         first = stage.directory / "files" / "_spark_metadata" / "0"
-        wait_until(lambda: first.exists() or job.poll() is not None, "the job has written")
+        wait_until(
+            lambda: first.exists() or job.poll() is not None,
+            "the job has written",
+            JOB_START_TIMEOUT_SECONDS,
+        )
         assert job.poll() is None, log_path.read_text(errors="replace")[-2000:]
         stage.publish(topic, [f"m{number:03}" for number in range(30, 60)])
     finally:
