@@ -1,4 +1,4 @@
-"""The command line: `vela standalone ...`, `vela perf ...`.
+"""The command line: `vela standalone ...`, `vela perf ...`, `vela pipeline ...`.
 
 Everything a user can get wrong ends in one line on stderr that starts with `vela:` and a non-zero
 exit; a traceback means a bug. The ready line is the only output on stdout, logs go to stderr.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 import click
 
 from broker.perf.command import perf
+from broker.pipeline_command import pipeline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -71,6 +72,7 @@ def main() -> None:
 
 
 main.add_command(perf)
+main.add_command(pipeline)
 
 
 @main.command()

@@ -182,3 +182,27 @@ def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "data" / "bookkeeper" / "journal").write_text("")
     text = refusal("--data-dir", str(tmp_path / "data"))
     assert "cannot open the bookie's storage" in text
+
+
+def pipeline_command(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "broker", "pipeline", "archive", "--topic", "a", "--help"],
+        capture_output=True,
+        text=True,
+        env={**ENVIRONMENT, **environment},
+        cwd=Path(__file__).parents[2],
+        timeout=SECONDS_MAX,
+    )
+
+
+def test_pipeline_jobs_are_handed_to_the_environment_that_has_spark():
+    done = pipeline_command(VELA_PIPELINE_PYTHON="/bin/echo")
+
+    assert (done.returncode, done.stdout) == (0, "-m pipeline archive --topic a --help\n")
+
+
+def test_a_missing_environment_is_told_in_a_sentence():
+    done = pipeline_command(VELA_PIPELINE_PYTHON="/nonexistent/python")
+
+    assert done.returncode != 0
+    assert "/nonexistent/python cannot be started: No such file or directory" in done.stderr

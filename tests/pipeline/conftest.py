@@ -27,12 +27,14 @@ brokerDeduplicationEnabled=true
 managedLedgerMaxEntriesPerLedger=100
 managedLedgerMinLedgerRolloverTimeMinutes=0
 bookiePort=0
+defaultRetentionTimeInMinutes=-1
+defaultRetentionSizeInMB=-1
 """
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Ledgers of 100 entries, so that a small topic has several."""
+    """Ledgers of 100 entries, so that a small topic has several; nothing is trimmed."""
     directory = tmp_path_factory.mktemp("server")
     config = directory / "server.conf"
     config.write_text(CONFIG)

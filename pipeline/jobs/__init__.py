@@ -1,0 +1,18 @@
+"""The jobs. Each module has `main(arguments) -> int` and runs by itself under `spark-submit`."""
+
+from typing import Final
+
+JOBS: Final = {
+    "archive": "a topic to partitioned Parquet, every message exactly once, restartable",
+    "replay": "Parquet or a time range of a topic back to a topic, order and keys kept",
+    "windows": "event-time windows over a field of a topic, to a topic, each window once",
+    "hazard-broadcast": "camera events joined with areas, published to each area's topic",
+    "latency-report": "tables and figures of recorded latencies, and the comparison of runs",
+    "backlog-audit": "all topics' subscriptions: backlog, stuck ones, leaked ones",
+}
+"""By name, with what it does."""
+
+
+def module_of(name: str) -> str:
+    """The module of a job."""
+    return f"pipeline.jobs.{name.replace('-', '_')}"

@@ -1,0 +1,122 @@
+"""`archive`: topics to Parquet, partitioned by date and hour of publishing.
+
+Exactly once: Spark's checkpoint holds the message ids of every micro-batch, its file sink lists the
+files that count in `_spark_metadata`, and a restarted run repeats the micro-batch that was cut off
+under the same number. Files that a killed run left without listing them are deleted at the end, so
+that readers which do not know the list see every message once, too.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pipeline.jobs.command import (
+    add_server,
+    add_source,
+    finish,
+    parser,
+    progress,
+    run,
+    source_options,
+    spark_session,
+    started,
+    watch,
+)
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+NAME = "archive"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; prints its summary."""
+    given = _arguments(arguments)
+    with spark_session(NAME, given) as spark:
+        frame = spark.readStream.format("vela").options(**_options(given)).load()
+        rows = frame.selectExpr(
+            "*",
+            "date_format(__publishTime, 'yyyy-MM-dd') AS date",
+            "date_format(__publishTime, 'HH') AS hour",
+        )
+        writer = (
+            rows.writeStream.format("parquet")
+            .partitionBy("date", "hour")
+            .option("path", given.output)
+            .option("checkpointLocation", given.checkpoint or f"{given.output}/_checkpoint")
+        )
+        progress(f"{NAME}: reading into {given.output}")
+        summary = watch(started(writer, given.follow_seconds), NAME)
+        summary |= tidy(spark, given.output)
+        if given.verify:
+            summary |= verify(spark, given.output)
+    return finish(given, {"job": NAME, "output": given.output, **summary})
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    made = parser(NAME, __doc__ or "")
+    add_server(made)
+    add_source(made)
+    made.add_argument("--output", required=True, help="directory or URL")
+    made.add_argument("--checkpoint", help="[default: <output>/_checkpoint]")
+    made.add_argument("--start", default="earliest", help="earliest, latest, or ids as JSON")
+    made.add_argument("--max-bytes-per-trigger", type=int, default=256 * 1024 * 1024)
+    made.add_argument("--max-rows-per-trigger", type=int)
+    made.add_argument("--raw", action="store_true", help="keep values as bytes, not decoded")
+    made.add_argument(
+        "--follow-seconds", type=int, help="go on, a micro-batch every so often [default: end]"
+    )
+    made.add_argument("--verify", action="store_true", help="count the message ids at the end")
+    made.add_argument("--subscription", help="an existing subscription that holds the data")
+    return made.parse_args(arguments)
+
+
+def _options(given: argparse.Namespace) -> dict[str, str]:
+    options = source_options(given)
+    options["startingOffsets"] = given.start
+    options["rawValues"] = str(given.raw).lower()
+    options["maxBytesPerTrigger"] = str(given.max_bytes_per_trigger)
+    if given.max_rows_per_trigger:
+        options["maxRowsPerTrigger"] = str(given.max_rows_per_trigger)
+    if given.subscription:
+        options["predefinedSubscription"] = given.subscription
+    return options
+
+
+def tidy(spark: SparkSession, output: str) -> dict[str, Any]:
+    """Delete Parquet files that the list of files does not name; how many there are of each."""
+    jvm = spark.sparkContext._jvm
+    hadoop = jvm.org.apache.hadoop.fs
+    root = hadoop.Path(output)
+    files = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    if not files.exists(hadoop.Path(f"{output}/_spark_metadata")):
+        return {"files": 0, "files_removed": 0}
+    listed = {
+        hadoop.Path(jvm.java.net.URI(name)).toUri().getPath()
+        for name in spark.read.parquet(output).inputFiles()
+    }
+    removed = 0
+    found = files.listFiles(root, True)
+    while found.hasNext():
+        path = found.next().getPath()
+        name = path.toUri().getPath()
+        inside = name.removeprefix(root.toUri().getPath())
+        if name.endswith(".parquet") and "/_" not in inside and name not in listed:
+            files.delete(path, False)
+            removed += 1
+    return {"files": len(listed), "files_removed": removed}
+
+
+def verify(spark: SparkSession, output: str) -> dict[str, Any]:
+    """Count rows and distinct message ids of the whole archive."""
+    ids = spark.read.parquet(output).select("__topic", "__messageId")
+    rows, distinct = ids.count(), ids.distinct().count()
+    return {"rows_in_archive": rows, "message_ids_in_archive": distinct}
+
+
+if __name__ == "__main__":
+    sys.exit(run(NAME, main, sys.argv[1:]))

@@ -1,0 +1,231 @@
+"""`latency-report`: recorded latencies as the tables and figures of a report.
+
+Inputs, any number of each:
+
+* `--samples NAME=PATH`: Parquet with (consumer_id, seq, publish_ns, recv_ns) of every delivery.
+  Gives exact percentiles per consumer, a histogram, fairness between consumers, and what is lost,
+  doubled or out of order.
+* `--fanout NAME=FILE`: reports of `vela perf fanout --json`.
+* `--perf NAME=FILE`: what pulsar-perf printed.
+
+Several runs of one NAME are one system; the first system named is what the others are compared to.
+Writes `report.md`, tables as Parquet, and the figures beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.jobs import latency_figures
+from pipeline.jobs.command import JobError, finish, parser, progress, run, spark_session
+from pipeline.latency import (
+    PERCENTILES,
+    Comparison,
+    RunFigures,
+    compare,
+    from_fanout,
+    from_pulsar_perf,
+    gini,
+)
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "latency-report"
+COLUMNS = ("consumer_id", "seq", "publish_ns", "recv_ns")
+HISTOGRAM_BUCKETS = 100
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; prints its summary."""
+    given = _arguments(arguments)
+    output = Path(given.output)
+    output.mkdir(parents=True, exist_ok=True)
+    runs = _recorded(given)
+    samples: dict[str, dict[str, Any]] = {}
+    if given.samples:
+        with spark_session(NAME, given) as spark:
+            for index, text in enumerate(given.samples):
+                system, path = _named(text, "--samples")
+                progress(f"{NAME}: {path}")
+                figures = analyse(spark, path, output / f"consumers-{system}-{index}")
+                samples[f"{system}-{index}"] = figures
+                runs.setdefault(system, []).append(_as_run(path, figures))
+    if not runs:
+        raise JobError("give at least one of --samples, --fanout and --perf")
+    comparisons, warnings = compare(runs)
+    charts = latency_figures.draw_all(output, runs, samples)
+    (output / "report.md").write_text(
+        latency_figures.report(runs, samples, comparisons, warnings, charts), encoding="utf-8"
+    )
+    return finish(
+        given,
+        {
+            "job": NAME,
+            "report": str(output / "report.md"),
+            "figures": [str(path) for path in charts],
+            "comparison": [_row(each) for each in comparisons],
+            "warnings": warnings,
+            "samples": samples,
+        },
+    )
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    made = parser(NAME, __doc__ or "")
+    made.add_argument("--samples", action="append", default=[], metavar="NAME=PATH")
+    made.add_argument("--fanout", action="append", default=[], metavar="NAME=FILE")
+    made.add_argument("--perf", action="append", default=[], metavar="NAME=FILE")
+    made.add_argument("--output", required=True, help="directory for the report")
+    return made.parse_args(arguments)
+
+
+def _named(text: str, option: str) -> tuple[str, str]:
+    name, separator, path = text.partition("=")
+    if not separator or not name or not path:
+        raise JobError(f"{option} must be NAME=PATH, got {text!r}")
+    return name, path
+
+
+def _recorded(given: argparse.Namespace) -> dict[str, list[RunFigures]]:
+    runs: dict[str, list[RunFigures]] = {}
+    for option, texts in (("--fanout", given.fanout), ("--perf", given.perf)):
+        for text in texts:
+            system, path = _named(text, option)
+            try:
+                content = Path(path).read_text(encoding="utf-8")
+                figures = (
+                    from_fanout(path, json.loads(content))
+                    if option == "--fanout"
+                    else from_pulsar_perf(path, content)
+                )
+            except (OSError, json.JSONDecodeError) as error:
+                raise JobError(f"{path}: {error}") from None
+            runs.setdefault(system, []).append(figures)
+    return runs
+
+
+def _as_run(path: str, figures: dict[str, Any]) -> RunFigures:
+    return RunFigures(
+        run=path,
+        delivery=figures["delivery_ms"],
+        messages=figures["deliveries"],
+        errors=figures["lost"] + figures["duplicated"] + figures["out_of_order"],
+    )
+
+
+def _row(each: Comparison) -> dict[str, Any]:
+    return {
+        "system": each.system,
+        "figure": each.figure,
+        "min_ms": each.least,
+        "median_ms": each.median,
+        "max_ms": each.most,
+        "ratio": each.ratio,
+    }
+
+
+def analyse(spark: SparkSession, path: str, table: Path) -> dict[str, Any]:
+    """Everything about one recording; per-consumer rows go to `table`. Times in the result are ms.
+
+    Raises: JobError.
+    """
+    from pyspark.sql import functions as f
+
+    frame = spark.read.parquet(path)
+    missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing:
+        raise JobError(f"{path} has no column {', '.join(missing)}")
+    rows = frame.select(
+        "consumer_id",
+        "seq",
+        "recv_ns",
+        ((f.col("recv_ns") - f.col("publish_ns")) / 1e6).alias("ms"),
+    ).persist()
+    consumers = per_consumer(rows)
+    consumers.write.mode("overwrite").parquet(str(table))
+    consumers = spark.read.parquet(str(table))
+    total = rows.agg(*_percentiles(), f.count("ms").alias("n")).first()
+    assert total is not None
+    if not total["n"]:
+        raise JobError(f"{path} holds no deliveries")
+    p99s = sorted(row["p99"] for row in consumers.select("p99").collect())
+    sums = consumers.agg(
+        f.sum("lost").alias("lost"),
+        f.sum("duplicated").alias("duplicated"),
+        f.sum("out_of_order").alias("out_of_order"),
+    ).first()
+    assert sums is not None
+    figures = {
+        "deliveries": total["n"],
+        "consumers": len(p99s),
+        "delivery_ms": {name: total[name] for name in PERCENTILES},
+        "histogram": _histogram(rows, total["max"]),
+        "fairness": {
+            "p99_max_to_median": p99s[-1] / p99s[len(p99s) // 2] if p99s[len(p99s) // 2] else None,
+            "p99_gini": gini(p99s),
+        },
+        **{name: int(sums[name] or 0) for name in ("lost", "duplicated", "out_of_order")},
+    }
+    rows.unpersist()
+    return figures
+
+
+def _percentiles() -> list[Any]:
+    """The smallest value that at least that part of all is not above, as `vela perf` has it."""
+    from pyspark.sql import functions as f
+
+    parts = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+    exact = [
+        f.expr(f"percentile_disc({part}) WITHIN GROUP (ORDER BY ms)").alias(name)
+        for name, part in parts.items()
+    ]
+    return [*exact, f.max("ms").alias("max")]
+
+
+def per_consumer(rows: DataFrame) -> DataFrame:
+    """Percentiles, and what is lost (a seq that others have), doubled or out of order."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    expected = rows.agg(f.countDistinct("seq").alias("expected"))
+    order = Window.partitionBy("consumer_id").orderBy("recv_ns", "seq")
+    seen = order.rowsBetween(Window.unboundedPreceding, -1)
+    marked = rows.withColumn("before", f.max("seq").over(seen))
+    counted = marked.groupBy("consumer_id").agg(
+        *_percentiles(),
+        f.count("ms").alias("received"),
+        f.countDistinct("seq").alias("different"),
+        f.count(f.when(f.col("seq") < f.col("before"), 1)).alias("out_of_order"),
+    )
+    return counted.crossJoin(f.broadcast(expected)).select(
+        "consumer_id",
+        *(f.col(f"`{name}`") for name in PERCENTILES),
+        "received",
+        (f.col("expected") - f.col("different")).alias("lost"),
+        (f.col("received") - f.col("different")).alias("duplicated"),
+        "out_of_order",
+    )
+
+
+def _histogram(rows: DataFrame, most: float) -> dict[str, list[Any]]:
+    """Counts of equally wide buckets from 0 to the maximum."""
+    from pyspark.sql import functions as f
+
+    width = (most or 1.0) / HISTOGRAM_BUCKETS
+    bucket = f.least(f.floor(f.col("ms") / width), f.lit(HISTOGRAM_BUCKETS - 1))
+    counts = [0] * HISTOGRAM_BUCKETS
+    for row in rows.groupBy(f.greatest(bucket, f.lit(0)).alias("bucket")).count().collect():
+        counts[row["bucket"]] = row["count"]
+    edges = [width * index for index in range(HISTOGRAM_BUCKETS + 1)]
+    return {"edges_ms": edges, "counts": counts}
+
+
+if __name__ == "__main__":
+    sys.exit(run(NAME, main, sys.argv[1:]))

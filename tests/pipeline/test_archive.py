@@ -1,0 +1,119 @@
+"""`archive` keeps every message exactly once, whenever it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset
+
+from tests.pipeline.topics import admin, path_of, publish
+
+if TYPE_CHECKING:
+    import pulsar
+    from pyspark.sql import SparkSession
+
+    from tests.server_process import ServerProcess
+
+TREE = Path(__file__).resolve().parents[2]
+SECONDS_MAX = 240
+
+
+def start(options: dict[str, str], directory: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "broker", "pipeline", "archive"]
+    command += ["--service-url", options["service.url"], "--admin-url", options["admin.url"]]
+    command += ["--topic", options["topic"], "--output", str(directory / "out"), *more]
+    return subprocess.Popen(
+        [*command, "--max-rows-per-trigger", "100", "--verify"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=TREE,
+        env={**os.environ, "VELA_PIPELINE_PYTHON": sys.executable},
+        start_new_session=True,
+    )
+
+
+def kill_after(process: subprocess.Popen[str], micro_batches: int) -> None:
+    """kill -9 of driver, JVM and workers when so many micro-batches were reported."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if sum("archive: micro-batch" in each for each in lines) == micro_batches:
+            break
+    else:
+        raise AssertionError("it ended before it could be killed:\n" + "".join(lines))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=SECONDS_MAX)
+
+
+def ids_by_any_reader(directory: Path) -> Counter[bytes]:
+    """What a reader finds that knows nothing of Spark's list of files."""
+    table = pyarrow.dataset.dataset(directory / "out", partitioning="hive").to_table(
+        columns=["__messageId"]
+    )
+    return Counter(table.column("__messageId").to_pylist())
+
+
+def test_killed_three_times_and_restarted_it_holds_every_message_once(
+    client: pulsar.Client, options: dict[str, str], topic: str, tmp_path: Path
+) -> None:
+    ids = publish(client, topic, [b"x" * 100] * 1200)
+    for kills in range(3):
+        ids += publish(client, topic, [b"y" * 100] * 200, batched=bool(kills % 2))
+        kill_after(start(options, tmp_path), micro_batches=1 + kills)
+
+    out, err = start(options, tmp_path).communicate(timeout=SECONDS_MAX)
+
+    assert out, err
+    summary = json.loads(out)
+    assert ids_by_any_reader(tmp_path) == Counter(ids)
+    assert summary["rows_in_archive"] == summary["message_ids_in_archive"] == len(ids)
+    offsets = sorted(
+        (tmp_path / "out" / "_checkpoint" / "offsets").glob("[0-9]*"),
+        key=lambda each: int(each.name),
+    )
+    ends = [json.loads(each.read_text().splitlines()[-1])["t"][topic] for each in offsets]
+    assert ends == sorted(ends)
+    (anchor,) = admin(options, "GET", path_of(topic) + "/subscriptions")
+    assert anchor.startswith("spark-vela-")
+
+
+def test_bad_input_ends_in_one_line(options: dict[str, str], tmp_path: Path) -> None:
+    out, err = start(options, tmp_path).communicate(timeout=SECONDS_MAX)
+
+    assert out == ""
+    (line,) = [each for each in err.splitlines() if each.startswith("vela pipeline archive:")]
+    assert "does not exist" in line
+
+
+def test_a_restart_of_the_broker_costs_no_row(
+    spark: SparkSession,
+    client: pulsar.Client,
+    server: ServerProcess,
+    options: dict[str, str],
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    ids = publish(client, topic, [b"x" * 100] * 600)
+    process = start(options, tmp_path)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "archive: micro-batch" in line:
+            break
+    server.kill()
+    server.wait_ended()
+    server.start()
+    server.wait_ready(60)
+
+    out, err = process.communicate(timeout=SECONDS_MAX)
+
+    assert out, err
+    assert ids_by_any_reader(tmp_path) == Counter(ids)
