@@ -8,6 +8,7 @@ from broker.admin.router import Route
 from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.topic.persistent import PersistentTopic
 from protocol.errors import TopicNotFound
+from protocol.position import EARLIEST
 from protocol.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
@@ -170,7 +171,10 @@ async def last_message_id(request: AdminRequest) -> dict[str, int]:
     topic = await existing_persistent(request)
     position = topic.last_position()
     if position[1] < 0:
-        return message_id_json(topic, (topic.ledger.last_confirmed[0], -1))
+        ledger_id, entry_id = topic.ledger.last_confirmed
+        if entry_id >= 0:  # Deleted: Pulsar answers the earliest id, of no partition.
+            return message_id_json(topic, EARLIEST) | {"partitionIndex": -1}
+        return message_id_json(topic, (ledger_id, -1))
     entry = (await topic.ledger.read(position, 1, 1))[0]
     metadata = entry.metadata
     if not metadata.HasField("num_messages_in_batch"):
