@@ -55,6 +55,7 @@ _SOURCE: Final = (
     "includeMetadata",
     "rawValues",
     "retentionAnchor",
+    "waitingForNonExistedTopic",
     "pulsar.reader.receiverQueueSize",
 )
 _SINK: Final = (
@@ -120,6 +121,7 @@ class SourceOptions:
     include_metadata: bool = True
     raw_values: bool = False
     retention_anchor: bool = True
+    wait_for_topic: bool = False
     receiver_queue_size: int = 1000
 
 
@@ -195,6 +197,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
         include_metadata=read.flag("includeMetadata", True),
         raw_values=read.flag("rawValues", False),
         retention_anchor=read.choice("retentionAnchor", ANCHORS, ANCHORS[0]) == ANCHORS[0],
+        wait_for_topic=read.flag("waitingForNonExistedTopic", False),
         receiver_queue_size=read.number("pulsar.reader.receiverQueueSize", 1000),
     )
 

@@ -8,8 +8,10 @@ and a query that has stopped keeps it, because only the user knows whether it wi
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from pipeline.admin import Admin, NotFound, ledger_rows
 from pipeline.data_loss import report_loss
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from protocol.message_id import MessageId
 
 Json = Any
+WAIT_SECONDS: Final = 1.0
+"""Between two looks for a topic that does not exist yet."""
+_log = logging.getLogger(__name__)
 
 
 class UnknownTopic(Exception):
@@ -61,14 +66,33 @@ def topics_of(admin: Admin, options: SourceOptions) -> list[str]:
             parts += admin.parts_of(topic)
         except NotFound as error:
             raise UnknownTopic(
-                f"topic {topic} does not exist ({error}): create it, or correct option topic/topics"
+                f"topic {topic} does not exist ({error}): create it, or correct option "
+                "topic/topics, or set waitingForNonExistedTopic=true"
             ) from error
     return parts
 
 
+def _existing_topics(admin: Admin, options: SourceOptions) -> list[str]:
+    """As `topics_of`; with `waitingForNonExistedTopic` it returns when all exist.
+
+    Raises: UnknownTopic.
+    """
+    told = False
+    while True:
+        try:
+            return topics_of(admin, options)
+        except UnknownTopic as unknown:
+            if not options.wait_for_topic:
+                raise
+            if not told:
+                _log.warning("%s; waiting for it", unknown)
+                told = True
+            time.sleep(WAIT_SECONDS)
+
+
 def schema_of(admin: Admin, options: SourceOptions) -> TopicSchema:
-    """The one schema of all topics. Raises: UnknownTopic, SchemaError."""
-    topics = topics_of(admin, options)
+    """The one schema of all topics, once they exist. Raises: UnknownTopic, SchemaError."""
+    topics = _existing_topics(admin, options)
     if options.raw_values:
         return BYTES
     bases = {TopicName.parse(topic).partitioned_base.full for topic in topics}

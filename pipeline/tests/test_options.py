@@ -20,6 +20,7 @@ def test_names_of_the_connector_are_taken_in_any_case() -> None:
             "admin.url": "http://h:2/",
             "TOPIC": "a",
             "failondataloss": "TRUE",
+            "waitingForNonExistedTopic": "true",
         },
         streaming=False,
     )
@@ -28,6 +29,7 @@ def test_names_of_the_connector_are_taken_in_any_case() -> None:
     assert options.connection.admin_url == "http://h:2"
     assert options.topics == ("persistent://public/default/a",)
     assert options.fail_on_data_loss
+    assert options.wait_for_topic
 
 
 @pytest.mark.parametrize(

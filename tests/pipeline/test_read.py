@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -249,3 +250,16 @@ def test_bad_input_is_told_in_a_sentence(
         ).count()
     lenient = {**options, "failOnDataLoss": "false"}
     assert read(spark, lenient, startingOffsets=f'{{"{topic}": "0:0"}}').count() == 1
+
+
+def test_a_topic_that_is_not_there_yet_can_be_waited_for(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    with ThreadPoolExecutor(1) as one:
+        waiting = one.submit(read, spark, options, waitingForNonExistedTopic="true")
+        with pytest.raises(TimeoutError):
+            waiting.result(3)
+        assert topic not in admin(options, "GET", "/persistent/public/default")
+        publish(client, topic, [b"x"] * 3)
+
+        assert waiting.result(60).count() == 3
