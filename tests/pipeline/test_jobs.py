@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -182,8 +183,8 @@ def test_hazards_reach_everybody_in_their_area_once_and_in_order(
     assert alerts == sum(len(each) for each in expected.values())
     for (area, _), consumer in listeners.items():
         found = [consumer.receive(20_000) for _ in expected[area]]
-        hazards = [message.data() for message in found]
-        assert [each.split(b"h")[-1] for each in hazards]
+        hazards = [re.search(rb"h\d+", message.data()) for message in found]
+        assert [each and each[0].decode() for each in hazards] == expected[area]
         with pytest.raises(pulsar.Timeout):
             consumer.receive(200)
         consumer.close()
