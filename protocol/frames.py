@@ -19,13 +19,16 @@ Errors do not lose what came before them: the commands decoded before a violatio
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-from google.protobuf.message import DecodeError, EncodeError, Message
+from google.protobuf.message import DecodeError, EncodeError
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.send_fields import SEND_PREFIX, read_send, send_fields
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 FRAME_PADDING_BYTES: Final = 10 * 1024
 """What a frame may be larger than the largest message: room for the command."""
@@ -35,6 +38,9 @@ MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 Frame = tuple[Any, bytes | None]
 """A `pb.BaseCommand` and, with SEND and MESSAGE, the headers and payload. With `plain_sends`, a
 SEND is a `protocol.send_fields.SendFields` (a tuple) instead."""
+
+MessageType = Any
+"""A descriptor: that of the C implementation is a class of its own."""
 
 _SIZES: Final = Struct(">II")
 _read_sizes = _SIZES.unpack_from
@@ -99,20 +105,80 @@ def decode_command(encoded: bytes) -> pb.BaseCommand:
     if kind not in _HOT_TYPES and not command.IsInitialized():
         raise RemoteProtocolError(f"{pb.BaseCommand.Type.Name(kind)} lacks a required field")
     if kind not in _HOT_TYPES and not encoded.isascii():
-        _check_texts(command)
+        for field, content in command.ListFields():
+            texts = _TEXTS.get(field.number)
+            if texts is not None:
+                texts.check(content)
     return command
 
 
-def _check_texts(message: Message) -> None:
-    """Refuse text that is not UTF-8: the parser lets it through and shows it as bytes."""
-    for field, value in message.ListFields():
-        if field.type == field.TYPE_STRING:
-            values = value if field.is_repeated else (value,)
-            if not all(isinstance(text, str) for text in values):
-                raise RemoteProtocolError(f"{field.full_name} is not UTF-8")
-        elif field.type == field.TYPE_MESSAGE:
-            for part in value if field.is_repeated else (value,):
-                _check_texts(part)
+@final
+class _Texts:
+    """Where a type of message has text, its parts included. Any number above 127 makes a command
+    look as if it had text that is not ASCII, so this is asked for nearly every request."""
+
+    __slots__ = ("_lists", "_name", "_part_lists", "_parts", "_texts")
+
+    def __init__(self, message: MessageType, known: dict[str, _Texts]) -> None:
+        self._name = str(message.full_name)
+        self._texts: list[str] = []
+        self._lists: list[str] = []
+        self._parts: list[tuple[str, _Texts]] = []
+        self._part_lists: list[tuple[str, _Texts]] = []
+        known[self._name] = self
+        for field in message.fields:
+            if field.type == field.TYPE_STRING:
+                (self._lists if field.is_repeated else self._texts).append(field.name)
+            elif field.type == field.TYPE_MESSAGE and _has_text(field.message_type, set()):
+                inner = field.message_type
+                part = known.get(inner.full_name) or _Texts(inner, known)
+                (self._part_lists if field.is_repeated else self._parts).append((field.name, part))
+
+    def check(self, message: Message) -> None:
+        """Refuse text that is not UTF-8: the parser lets it through and shows it as bytes.
+
+        Raises: RemoteProtocolError.
+        """
+        for name in self._texts:
+            if getattr(message, name).__class__ is not str:
+                raise RemoteProtocolError(f"{self._name}.{name} is not UTF-8")
+        for name in self._lists:
+            for text in getattr(message, name):
+                if text.__class__ is not str:
+                    raise RemoteProtocolError(f"{self._name}.{name} is not UTF-8")
+        for name, part in self._parts:
+            if message.HasField(name):
+                part.check(getattr(message, name))
+        for name, part in self._part_lists:
+            for each in getattr(message, name):
+                part.check(each)
+
+
+def _has_text(message: MessageType, seen: set[str]) -> bool:
+    """Whether it or one of its parts can hold text; `seen` types are being asked already."""
+    if message.full_name in seen:
+        return False
+    seen.add(message.full_name)
+    return any(
+        field.type == field.TYPE_STRING
+        or (field.type == field.TYPE_MESSAGE and _has_text(field.message_type, seen))
+        for field in message.fields
+    )
+
+
+def _texts_by_field() -> dict[int, _Texts]:
+    known: dict[str, _Texts] = {}
+    command: MessageType = pb.BaseCommand.DESCRIPTOR
+    return {
+        int(field.number): known.get(field.message_type.full_name)
+        or _Texts(field.message_type, known)
+        for field in command.fields
+        if field.type == field.TYPE_MESSAGE and _has_text(field.message_type, set())
+    }
+
+
+_TEXTS: Final = _texts_by_field()
+"""By the number of the field of BaseCommand, which is that of the type."""
 
 
 @final

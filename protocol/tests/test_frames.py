@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from protocol import client, commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
-from protocol.frames import FrameDecoder, frame_size_max
+from protocol.frames import FrameDecoder, decode_command, frame_size_max
 
 FRAMES = st.one_of(
     st.just(client.ping()),
@@ -131,6 +131,74 @@ def test_the_reason_of_a_refused_command_is_told(encoded, reason):
     size = len(encoded)
     with pytest.raises(RemoteProtocolError, match=reason):
         FrameDecoder().feed((size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + encoded)
+
+
+MARK = "0123456789abcdef"
+
+
+def text_fields(message, path=()):
+    """Paths of all text below a type of message, the same type not twice on the way."""
+    for field in message.fields:
+        if field.type == field.TYPE_STRING:
+            yield (*path, field.name)
+        elif field.type == field.TYPE_MESSAGE and field.name not in path:
+            yield from text_fields(field.message_type, (*path, field.name))
+
+
+def fill_required(message):
+    for field in message.DESCRIPTOR.fields:
+        if not field.is_required or message.HasField(field.name):
+            continue
+        if field.type == field.TYPE_MESSAGE:
+            getattr(message, field.name).SetInParent()
+        else:
+            empty = b"" if field.type == field.TYPE_BYTES else ""
+            text = field.type in (field.TYPE_STRING, field.TYPE_BYTES)
+            number = field.enum_type.values[0].number if field.enum_type is not None else 0
+            setattr(message, field.name, empty if text else number)
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for part in value if field.is_repeated else (value,):
+                fill_required(part)
+
+
+def with_text(path, text):
+    """A command whose field at the path is `text`; the command's type is that of its content."""
+    command = pb.BaseCommand()
+    command.type = pb.BaseCommand.DESCRIPTOR.fields_by_name[path[0]].number
+    message = command
+    for name in path[:-1]:
+        repeated = message.DESCRIPTOR.fields_by_name[name].is_repeated
+        part = getattr(message, name)
+        message = part.add() if repeated else part
+        message.SetInParent()
+    if message.DESCRIPTOR.fields_by_name[path[-1]].is_repeated:
+        getattr(message, path[-1]).append(text)
+    fill_required(command)
+    if not message.DESCRIPTOR.fields_by_name[path[-1]].is_repeated:
+        setattr(message, path[-1], text)
+    return command.SerializeToString()
+
+
+NOT_LOOKED_AT = ("send", "ack", "flow")
+"""Commands of the hot path: their text is never used."""
+TEXTS = [path for path in text_fields(pb.BaseCommand.DESCRIPTOR) if path[0] not in NOT_LOOKED_AT]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=".".join)
+def test_text_that_is_not_utf_8_is_refused_wherever_it_stands(path):
+    good = with_text(path, MARK)
+    decode_command(good)
+    decode_command(with_text(path, "é" * 8))
+    with pytest.raises(RemoteProtocolError, match=rf"\.{path[-1]} is not UTF-8"):
+        decode_command(good.replace(MARK.encode(), b"\xff" * len(MARK)))
+
+
+def test_text_beside_the_content_of_a_command_is_looked_at_too():
+    stray = with_text(("subscribe", "topic"), MARK).replace(MARK.encode(), b"\xff" * len(MARK))
+    command = client.ping()[8:] + stray[2:]
+    with pytest.raises(RemoteProtocolError, match="topic is not UTF-8"):
+        decode_command(command)
 
 
 def test_small_payloads_do_not_keep_the_received_chunk_alive():
