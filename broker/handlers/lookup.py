@@ -1,8 +1,8 @@
 """Finding topics: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE, WATCH_TOPIC_LIST.
 
 Every client asks these before anything else, many times over when many connect at once, so they
-are answered from memory. A look-up never creates a plain topic: that is left to the producer or
-consumer that follows.
+are answered from memory, at once and without a task of their own. A look-up never creates a plain
+topic: that is left to the producer or consumer that follows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from protocol.errors import InvalidTopicName, NotAllowed, ServiceNotReady
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
     from broker.net.session import Session
 
 Mode = pb.CommandGetTopicsOfNamespace
@@ -28,30 +31,54 @@ def parse_topic(text: str) -> TopicName:
         raise InvalidTopicName(f"{text!r} is not the name of a topic: {error}") from None
 
 
-async def handle_partitioned_metadata(
+def handle_partitioned_metadata(
     session: Session, body: pb.CommandPartitionedTopicMetadata
-) -> None:
+) -> Coroutine[Any, Any, None] | None:
     """How many partitions: 0 for a plain topic, also for one that does not exist yet."""
     topic = parse_topic(body.topic)
+    partitions = session.service.namespaces.partitions_in_memory(topic)
+    if partitions is None:
+        return _resolve_partitions(session, topic, body)
+    session.send(commands.partitioned_metadata(body.request_id, partitions))
+    return None
+
+
+async def _resolve_partitions(
+    session: Session, topic: TopicName, body: pb.CommandPartitionedTopicMetadata
+) -> None:
     partitions = await session.service.namespaces.resolve_for_lookup(
         topic, body.metadata_auto_creation_enabled
     )
     session.send(commands.partitioned_metadata(body.request_id, partitions))
 
 
-async def handle_lookup(session: Session, body: pb.CommandLookupTopic) -> None:
+def handle_lookup(
+    session: Session, body: pb.CommandLookupTopic
+) -> Coroutine[Any, Any, None] | None:
     """Which broker serves a topic: this one."""
     service = session.service
     topic = parse_topic(body.topic)
     listener = body.advertised_listener_name
     if listener and listener not in service.advertised_listeners:
         raise ServiceNotReady(f"the broker do not have {listener} listener")
-    await service.namespaces.of_topic(topic)
+    if not service.namespaces.is_loaded(topic.namespace_name):
+        return _lookup_after_loading(session, topic, listener, body.request_id)
+    _answer_lookup(session, listener, body.request_id)
+    return None
+
+
+async def _lookup_after_loading(
+    session: Session, topic: TopicName, listener: str, request_id: int
+) -> None:
+    await session.service.namespaces.of_topic(topic)
+    _answer_lookup(session, listener, request_id)
+
+
+def _answer_lookup(session: Session, listener: str, request_id: int) -> None:
+    service = session.service
     url = service.advertised_listeners.get(listener, service.broker_service_url)
     session.send(
-        commands.lookup_connect(
-            body.request_id, url, authoritative=True, proxy_through_service_url=True
-        )
+        commands.lookup_connect(request_id, url, authoritative=True, proxy_through_service_url=True)
     )
 
 

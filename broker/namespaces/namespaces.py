@@ -110,6 +110,10 @@ class Namespaces:
             self._loaded[namespace_name] = namespace
             return namespace
 
+    def is_loaded(self, namespace_name: str) -> bool:
+        """Whether the namespace exists and is in memory, so that `find` gives it at once."""
+        return namespace_name in self._loaded
+
     async def get(self, namespace_name: str) -> Namespace:
         """For administrative calls. Raises: Refusal."""
         namespace = await self.find(namespace_name)
@@ -216,26 +220,35 @@ class Namespaces:
         return namespace is not None and await self._exists(namespace, topic)
 
     async def _exists(self, namespace: Namespace, topic: TopicName) -> bool:
+        if self._is_known(namespace, topic):
+            return True
+        if not topic.persistent or not await self._store.exists(managed_ledger_path(topic)):
+            return False
+        namespace.topics_known.add(topic.local_name)
+        return True
+
+    def _is_known(self, namespace: Namespace, topic: TopicName) -> bool:
+        """Whether memory alone tells that it exists; False: the store must be asked."""
         partitioned = namespace.partitioned
         if partitioned.count(topic) or self.is_loaded_topic(topic):
             return True
         index = topic.partition_index
         if index >= 0 and index < partitioned.count(topic.partitioned_base):
             return True
-        if not topic.persistent:
-            return False
-        if topic.local_name in namespace.topics_known:
-            return True
-        if not await self._store.exists(managed_ledger_path(topic)):
-            return False
-        namespace.topics_known.add(topic.local_name)
-        return True
+        return topic.persistent and topic.local_name in namespace.topics_known
 
     def topic_deleted(self, topic: TopicName) -> None:
         """The topic's managed ledger is gone."""
         namespace = self._loaded.get(topic.namespace_name)
         if namespace is not None:
             namespace.topics_known.discard(topic.local_name)
+
+    def partitions_in_memory(self, topic: TopicName) -> int | None:
+        """What `resolve_for_lookup` gives for a topic that is known to exist; None: ask it."""
+        namespace = self._loaded.get(topic.namespace_name)
+        if namespace is None or not self._is_known(namespace, topic):
+            return None
+        return namespace.partitioned.count(topic)
 
     async def resolve_for_lookup(self, topic: TopicName, allow_auto_create: bool) -> int:
         """PARTITIONED_METADATA: partitions of a topic, 0 for one that is not partitioned.

@@ -51,6 +51,31 @@ async def test_metadata_without_auto_creation_of_an_unknown_topic_is_refused():
         assert answer.error == pb.ServerError.TopicNotFound
 
 
+async def test_questions_about_a_topic_in_use_are_answered_in_their_order():
+    """They need no task each, which is what makes a hundred thousand of them affordable."""
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer("t")
+        asked = [connection.rid() for _ in range(600)]
+        await connection.send(
+            *(c.lookup("t", rid) if rid % 2 else c.partitioned_metadata("t", rid) for rid in asked)
+        )
+        kinds = (T.LOOKUP_RESPONSE, T.PARTITIONED_METADATA_RESPONSE)
+        answers = [await connection.expect(*kinds) for _ in asked]
+        assert [answer.request_id for answer in answers] == asked
+
+
+async def test_a_deleted_topic_is_not_believed_to_exist():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer("t")
+        assert (await metadata_of(connection, "t")).partitions == 0
+        await broker.service.delete_topic(TopicName.parse("t"), force=True)
+        await connection.expect(T.CLOSE_PRODUCER)
+        answer = await metadata_of(connection, "t", metadata_auto_creation_enabled=False)
+        assert answer.error == pb.ServerError.TopicNotFound
+
+
 @pytest.mark.parametrize("name", ["", "persistent://a/b", "x://a/b/c", "persistent://a/b/c/d/e/f"])
 async def test_names_that_are_none_are_refused(name):
     async with running() as broker:
