@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, final
 from urllib.parse import quote_plus, unquote_plus
 
@@ -27,6 +28,11 @@ PARTITION_SUFFIX: Final = "-partition-"
 _ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
 _PARTITION_MAX: Final = 2**31 - 1
+
+REMEMBERED_MAX: Final = 1024
+"""So many names, the last used, are not parsed again: a client names its topic in each request."""
+REMEMBERED_TEXT_MAX: Final = 512
+"""A longer text is not remembered, so that names cannot fill the memory."""
 
 
 def check_entity_name(name: str) -> str:
@@ -65,29 +71,9 @@ class TopicName:
 
         Raises: InvalidTopicName.
         """
-        domain, separator, rest = text.partition("://")
-        if not separator:
-            parts = [part for part in text.split("/") if part]
-            if len(parts) == 3 and not text.endswith("/"):
-                return cls.of(PERSISTENT, *parts)
-            if len(parts) == 1 and not text.endswith("/"):
-                return cls.of(PERSISTENT, PUBLIC_TENANT, DEFAULT_NAMESPACE, parts[0])
-            raise InvalidTopicName(
-                f"Invalid short topic name '{text}', it should be in the format of "
-                "<tenant>/<namespace>/<topic> or <topic>"
-            )
-        if domain not in (PERSISTENT, NON_PERSISTENT):
-            raise InvalidTopicName(f"Invalid topic domain: '{domain}'")
-        parts = rest.split("/")
-        if len(parts) < 3:
-            raise InvalidTopicName(f"Invalid topic name: {text}")
-        if len(parts) > 3:
-            raise InvalidTopicName(
-                f"Invalid topic name: {text}. A topic name has the form "
-                "<domain>://<tenant>/<namespace>/<topic>; names with a cluster, or with a slash "
-                "in <topic>, are not supported."
-            )
-        return cls.of(domain, *parts)
+        if len(text) > REMEMBERED_TEXT_MAX:
+            return _parse(text)
+        return _parse_remembered(text)
 
     @classmethod
     def of(cls, domain: str, tenant: str, namespace: str, local_name: str) -> TopicName:
@@ -177,3 +163,32 @@ class TopicName:
         if len(parts) != 4:
             raise InvalidTopicName(f"Invalid managed ledger name: {name}")
         return cls.of(parts[2], parts[0], parts[1], decode_name(parts[3]))
+
+
+def _parse(text: str) -> TopicName:
+    domain, separator, rest = text.partition("://")
+    if not separator:
+        parts = [part for part in text.split("/") if part]
+        if len(parts) == 3 and not text.endswith("/"):
+            return TopicName.of(PERSISTENT, *parts)
+        if len(parts) == 1 and not text.endswith("/"):
+            return TopicName.of(PERSISTENT, PUBLIC_TENANT, DEFAULT_NAMESPACE, parts[0])
+        raise InvalidTopicName(
+            f"Invalid short topic name '{text}', it should be in the format of "
+            "<tenant>/<namespace>/<topic> or <topic>"
+        )
+    if domain not in (PERSISTENT, NON_PERSISTENT):
+        raise InvalidTopicName(f"Invalid topic domain: '{domain}'")
+    parts = rest.split("/")
+    if len(parts) < 3:
+        raise InvalidTopicName(f"Invalid topic name: {text}")
+    if len(parts) > 3:
+        raise InvalidTopicName(
+            f"Invalid topic name: {text}. A topic name has the form "
+            "<domain>://<tenant>/<namespace>/<topic>; names with a cluster, or with a slash "
+            "in <topic>, are not supported."
+        )
+    return TopicName.of(domain, *parts)
+
+
+_parse_remembered: Final = lru_cache(maxsize=REMEMBERED_MAX)(_parse)

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import InvalidTopicName
-from protocol.topic_name import TopicName, decode_name, encode_name
+from protocol.topic_name import (
+    REMEMBERED_MAX,
+    REMEMBERED_TEXT_MAX,
+    TopicName,
+    decode_name,
+    encode_name,
+)
 
 VALID = [
     ("x", "persistent://public/default/x", -1),
@@ -98,3 +104,15 @@ def test_any_text_is_a_topic_or_refused(text):
         return
     assert TopicName.parse(name.full) == name
     assert TopicName.from_managed_ledger_name(name.managed_ledger_name) == name
+
+
+def test_a_name_is_parsed_once_and_what_is_remembered_is_bounded():
+    name = TopicName.parse("remembered")
+    assert TopicName.parse("remembered") is name
+    for number in range(REMEMBERED_MAX):
+        TopicName.parse(f"other-{number}")
+    assert TopicName.parse("remembered") is not name
+    assert TopicName.parse("remembered") == name
+    huge = "x" * (REMEMBERED_TEXT_MAX + 1)
+    assert TopicName.parse(huge) is not TopicName.parse(huge)
+    assert TopicName.parse(huge) == TopicName.parse(huge)
