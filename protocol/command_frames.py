@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from google.protobuf.message import Message
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.frames import COMMAND_FIELDS, encode_frame
 from protocol.position import Position, unsigned_id
+from protocol.templates import varint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,32 @@ def command_frame(kind: pb.BaseCommand.Type, **fields: Any) -> bytes:  # noqa: A
     content.SetInParent()
     set_fields(content, fields)
     return encode_frame(command)
+
+
+@final
+class AnswerTemplate:
+    """Answers to very many requests that differ in the request id alone: protobuf encodes one for
+    each size that the id's varint can have, and the id is put into its place."""
+
+    __slots__ = ("_fields", "_kind", "_prefixes", "_tail")
+
+    def __init__(self, kind: pb.BaseCommand.Type, **fields: Any) -> None:  # noqa: ANN401
+        """`fields` as in `command_frame`, without the request id."""
+        self._kind = kind
+        self._fields = fields
+        self._prefixes: list[bytes | None] = [None] * 11
+        one, other = (command_frame(kind, request_id=number, **fields) for number in (0, 1))
+        self._tail = one[1 + next(at for at, byte in enumerate(one) if byte != other[at]) :]
+
+    def frame(self, request_id: int) -> bytes:
+        """The same bytes as `command_frame` with this request id."""
+        number = varint(request_id)
+        prefix = self._prefixes[len(number)]
+        if prefix is None:
+            frame = command_frame(self._kind, request_id=request_id, **self._fields)
+            prefix = frame[: len(frame) - len(self._tail) - len(number)]
+            self._prefixes[len(number)] = prefix
+        return prefix + number + self._tail
 
 
 def message_id(position: Position, partition: int | None = None) -> pb.MessageIdData:

@@ -9,10 +9,11 @@ commands of the hot path are byte templates (`protocol.templates`) and re-export
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from protocol import pulsar_api_pb2 as pb
-from protocol.command_frames import command_frame, message_id
+from protocol.command_frames import AnswerTemplate, command_frame, message_id
 from protocol.refusals import NO_REQUEST, refusal, request_id_of
 from protocol.templates import (
     UINT64_MAX,
@@ -40,6 +41,9 @@ __all__ = [
 ]
 
 _Type = pb.BaseCommand
+
+TEMPLATES_MAX: Final = 64
+"""So many different answers of one type, apart from their request ids, are kept encoded."""
 
 
 # ---- The connection ------------------------------------------------------------------------------
@@ -85,8 +89,13 @@ def pong() -> bytes:
     return _PONG
 
 
+_SUCCESS: Final = AnswerTemplate(_Type.SUCCESS)
+
+
 def success(request_id: int, schema: pb.Schema | None = None) -> bytes:
     """The request is done; with the schema in the answer to a SUBSCRIBE that attached one."""
+    if schema is None:
+        return _SUCCESS.frame(request_id)
     return command_frame(_Type.SUCCESS, request_id=request_id, schema=schema)
 
 
@@ -98,14 +107,18 @@ def error(request_id: int, server_error: pb.ServerError, message: str) -> bytes:
 # ---- Finding topics ------------------------------------------------------------------------------
 
 
-def partitioned_metadata(request_id: int, partitions: int) -> bytes:
-    """0 partitions: not a partitioned topic."""
-    return command_frame(
+@lru_cache(maxsize=TEMPLATES_MAX)
+def _partitioned_metadata(partitions: int) -> AnswerTemplate:
+    return AnswerTemplate(
         _Type.PARTITIONED_METADATA_RESPONSE,
-        request_id=request_id,
         partitions=partitions,
         response=pb.CommandPartitionedTopicMetadataResponse.Success,
     )
+
+
+def partitioned_metadata(request_id: int, partitions: int) -> bytes:
+    """0 partitions: not a partitioned topic."""
+    return _partitioned_metadata(partitions).frame(request_id)
 
 
 def partitioned_metadata_error(
@@ -121,18 +134,17 @@ def partitioned_metadata_error(
     )
 
 
+@lru_cache(maxsize=TEMPLATES_MAX)
 def _lookup(
-    request_id: int,
     response: pb.CommandLookupTopicResponse.LookupType,
     broker_url: str | None,
     broker_url_tls: str | None,
     *,
     authoritative: bool,
     proxy_through_service_url: bool,
-) -> bytes:
-    return command_frame(
+) -> AnswerTemplate:
+    return AnswerTemplate(
         _Type.LOOKUP_RESPONSE,
-        request_id=request_id,
         response=response,
         brokerServiceUrl=broker_url,
         brokerServiceUrlTls=broker_url_tls,
@@ -150,14 +162,14 @@ def lookup_connect(
     proxy_through_service_url: bool = False,
 ) -> bytes:
     """That broker serves the topic."""
-    return _lookup(
-        request_id,
+    template = _lookup(
         pb.CommandLookupTopicResponse.Connect,
         broker_url,
         broker_url_tls,
         authoritative=authoritative,
         proxy_through_service_url=proxy_through_service_url,
     )
+    return template.frame(request_id)
 
 
 def lookup_redirect(
@@ -169,14 +181,14 @@ def lookup_redirect(
     proxy_through_service_url: bool = False,
 ) -> bytes:
     """Ask that broker."""
-    return _lookup(
-        request_id,
+    template = _lookup(
         pb.CommandLookupTopicResponse.Redirect,
         broker_url,
         broker_url_tls,
         authoritative=authoritative,
         proxy_through_service_url=proxy_through_service_url,
     )
+    return template.frame(request_id)
 
 
 def lookup_error(request_id: int, server_error: pb.ServerError, message: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.frames import encode_frame
 from protocol.templates import (
@@ -98,3 +99,30 @@ def test_template_gives_every_consumer_its_own_head(
     consumers = [varint(consumer_id) for consumer_id in consumer_ids]
     assert [template.head(consumer) for consumer in consumers] == expected
     assert template.heads(consumers) == expected
+
+
+@given(UINT64, st.integers(0, 2**31 - 1), st.text(max_size=200), st.booleans(), st.booleans())
+def test_answers_to_requests_equal_protobuf(request_id, partitions, url, authoritative, proxy):
+    command = pb.BaseCommand(type=pb.BaseCommand.SUCCESS)
+    command.success.request_id = request_id
+    assert commands.success(request_id) == encode_frame(command)
+
+    command = pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE)
+    metadata = command.partitionMetadataResponse
+    metadata.request_id, metadata.partitions = request_id, partitions
+    metadata.response = pb.CommandPartitionedTopicMetadataResponse.Success
+    assert commands.partitioned_metadata(request_id, partitions) == encode_frame(command)
+
+    command = pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE)
+    lookup = command.lookupTopicResponse
+    lookup.request_id, lookup.brokerServiceUrl, lookup.authoritative = (
+        request_id,
+        url,
+        authoritative,
+    )
+    lookup.response = pb.CommandLookupTopicResponse.Connect
+    lookup.proxy_through_service_url = proxy
+    answer = commands.lookup_connect(
+        request_id, url, authoritative=authoritative, proxy_through_service_url=proxy
+    )
+    assert answer == encode_frame(command)
