@@ -131,6 +131,7 @@ class Handshake:
     """The handshake of one connection, broker side."""
 
     __slots__ = (
+        "_legal",
         "_state",
         "client_features",
         "client_version",
@@ -138,10 +139,15 @@ class Handshake:
     )
 
     def __init__(self) -> None:
-        self._state = HandshakeState.START
+        self._enter(HandshakeState.START)
         self.client_version = ""
         self.client_features: frozenset[str] = frozenset()
         self.protocol_version = 0
+
+    def _enter(self, state: HandshakeState) -> None:
+        self._state = state
+        self._legal = _LEGAL[state]
+        """Looked up once: every command is checked."""
 
     @property
     def state(self) -> HandshakeState:
@@ -158,7 +164,7 @@ class Handshake:
 
         Raises: RemoteProtocolError: it may not; the state is unchanged.
         """
-        if kind in _LEGAL[self._state]:
+        if kind in self._legal:
             return
         rule = COMMANDS[kind]
         if rule.sender is Sender.BROKER:
@@ -180,10 +186,10 @@ class Handshake:
         """AUTH_CHALLENGE is sent, and the handshake waits for its answer."""
         if self._state is HandshakeState.CONNECTED:
             raise LocalProtocolError("renewing a credential does not reopen the handshake")
-        self._state = HandshakeState.CHALLENGED
+        self._enter(HandshakeState.CHALLENGED)
 
     def accepted(self) -> None:
         """CONNECTED is sent."""
         if self._state is HandshakeState.CONNECTED:
             raise LocalProtocolError("CONNECTED was sent already")
-        self._state = HandshakeState.CONNECTED
+        self._enter(HandshakeState.CONNECTED)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from broker.subscription.api import Subscription
     from broker.topic.topic import Topic
 
+_EARLIEST = pb.CommandSubscribe.Earliest
+_STOCK = KeySharedOptions()
+
 
 def handle_subscribe(
     session: Session, body: pb.CommandSubscribe
@@ -71,9 +74,9 @@ def _create_at_once(session: Session, body: pb.CommandSubscribe, place: PendingC
     if not isinstance(topic.subscriptions.get(body.subscription), BroadcastSubscription):
         return False
     _check(topic, body)
-    return attach_at_once(
-        session, topic, _request(body), _consumer(session, body), body.request_id, place
-    )
+    request = _request(body)
+    consumer = _consumer(session, body, request)
+    return attach_at_once(session, topic, request, consumer, body.request_id, place)
 
 
 async def _create(session: Session, body: pb.CommandSubscribe, place: PendingConsumer) -> None:
@@ -86,7 +89,7 @@ async def _create(session: Session, body: pb.CommandSubscribe, place: PendingCon
         await _check_schema(topic, body)
         subscription = await topic.open_subscription(request)
         check_kind(subscription, request)
-        consumer = _consumer(session, body)
+        consumer = _consumer(session, body, request)
         if isinstance(subscription, BroadcastSubscription):
             await _attach_to_broadcast(topic, subscription, consumer, request)
         else:
@@ -197,7 +200,7 @@ def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:
     return SubscriptionRequest(
         name=body.subscription,
         durable=body.durable,
-        earliest=body.initialPosition == pb.CommandSubscribe.Earliest,
+        earliest=body.initialPosition == _EARLIEST,
         start_message_id=start,
         start_rollback_seconds=body.start_message_rollback_duration_sec,
         properties={item.key: item.value for item in body.subscription_properties},
@@ -206,23 +209,28 @@ def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:
     )
 
 
-def _consumer(session: Session, body: pb.CommandSubscribe) -> Consumer:
-    meta = body.keySharedMeta
+def _consumer(
+    session: Session, body: pb.CommandSubscribe, request: SubscriptionRequest
+) -> Consumer:
     return Consumer(
         consumer_id=body.consumer_id,
         name=body.consumer_name,
         session=session,
         sub_type=body.subType,
         priority_level=body.priority_level,
-        durable=body.durable,
-        read_compacted=body.read_compacted,
-        key_shared=KeySharedOptions(
-            sticky=meta.keySharedMode == pb.KeySharedMode.STICKY,
-            ranges=tuple((each.start, each.end) for each in meta.hashRanges),
-            out_of_order_allowed=meta.allowOutOfOrderDelivery,
-        ),
-        metadata={item.key: item.value for item in body.metadata},
-        subscription_properties={item.key: item.value for item in body.subscription_properties},
+        durable=request.durable,
+        read_compacted=request.read_compacted,
+        key_shared=_key_shared(body.keySharedMeta) if body.HasField("keySharedMeta") else _STOCK,
+        metadata=request.metadata,
+        subscription_properties=request.properties,
         epoch=body.consumer_epoch if body.HasField("consumer_epoch") else EPOCH_UNSET,
         connected_since_ms=session.service.clock.wall_ms(),
+    )
+
+
+def _key_shared(meta: pb.KeySharedMeta) -> KeySharedOptions:
+    return KeySharedOptions(
+        sticky=meta.keySharedMode == pb.KeySharedMode.STICKY,
+        ranges=tuple((each.start, each.end) for each in meta.hashRanges),
+        out_of_order_allowed=meta.allowOutOfOrderDelivery,
     )
