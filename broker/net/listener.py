@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from broker.net.open_files import connections_max
+from broker.net.readers import Readers
 from broker.net.session import GOODBYE_SECONDS_MAX, Session
 from broker.net.transport import SocketTransport, StreamTransport
 from protocol import commands
@@ -44,6 +45,7 @@ class BrokerListener:
         self._service = service
         self._per_address: Counter[str] = Counter()
         self._sockets: list[socket.socket] = []
+        self._readers = Readers()
         self._connections_of_files_max = connections_max()
         self._turned_away = 0
 
@@ -68,6 +70,7 @@ class BrokerListener:
         """Accept and serve until cancelled."""
         try:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._readers.run)
                 for socket in self._sockets:
                     nursery.start_soon(self._accept, socket, nursery)
                 task_status.started()
@@ -108,7 +111,7 @@ class BrokerListener:
                 continue  # that peer is gone already
             host, port = address[0], address[1]
             try:
-                transport = SocketTransport(connection, f"{host}:{port}")
+                transport = SocketTransport(connection, f"{host}:{port}", self._readers)
             except OSError:
                 connection.close()
                 continue  # the peer is gone already

@@ -1,6 +1,7 @@
 """A session: one client connection, the producers and consumers opened on it, and its read loop.
 
-One reader task receives a large chunk, splits it into commands and handles each of them at once.
+A receive brings a large chunk, which is split into commands; each of them is handled at once. The
+session's task is only woken for what has to wait (`Transport.receive_into`).
 A handler either answers at once or returns a coroutine for the rest, which runs as a task of this
 session; both kinds of failure become an error answer in exactly one place (`_refuse`). At the end
 of a chunk the journal is kicked and all output of the turn is flushed, once. A chunk with thousands
@@ -89,6 +90,9 @@ class Session:
         self._decoder = FrameDecoder(limits.frame_size_bytes_max, plain_sends=True)
         self._frames: Iterator[Frame] = iter(())
         """What the last receive brought and no turn has handled yet."""
+        self._more = False
+        self._ended = False
+        """The peer has closed."""
         self._requests = 0
         self._refused_silently = False
         self._paused: trio.Event | None = None
@@ -111,18 +115,13 @@ class Session:
 
     async def _read_until_closed(self) -> None:
         try:
-            while True:
+            while not self._ended:
                 if self._must_pause():
                     await self._wait_resumed()
-                data = await self._transport.receive()
-                if not data:
-                    self.close_reason = self.close_reason or "closed by the client"
-                    break
-                self.keep_alive.received(self.service.clock.now())
-                more = self._handle_chunk(data)
-                while more:
+                await self._transport.receive_into(self._take)
+                while self._more:
                     await self._wait_next_turn()
-                    more = not self.outbox.failed and self._handle_chunk(b"")
+                    self._more = not self.outbox.failed and self._handle_chunk(b"")
         except trio.BrokenResourceError as error:
             self.close_reason = self.close_reason or self.outbox.failed or f"lost: {error}"
         except (ConnectionRefused, RemoteProtocolError) as error:
@@ -166,6 +165,16 @@ class Session:
                 attached.subscription.remove_consumer(attached.consumer)
 
     # --- reading ------------------------------------------------------------------------
+
+    def _take(self, data: bytes) -> bool:
+        """One receive. Whether the next one may follow; else the session's task has to look."""
+        if not data:
+            self.close_reason = self.close_reason or "closed by the client"
+            self._ended = True
+            return False
+        self.keep_alive.received(self.service.clock.now())
+        self._more = self._handle_chunk(data)
+        return not self._more and not self._must_pause()
 
     async def _wait_next_turn(self) -> None:
         """Between two turns with the same chunk: the others' turns, and the bounds."""

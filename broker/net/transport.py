@@ -15,6 +15,8 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from broker.net.readers import Readers
+
 RECEIVE_SIZE_BYTES_MIN = 64 * 1024
 RECEIVE_SIZE_BYTES_MAX = 1024 * 1024
 
@@ -40,6 +42,13 @@ class Transport(Protocol):
         Raises: trio.BrokenResourceError.
         """
 
+    async def receive_into(self, take: Callable[[bytes], bool]) -> None:
+        """Hand what comes, piece by piece, to `take` until it returns False. An empty piece: the
+        other side has closed.
+
+        Raises: trio.BrokenResourceError; whatever `take` raises.
+        """
+
     async def finish_sending(self) -> None:
         """Tell the other side that nothing more comes; receiving goes on."""
 
@@ -51,14 +60,16 @@ class Transport(Protocol):
 class SocketTransport:
     """A TCP connection. The receive size follows the traffic: 64 KB for quiet ones, up to 1 MB."""
 
-    __slots__ = ("_receive_size_bytes", "_socket", "peer")
+    __slots__ = ("_readers", "_receive_size_bytes", "_receiving", "_socket", "peer")
 
-    def __init__(self, connection: socket.socket, peer: str) -> None:
+    def __init__(self, connection: socket.socket, peer: str, readers: Readers) -> None:
         # A plain socket, not trio's wrapper: sending must be possible without a checkpoint.
         self._socket = connection
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._receive_size_bytes = RECEIVE_SIZE_BYTES_MIN
+        self._readers = readers
+        self._receiving: _Receiving | None = None
         self.peer = peer
 
     def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
@@ -82,20 +93,64 @@ class SocketTransport:
 
     async def receive(self) -> bytes:
         """The next bytes; empty when the other side has closed."""
-        size = self._receive_size_bytes
         while True:
             await self._wait(trio.lowlevel.wait_readable)
-            try:
-                data = self._socket.recv(size)
-            except (BlockingIOError, InterruptedError):
-                continue
-            except OSError as error:
-                raise trio.BrokenResourceError(str(error)) from error
-            if len(data) == size:
-                self._receive_size_bytes = min(size * 2, RECEIVE_SIZE_BYTES_MAX)
-            elif len(data) < size // 8:
-                self._receive_size_bytes = max(size // 2, RECEIVE_SIZE_BYTES_MIN)
-            return data
+            data = self._receive_nowait()
+            if data is not None:
+                return data
+
+    def _receive_nowait(self) -> bytes | None:
+        """What is there; None: nothing. Raises: trio.BrokenResourceError."""
+        size = self._receive_size_bytes
+        try:
+            data = self._socket.recv(size)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+        if len(data) == size:
+            self._receive_size_bytes = min(size * 2, RECEIVE_SIZE_BYTES_MAX)
+        elif len(data) < size // 8:
+            self._receive_size_bytes = max(size // 2, RECEIVE_SIZE_BYTES_MIN)
+        return data
+
+    async def receive_into(self, take: Callable[[bytes], bool]) -> None:
+        """Hand what comes to `take` until it returns False, without a task switch each time."""
+        descriptor = self._socket.fileno()
+        if descriptor == -1:
+            raise trio.BrokenResourceError("connection closed")
+        receiving = self._receiving = _Receiving(take)
+        try:
+            self._readers.add(descriptor, self._on_readable)
+            await receiving.ended.wait()
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+        finally:
+            self._readers.remove(descriptor, self._on_readable)
+            self._receiving = None
+        if receiving.error is not None:
+            raise receiving.error
+
+    def _on_readable(self) -> None:
+        receiving = self._receiving
+        if receiving is None or receiving.ended.is_set():
+            return
+        try:
+            data = self._receive_nowait()
+            if data is None or receiving.take(data):
+                return
+        except Exception as error:  # it is for the task that waits
+            self._end_receiving(error)
+        else:
+            self._end_receiving(None)
+
+    def _end_receiving(self, error: Exception | None) -> None:
+        """Wake who waits in `receive_into`; nothing is read until it calls again."""
+        receiving = self._receiving
+        if receiving is not None and not receiving.ended.is_set():
+            self._readers.remove(self._socket.fileno(), self._on_readable)
+            receiving.error = error
+            receiving.ended.set()
 
     async def finish_sending(self) -> None:
         """Send a FIN; receiving goes on."""
@@ -116,8 +171,21 @@ class SocketTransport:
     def close(self) -> None:
         """Close at once. Wakes a blocked `send` and `receive`."""
         if self._socket.fileno() != -1:
+            self._end_receiving(trio.BrokenResourceError("connection closed"))
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
+
+
+@final
+class _Receiving:
+    """One call of `receive_into`."""
+
+    __slots__ = ("ended", "error", "take")
+
+    def __init__(self, take: Callable[[bytes], bool]) -> None:
+        self.take = take
+        self.ended = trio.Event()
+        self.error: Exception | None = None
 
 
 @final
@@ -159,6 +227,11 @@ class StreamTransport:
             except trio.ClosedResourceError as error:
                 raise trio.BrokenResourceError("connection closed") from error
         raise trio.BrokenResourceError("connection closed")
+
+    async def receive_into(self, take: Callable[[bytes], bool]) -> None:
+        """Hand what comes to `take` until it returns False."""
+        while take(await self.receive()):
+            pass
 
     async def finish_sending(self) -> None:
         """Half-close if this kind of stream can; receiving goes on."""

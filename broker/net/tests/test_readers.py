@@ -1,0 +1,169 @@
+"""One task reads for all connections: in order, in turns, and each failure is its own."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+import trio
+
+from broker.net import readers as module
+from broker.net.readers import Readers
+from broker.net.tests.harness import TIMEOUT_SECONDS, eventually
+from broker.net.transport import SocketTransport
+
+
+class Pair:
+    """A transport and the other side of its connection."""
+
+    def __init__(self, readers):
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.peer = socket.create_connection(listening.getsockname())
+            ours, _ = listening.accept()
+        self.transport = SocketTransport(ours, "peer", readers)
+        self.got = []
+
+    def take(self, data):
+        self.got.append(data)
+        return bool(data)
+
+
+@asynccontextmanager
+async def running():
+    """Pairs are made by the function that is given; all are closed at the end."""
+    readers, pairs = Readers(), []
+
+    def pair():
+        pairs.append(Pair(readers))
+        return pairs[-1]
+
+    try:
+        with trio.fail_after(TIMEOUT_SECONDS):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(readers.run)
+                yield readers, nursery, pair
+                nursery.cancel_scope.cancel()
+    finally:
+        for each in pairs:
+            each.transport.close()
+            each.peer.close()
+
+
+async def test_what_comes_is_handed_over_in_order_until_the_other_side_closes():
+    async with running() as (readers, _, new_pair):
+        pair = new_pair()
+        pair.peer.sendall(b"one")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pair.transport.receive_into, pair.take)
+            await eventually(lambda: pair.got)
+            pair.peer.sendall(b"two")
+            await eventually(lambda: b"".join(pair.got) == b"onetwo")
+            pair.peer.close()
+        assert pair.got[-1] == b""
+        assert len(readers) == 0
+
+
+async def test_what_comes_after_a_refusal_waits_for_the_next_call():
+    async with running() as (_readers, _, new_pair):
+        pair = new_pair()
+        pair.peer.sendall(b"one")
+
+        def take_one(data):
+            pair.got.append(data)
+            return False
+
+        await pair.transport.receive_into(take_one)
+        pair.peer.sendall(b"two")
+        await trio.testing.wait_all_tasks_blocked()
+        assert pair.got == [b"one"]
+        await pair.transport.receive_into(take_one)
+        assert pair.got == [b"one", b"two"]
+
+
+async def test_a_failure_reaches_the_task_of_its_connection_and_no_other():
+    async with running() as (_readers, nursery, new_pair):
+        bad, good = new_pair(), new_pair()
+        nursery.start_soon(good.transport.receive_into, good.take)
+
+        def fail(data):
+            raise ValueError(f"cannot take {data!r}")
+
+        bad.peer.sendall(b"x")
+        with pytest.raises(ValueError, match="cannot take b'x'"):
+            await bad.transport.receive_into(fail)
+        good.peer.sendall(b"y")
+        await eventually(lambda: good.got == [b"y"])
+
+
+async def test_closing_wakes_who_receives_also_from_within():
+    async with running() as (readers, _, new_pair):
+        for close_within in (True, False):
+            pair = new_pair()
+
+            def take(data, pair=pair):
+                pair.transport.close()
+                return bool(data)
+
+            if close_within:
+                pair.peer.sendall(b"x")
+            async with trio.open_nursery() as nursery:
+
+                async def receive(pair=pair, take=take):
+                    with pytest.raises(trio.BrokenResourceError):
+                        await pair.transport.receive_into(take)
+
+                nursery.start_soon(receive)
+                await trio.testing.wait_all_tasks_blocked()
+                pair.transport.close()
+            with pytest.raises(trio.BrokenResourceError):
+                await pair.transport.receive_into(take)
+        assert len(readers) == 0
+
+
+async def test_leaving_late_does_not_disturb_who_has_the_number_now():
+    async with running() as (readers, _, new_pair):
+        pair, calls = new_pair(), []
+        reading = pair.transport._socket
+
+        def old():
+            calls.append("old")
+
+        def new():
+            calls.append(reading.recv(10))
+
+        readers.add(reading.fileno(), old)
+        readers.remove(reading.fileno(), old)
+        readers.add(reading.fileno(), new)
+        readers.remove(reading.fileno(), old)
+        pair.peer.sendall(b"x")
+        await eventually(lambda: calls)
+        assert calls == [b"x"]
+        readers.remove(reading.fileno(), new)
+
+
+async def test_everything_else_runs_between_readers_that_take_long(monkeypatch):
+    monkeypatch.setattr(module, "TURN_SECONDS", 0.0)
+    async with running() as (_readers, nursery, new_pair):
+        pairs = [new_pair() for _ in range(5)]
+        order = []
+        for pair in pairs:
+            pair.peer.sendall(b"x")
+
+            def take(data, pair=pair):
+                order.append(pair)
+                return True
+
+            nursery.start_soon(pair.transport.receive_into, take)
+
+        async def others():
+            while len(order) - order.count("others") < 5:
+                order.append("others")
+                await trio.lowlevel.checkpoint()
+
+        nursery.start_soon(others)
+        await eventually(lambda: all(pair in order for pair in pairs))
+        called = [at for at, each in enumerate(order) if each != "others"]
+        assert sum(order.count(pair) for pair in pairs) == 5
+        assert any("others" in order[a:b] for a, b in pairwise(called))
