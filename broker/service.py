@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, final
 import structlog
 import trio
 
+from broker.handlers.openings import Openings
 from broker.net.limits import limits_from
 from broker.net.outbox import OutputFlusher
 from broker.net.publish_budget import PublishBudget
@@ -74,6 +75,7 @@ class BrokerService:
         self.entry_interceptor = entry_interceptor(config, clock)
         self.kicks: list[PersistentTopic | NonPersistentTopic] = []
         """Topics that took messages in this turn; `kick_storage` at its end serves them."""
+        self.openings = Openings()
         self.sessions: set[Session] = set()
         self.broker_service_url = ""
         """What lookups answer; set by the listener once its port is known."""

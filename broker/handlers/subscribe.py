@@ -57,13 +57,45 @@ def handle_subscribe(
         )
     place = PendingConsumer()
     session.consumers[body.consumer_id] = place
+    return _subscribe(session, body, place, follow=True)
+
+
+def _subscribe(
+    session: Session, body: pb.CommandSubscribe, place: PendingConsumer, *, follow: bool
+) -> Coroutine[Any, Any, None] | None:
+    """Attach the consumer at once, or else with `follow` after those who are opening the same
+    subscription; or return what has to be awaited for it."""
     try:
         if _create_at_once(session, body, place):
             return None
     except Exception:
         del session.consumers[body.consumer_id]
         raise
-    return _create(session, body, place)
+    if follow and _follow(session, body, place):
+        return None
+    return _create(session, body, place, follow=follow)
+
+
+def _follow(session: Session, body: pb.CommandSubscribe, place: PendingConsumer) -> bool:
+    """Wait for somebody who is opening the subscription; False: nobody is."""
+
+    def subscribe() -> Coroutine[Any, Any, None] | None:
+        return None if place.cancelled else _subscribe(session, body, place, follow=False)
+
+    def command() -> pb.BaseCommand:
+        return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body)
+
+    def go_on() -> None:
+        session.go_on(subscribe, command)
+
+    follows = session.service.openings.call_after(_key(body), go_on)
+    if follows:
+        session.request_waits()
+    return follows
+
+
+def _key(body: pb.CommandSubscribe) -> tuple[str, str]:
+    return parse_topic(body.topic).full, body.subscription
 
 
 def _create_at_once(session: Session, body: pb.CommandSubscribe, place: PendingConsumer) -> bool:
@@ -79,15 +111,19 @@ def _create_at_once(session: Session, body: pb.CommandSubscribe, place: PendingC
     return attach_at_once(session, topic, request, consumer, body.request_id, place)
 
 
-async def _create(session: Session, body: pb.CommandSubscribe, place: PendingConsumer) -> None:
+async def _create(
+    session: Session, body: pb.CommandSubscribe, place: PendingConsumer, *, follow: bool
+) -> None:
+    if follow and _follow(session, body, place):
+        return  # another one of the same turn has begun to open it
     try:
-        topic = await session.service.get_or_load_topic(
-            parse_topic(body.topic), create=body.force_topic_creation
-        )
         request = _request(body)
-        _check(topic, body)
-        await _check_schema(topic, body)
-        subscription = await topic.open_subscription(request)
+        if follow:
+            openings, nursery = session.service.openings, session.service.nursery
+            with openings.leading(_key(body), nursery):
+                topic, subscription = await _open(session, body, request)
+        else:
+            topic, subscription = await _open(session, body, request)
         check_kind(subscription, request)
         consumer = _consumer(session, body, request)
         if isinstance(subscription, BroadcastSubscription):
@@ -109,6 +145,17 @@ async def _create(session: Session, body: pb.CommandSubscribe, place: PendingCon
     finally:
         if session.consumers.get(body.consumer_id) is place:
             del session.consumers[body.consumer_id]
+
+
+async def _open(
+    session: Session, body: pb.CommandSubscribe, request: SubscriptionRequest
+) -> tuple[Topic, Subscription]:
+    topic = await session.service.get_or_load_topic(
+        parse_topic(body.topic), create=body.force_topic_creation
+    )
+    _check(topic, body)
+    await _check_schema(topic, body)
+    return topic, await topic.open_subscription(request)
 
 
 def _check(topic: Topic, body: pb.CommandSubscribe) -> None:

@@ -37,7 +37,7 @@ from protocol.errors import BrokerError, RemoteProtocolError, ServerError
 from protocol.frames import FrameDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from broker.broadcast.ack_runs import AckRuns
     from broker.handlers.attached import Attached, PendingProducer
@@ -107,7 +107,10 @@ class Session:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self.outbox.run)
-                await self._read_until_closed()
+                try:
+                    await self._read_until_closed()
+                finally:
+                    self._nursery = None
                 nursery.cancel_scope.cancel()
         finally:
             self._detach_all()
@@ -236,9 +239,35 @@ class Session:
             self._refuse(command, error)
             return
         if rest is not None:
-            assert self._nursery is not None
-            self._requests += 1
-            self._nursery.start_soon(self._finish_request, command, rest)
+            self._start_rest(command, rest)
+
+    def _start_rest(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
+        assert self._nursery is not None
+        self._requests += 1
+        self._nursery.start_soon(self._finish_request, command, rest)
+
+    def request_waits(self) -> None:
+        """A request waits for others, in nobody's task: `go_on` follows."""
+        self._requests += 1
+
+    def go_on(
+        self,
+        handle: Callable[[], Coroutine[Any, Any, None] | None],
+        command: Callable[[], pb.BaseCommand],
+    ) -> None:
+        """It is handled now, like one that has just come, unless the connection has ended. What the
+        command was is asked only if it is refused or cannot be finished at once."""
+        if self._nursery is None:
+            return
+        self._requests -= 1
+        try:
+            rest = handle()
+        except Exception as error:
+            self._refuse_late(command(), error)
+        else:
+            if rest is not None:
+                self._start_rest(command(), rest)
+        self.resume()
 
     async def _finish_request(
         self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]
@@ -246,13 +275,17 @@ class Session:
         try:
             await rest
         except Exception as error:
-            try:
-                self._refuse(command, error)
-            except ConnectionRefused as refused:
-                self.close(str(refused))
+            self._refuse_late(command, error)
         finally:
             self._requests -= 1
             self.resume()
+
+    def _refuse_late(self, command: pb.BaseCommand, error: Exception) -> None:
+        """The same outside of a turn."""
+        try:
+            self._refuse(command, error)
+        except ConnectionRefused as refused:
+            self.close(str(refused))
 
     def _refuse(self, command: pb.BaseCommand, error: Exception) -> None:
         """The one place where a failure becomes an answer."""
