@@ -15,6 +15,7 @@ the parser, from the first byte that does not belong to the run.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol, final
 
@@ -25,6 +26,8 @@ RUN_MIN: Final = 4
 """After a shorter run the rest of the data is left to the parser: looking for runs costs a scan."""
 _TABLES_MAX: Final = 4
 _PENDING_MAX: Final = 128
+_TAIL_MAX: Final = 128
+"""More than the expression below can match, so that nothing large is remembered."""
 _HEAD: Final = b"\x08\x0a\x52"
 _HEAD_OFFSET: Final = 8
 _CONSUMER_OFFSET: Final = 13
@@ -140,6 +143,12 @@ def _head(consumer: bytes, tail_size: int) -> bytes:
 
 def _position(tail: bytes) -> Position | None:
     """The entry that the tail of a plain ACK names."""
+    # Everybody acknowledges the same few entries. A longer tail than this is of no plain ACK.
+    return _read_position(tail) if len(tail) <= _TAIL_MAX else None
+
+
+@lru_cache(maxsize=64)
+def _read_position(tail: bytes) -> Position | None:
     match = _TAIL.fullmatch(tail)
     if match is None or len(match[2]) != match[1][0]:
         return None

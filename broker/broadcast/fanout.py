@@ -211,7 +211,7 @@ class Fanout:
             front = lane.front(tail)
             if front is not None:
                 spent += self._serve_group(lane, session, front)
-                rear = lane.rear(tail)
+                rear = lane.rear(tail) if len(lane.groups) > 1 else None
                 if rear is not None and rear[0] < front[0]:
                     spent += self._serve_group(lane, session, rear)
             if not spent:
@@ -245,8 +245,12 @@ class Fanout:
         count = min(SLICE_CONSUMERS, SLICE_BYTES // (size + HEAD_BYTES) + 1)
         slots = groups.take(lane, key, count)
         heads = groups.heads
-        buffers = [data] * (2 * len(slots))
-        buffers[::2] = ready.template(options, size).heads([heads[slot] for slot in slots])
+        template = ready.template(options, size)
+        if len(slots) == 1:
+            buffers = [template.head(heads[slots[0]]), data]
+        else:
+            buffers = [data] * (2 * len(slots))
+            buffers[::2] = template.heads([heads[slot] for slot in slots])
         session.send_many(buffers)
         groups.advance(lane, slots, options, ordinal, ready.messages, size)
         stages = self._stages

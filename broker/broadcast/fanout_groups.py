@@ -63,10 +63,15 @@ class Lane:
 
     def front(self, tail: int) -> GroupKey | None:
         """The group nearest to the tail that has something to get."""
+        if len(self.groups) == 1:  # nearly always, when all are in step
+            (key,) = self.groups
+            return key if key[0] < tail else None
         return max((key for key in self.groups if key[0] < tail), default=None)
 
     def rear(self, tail: int) -> GroupKey | None:
         """The group farthest from the tail."""
+        if len(self.groups) == 1:
+            return self.front(tail)
         return min((key for key in self.groups if key[0] < tail), default=None)
 
 

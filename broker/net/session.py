@@ -196,7 +196,7 @@ class Session:
             if data:
                 if self.ack_runs is not None and not self._decoder.buffered_bytes:
                     data = self.ack_runs.take(data)
-                self._frames = self._decode(data)
+                self._frames = self._decode(data) if data else iter(())
             for command, payload in self._frames:
                 if command.__class__ is tuple:
                     handle_send(self, command, payload or b"")
