@@ -113,6 +113,7 @@ class Outbox:
         "_on_writable",
         "_sent_bytes_total",
         "_stalled",
+        "_start_writer",
         "_transport",
         "_wake",
         "pending_bytes",
@@ -125,11 +126,14 @@ class Outbox:
         flusher: OutputFlusher,
         limits: NetLimits,
         on_writable: Callable[[], None],
+        start_writer: Callable[[], None] = _nothing,
     ) -> None:
+        """`start_writer` is called once, when the writer task (`run`) is needed first."""
         self._transport = transport
         self._flusher = flusher
         self._limits = limits
         self._on_writable = on_writable
+        self._start_writer = start_writer
         self._buffers: deque[Buffer] = deque()
         self._drained: trio.Event | None = None
         self._marked = False
@@ -214,6 +218,8 @@ class Outbox:
         if self._buffers:
             self._stalled = True
             self._wake.set()
+            start, self._start_writer = self._start_writer, _nothing
+            start()
 
     def _send_inline(self) -> None:
         budget_bytes = INLINE_FLUSH_BYTES_MAX

@@ -67,7 +67,9 @@ class Session:
     def __init__(self, service: BrokerService, transport: Transport, limits: NetLimits) -> None:
         self.service = service
         self.limits = limits
-        self.outbox = Outbox(transport, service.flusher, limits, self._outbox_drained)
+        self.outbox = Outbox(
+            transport, service.flusher, limits, self._outbox_drained, self._start_writer
+        )
         self.send = self.outbox.put
         self.ack_runs: AckRuns | None = None
         self.producers: dict[int, Producer | PendingProducer] = {}
@@ -106,7 +108,6 @@ class Session:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                nursery.start_soon(self.outbox.run)
                 try:
                     await self._read_until_closed()
                 finally:
@@ -133,6 +134,11 @@ class Session:
             await self._say_goodbye()
         else:
             log.debug("connection closed", peer=self.peer, reason=self.close_reason)
+
+    def _start_writer(self) -> None:
+        """Most connections never need the task: what they are sent fits into their sockets."""
+        if self._nursery is not None:
+            self._nursery.start_soon(self.outbox.run)
 
     async def _say_goodbye(self) -> None:
         """Let the peer read the reason: a close with unread input would reset the connection."""

@@ -96,6 +96,22 @@ async def test_what_does_not_fit_follows_in_order():
         nursery.cancel_scope.cancel()
 
 
+def test_a_writer_is_started_once_and_only_when_the_kernel_does_not_take_everything():
+    transport = FakeTransport(takes=[10, 2, 0])
+    started = []
+    flusher = OutputFlusher()
+    outbox = Outbox(
+        transport, flusher, NetLimits(), lambda: None, lambda: started.append(outbox.pending_bytes)
+    )
+    outbox.put(b"0123456789")
+    flusher.flush()
+    assert started == []
+    for _ in range(2):
+        outbox.put(b"0123456789")
+        flusher.flush()
+    assert started == [8]
+
+
 async def test_flusher_task_serves_output_put_outside_a_turn():
     transport = FakeTransport()
     flusher, outbox = outbox_of(transport)
