@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.crash.kill9 import Options, Report, Run
+from tests.crash.kill9 import Options, Report, Run, stuck_producers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,3 +41,7 @@ def test_the_summary_tells_rounds_messages_acks_holes_and_restart_times() -> Non
     assert "everything held" in told
     assert report.as_json()["ready_seconds_median"] == 2.0
     assert report.as_json()["ready_seconds_max"] == 9.0
+
+
+def test_a_producer_that_has_sent_everything_is_not_called_stuck() -> None:
+    assert stuck_producers([5, 950, 7], [6, 950, 7], 1000) == [2]
