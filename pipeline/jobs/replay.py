@@ -46,9 +46,19 @@ def main(arguments: Sequence[str]) -> int:
         if given.dedup:
             options |= {"sinkMode": "dedup", "producerName": given.dedup}
         progress(f"{NAME}: publishing to {given.to}")
-        ordered.write.format("vela").options(**options).mode("append").save()
-        rows = frame.count()
+        rows = _publish(ordered, options)
     return finish(given, {"job": NAME, "to": given.to, "rows": rows})
+
+
+def _publish(ordered: DataFrame, options: dict[str, str]) -> int:
+    """How many rows went out, counted on their way: the source is read once."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    seen = Observation()
+    counted = ordered.observe(seen, f.count(f.lit(1)).alias("rows"))
+    counted.write.format("vela").options(**options).mode("append").save()
+    return int(seen.get["rows"])
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
