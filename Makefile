@@ -10,13 +10,13 @@ DATA_DIR ?= data/standalone
 RUN_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help run setup setup-dev setup-pipeline compile test test-pipeline lint compat compat-spark bench bench-fanout crash lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile test test-pipeline test-pipeline-all lint compat compat-spark bench bench-fanout bench-spark crash lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
 	@echo 'make test     set up and run the tests'
 	@echo 'make setup-pipeline  $(PIPELINE_VENV) with Spark, for "vela pipeline" (Java 17 to run it)'
-	@echo 'make test-pipeline   the tests that need Spark (Java 17)'
+	@echo 'make test-pipeline   the tests that need Spark (Java 17); test-pipeline-all: the slow ones, too'
 	@echo 'make setup    the set-up alone: $(VENV) with the locked dependencies'
 	@echo 'make compile  translate the hot modules to C: less CPU per message (C compiler, a minute)'
 	@echo 'make lint     ruff and mypy'
@@ -24,6 +24,7 @@ help:
 	@echo 'make compat-spark  the same jobs of the stock Spark connector on both (Java 17, Maven)'
 	@echo 'make bench    benchmark against real Pulsar, half an hour (Java 17, Maven; BENCH_ARGS="--quick")'
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
+	@echo 'make bench-spark  Spark reading topics of Vela and of real Pulsar (Java 17, Maven; "--quick")'
 	@echo 'make crash    kill -9 at 100 random instants under load, twice: subscriptions, a broadcast'
 	@echo 'make lock     write the lock files anew; make proto: generate the protobuf modules anew'
 
@@ -66,6 +67,9 @@ test: setup-dev
 	$(BIN)/python -m pytest
 
 test-pipeline: setup-pipeline
+	$(PIPELINE_VENV)/bin/python -m pytest -W default -m 'not slow' tests/pipeline
+
+test-pipeline-all: setup-pipeline
 	$(PIPELINE_VENV)/bin/python -m pytest -W default tests/pipeline
 
 lint: setup-dev
@@ -84,6 +88,9 @@ bench: compile
 
 bench-fanout: compile
 	$(BIN)/python -m compat_tests.bench.fanout $(BENCH_ARGS)
+
+bench-spark: compile setup-pipeline
+	$(BIN)/python -m compat_tests.bench.spark $(BENCH_ARGS)
 
 crash: setup-dev
 	$(BIN)/python -m tests.crash.kill9 --rounds 100 --output docs/performance/kill9.json

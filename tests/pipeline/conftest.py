@@ -31,6 +31,12 @@ defaultRetentionTimeInMinutes=-1
 defaultRetentionSizeInMB=-1
 """
 
+# A session that lives for minutes: little compiling, one partition after a shuffle.
+SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "1",
+}
+
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
@@ -62,7 +68,7 @@ def client(server: ServerProcess) -> Iterator[pulsar.Client]:
 def spark() -> Iterator[SparkSession]:
     from pipeline.session import session
 
-    spark = session("tests")
+    spark = session("tests", settings=SHORT_LIVED)
     yield spark
     spark.stop()
 

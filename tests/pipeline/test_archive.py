@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset
+import pytest
 
+from tests.pipeline.conftest import SHORT_LIVED
 from tests.pipeline.topics import admin, path_of, publish
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ def start(options: dict[str, str], directory: Path, *more: str) -> subprocess.Po
     command = [sys.executable, "-m", "broker", "pipeline", "archive"]
     command += ["--service-url", options["service.url"], "--admin-url", options["admin.url"]]
     command += ["--topic", options["topic"], "--output", str(directory / "out"), *more]
+    for name, value in SHORT_LIVED.items():
+        command += ["--conf", f"{name}={value}"]
     return subprocess.Popen(
         [*command, "--max-rows-per-trigger", "100", "--verify"],
         stdout=subprocess.PIPE,
@@ -62,6 +66,7 @@ def ids_by_any_reader(directory: Path) -> Counter[bytes]:
     return Counter(table.column("__messageId").to_pylist())
 
 
+@pytest.mark.slow
 def test_killed_three_times_and_restarted_it_holds_every_message_once(
     client: pulsar.Client, options: dict[str, str], topic: str, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def test_replay_keeps_order_keys_properties_and_schema(
         assert (schema["type"], schema["version"]) == ("AVRO", 0)
 
 
+@pytest.mark.slow
 def test_windows_equal_a_plain_computation_and_come_once(
     spark: SparkSession,
     client: pulsar.Client,
