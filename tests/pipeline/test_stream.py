@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
 
 from tests.pipeline.topics import admin, path_of, publish
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pulsar
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -118,3 +121,85 @@ def test_new_topics_of_a_pattern_are_read_from_their_beginning(
 
     assert archived(spark, tmp_path) == sorted(ids)
     assert subscriptions(options, f"{topic}-two") == subscriptions(options, f"{topic}-one")
+
+
+@pytest.fixture
+def trimmed(options: Options, topic: str) -> Options:
+    """A topic whose namespace keeps nothing that no subscription wants."""
+    namespace = f"public/{topic.rpartition('/')[2]}"
+    admin(options, "PUT", f"/namespaces/{namespace}")
+    none = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+    admin(options, "POST", f"/namespaces/{namespace}/retention", none)
+    # The cursor of deduplication would keep messages, too.
+    admin(options, "POST", f"/namespaces/{namespace}/deduplication", False)
+    held = {**options, "topic": f"persistent://{namespace}/t"}
+    admin(options, "PUT", path_of(held["topic"]))
+    return held
+
+
+def hold(options: Options, name: str) -> None:
+    """A subscription that wants everything there is and comes."""
+    path = f"{path_of(options['topic'])}/subscription/{name}"
+    admin(options, "PUT", path, {"ledgerId": -1, "entryId": -1, "partitionIndex": -1})
+
+
+def let_go(options: Options, name: str) -> None:
+    """Remove it; what only it wanted may be deleted now."""
+    admin(options, "DELETE", f"{path_of(options['topic'])}/subscription/{name}")
+
+
+def ledgers(options: Options) -> list[int]:
+    stats = admin(options, "GET", path_of(options["topic"]) + "/internalStats")
+    return [row["ledgerId"] for row in stats["ledgers"]]
+
+
+def wait_until_deleted(options: Options, ledger: int) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while ledger in ledgers(options):
+        assert time.monotonic() < deadline, f"ledger {ledger} was not deleted"
+        time.sleep(0.05)
+
+
+def test_retention_waits_for_a_stream_and_takes_what_it_has_committed(
+    spark: SparkSession, client: pulsar.Client, trimmed: Options, tmp_path: Path
+) -> None:
+    hold(trimmed, "first-reader")
+    ids = publish(client, trimmed["topic"], [b"x"] * 250)
+    first = ledgers(trimmed)[0]
+    run(source(spark, trimmed), tmp_path)
+    let_go(trimmed, "first-reader")
+    ids += publish(client, trimmed["topic"], [b"y"] * 250)
+    assert ledgers(trimmed)[0] == first
+
+    run(source(spark, trimmed), tmp_path)
+    wait_until_deleted(trimmed, first)
+    ids += publish(client, trimmed["topic"], [b"z"] * 10)
+    run(source(spark, trimmed), tmp_path)
+
+    assert archived(spark, tmp_path) == sorted(ids)
+
+
+def test_a_stream_without_anchor_tells_of_what_retention_took_and_goes_on_behind_it(
+    spark: SparkSession, client: pulsar.Client, trimmed: Options, tmp_path: Path
+) -> None:
+    free = {"retentionAnchor": "none"}
+    hold(trimmed, "first-reader")
+    ids = publish(client, trimmed["topic"], [b"x"] * 250)
+    run(source(spark, trimmed, **free), tmp_path)
+    last = ledgers(trimmed)[-1]
+    publish(client, trimmed["topic"], [b"y"] * 250)
+    let_go(trimmed, "first-reader")
+    wait_until_deleted(trimmed, last)
+    hold(trimmed, "next-reader")
+    publish(client, trimmed["topic"], [b"z"] * 20)
+    reader = client.create_reader(trimmed["topic"], pulsar.MessageId.earliest)
+    while reader.has_message_available():
+        ids.append(reader.read_next(20_000).message_id().serialize())
+    reader.close()
+    assert 270 <= len(ids) < 520
+
+    with pytest.raises(Exception, match="is no longer held"):
+        run(source(spark, trimmed, **free), tmp_path)
+    run(source(spark, trimmed, **free, failOnDataLoss="false"), tmp_path)
+
+    assert archived(spark, tmp_path) == sorted(ids)
