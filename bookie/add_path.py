@@ -92,17 +92,22 @@ class AddPath:
         else:
             handle.unordered = True
         entries[entry_id] = body
-        pending = handle.journal.pending
-        if not pending and not self._kick_scheduled and not self.turn.in_turn:
+        journal = handle.journal
+        if not journal.pending and not self._kick_scheduled and not self.turn.in_turn:
             self._kick_scheduled = True
             self._token.run_sync_soon(self._kick_scheduled_now)
-        pending.append((sink, ledger_id, entry_id, body))
+        journal.add(sink, ledger_id, entry_id, body)
 
     def kick(self) -> None:
         """Hand everything queued to the journals."""
         for journal in self._journals:
             if journal.pending:
                 journal.kick()
+
+    def _schedule_kick(self) -> None:
+        if not self._kick_scheduled:
+            self._kick_scheduled = True
+            self._token.run_sync_soon(self._kick_scheduled_now)
 
     def _kick_scheduled_now(self) -> None:
         self._kick_scheduled = False
@@ -138,14 +143,13 @@ class AddPath:
 
     def _admit(self, handle: LedgerHandle, entry_id: int, body: EntryBody, sink: AddSink) -> None:
         handle.storage.cache.put(handle, entry_id, body)
-        self.submit(handle, entry_id, body, sink)
+        self._schedule_kick()
+        handle.journal.add(sink, handle.ledger_id, entry_id, body)
 
     def submit(self, handle: LedgerHandle, entry_id: int, body: EntryBody, sink: AddSink) -> None:
         """Queue a record of any kind for the ledger's journal."""
-        if not self._kick_scheduled:
-            self._kick_scheduled = True
-            self._token.run_sync_soon(self._kick_scheduled_now)
-        handle.journal.pending.append((sink, handle.ledger_id, entry_id, body))
+        self._schedule_kick()
+        handle.journal.put(sink, handle.ledger_id, entry_id, body)
 
     def journal_key(self, handle: LedgerHandle, master_key: bytes) -> None:
         """Once per run the key goes to the journal before the ledger's first entry."""
@@ -226,15 +230,13 @@ class AddPath:
         """Through the journal queue, so that it comes after the answers to earlier adds."""
         self.refused += 1
         journal = self._journals[ledger_id % len(self._journals)]
-        if not self._kick_scheduled:
-            self._kick_scheduled = True
-            self._token.run_sync_soon(self._kick_scheduled_now)
-        journal.pending.append((RefusedSink(sink, status), ledger_id, entry_id, EMPTY_BODY))
+        self._schedule_kick()
+        journal.put(RefusedSink(sink, status), ledger_id, entry_id, EMPTY_BODY)
 
     def _refuse_now(self, status: Status, ledger_id: int, entry_id: int, sink: AddSink) -> None:
         """Without a journal, but still not from within the call."""
         self.refused += 1
-        self._token.run_sync_soon(_answer_alone, status, ledger_id, entry_id, sink)
+        self._token.run_sync_soon(_answer_alone, status, ledger_id, entry_id, 1, sink)
 
     def close(self) -> None:
         """Refuse what waits and all later adds; what is in the journals is still answered."""
@@ -260,7 +262,7 @@ class AddPath:
         sinks = []
         for journal in self._journals:
             sink = DurableSink()
-            journal.pending.append((sink, -1, journal_format.ENTRY_FORCE, EMPTY_BODY))
+            journal.put(sink, -1, journal_format.ENTRY_FORCE, EMPTY_BODY)
             journal.kick()
             sinks.append(sink)
         for sink in sinks:
@@ -285,9 +287,10 @@ class AddPath:
             for batch in done.batches:
                 outstanding.popleft()
                 last: AddSink | None = None
-                for sink, ledger_id, entry_id, _body in batch:
+                for run in batch:
+                    sink = run.sink
                     try:
-                        sink.on_add_reply(0, ledger_id, entry_id)
+                        sink.on_add_replies(0, run.ledger_id, run.first_entry_id, len(run.bodies))
                     except Exception as error:
                         problem = error
                     if sink is not last:
@@ -320,34 +323,35 @@ class AddPath:
         for storage in self._storages:
             storage.cache.close()
         items = [
-            (sink, ledger_id, entry_id)
+            (run.sink, run.ledger_id, run.first_entry_id, len(run.bodies))
             for journal in self._journals
             for batch in (*journal.outstanding, journal.pending)
-            for sink, ledger_id, entry_id, _body in batch
+            for run in batch
         ]
         for waiting in self._waiting.values():
             while waiting:
                 item = waiting.take()
-                items.append((item[6], item[1], item[2]))
+                items.append((item[6], item[1], item[2], 1))
         for journal in self._journals:
             journal.outstanding.clear()
             journal.pending = []
         self.failed.set()
-        for sink, ledger_id, entry_id in items:
-            _answer_alone(Status.IO_ERROR, ledger_id, entry_id, sink)
+        for sink, ledger_id, entry_id, count in items:
+            _answer_alone(Status.IO_ERROR, ledger_id, entry_id, count, sink)
 
 
-def _answer_alone(status: Status, ledger_id: int, entry_id: int, sink: AddSink) -> None:
-    """Refuse an add of a bookie that has stopped: a sink that raises keeps nobody from an answer,
-    and there is nothing left to stop."""
+def _answer_alone(status: Status, ledger_id: int, entry_id: int, count: int, sink: AddSink) -> None:
+    """Refuse a run of adds of a bookie that has stopped: a sink that raises keeps nobody from an
+    answer, and there is nothing left to stop."""
     try:
-        sink.on_add_reply(status, ledger_id, entry_id)
+        sink.on_add_replies(status, ledger_id, entry_id, count)
         sink.on_replies_end()
     except Exception as error:
         logger.error(
             "a refused add cannot be answered",
             ledger_id=ledger_id,
             entry_id=entry_id,
+            count=count,
             status=status.name,
             exc_info=error,
         )

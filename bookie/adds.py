@@ -36,7 +36,7 @@ class NullSink:
 
     __slots__ = ()
 
-    def on_add_reply(self, status: int, ledger_id: int, entry_id: int) -> None:
+    def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
         """Nobody asked."""
 
     def on_replies_end(self) -> None:
@@ -54,9 +54,9 @@ class RefusedSink:
         self._sink = sink
         self._status = status
 
-    def on_add_reply(self, status: int, ledger_id: int, entry_id: int) -> None:
+    def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
         """Answer with the refusal."""
-        self._sink.on_add_reply(self._status, ledger_id, entry_id)
+        self._sink.on_add_replies(self._status, ledger_id, first_entry_id, count)
 
     def on_replies_end(self) -> None:
         """Passed on."""
@@ -73,7 +73,7 @@ class DurableSink:
         self._done = trio.Event()
         self.status = 0
 
-    def on_add_reply(self, status: int, ledger_id: int, entry_id: int) -> None:
+    def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
         """Durable, or failed."""
         self.status = status
         self._done.set()

@@ -1,7 +1,7 @@
 """What a bookie answers: the one interface behind which the embedded bookie and a TCP client stand.
 
-Adds are the hot path and use callbacks: one call per entry, no task, no future. Everything else is
-a coroutine. Statuses are the codes of BookKeeper's wire protocol v2.
+Adds are the hot path and use callbacks: one call per run of entries, no task, no future. Everything
+else is a coroutine. Statuses are the codes of BookKeeper's wire protocol v2.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class BookieError(Exception):
 class AddSink(Protocol):
     """Who is told about the outcome of adds. Called from the event loop, never within add_entry."""
 
-    def on_add_reply(self, status: int, ledger_id: int, entry_id: int) -> None:
-        """One entry is durable (OK) or refused. In the order of the adds for one ledger."""
+    def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
+        """`count` entries from the first on are durable (OK), or all of them refused. In the order
+        of the adds for one ledger, however these are put together."""
 
     def on_replies_end(self) -> None:
         """All replies of this group have been delivered: act on them now (send receipts...)."""

@@ -103,7 +103,7 @@ class Checkpointer:
         barriers = []
         for journal in journals:
             barrier = DurableSink()
-            journal.pending.append((barrier, -1, ENTRY_FORCE, EMPTY_BODY))
+            journal.put(barrier, -1, ENTRY_FORCE, EMPTY_BODY)
             journal.kick()
             barriers.append(barrier)
         self._begun = (marks, barriers, complete)

@@ -5,9 +5,11 @@ thread takes all lists that are waiting, writes them as one group, syncs, and an
 through `run_sync_soon`; whatever arrives meanwhile is the next group. So it writes at once when it
 is idle, and groups grow by themselves when it is busy.
 
-An item is (sink, ledger id, entry id, (head, payload)). Everything that must be durable in order
-goes the same way: master key and fence records are bodies with a sink of their own; an item with an
-empty body writes nothing and is answered in its turn (a barrier, or a refusal in order).
+An item is a run: consecutive entries of one ledger that one sink waits for. Adds that continue the
+run before them join it, so a busy ledger costs one item and one answer per chunk, not per entry.
+Everything that must be durable in order goes the same way: master key and fence records are runs of
+one body with a sink of their own; an empty body writes nothing and is answered in its turn (a
+barrier, or a refusal in order).
 
 A failure ends the thread; items not yet durable are never answered with OK.
 """
@@ -30,9 +32,26 @@ if TYPE_CHECKING:
     from bookie.config import BookieConfig
     from bookie.journal_writer import JournalWriter, LogMark
 
-JournalItem = tuple["AddSink", int, int, "EntryBody"]
-Batch = list[JournalItem]
 EMPTY_BODY: EntryBody = (b"", b"")
+
+
+@final
+class AddRun:
+    """Bodies of the entries `first_entry_id`, `first_entry_id + 1`, ... of a ledger, or one other
+    record of it. Changed only while it is the last of `Journal.pending`."""
+
+    __slots__ = ("bodies", "first_entry_id", "ledger_id", "sink")
+
+    def __init__(
+        self, sink: AddSink, ledger_id: int, first_entry_id: int, bodies: list[EntryBody]
+    ) -> None:
+        self.sink = sink
+        self.ledger_id = ledger_id
+        self.first_entry_id = first_entry_id
+        self.bodies = bodies
+
+
+Batch = list[AddRun]
 
 
 @final
@@ -104,12 +123,30 @@ class Journal:
         self._worker = threading.Thread(target=self._run, name=name, daemon=True)
         self._worker.start()
 
+    def add(self, sink: AddSink, ledger_id: int, entry_id: int, body: EntryBody) -> None:
+        """Queue an entry: as part of the last run if it continues that."""
+        pending = self.pending
+        if pending:
+            run = pending[-1]
+            if (
+                run.sink is sink
+                and run.ledger_id == ledger_id
+                and run.first_entry_id + len(run.bodies) == entry_id
+            ):
+                run.bodies.append(body)
+                return
+        pending.append(AddRun(sink, ledger_id, entry_id, [body]))
+
+    def put(self, sink: AddSink, ledger_id: int, entry_id: int, body: EntryBody) -> None:
+        """Queue a record of any kind, which is answered by itself."""
+        self.pending.append(AddRun(sink, ledger_id, entry_id, [body]))
+
     def kick(self) -> None:
         """Hand over what is pending."""
         batch = self.pending
         if batch:
             self.pending = []
-            self.entries_handed += len(batch)
+            self.entries_handed += _count_entries(batch)
             self.outstanding.append(batch)
             self._handed.put((batch, time.perf_counter()))
 
@@ -145,7 +182,7 @@ class Journal:
         parts: list[bytes] = []
         going_on = True
         size = _append_records(batch, parts)
-        entries = len(batch)
+        entries = _count_entries(batch)
         while size < self._group_bytes_max:
             try:
                 taken = self._handed.get_nowait()
@@ -156,7 +193,7 @@ class Journal:
                 break
             batch = taken[0]
             batches.append(batch)
-            entries += len(batch)
+            entries += _count_entries(batch)
             size += _append_records(batch, parts)
         if parts and self._writer is not None:
             started = time.perf_counter()
@@ -167,14 +204,28 @@ class Journal:
         return going_on
 
 
+def _count_entries(batch: Batch) -> int:
+    count = 0
+    for run in batch:
+        count += len(run.bodies)
+    return count
+
+
 def _append_records(batch: Batch, parts: list[bytes]) -> int:
-    """Length, head and payload of every item that has a body; the bytes of them."""
+    """Length, head and payload of every body that is not empty; the bytes of them."""
     pack_length = journal_format.pack_length
     total = 0
-    for item in batch:
-        head, payload = item[3]
-        size = len(head) + len(payload)
-        if size:
-            total += size
-            parts += (pack_length(size), head, payload)
+    last_size = 0
+    length = b""
+    for run in batch:
+        for head, payload in run.bodies:
+            size = len(head) + len(payload)
+            if size:
+                total += size
+                if size != last_size:
+                    last_size = size
+                    length = pack_length(size)
+                parts.append(length)
+                parts.append(head)
+                parts.append(payload)
     return total

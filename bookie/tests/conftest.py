@@ -25,8 +25,9 @@ class RecordingSink:
         self.ends = 0
         self._news = trio.Event()
 
-    def on_add_reply(self, status, ledger_id, entry_id):
-        self.replies.append((int(status), ledger_id, entry_id))
+    def on_add_replies(self, status, ledger_id, first_entry_id, count):
+        for entry_id in range(first_entry_id, first_entry_id + count):
+            self.replies.append((int(status), ledger_id, entry_id))
 
     def on_replies_end(self):
         self.ends += 1

@@ -27,9 +27,10 @@ def config_of(directory):
 
 
 class PrintingSink:
-    def on_add_reply(self, status, ledger_id, entry_id):
+    def on_add_replies(self, status, ledger_id, first_entry_id, count):
         assert status == 0
-        sys.stdout.write(f"{ledger_id} {entry_id}\n")
+        for entry_id in range(first_entry_id, first_entry_id + count):
+            sys.stdout.write(f"{ledger_id} {entry_id}\n")
 
     def on_replies_end(self):
         sys.stdout.flush()

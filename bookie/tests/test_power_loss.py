@@ -30,9 +30,9 @@ class World:
         self.delete_asked = set()
         self.next_entry = {}
 
-    def on_add_reply(self, status, ledger_id, entry_id):
+    def on_add_replies(self, status, ledger_id, first_entry_id, count):
         if status == Status.OK:
-            self.acked.add((ledger_id, entry_id))
+            self.acked |= {(ledger_id, first_entry_id + index) for index in range(count)}
 
     def on_replies_end(self):
         pass
@@ -111,7 +111,7 @@ class RefusalProbe:
         self.done = trio.Event()
         self.status = None
 
-    def on_add_reply(self, status, ledger_id, entry_id):
+    def on_add_replies(self, status, ledger_id, first_entry_id, count):
         self.status = status
 
     def on_replies_end(self):

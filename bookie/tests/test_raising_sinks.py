@@ -14,11 +14,11 @@ from bookie.tests.conftest import KEY, RecordingSink, entry
 class RaisingSink:
     """Raises in one of its methods, or in both."""
 
-    def __init__(self, where=("on_add_reply", "on_replies_end")):
+    def __init__(self, where=("on_add_replies", "on_replies_end")):
         self._where = where
 
-    def on_add_reply(self, status, ledger_id, entry_id):
-        if "on_add_reply" in self._where:
+    def on_add_replies(self, status, ledger_id, first_entry_id, count):
+        if "on_add_replies" in self._where:
             raise ValueError("a bug in the sink")
 
     def on_replies_end(self):
@@ -30,7 +30,7 @@ def add(bookie, ledger_id, sink, entry_id=0):
     bookie.add_entry(ledger_id, entry_id, entry(ledger_id, entry_id), KEY, 0, sink)
 
 
-@pytest.mark.parametrize("where", ["on_add_reply", "on_replies_end"])
+@pytest.mark.parametrize("where", ["on_add_replies", "on_replies_end"])
 async def test_the_rest_of_the_group_is_answered_once_and_the_bookie_stops(machine, where):
     before, after = RecordingSink(), RecordingSink()
     with pytest.RaisesGroup(pytest.RaisesExc(DiskFailed, match="a bug in the sink")):

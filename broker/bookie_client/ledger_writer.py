@@ -135,15 +135,15 @@ class LedgerWriter:
         for bookie in self._bookies:
             bookie.kick()
 
-    def on_add_reply(self, status: int, ledger_id: int, entry_id: int) -> None:
-        """The reply of the only bookie (AddSink)."""
+    def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
+        """Replies of the only bookie (AddSink)."""
         if status == _OK:
-            if entry_id == self._acked + 1:
-                self._acked = entry_id
+            if first_entry_id == self._acked + 1:
+                self._acked += count
                 if self._early:
                     self._absorb_early()
             else:
-                self._early.add(entry_id)
+                self._early.update(range(first_entry_id, first_entry_id + count))
         elif self._failure is None:
             self._failure = status
 
@@ -225,8 +225,9 @@ class _EnsembleSink:
         self._writer = writer
         self._index = index
 
-    def on_add_reply(self, status: int, ledger_id: int, entry_id: int) -> None:
-        self._writer._on_quorum_reply(self._index, status, entry_id)
+    def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
+        for entry_id in range(first_entry_id, first_entry_id + count):
+            self._writer._on_quorum_reply(self._index, status, entry_id)
 
     def on_replies_end(self) -> None:
         self._writer.on_replies_end()

@@ -278,10 +278,12 @@ class _Replies:
         self._first = first
         self._seen = 0
 
-    def on_add_reply(self, status: int, ledger_id: int, entry_id: int) -> None:
-        self._seen += 1
+    def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
+        self._seen += count
         if status == Status.OK:
-            self.copies[entry_id - self._first] += 1
+            start = first_entry_id - self._first
+            for index in range(start, start + count):
+                self.copies[index] += 1
 
     def on_replies_end(self) -> None:
         if self._seen >= self.expected:

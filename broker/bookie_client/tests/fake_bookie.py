@@ -79,7 +79,7 @@ class FakeBookie:
             if status == Status.OK:
                 self.ledgers.setdefault(ledger_id, {})[entry_id] = b"".join(body)
             sinks[id(sink)] = sink
-            sink.on_add_reply(status, ledger_id, entry_id)
+            sink.on_add_replies(status, ledger_id, entry_id, 1)
         for sink in sinks.values():
             sink.on_replies_end()
 

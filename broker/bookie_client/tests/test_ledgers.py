@@ -258,3 +258,41 @@ def test_recovery_never_loses_a_confirmed_entry(sizes, count, data):
             assert metadata.length == sum(len(b"%d" % n) for n in range(entry_id))
 
     trio.run(scenario)
+
+
+async def confirmed_after(replies, count):
+    """What a writer of `count` entries says after each group of replies, a list of
+    (status, first, count); and how it ended."""
+    world = World()
+    writer = await world.writer()
+    for bookie in world.bookies.values():
+        bookie.is_holding = True
+    for number in range(count):
+        writer.add(b"x" * number)
+    for group in replies:
+        for status, first, size in group:
+            writer.on_add_replies(status, writer.ledger_id, first, size)
+        writer.on_replies_end()
+    return world.recorder.confirmed, world.recorder.failures, writer.last_add_confirmed
+
+
+@given(st.data())
+def test_replies_by_runs_mean_what_single_replies_mean(data):
+    count = data.draw(st.integers(1, 12))
+    groups = []
+    first = 0
+    while first < count:
+        group = []
+        for _ in range(data.draw(st.integers(1, 3))):
+            size = data.draw(st.integers(1, count - first)) if first < count else 0
+            if size:
+                status = data.draw(st.sampled_from([Status.OK] * 5 + [Status.IO_ERROR]))
+                group.append((status, first, size))
+                first += size
+        groups.append(data.draw(st.permutations(group)))
+    groups = data.draw(st.permutations(groups))
+    single = [
+        [(status, begin + index, 1) for status, begin, size in group for index in range(size)]
+        for group in groups
+    ]
+    assert trio.run(confirmed_after, groups, count) == trio.run(confirmed_after, single, count)

@@ -1,0 +1,72 @@
+"""Adds are queued by runs: nobody but the number of calls can tell them from single ones."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookie.config import BookieConfig
+from bookie.journal import EMPTY_BODY, Journal
+from bookie.tests.conftest import KEY, RecordingSink, entry
+
+ADDS = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(1, 2), st.integers(0, 4), st.booleans()), max_size=40
+)
+"""(sink, ledger id, entry id, whether it is a record of its own)."""
+
+
+def flattened(batch):
+    return [
+        (run.sink, run.ledger_id, run.first_entry_id + index, body)
+        for run in batch
+        for index, body in enumerate(run.bodies)
+    ]
+
+
+@given(ADDS)
+def test_runs_are_the_adds_in_their_order(adds):
+    journal = Journal(BookieConfig())
+    sinks = (object(), object())
+    expected = []
+    for number, (sink, ledger_id, entry_id, alone) in enumerate(adds):
+        body = (b"head", b"%d" % number)
+        (journal.put if alone else journal.add)(sinks[sink], ledger_id, entry_id, body)
+        expected.append((sinks[sink], ledger_id, entry_id, body))
+    assert flattened(journal.pending) == expected
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8))
+def test_consecutive_entries_are_one_run_per_kick(counts):
+    journal = Journal(BookieConfig())
+    sink = RecordingSink()
+    first = 0
+    for count in counts:
+        for entry_id in range(first, first + count):
+            journal.add(sink, 7, entry_id, EMPTY_BODY)
+        journal.kick()
+        first += count
+    assert [len(batch) for batch in journal.outstanding] == [1] * len(counts)
+    assert [len(batch[0].bodies) for batch in journal.outstanding] == counts
+    assert journal.entries_handed == sum(counts)
+
+
+async def test_every_entry_of_a_run_is_answered_and_can_be_read(machine):
+    sink, other = RecordingSink(), RecordingSink()
+    async with machine.running() as bookie:
+        for entry_id in range(5):
+            bookie.add_entry(1, entry_id, entry(1, entry_id, b"%d" % entry_id), KEY, 0, sink)
+        bookie.add_entry(2, 0, entry(2, 0), KEY, 0, other)
+        bookie.add_entry(1, 5, entry(1, 5, b"5"), b"another key".ljust(20), 0, sink)
+        bookie.add_entry(1, 5, entry(1, 5, b"5"), KEY, 0, sink)
+        await sink.wait_for(7)
+        assert sink.replies == [
+            *((0, 1, entry_id) for entry_id in range(5)),
+            (102, 1, 5),
+            (0, 1, 5),
+        ]
+        assert sink.ends >= 1
+        assert other.replies == [(0, 2, 0)]
+        assert bookie.statistics().adds >= 7
+    async with machine.running() as bookie:
+        found = await bookie.read_batch(1, 0, 10, 1 << 20)
+        assert [body[-1:] for body in found] == [b"0", b"1", b"2", b"3", b"4", b"5"]
