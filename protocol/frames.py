@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import LocalProtocolError, RemoteProtocolError
-from protocol.send_fields import SEND_PREFIX, read_send, send_fields
+from protocol.send_fields import SEND_PREFIX, read_send, send_of
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -35,9 +35,9 @@ FRAME_PADDING_BYTES: Final = 10 * 1024
 
 MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 
-Frame = tuple[Any, bytes | None]
-"""A `pb.BaseCommand` and, with SEND and MESSAGE, the headers and payload. With `plain_sends`, a
-SEND is a `protocol.send_fields.SendFields` (a tuple) instead."""
+Frame = Any
+"""(a `pb.BaseCommand`, with SEND and MESSAGE the headers and payload, else None). With
+`plain_sends`, a SEND is a `protocol.send_fields.Send` instead of a tuple."""
 
 MessageType = Any
 """A descriptor: that of the C implementation is a class of its own."""
@@ -262,19 +262,16 @@ class FrameDecoder:
                 self._needed = total + 4
                 break
             if plain_sends and payload_start != end and data.startswith(SEND_PREFIX, start):
-                fields = read_send(data, start, payload_start)
-                if fields is not None:
-                    frames.append((fields, data[payload_start:end]))
+                send = read_send(data, start, payload_start, end)
+                if send is not None:
+                    frames.append(send)
                     position = end
                     continue
             command = decode_command(data[start:payload_start])
             payload = data[payload_start:end] if payload_start != end else None
             if payload is None and command.type in _PAYLOAD_TYPES:
                 raise RemoteProtocolError("SEND or MESSAGE without a message")
-            if plain_sends and command.type == _SEND:
-                frames.append((send_fields(command.send), payload))
-            else:
-                frames.append((command, payload))
+            frames.append(self._frame(command, payload))
             position = end
         if position < length:
             self._keep(data, position)
@@ -309,11 +306,13 @@ class FrameDecoder:
         parts = self._parts
         self._forget()
         command, payload = _joined_frame(parts)
-        if self._plain_sends and command.type == _SEND:
-            frames.append((send_fields(command.send), payload))
-        else:
-            frames.append((command, payload))
+        frames.append(self._frame(command, payload))
         return missing
+
+    def _frame(self, command: pb.BaseCommand, payload: bytes | None) -> Frame:
+        if self._plain_sends and command.type == _SEND and payload is not None:
+            return send_of(command.send, payload)
+        return command, payload
 
     def _collect(self, data: bytes) -> None:
         self._buffered += len(data)
@@ -340,7 +339,9 @@ class FrameDecoder:
         return RemoteProtocolError(f"frame of {total + 4} bytes with a command of {size} bytes")
 
 
-def _joined_frame(parts: list[bytes | bytearray | memoryview]) -> Frame:
+def _joined_frame(
+    parts: list[bytes | bytearray | memoryview],
+) -> tuple[pb.BaseCommand, bytes | None]:
     """The frame whose pieces these are; the payload is copied once, by the join."""
     first = parts[0]
     size = _U32.unpack_from(first, 4)[0] if len(first) >= 8 else -1

@@ -8,16 +8,14 @@ the SEND and nothing else, numbers only); anything else goes through protobuf, w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from protocol import pulsar_api_pb2 as pb
 
-SendFields = tuple[int, int, int, int, bool]
-"""(producer id, sequence id, number of messages, highest sequence id, is chunk). The highest
-sequence id is NO_SEQUENCE_ID when the client has sent none."""
-
-NO_SEQUENCE_ID: Final = 2**64 - 1
+NO_SEQUENCE_ID: Final = -1
+"""As highest sequence id: the client has sent none."""
+_UINT64_MAX: Final = 2**64 - 1
 SEND_PREFIX: Final = b"\x08\x06\x32"
 """BaseCommand.type = SEND, then the tag of BaseCommand.send, whose size is the next byte."""
 
@@ -30,20 +28,53 @@ _VARINT_BITS_MAX: Final = 64
 _NUM_MESSAGES_MAX: Final = 2**31 - 1
 
 
-def send_fields(send: pb.CommandSend) -> SendFields:
-    """The fields of a SEND that protobuf has read."""
-    return (
+@final
+class Send:
+    """A SEND. `payload` is what follows the command: headers, metadata and payload. The highest
+    sequence id is NO_SEQUENCE_ID when the client has sent none (or 0, or the largest number)."""
+
+    __slots__ = (
+        "highest_sequence_id",
+        "is_chunk",
+        "num_messages",
+        "payload",
+        "producer_id",
+        "sequence_id",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        sequence_id: int,
+        num_messages: int,
+        highest_sequence_id: int,
+        is_chunk: bool,
+        payload: bytes,
+    ) -> None:
+        self.producer_id = producer_id
+        self.sequence_id = sequence_id
+        self.num_messages = num_messages
+        self.highest_sequence_id = highest_sequence_id
+        self.is_chunk = is_chunk
+        self.payload = payload
+
+
+def send_of(send: pb.CommandSend, payload: bytes) -> Send:
+    """A SEND that protobuf has read."""
+    highest = send.highest_sequence_id
+    return Send(
         send.producer_id,
         send.sequence_id,
         send.num_messages,
-        send.highest_sequence_id or NO_SEQUENCE_ID,
+        NO_SEQUENCE_ID if highest in (0, _UINT64_MAX) else highest,
         send.is_chunk,
+        payload,
     )
 
 
-def read_send(data: bytes, start: int, end: int) -> SendFields | None:
-    """The fields of the SEND command at `data[start:end]`, which begins with SEND_PREFIX; None if
-    it is one that protobuf has to look at (longer, unusual fields, or broken)."""
+def read_send(data: bytes, start: int, end: int, payload_end: int) -> Send | None:
+    """The SEND command at `data[start:end]`, which begins with SEND_PREFIX, and the payload behind
+    it; None if it is one that protobuf has to look at (longer, unusual fields, or broken)."""
     position = start + 4
     if data[start + 3] != end - position:
         return None
@@ -84,4 +115,11 @@ def read_send(data: bytes, start: int, end: int) -> SendFields | None:
             return None
     if position != end or producer_id < 0 or sequence_id < 0 or count > _NUM_MESSAGES_MAX:
         return None
-    return producer_id, sequence_id, count, highest or NO_SEQUENCE_ID, is_chunk != 0
+    return Send(
+        producer_id,
+        sequence_id,
+        count,
+        highest or NO_SEQUENCE_ID,
+        is_chunk != 0,
+        data[end:payload_end],
+    )

@@ -62,6 +62,7 @@ def varint(value: int) -> bytes:
 
 
 _NO_HIGHEST: Final = varint(UINT64_MAX)
+_NO_HIGHEST_FIELD: Final = b"\x20" + _NO_HIGHEST
 
 _RECEIPT_HEADS: Final = tuple(
     _pack_sizes(8 + size, 4 + size) + bytes((0x08, 0x07, 0x3A, size)) for size in range(0x80)
@@ -89,28 +90,40 @@ def send_receipt(
 @final
 class ReceiptTemplate:
     """SEND_RECEIPTs of one producer for entries of one ledger: what stays the same is put together
-    once. The frames are those of `send_receipt`."""
+    once, and again when a number gets longer. The frames are those of `send_receipt`."""
 
-    __slots__ = ("_ledger", "_ledger_size", "_producer")
+    __slots__ = ("_entry_size", "_head", "_ledger", "_middle", "_producer", "_size")
 
     def __init__(self, producer_id: int, ledger_id: int) -> None:
         self._producer = b"\x08%b\x10" % varint(producer_id)
-        ledger = varint(ledger_id)
-        self._ledger = b"\x08%b\x10" % ledger
-        self._ledger_size = 2 + len(ledger)
+        self._ledger = b"\x08%b\x10" % varint(ledger_id)
+        self._size = self._entry_size = -1
+        self._head = self._middle = b""
 
-    def receipt(self, sequence_id: int, highest_sequence_id: int, entry_id: int) -> bytes:
-        """A finished frame."""
-        entry = _LAST[entry_id] if 0 <= entry_id < _TABLE_SIZE else varint(entry_id)
-        content = b"%b%b\x1a%b%b%b\x20%b" % (
-            self._producer,
-            _LAST[sequence_id] if 0 <= sequence_id < _TABLE_SIZE else varint(sequence_id),
-            _LAST[self._ledger_size + len(entry)],
-            self._ledger,
-            entry,
-            _NO_HIGHEST if highest_sequence_id == UINT64_MAX else varint(highest_sequence_id),
-        )
-        return _RECEIPT_HEADS[len(content)] + content
+    def append_to(
+        self, parts: list[bytes], sequence_id: int, highest_sequence_id: int, entry_id: int
+    ) -> None:
+        """Append the pieces of a finished frame; nothing is copied before they are joined."""
+        sequence, entry = varint(sequence_id), varint(entry_id)
+        end = _NO_HIGHEST_FIELD
+        if highest_sequence_id != -1:
+            end = b"\x20" + varint(highest_sequence_id)
+        entry_size = len(entry)
+        size = len(sequence) + entry_size + len(end)
+        if size != self._size or entry_size != self._entry_size:
+            self._prepare(size, entry_size)
+        parts.append(self._head)
+        parts.append(sequence)
+        parts.append(self._middle)
+        parts.append(entry)
+        parts.append(end)
+
+    def _prepare(self, size: int, entry_size: int) -> None:
+        """For frames whose variable parts take `size` bytes, `entry_size` of them the entry id."""
+        self._size, self._entry_size = size, entry_size
+        self._middle = b"\x1a%b%b" % (_LAST[len(self._ledger) + entry_size], self._ledger)
+        content_size = len(self._producer) + len(self._middle) + size
+        self._head = _RECEIPT_HEADS[content_size] + self._producer
 
 
 def _message_id(ledger_id: int, entry_id: int, partition: int) -> bytes:

@@ -13,32 +13,33 @@ from protocol.metadata import verify_checksum
 
 if TYPE_CHECKING:
     from broker.net.session import Session
-    from protocol.send_fields import SendFields
+    from protocol.send_fields import Send
 
 MESSAGE_SIZE_BYTES_MIN = 10
 """A size of metadata and the three fields that metadata must have."""
 
 
-def handle_send(session: Session, send: SendFields, payload: bytes) -> None:
+def handle_send(session: Session, send: Send) -> None:
     """Hand a message to its producer's topic. The receipt comes when it is durable."""
-    producer_id = send[0]
+    producer_id = send.producer_id
     producer = session.producers.get(producer_id)
     if producer.__class__ is not Producer:
         _refuse_unknown(session, producer_id)
         return
+    payload = send.payload
     if len(payload) < MESSAGE_SIZE_BYTES_MIN:
         raise ConnectionRefused(f"SEND of {len(payload)} bytes, too few for message metadata")
     if not verify_checksum(payload):
         session.send(
             commands.send_error(
                 producer_id,
-                send[1],
+                send.sequence_id,
                 ServerError.ChecksumError,
                 "Checksum failed on the broker",
             )
         )
         return
-    producer.topic.publish(producer, send, payload)
+    producer.topic.publish(producer, send)
 
 
 def _refuse_unknown(session: Session, producer_id: int) -> None:

@@ -71,6 +71,7 @@ class Appender:
         "_cache",
         "_confirmed",
         "_context",
+        "_contexts",
         "_current",
         "_drained",
         "_entries_max",
@@ -110,7 +111,9 @@ class Appender:
         self._size_bytes_max = context.config.max_size_per_ledger_bytes
         self._writer: LedgerWriter | None = None
         self._current: LedgerWriter | None = None
-        self._pending: list[tuple[Entry, object]] = []
+        self._pending: list[Entry] = []
+        self._contexts: list[object] = []
+        """Of each entry of `_pending`."""
         self._queue: list[tuple[Entry, object]] = []
         self._confirmed = -1
         self._opened_at = 0.0
@@ -148,7 +151,8 @@ class Appender:
             return
         entry_id = writer.add(entry.data)
         entry.position = (writer.ledger_id, entry_id)
-        self._pending.append((entry, context))
+        self._pending.append(entry)
+        self._contexts.append(context)
         if entry_id + 1 >= self._entries_max or writer.length_sent >= self._size_bytes_max:
             self._roll_if_old_enough(self._context.config.min_rollover_time_s)
 
@@ -165,13 +169,12 @@ class Appender:
         first = self._confirmed + 1
         count = entry_id - self._confirmed
         self._confirmed = entry_id
-        pending = self._pending
+        pending, contexts = self._pending, self._contexts
         if count == len(pending):
-            batch = pending
-            self._pending = []
+            self._pending, self._contexts = [], []
         else:
-            batch = pending[:count]
-            del pending[:count]
+            pending, self._pending = pending[:count], pending[count:]
+            contexts, self._contexts = contexts[:count], contexts[count:]
         table = self._list.table
         size_bytes = length - table.tail.size_bytes
         table.grow(entry_id + 1, length)
@@ -187,7 +190,7 @@ class Appender:
             self._cache.append_tail(
                 writer.ledger_id,
                 first,
-                [entry for entry, _ in batch],
+                pending,
                 size_bytes + ENTRY_OVERHEAD_BYTES * count,
                 now,
             )
@@ -197,7 +200,7 @@ class Appender:
         elif now - self._opened_at >= self._context.config.max_rollover_time_s:
             self._roll_if_old_enough(0.0)
         if self.listener is not None:
-            self.listener.on_appended(batch)
+            self.listener.on_appended(pending, contexts)
 
     def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
         """The tail ledger takes no more entries (WriterListener)."""
@@ -322,8 +325,8 @@ class Appender:
                 table.tail.timestamp_ms = closed_ms
         table.open_ledger(writer.ledger_id)
         self.start(writer)
-        again = self._pending + self._queue
-        self._pending, self._queue = [], []
+        again = [*self._take_pending(), *self._queue]
+        self._queue = []
         for entry, append_context in again:
             self.append(entry, append_context)
         self.kick()
@@ -364,14 +367,14 @@ class Appender:
         self._writer = None
         self.state = state
         self.failure = self._refusal()
-        self._fail_all(self._queue)
+        self._fail_queued()
         self._drained.set()
         if self._pending and self._current is not None and not self._current.is_stopped:
             self._drained = trio.Event()
             self._current.kick()
             with trio.move_on_after(timeout_s):
                 await self._drained.wait()
-        self._fail_all(self._pending)
+        self._fail_all(self._take_pending())
         if self._current is not None:
             await self._current.close()
 
@@ -380,12 +383,19 @@ class Appender:
         self.failure = failure
         self._writer = None
         self._drained.set()
-        self._fail_all(self._pending)
-        self._fail_all(self._queue)
+        self._fail_all(self._take_pending())
+        self._fail_queued()
 
-    def _fail_all(self, waiting: list[tuple[Entry, object]]) -> None:
-        failed = waiting[:]
-        waiting.clear()
+    def _take_pending(self) -> list[tuple[Entry, object]]:
+        pending, contexts = self._pending, self._contexts
+        self._pending, self._contexts = [], []
+        return list(zip(pending, contexts, strict=True))
+
+    def _fail_queued(self) -> None:
+        queue, self._queue = self._queue, []
+        self._fail_all(queue)
+
+    def _fail_all(self, failed: list[tuple[Entry, object]]) -> None:
         error = self.failure or self._refusal()
         for _, append_context in failed:
             assert self.listener is not None

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class AppendListener(Protocol):
     """Who is told what became of appends: the topic."""
 
-    def on_appended(self, batch: list[tuple[Entry, object]]) -> None:
-        """The entries are durable, in order, with their positions; `last_confirmed` has moved and
+    def on_appended(self, entries: list[Entry], contexts: list[object]) -> None:
+        """The entries are durable, in order, with their positions, and with what was given to
+        `append` together with each of them; `last_confirmed` has moved and
         they can be read. Once per group."""
 
     def on_append_failed(self, context: object, error: BrokerError) -> None:

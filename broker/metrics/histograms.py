@@ -7,7 +7,7 @@ until the first minute is over, those since the start. Pure: time comes in as an
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ _BITS_MAX: Final = 40
 
 @final
 class EntrySizes:
-    """Sizes of entries, counted by the number of bits of the size: one addition per entry.
+    """Sizes of entries, counted by the number of bits of the size: one addition per entry, or per
+    run of entries of one size.
 
     The limit of 100 KB is no power of two: what is between it and 128 KB is counted one up.
     """
@@ -36,22 +37,13 @@ class EntrySizes:
         self._by_bits = [0] * (_BITS_MAX + 1)
         self.size_bytes = 0
 
-    def add(self, size: int) -> None:
-        """One entry."""
+    def add(self, size: int, count: int = 1) -> None:
+        """So many entries of this size."""
         bits = (size - 1).bit_length()
         if bits == _SIZE_128_KB_BITS and size > _SIZE_100_KB:
             bits += 1
-        self._by_bits[bits] += 1
-        self.size_bytes += size
-
-    def add_all(self, sizes: list[int]) -> None:
-        """The entries of a group: equal sizes, which are common, are counted together."""
-        for size, count in Counter(sizes).items():
-            bits = (size - 1).bit_length()
-            if bits == _SIZE_128_KB_BITS and size > _SIZE_100_KB:
-                bits += 1
-            self._by_bits[bits] += count
-            self.size_bytes += size * count
+        self._by_bits[bits] += count
+        self.size_bytes += size * count
 
     def counts(self) -> list[int]:
         """Entries per bucket of SIZE_NAMES, then those above all."""

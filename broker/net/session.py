@@ -35,6 +35,7 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.connection import COMMANDS, Handshake
 from protocol.errors import BrokerError, RemoteProtocolError, ServerError
 from protocol.frames import FrameDecoder
+from protocol.send_fields import Send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -203,11 +204,11 @@ class Session:
                 if self.ack_runs is not None and not self._decoder.buffered_bytes:
                     data = self.ack_runs.take(data)
                 self._frames = self._decode(data) if data else iter(())
-            for command, payload in self._frames:
-                if command.__class__ is tuple:
-                    handle_send(self, command, payload or b"")
+            for frame in self._frames:
+                if isinstance(frame, Send):
+                    handle_send(self, frame)
                 else:
-                    self._handle(command)
+                    self._handle(frame[0])
                     requests += 1
                     if requests == REQUESTS_PER_TURN:
                         return True
@@ -353,10 +354,10 @@ class Session:
             self._paused = None
             paused.set()
 
-    def publish_answered(self, receipts: list[bytes], size_bytes: int) -> None:
-        """These messages are durable; `size_bytes` is theirs, not that of their receipts."""
-        self.outbox.put_many(receipts, sum(map(len, receipts)))
-        self.publish_done(len(receipts), size_bytes)
+    def publish_answered(self, receipts: bytes, count: int, size_bytes: int) -> None:
+        """So many messages are durable: their receipts, joined. `size_bytes` is the messages'."""
+        self.outbox.put(receipts)
+        self.publish_done(count, size_bytes)
 
     def publish_done(self, count: int, size_bytes: int) -> None:
         """So many messages have been answered."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from broker.seams import Clock
     from broker.topic.persistent import Publish
     from protocol.position import Position
+    from protocol.send_fields import Send
 
 DEDUP_CURSOR: Final = "pulsar.dedup"
 REPLAY_ENTRIES: Final = 1000
@@ -85,10 +86,10 @@ class DedupStore:
     def admit(self, context: Publish, payload: bytes) -> Verdict:
         """Whether to store the message. A duplicate is answered here; one of a message in flight
         is kept, and returned by `persisted` or `failed` of that message."""
-        producer, send, _ = context
-        _, sequence_id, _, highest, is_chunk = send
-        last = sequence_id if highest == NO_SEQUENCE_ID else highest
-        if is_chunk and not _is_last_chunk(payload):
+        producer, send = context.producer, context.send
+        sequence_id = send.sequence_id
+        last = _last_sequence_id(send)
+        if send.is_chunk and not _is_last_chunk(payload):
             # The chunks of a message share its sequence id, which counts with the last of them.
             seen = last <= self._rules.last_sequence_id(producer.name)
             return Verdict.DUPLICATE if seen else Verdict.NEW
@@ -97,21 +98,22 @@ class DedupStore:
             self._rules.park(producer.name, last, context)
         elif verdict is Verdict.DUPLICATE:
             producer.session.send(
-                commands.send_receipt(producer.producer_id, sequence_id, highest, -1, -1)
+                commands.send_receipt(
+                    producer.producer_id, sequence_id, send.highest_sequence_id, -1, -1
+                )
             )
         return verdict
 
     def persisted(self, context: Publish, entry: Entry) -> list[Publish]:
         """A message is durable; returns its duplicates that wait for an answer."""
-        producer, (_, sequence_id, _, highest, _), _ = context
-        last = sequence_id if highest == NO_SEQUENCE_ID else highest
+        last = _last_sequence_id(context.send)
         self._since_snapshot += 1
         self._snapshot_position = entry.position
-        return self._rules.persisted(producer.name, last)  # type: ignore[return-value]
+        return self._rules.persisted(context.producer.name, last)  # type: ignore[return-value]
 
     def failed(self, context: Publish) -> list[Publish]:
         """A message was not stored; returns duplicates of it to be refused."""
-        return self._rules.failed(context[0].name)  # type: ignore[return-value]
+        return self._rules.failed(context.producer.name)  # type: ignore[return-value]
 
     def drop_parked(self) -> list[Publish]:
         """Deduplication ends; returns the duplicates that nobody answers any more."""
@@ -146,6 +148,11 @@ class DedupStore:
     async def delete(self) -> None:
         """Deduplication was switched off: forget everything, so that nothing stale comes back."""
         await self._ledger.delete_cursor(DEDUP_CURSOR)
+
+
+def _last_sequence_id(send: Send) -> int:
+    highest = send.highest_sequence_id
+    return send.sequence_id if highest == NO_SEQUENCE_ID else highest
 
 
 def _is_last_chunk(payload: bytes) -> bool:

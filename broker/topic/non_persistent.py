@@ -15,7 +15,7 @@ from protocol import commands
 if TYPE_CHECKING:
     from broker.subscription.api import DirectSubscription
     from broker.topic.producer import Producer
-    from protocol.send_fields import SendFields
+    from protocol.send_fields import Send
 
 
 @final
@@ -25,19 +25,20 @@ class NonPersistentTopic(Topic):
     persistent = False
     _arrived: list[Entry] | None = None
 
-    def publish(self, producer: Producer, send: SendFields, payload: bytes) -> None:
+    def publish(self, producer: Producer, send: Send) -> None:
         """Keep for the end of the turn, when everything that came is delivered together."""
         if self.closing:
             return  # the producer is being sent away, and its client sends this again
-        producer_id, sequence_id, message_count, highest_sequence_id, _ = send
-        producer.messages_in += message_count
-        producer.bytes_in += len(payload)
+        producer.messages_in += send.num_messages
+        producer.bytes_in += len(send.payload)
         if self._arrived is None:
             self._arrived = []
             self.service.kicks.append(self)
-        self._arrived.append(Entry(payload, message_count, (0, 0)))
+        self._arrived.append(Entry(send.payload, send.num_messages, (0, 0)))
         producer.session.send(
-            commands.send_receipt(producer_id, sequence_id, highest_sequence_id, 0, 0)
+            commands.send_receipt(
+                send.producer_id, send.sequence_id, send.highest_sequence_id, 0, 0
+            )
         )
 
     def kick(self) -> None:

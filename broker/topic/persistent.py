@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from broker.subscription.ports import LedgerPort
     from broker.topic.producer import Producer
     from protocol.position import Position
-    from protocol.send_fields import SendFields
+    from protocol.send_fields import Send
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
@@ -54,8 +54,17 @@ FINISH_SECONDS_MAX: Final = 10.0
 _NEW: Final = Verdict.NEW
 _DUPLICATE: Final = Verdict.DUPLICATE
 
-Publish = tuple["Producer", "SendFields", int]
-"""What is kept for a message until it is durable: producer, fields of its SEND, size."""
+
+@final
+class Publish:
+    """What is kept for a message until it is durable."""
+
+    __slots__ = ("producer", "send", "size")
+
+    def __init__(self, producer: Producer, send: Send, size: int) -> None:
+        self.producer = producer
+        self.send = send
+        self.size = size
 
 
 @final
@@ -69,6 +78,7 @@ class PersistentTopic(Topic):
     ) -> None:
         super().__init__(service, name, namespace)
         self.ledger = ledger
+        self._budget = service.publish_budget
         self.publish_times = PublishTimes()
         self.entry_sizes = EntrySizes()
         self.stages: tuple[Stages, ...] = ()
@@ -148,12 +158,13 @@ class PersistentTopic(Topic):
         if self.ledger.terminated:
             raise TopicTerminated("Topic was already terminated")
 
-    def publish(self, producer: Producer, send: SendFields, payload: bytes) -> None:
+    def publish(self, producer: Producer, send: Send) -> None:
         """Take a message; its receipt, or its refusal, is sent when the outcome is known."""
         if self.closing or self._dropping:
             return  # the producer is being sent away, and its client sends this again
+        payload = send.payload
         size = len(payload)
-        context = (producer, send, size)
+        context = Publish(producer, send, size)
         verdict = _NEW if self.dedup is None else self.dedup.admit(context, payload)
         if verdict is _DUPLICATE:
             return
@@ -161,10 +172,10 @@ class PersistentTopic(Topic):
         session.pending_publishes += 1
         session.pending_publish_bytes += size
         service = self.service
-        service.publish_budget.pending_bytes += size
+        self._budget.pending_bytes += size
         if verdict is not _NEW:
             return  # a copy of a message in flight: it is answered with it
-        message_count = send[2]
+        message_count = send.num_messages
         producer.messages_in += message_count
         producer.bytes_in += size
         self._taken += 1
@@ -196,44 +207,54 @@ class PersistentTopic(Topic):
         self.publish_times.sent(self._taken, self.service.clock.now())
         self.ledger.kick()
 
-    def on_appended(self, batch: list[tuple[Entry, Any]]) -> None:
+    def on_appended(self, entries: list[Entry], contexts: list[Any]) -> None:
         """A group is durable: queue the receipts, then let the subscriptions deliver."""
-        session: Session | None = None
-        template: ReceiptTemplate | None = None
-        last_producer: Producer | None = None
-        last_ledger_id = -1
-        receipts: list[bytes] = []
-        sizes: list[int] = []
-        answered_bytes = 0
-        for entry, context in batch:
-            producer, send, size = context
-            ledger_id, entry_id = entry.position
-            if producer is not last_producer or ledger_id != last_ledger_id or template is None:
-                last_producer, last_ledger_id = producer, ledger_id
-                template = ReceiptTemplate(producer.producer_id, ledger_id)
-                if producer.session is not session:
-                    if session is not None:
-                        session.publish_answered(receipts, answered_bytes)
-                    session = producer.session
-                    receipts = []
-                    answered_bytes = 0
-            answered_bytes += size
-            sizes.append(size)
-            receipts.append(template.receipt(send[1], send[3], entry_id))
-        if session is not None:
-            session.publish_answered(receipts, answered_bytes)
-        self.entry_sizes.add_all(sizes)
+        self._send_receipts(entries, contexts)
         if self.dedup is not None:
-            for entry, context in batch:
+            for entry, context in zip(entries, contexts, strict=True):
                 self._answer_parked(self.dedup.persisted(context, entry))
         self._failing = False
         self.published_last_ms = self.service.clock.wall_ms()
-        self._answer_up_to(self._answered + len(batch))
+        self._answer_up_to(self._answered + len(entries))
         for subscription in tuple(self.subscriptions.values()):
             try:
                 subscription.tail_moved()
             except Exception as error:
                 self._subscription_failed(subscription, error)
+
+    def _send_receipts(self, entries: list[Entry], contexts: list[Any]) -> None:
+        """One buffer for each run of messages of one connection."""
+        session: Session | None = None
+        template: ReceiptTemplate | None = None
+        producer: Producer | None = None
+        last_ledger_id = -1
+        parts: list[bytes] = []
+        count = answered_bytes = same_size = 0
+        last_size = 1
+        for index, entry in enumerate(entries):
+            publish: Publish = contexts[index]
+            ledger_id, entry_id = entry.position
+            if publish.producer is not producer or ledger_id != last_ledger_id or template is None:
+                producer, last_ledger_id = publish.producer, ledger_id
+                template = ReceiptTemplate(producer.producer_id, ledger_id)
+                if producer.session is not session:
+                    if session is not None:
+                        session.publish_answered(b"".join(parts), count, answered_bytes)
+                    session = producer.session
+                    parts = []
+                    count = answered_bytes = 0
+            size = publish.size
+            count += 1
+            answered_bytes += size
+            if size != last_size:
+                self.entry_sizes.add(last_size, same_size)
+                last_size, same_size = size, 0
+            same_size += 1
+            send = publish.send
+            template.append_to(parts, send.sequence_id, send.highest_sequence_id, entry_id)
+        if session is not None:
+            session.publish_answered(b"".join(parts), count, answered_bytes)
+        self.entry_sizes.add(last_size, same_size)
 
     def _subscription_failed(self, subscription: Subscription, error: Exception) -> None:
         """A subscription cannot deliver: neither the publishers nor the others have to do with it,
@@ -277,13 +298,16 @@ class PersistentTopic(Topic):
 
     def on_append_failed(self, context: Any, error: BrokerError) -> None:  # noqa: ANN401 - a Publish
         """A message was not stored, and so is nothing of this topic behind it."""
-        producer, send, size = context
+        publish: Publish = context
+        producer, send = publish.producer, publish.send
         session = producer.session
-        session.publish_done(1, size)
+        session.publish_done(1, publish.size)
         for stages in self.stages:
             stages.lost()
         session.send(
-            commands.send_error(producer.producer_id, send[1], error.server_error, error.message)
+            commands.send_error(
+                producer.producer_id, send.sequence_id, error.server_error, error.message
+            )
         )
         if self.dedup is not None:
             self._refuse_parked(self.dedup.failed(context), error)
@@ -316,20 +340,27 @@ class PersistentTopic(Topic):
 
     def _answer_parked(self, parked: list[Publish]) -> None:
         """Duplicates of messages that were in flight: they are durable now."""
-        for producer, send, size in parked:
+        for publish in parked:
+            producer, send = publish.producer, publish.send
             producer.session.send(
-                commands.send_receipt(producer.producer_id, send[1], send[3], -1, -1)
-            )
-            producer.session.publish_done(1, size)
-
-    def _refuse_parked(self, parked: list[Publish], error: BrokerError) -> None:
-        for producer, send, size in parked:
-            producer.session.send(
-                commands.send_error(
-                    producer.producer_id, send[1], error.server_error, error.message
+                commands.send_receipt(
+                    producer.producer_id, send.sequence_id, send.highest_sequence_id, -1, -1
                 )
             )
-            producer.session.publish_done(1, size)
+            producer.session.publish_done(1, publish.size)
+
+    def _refuse_parked(self, parked: list[Publish], error: BrokerError) -> None:
+        for publish in parked:
+            producer = publish.producer
+            producer.session.send(
+                commands.send_error(
+                    producer.producer_id,
+                    publish.send.sequence_id,
+                    error.server_error,
+                    error.message,
+                )
+            )
+            producer.session.publish_done(1, publish.size)
 
     def _answer_up_to(self, answered: int) -> None:
         self._answered = answered

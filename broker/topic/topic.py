@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from broker.subscription.ports import LedgerPort
     from broker.topic.producer_request import ProducerRequest
     from protocol.position import Position
-    from protocol.send_fields import SendFields
+    from protocol.send_fields import Send
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
@@ -94,7 +94,7 @@ class Topic:
 
     # --- publishing ---------------------------------------------------------------------
 
-    def publish(self, producer: Producer, send: SendFields, payload: bytes) -> None:
+    def publish(self, producer: Producer, send: Send) -> None:
         """Take a message; its receipt, or its refusal, is sent when the outcome is known."""
         raise NotImplementedError
 

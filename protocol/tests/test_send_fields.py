@@ -10,7 +10,7 @@ from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.frames import FrameDecoder
-from protocol.send_fields import NO_SEQUENCE_ID, SEND_PREFIX, read_send, send_fields
+from protocol.send_fields import NO_SEQUENCE_ID, SEND_PREFIX, Send, read_send, send_of
 from protocol.templates import ReceiptTemplate, send_receipt
 
 UINT64 = st.integers(0, 2**64 - 1)
@@ -32,6 +32,17 @@ SENDS = st.builds(
 MESSAGE = client.message(b"payload")
 
 
+def fields_of(send: Send) -> tuple[int, int, int, int, bool, bytes]:
+    return (
+        send.producer_id,
+        send.sequence_id,
+        send.num_messages,
+        send.highest_sequence_id,
+        send.is_chunk,
+        send.payload,
+    )
+
+
 @given(SENDS)
 def test_plain_and_protobuf_agree(fields: dict) -> None:
     optional = fields.pop("optional")
@@ -43,9 +54,8 @@ def test_plain_and_protobuf_agree(fields: dict) -> None:
         fields["num_messages"],
         **optional,
     )
-    [(plain, payload)] = FrameDecoder(plain_sends=True).feed(frame)
-    assert plain == send_fields(command)
-    assert payload == MESSAGE
+    [plain] = FrameDecoder(plain_sends=True).feed(frame)
+    assert fields_of(plain) == fields_of(send_of(command, MESSAGE))
     [(parsed, _)] = FrameDecoder().feed(frame)
     assert parsed.send == command
 
@@ -53,7 +63,15 @@ def test_plain_and_protobuf_agree(fields: dict) -> None:
 def test_the_usual_send_needs_no_protobuf() -> None:
     frame = client.send(3, 12345, MESSAGE, 10, highest_sequence_id=12354)
     size = int.from_bytes(frame[4:8], "big")
-    assert read_send(frame, 8, 8 + size) == (3, 12345, 10, 12354, False)
+    send = read_send(frame, 8, 8 + size, len(frame))
+    assert send is not None
+    assert fields_of(send) == (3, 12345, 10, 12354, False, MESSAGE)
+
+
+@pytest.mark.parametrize("highest", [0, 2**64 - 1])
+def test_a_highest_sequence_id_that_says_nothing_counts_as_none(highest: int) -> None:
+    send = send_of(pb.CommandSend(highest_sequence_id=highest), MESSAGE)
+    assert send.highest_sequence_id == NO_SEQUENCE_ID
 
 
 @given(st.binary(max_size=40), st.binary(max_size=12))
@@ -62,11 +80,11 @@ def test_any_bytes_behind_the_prefix_are_read_as_protobuf_reads_them(
 ) -> None:
     command = SEND_PREFIX + bytes((len(content),)) + content
     data = command + behind
-    plain = read_send(data, 0, len(command))
+    plain = read_send(data, 0, len(command), len(data))
     if plain is None:
         return
     parsed = pb.BaseCommand.FromString(command).send
-    assert plain == send_fields(parsed)
+    assert fields_of(plain) == fields_of(send_of(parsed, behind))
 
 
 @given(SENDS, st.integers(1, 60))
@@ -77,7 +95,8 @@ def test_plain_sends_come_out_of_any_delivery(fields: dict, cut: int) -> None:
     frames = []
     for at in range(0, len(stream), cut):
         frames += decoder.feed(stream[at : at + cut])
-    assert frames == [((fields["producer_id"], 7, 1, NO_SEQUENCE_ID, False), MESSAGE)] * 3
+    expected = (fields["producer_id"], 7, 1, NO_SEQUENCE_ID, False, MESSAGE)
+    assert [fields_of(frame) for frame in frames] == [expected] * 3
 
 
 def test_a_send_without_a_message_is_refused() -> None:
@@ -86,11 +105,21 @@ def test_a_send_without_a_message_is_refused() -> None:
         decoder.feed(client.send(1, 2, b""))
 
 
-@given(UINT64, st.integers(0, 2**40), UINT64, UINT64, st.integers(0, 2**40))
-def test_receipts_from_a_template_are_the_same(
-    producer_id: int, ledger_id: int, sequence_id: int, highest: int, entry_id: int
+@given(
+    UINT64,
+    st.integers(0, 2**40),
+    st.lists(
+        st.tuples(UINT64, UINT64 | st.just(NO_SEQUENCE_ID), st.integers(0, 2**40)), max_size=9
+    ),
+)
+def test_a_run_of_receipts_from_a_template_is_the_same(
+    producer_id: int, ledger_id: int, receipts: list[tuple[int, int, int]]
 ) -> None:
     template = ReceiptTemplate(producer_id, ledger_id)
-    assert template.receipt(sequence_id, highest, entry_id) == send_receipt(
-        producer_id, sequence_id, highest, ledger_id, entry_id
+    parts: list[bytes] = []
+    for sequence_id, highest, entry_id in receipts:
+        template.append_to(parts, sequence_id, highest, entry_id)
+    assert b"".join(parts) == b"".join(
+        send_receipt(producer_id, sequence_id, highest, ledger_id, entry_id)
+        for sequence_id, highest, entry_id in receipts
     )

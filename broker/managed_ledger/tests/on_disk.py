@@ -60,13 +60,13 @@ class PrintingListener:
         self.pending = 0
         self.room = trio.Event()
 
-    def on_appended(self, batch):
-        self.pending -= len(batch)
+    def on_appended(self, entries, contexts):
+        self.pending -= len(entries)
         self.room.set()
-        for entry, _ in batch:
+        for entry in entries:
             if int(entry.data[:12]) % 3 == 0:
                 self.cursor.ack_individual(entry.position)
-        print(int(batch[-1][0].data[:12]), flush=True)
+        print(int(entries[-1].data[:12]), flush=True)
 
     def on_append_failed(self, context, error):
         raise error

@@ -35,10 +35,12 @@ class Listener:
         self.groups = 0
         self._grown = trio.Event()
 
-    def on_appended(self, batch):
+    def on_appended(self, entries, contexts):
         self._grown.set()
         self.groups += 1
-        self.appended.extend((context, entry.position) for entry, context in batch)
+        self.appended.extend(
+            (context, entry.position) for entry, context in zip(entries, contexts, strict=True)
+        )
 
     def on_append_failed(self, context, error):
         self.failed.append((context, error))

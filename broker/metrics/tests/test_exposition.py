@@ -60,7 +60,7 @@ def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
 class Quiet:
     """Nobody has to be told about appends."""
 
-    def on_appended(self, batch):
+    def on_appended(self, entries, contexts):
         pass
 
     def on_append_failed(self, context, error):

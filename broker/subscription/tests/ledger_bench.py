@@ -14,8 +14,8 @@ class TopicListener:
     def __init__(self, bench):
         self.bench = bench
 
-    def on_appended(self, batch):
-        for entry, _ in batch:
+    def on_appended(self, entries, contexts):
+        for entry in entries:
             self.bench.on_entry(entry)
         if self.bench.subscription is not None:
             self.bench.subscription.tail_moved()
