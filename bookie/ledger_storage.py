@@ -219,9 +219,14 @@ class _SliceWriter:
         pack_length, pack_key = pack_u32, pack_location_key
         parts, keys = self._parts, self._keys
         start = offset = self._offset
+        last_size, length = 0, pack_length(0)
         for entry_id, (head, payload) in items:
             size = len(head) + len(payload)
-            parts += (pack_length(size), head, payload)
+            if size != last_size:
+                last_size, length = size, pack_length(size)
+            parts.append(length)
+            parts.append(head)
+            parts.append(payload)
             keys.append((pack_key(ledger_id, entry_id), offset + 4))
             offset += size + 4
             if offset >= _SLICE_BYTES or len(keys) >= _SLICE_ENTRIES:

@@ -43,13 +43,15 @@ MessageType = Any
 """A descriptor: that of the C implementation is a class of its own."""
 
 _SIZES: Final = Struct(">II")
-_read_sizes = _SIZES.unpack_from
 _U32: Final = Struct(">I")
 _parse_command = pb.BaseCommand.FromString
 
 _SMALL_CHUNK_BYTES: Final = 4096
 """Chunks of an unfinished frame below this are collected in one buffer, not as objects."""
 
+_SEND_PREFIX_0: Final = SEND_PREFIX[0]
+_SEND_PREFIX_1: Final = SEND_PREFIX[1]
+_SEND_PREFIX_2: Final = SEND_PREFIX[2]
 _SEND: Final = pb.BaseCommand.SEND
 _HOT_TYPES: Final = frozenset({pb.BaseCommand.SEND, pb.BaseCommand.ACK, pb.BaseCommand.FLOW})
 _PAYLOAD_TYPES: Final = frozenset({pb.BaseCommand.SEND, pb.BaseCommand.MESSAGE})
@@ -248,11 +250,23 @@ class FrameDecoder:
 
     def _cut(self, data: bytes, position: int, frames: list[Frame]) -> None:
         """Take the whole frames off `data`, in which one starts at `position`; keep the rest."""
-        read_sizes, plain_sends = _read_sizes, self._plain_sends
+        plain_sends = self._plain_sends
         limit = self._frame_size_max
         length = len(data)
         while length - position >= 8:
-            total, size = read_sizes(data, position)
+            # By hand, because compiled code reads bytes without making objects of them.
+            total = (
+                data[position] << 24
+                | data[position + 1] << 16
+                | data[position + 2] << 8
+                | data[position + 3]
+            )
+            size = (
+                data[position + 4] << 24
+                | data[position + 5] << 16
+                | data[position + 6] << 8
+                | data[position + 7]
+            )
             end = position + 4 + total
             start = position + 8
             payload_start = start + size
@@ -261,7 +275,13 @@ class FrameDecoder:
             if end > length:
                 self._needed = total + 4
                 break
-            if plain_sends and payload_start != end and data.startswith(SEND_PREFIX, start):
+            if (
+                plain_sends
+                and start + 4 < payload_start < end
+                and data[start] == _SEND_PREFIX_0
+                and data[start + 1] == _SEND_PREFIX_1
+                and data[start + 2] == _SEND_PREFIX_2
+            ):
                 send = read_send(data, start, payload_start, end)
                 if send is not None:
                     frames.append(send)

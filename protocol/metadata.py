@@ -99,10 +99,11 @@ def peek_and_payload(data: bytes) -> tuple[pb.MessageMetadata, memoryview]:
 def verify_checksum(data: bytes) -> bool:
     """Whether the checksum fits; True when there is none, False also for a checksum cut short."""
     size = len(data)
-    if size >= _CHECKSUM_HEAD_SIZE and data.startswith(MAGIC_CHECKSUM):
+    if size >= _CHECKSUM_HEAD_SIZE and data[0] == 0x0E and data[1] == 0x01:
         # A slice of little is cheaper than a view; a large one would be a copy for nothing.
         covered = data[6:] if size < _COPY_BELOW_BYTES else memoryview(data)[6:]
-        return bool(crc32c(covered) == _read_u32(data, 2)[0])
+        checksum = data[2] << 24 | data[3] << 16 | data[4] << 8 | data[5]
+        return bool(crc32c(covered) == checksum)
     start = _checksum_offset(data) if data[:2] == MAGIC_BROKER_ENTRY_METADATA else 0
     if data[start : start + 2] != MAGIC_CHECKSUM:
         return True

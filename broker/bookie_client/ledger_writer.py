@@ -60,9 +60,9 @@ class LedgerWriter:
         "_acked",
         "_add_single",
         "_bookies",
+        "_digest",
         "_early",
         "_failure",
-        "_head",
         "_is_stopped",
         "_lengths",
         "_listener",
@@ -95,7 +95,7 @@ class LedgerWriter:
         self._store = store
         self._version = version
         self._listener = listener
-        self._head = Digest(metadata.digest_type, metadata.password).head
+        self._digest = Digest(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
         self._bookies = [bookies[bookie_id] for bookie_id in metadata.last_ensemble[1]]
         self._next_entry_id = 0
@@ -122,7 +122,7 @@ class LedgerWriter:
         length = self.length_sent = self.length_sent + len(payload)
         self._lengths.append(length)
         ledger_id = self.ledger_id
-        head = self._head(ledger_id, entry_id, self.last_add_confirmed, length, payload)
+        head = self._digest.head(ledger_id, entry_id, self.last_add_confirmed, length, payload)
         add_single = self._add_single
         if add_single is not None:
             add_single(ledger_id, entry_id, (head, payload), self._master_key, 0, self)

@@ -32,6 +32,7 @@ _IDS: Final = Struct(">qq")
 _CRC32C_HEAD_SIZE_BYTES: Final = METADATA_SIZE_BYTES + 4
 _pack_metadata: Final = _METADATA.pack
 _pack_ids: Final = _IDS.pack
+_pack_crc32c_head: Final = Struct(">32sI").pack
 _pack_u32: Final = Struct(">I").pack
 _pack_u64: Final = Struct(">Q").pack
 
@@ -99,7 +100,7 @@ class Digest:
         """What precedes `payload`. `length`: payload bytes of the ledger, this entry included."""
         metadata = _pack_metadata(ledger_id, entry_id, last_add_confirmed, length)
         if self._is_crc32c:
-            return metadata + _pack_u32(crc32c(payload, crc32c(metadata)))
+            return _pack_crc32c_head(metadata, crc32c(payload, crc32c(metadata)))
         return metadata + self._digest(metadata, payload)
 
     def verify(self, body: Buffer, ledger_id: int, entry_id: int) -> memoryview:

@@ -1,0 +1,87 @@
+"""Messages that come together are stored and answered by runs; their senders cannot tell."""
+
+from __future__ import annotations
+
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.net.tests.harness import T, running
+from protocol import client as c
+from protocol.errors import ServerError
+
+TOPICS = {1: "a", 2: "a", 3: "b"}
+"""Of each producer."""
+MESSAGES = st.lists(
+    st.tuples(
+        st.sampled_from((1, 1, 1, 2, 3)),
+        st.sampled_from((1, 1, 100, 20_000)),
+        st.integers(0, 2000),
+        st.integers(0, 9).map(lambda number: number == 0),
+    ),
+    min_size=1,
+    max_size=40,
+)
+"""(producer, step to the next sequence id, size, whether it is damaged on its way)."""
+
+
+@settings(max_examples=25, deadline=None)
+@given(MESSAGES, st.sampled_from((50, 3000, 1 << 20)), st.booleans())
+def test_every_message_gets_its_answer_in_order(messages, piece, dedup):
+    """Through small ledgers, so that runs end at rollovers, and with refusals in between."""
+    sent = {1: [], 2: [], 3: []}
+    damaged = {1: [], 2: [], 3: []}
+    order = {"a": [], "b": []}
+    stream = b""
+    sequence_ids = dict.fromkeys(sent, 0)
+    for producer_id, step, size, is_damaged in messages:
+        sequence_id = sequence_ids[producer_id] = sequence_ids[producer_id] + step
+        message = c.message(bytes(size), sequence_id=sequence_id)
+        if is_damaged:
+            message = message[:-1] + bytes((message[-1] ^ 1,))
+            damaged[producer_id].append(sequence_id)
+        else:
+            sent[producer_id].append(sequence_id)
+            order[TOPICS[producer_id]].append((producer_id, sequence_id))
+        stream += c.send(producer_id, sequence_id, message)
+
+    async def scenario():
+        settings = {
+            "managedLedgerMaxEntriesPerLedger": 7,
+            "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+            "brokerDeduplicationEnabled": dedup,
+        }
+        async with running(**settings) as broker:
+            connection = await broker.connect()
+            for producer_id, topic in TOPICS.items():
+                await connection.producer(topic, producer_id)
+            for start in range(0, len(stream), piece):
+                await connection.send(stream[start : start + piece])
+            receipts = {"a": [], "b": []}
+            refused = {1: [], 2: [], 3: []}
+            for _ in messages:
+                answer = await connection.expect(T.SEND_RECEIPT, T.SEND_ERROR)
+                if hasattr(answer, "error"):
+                    assert answer.error == ServerError.ChecksumError
+                    refused[answer.producer_id].append(answer.sequence_id)
+                else:
+                    receipts[TOPICS[answer.producer_id]].append(answer)
+            assert refused == damaged
+            for topic, answers in receipts.items():
+                found = [(answer.producer_id, answer.sequence_id) for answer in answers]
+                assert found == order[topic]
+                positions = [
+                    (answer.message_id.ledgerId, answer.message_id.entryId) for answer in answers
+                ]
+                ledger = broker.topic(topic).ledger
+                for position, (_, sequence_id) in zip(positions, found, strict=True):
+                    (entry,) = await ledger.read(position, 1, 1)
+                    assert entry.position == position
+                    assert entry.metadata.sequence_id == sequence_id
+                assert positions == sorted(set(positions))
+                assert ledger.entries == len(positions)
+            (session,) = broker.service.sessions
+            assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+            assert broker.service.publish_budget.pending_bytes == 0
+
+    trio.run(scenario)
