@@ -197,7 +197,7 @@ class Journal:
             size += _append_records(batch, parts)
         if parts and self._writer is not None:
             started = time.perf_counter()
-            self.bytes_written += self._writer.write_group(parts)
+            self.bytes_written += self._writer.write_group(parts, size + 4 * (len(parts) // 3))
             self.sync_latency.observe(time.perf_counter() - started)
             self.groups += 1
         self._answer(GroupDone(self, batches, entries, size, handed_at))

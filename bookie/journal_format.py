@@ -163,12 +163,17 @@ _JOIN_BELOW_BYTES: Final = 4096
 
 
 def finish_group(
-    parts: list[bytes], start: int, sequence: int, salt: int, alignment: int, flags: int
+    parts: list[bytes],
+    size: int,
+    start: int,
+    sequence: int,
+    salt: int,
+    alignment: int,
+    flags: int,
 ) -> list[bytes]:
     """A whole group, in pieces that lie one behind the other: the records in `parts` (lengths
-    included) plus padding with the trailer, so that `start` + length is a multiple of `alignment`.
-    Small records come joined, large ones as they are."""
-    size = sum(map(len, parts))
+    included, `size` bytes together) plus padding with the trailer, so that `start` + length is a
+    multiple of `alignment`. Small records come joined, large ones as they are."""
     fill = -(start + size + 8 + TRAILER_SIZE) % alignment
     parts.append(_PADDING_HEAD.pack(_PADDING, fill + TRAILER_SIZE))
     if fill:

@@ -91,9 +91,9 @@ class JournalWriter:
         self.mark: LogMark = (journal_id, 0)
         self._open_file()
 
-    def write_group(self, parts: list[bytes]) -> int:
-        """Append the records in `parts` (each preceded by its length) and sync. Returns the bytes
-        written. `mark` moves only after the sync.
+    def write_group(self, parts: list[bytes], size_bytes: int) -> int:
+        """Append the records in `parts` (each preceded by its length, `size_bytes` together) and
+        sync. Returns the bytes written. `mark` moves only after the sync.
 
         Raises: DiskFull, DiskFailed: the journal must not be used any more.
         """
@@ -101,7 +101,7 @@ class JournalWriter:
             self._roll()
         flags = journal_format.FLAG_PREVIOUS_SYNCED if self._sync else 0
         group = journal_format.finish_group(
-            parts, self._position, self._sequence, self._salt, self._alignment, flags
+            parts, size_bytes, self._position, self._sequence, self._salt, self._alignment, flags
         )
         size = sum(map(len, group))
         end = self._position + size

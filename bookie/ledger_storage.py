@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from bookie import entry_log_format as fmt
+from bookie.disk import JOIN_BELOW_BYTES
 from bookie.entry_log import EntryLogs
 from bookie.errors import StorageError
 from bookie.index import END_KEY, pack_location_key, pack_u64
@@ -245,7 +246,10 @@ class _SliceWriter:
         """Append what was collected."""
         if not self._keys:
             return
-        base = self._logs.append(self._parts, self._offset, self._by_ledger)
+        parts = self._parts
+        if self._offset < JOIN_BELOW_BYTES * len(parts):
+            parts = [b"".join(parts)]  # as the disk would do, which would have to count them first
+        base = self._logs.append(parts, self._offset, self._by_ledger)
         batch = self._index.new_batch()
         put, pack = batch.put, pack_u64
         for key, offset in self._keys:

@@ -28,7 +28,8 @@ def journal_of(groups, alignment=512, flags=fmt.FLAG_PREVIOUS_SYNCED):
         parts = []
         for record in group:
             parts += [fmt.pack_length(len(record)), record]
-        data += b"".join(fmt.finish_group(parts, len(data), sequence, SALT, alignment, flags))
+        size = sum(map(len, parts))
+        data += b"".join(fmt.finish_group(parts, size, len(data), sequence, SALT, alignment, flags))
         assert len(data) % alignment == 0
     return data, starts
 

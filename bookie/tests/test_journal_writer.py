@@ -36,7 +36,7 @@ def records_in(content):
 def write_for_ever(writer, sizes, synced):
     for entry_id in itertools.count():
         record, parts = parts_of(entry_id, sizes[entry_id % len(sizes)])
-        writer.write_group(parts)
+        writer.write_group(parts, sum(map(len, parts)))
         synced.append(record)
 
 
@@ -57,7 +57,7 @@ def test_a_file_is_its_groups_and_then_zeros(sizes, megabytes, sync):
     for entry_id, size in enumerate(sizes):
         record, parts = parts_of(entry_id, size)
         expected.append(record)
-        writer.write_group(parts)
+        writer.write_group(parts, sum(map(len, parts)))
         content = disk.content(path)
         end = writer.mark[1]
         assert content.startswith(written)
@@ -91,7 +91,8 @@ def test_small_groups_go_to_space_that_was_written_before():
     writer = JournalWriter(disk, "/j", config_of(1, sync=True), 1)
     sizes = WriteSizes(writer)
     for entry_id in range(100):
-        writer.write_group(parts_of(entry_id, 100)[1])
+        _, parts = parts_of(entry_id, 100)
+        writer.write_group(parts, sum(map(len, parts)))
     fresh = [size for size in sizes.seen if size > ZEROED_AHEAD_BYTES // 2]
     assert 1 <= len(fresh) <= 2
 
@@ -101,7 +102,8 @@ def test_large_groups_bring_no_zeros():
     writer = JournalWriter(disk, "/j", config_of(1, sync=True), 1)
     sizes = WriteSizes(writer)
     for entry_id in range(5):
-        writer.write_group(parts_of(entry_id, SMALL_GROUP_BYTES)[1])
+        _, parts = parts_of(entry_id, SMALL_GROUP_BYTES)
+        writer.write_group(parts, sum(map(len, parts)))
     assert max(sizes.seen) < 2 * SMALL_GROUP_BYTES
 
 
