@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 import trio
@@ -97,6 +97,47 @@ class AddPath:
             self._kick_scheduled = True
             self._token.run_sync_soon(self._kick_scheduled_now)
         journal.add(sink, ledger_id, entry_id, body)
+
+    def add_entries(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        bodies: list[EntryBody],
+        master_key: bytes,
+        flags: int,
+        sink: AddSink,
+    ) -> None:
+        """Store consecutive entries; see BookieApi. One by one where one might be refused."""
+        size = 0
+        for head, payload in bodies:
+            size += len(head) + len(payload)
+        handle = self._handles.get(ledger_id)
+        if (
+            handle is None
+            or handle.guarded
+            or handle.master_key != master_key
+            or handle.storage.cache.size_bytes + size > handle.storage.cache.limit_bytes
+        ):
+            for entry_id, body in enumerate(bodies, first_entry_id):
+                self.add_entry(ledger_id, entry_id, body, master_key, flags, sink)
+            return
+        cache = handle.storage.cache
+        cache.size_bytes += size
+        entries = handle.entries
+        if entries is None:
+            entries = cache.touch(handle)
+        if first_entry_id <= handle.entry_id_max:
+            handle.unordered = True
+        entry_id = first_entry_id
+        stored: list[Any] = bodies  # of unknown type, a body compiled is the tuple that it was
+        for body in stored:
+            entries[entry_id] = body
+            entry_id += 1
+        handle.entry_id_max = max(handle.entry_id_max, entry_id - 1)
+        journal = handle.journal
+        if not journal.pending and not self._kick_scheduled and not self.turn.in_turn:
+            self._schedule_kick()
+        journal.add_run(sink, ledger_id, first_entry_id, bodies)
 
     def kick(self) -> None:
         """Hand everything queued to the journals."""

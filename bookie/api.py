@@ -84,6 +84,17 @@ class BookieApi(Protocol):
     ) -> None:
         """Store an entry; OK is answered only after it is durable. The digest is not checked."""
 
+    def add_entries(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        bodies: list[EntryBody],
+        master_key: bytes,
+        flags: int,
+        sink: AddSink,
+    ) -> None:
+        """The same as `add_entry` for each of these consecutive entries. Takes over the list."""
+
     def kick(self) -> None:
         """Hand everything queued to the journal now: end of a received chunk or a turn."""
 

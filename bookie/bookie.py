@@ -59,6 +59,7 @@ class Bookie:
         self._journals = layout.journals
         self._adds = adds = AddPath(config, layout)
         self.add_entry = adds.add_entry
+        self.add_entries = adds.add_entries
         self.kick = adds.kick
         self._reader = EntryReader(config, layout.handles)
         self._checkpointer = Checkpointer(config, layout, adds)

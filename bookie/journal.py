@@ -123,6 +123,22 @@ class Journal:
         self._worker = threading.Thread(target=self._run, name=name, daemon=True)
         self._worker.start()
 
+    def add_run(
+        self, sink: AddSink, ledger_id: int, first_entry_id: int, bodies: list[EntryBody]
+    ) -> None:
+        """Queue consecutive entries, as `add` each of them. Takes over the list."""
+        pending = self.pending
+        if pending:
+            run = pending[-1]
+            if (
+                run.sink is sink
+                and run.ledger_id == ledger_id
+                and run.first_entry_id + len(run.bodies) == first_entry_id
+            ):
+                run.bodies += bodies
+                return
+        pending.append(AddRun(sink, ledger_id, first_entry_id, bodies))
+
     def add(self, sink: AddSink, ledger_id: int, entry_id: int, body: EntryBody) -> None:
         """Queue an entry: as part of the last run if it continues that."""
         pending = self.pending

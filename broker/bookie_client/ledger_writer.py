@@ -58,16 +58,15 @@ class LedgerWriter:
 
     __slots__ = (
         "_acked",
-        "_add_single",
         "_bookies",
         "_digest",
         "_early",
         "_failure",
+        "_is_single",
         "_is_stopped",
         "_lengths",
         "_listener",
         "_master_key",
-        "_next_entry_id",
         "_sinks",
         "_store",
         "_tracker",
@@ -77,6 +76,7 @@ class LedgerWriter:
         "length",
         "length_sent",
         "metadata",
+        "next_entry_id",
     )
 
     def __init__(
@@ -98,7 +98,7 @@ class LedgerWriter:
         self._digest = Digest(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
         self._bookies = [bookies[bookie_id] for bookie_id in metadata.last_ensemble[1]]
-        self._next_entry_id = 0
+        self.next_entry_id = 0
         self.length_sent = 0
         self._lengths: list[int] = []
         self._acked = -1
@@ -107,7 +107,7 @@ class LedgerWriter:
         self._is_stopped = False
         self._tracker = AckTracker(metadata.write_quorum_size, metadata.ack_quorum_size)
         self._sinks = [_EnsembleSink(self, index) for index in range(len(self._bookies))]
-        self._add_single = self._bookies[0].add_entry if len(self._bookies) == 1 else None
+        self._is_single = len(self._bookies) == 1
 
     @property
     def is_stopped(self) -> bool:
@@ -116,19 +116,31 @@ class LedgerWriter:
 
     def add(self, payload: bytes) -> int:
         """Send one entry; returns its id. The outcome comes to the listener."""
+        return self.add_run([payload])
+
+    def add_run(self, payloads: list[bytes]) -> int:
+        """Send entries that follow each other; returns the id of the first. The outcome comes to
+        the listener."""
         assert not self._is_stopped
-        entry_id = self._next_entry_id
-        self._next_entry_id = entry_id + 1
-        length = self.length_sent = self.length_sent + len(payload)
-        self._lengths.append(length)
-        ledger_id = self.ledger_id
-        head = self._digest.head(ledger_id, entry_id, self.last_add_confirmed, length, payload)
-        add_single = self._add_single
-        if add_single is not None:
-            add_single(ledger_id, entry_id, (head, payload), self._master_key, 0, self)
+        digest, ledger_id, confirmed = self._digest, self.ledger_id, self.last_add_confirmed
+        lengths = self._lengths
+        length = self.length_sent
+        first = entry_id = self.next_entry_id
+        bodies: list[EntryBody] = []
+        for payload in payloads:
+            length += len(payload)
+            lengths.append(length)
+            head = digest.head(ledger_id, entry_id, confirmed, length, payload)
+            bodies.append((head, payload))
+            entry_id += 1
+        self.length_sent = length
+        self.next_entry_id = entry_id
+        if self._is_single:
+            self._bookies[0].add_entries(ledger_id, first, bodies, self._master_key, 0, self)
         else:
-            self._send(entry_id, (head, payload))
-        return entry_id
+            for index, body in enumerate(bodies, first):
+                self._send(index, body)
+        return first
 
     def kick(self) -> None:
         """What was added so far may be written now."""

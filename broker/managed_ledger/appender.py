@@ -145,16 +145,48 @@ class Appender:
 
     def append(self, entry: Entry, context: object) -> None:
         """See `ManagedLedger.append`."""
-        writer = self._writer
-        if writer is None:
-            self._append_without_writer(entry, context)
-            return
-        entry_id = writer.add(entry.data)
-        entry.position = (writer.ledger_id, entry_id)
-        self._pending.append(entry)
-        self._contexts.append(context)
-        if entry_id + 1 >= self._entries_max or writer.length_sent >= self._size_bytes_max:
+        self.append_run([entry], [context])
+
+    def append_run(self, entries: list[Entry], contexts: list[object]) -> None:
+        """See `ManagedLedger.append_run`."""
+        start = 0
+        count = len(entries)
+        while start < count:
+            writer = self._writer
+            if writer is None:
+                self._append_without_writer(entries[start:], contexts[start:])
+                return
+            start = self._add_run(writer, entries, contexts, start)
+
+    def _add_run(
+        self, writer: LedgerWriter, entries: list[Entry], contexts: list[object], start: int
+    ) -> int:
+        """Append what the ledger has room for, or everything if it has none and was too young to be
+        replaced; returns the index behind it."""
+        room_entries = self._entries_max - writer.next_entry_id
+        room_bytes = self._size_bytes_max - writer.length_sent
+        is_over = room_entries <= 0 or room_bytes <= 0
+        ledger_id, entry_id = writer.ledger_id, writer.next_entry_id
+        payloads: list[bytes] = []
+        pending = self._pending
+        end = start
+        while end < len(entries):
+            entry = entries[end]
+            data = entry.data
+            payloads.append(data)
+            entry.position = (ledger_id, entry_id)
+            pending.append(entry)
+            entry_id += 1
+            end += 1
+            room_entries -= 1
+            room_bytes -= len(data)
+            if (room_entries <= 0 or room_bytes <= 0) and not is_over:
+                break
+        self._contexts += contexts[start:end]
+        writer.add_run(payloads)
+        if room_entries <= 0 or room_bytes <= 0:
             self._roll_if_old_enough(self._context.config.min_rollover_time_s)
+        return end
 
     def kick(self) -> None:
         """What was appended may be written now."""
@@ -223,15 +255,18 @@ class Appender:
         else:
             self._drained.set()
 
-    def _append_without_writer(self, entry: Entry, context: object) -> None:
+    def _append_without_writer(self, entries: list[Entry], contexts: list[object]) -> None:
+        """All or none of them: behind one that fails none may be stored."""
         is_broken = self.state is AppendState.BROKEN
         if is_broken and self._context.clock.now() >= self._broken_until:
             self._start_roll()
         if self.state is AppendState.ROLLING:
-            self._queue.append((entry, context))
+            self._queue += zip(entries, contexts, strict=True)
             return
         assert self.listener is not None
-        self.listener.on_append_failed(context, self.failure or self._refusal())
+        error = self.failure or self._refusal()
+        for context in contexts:
+            self.listener.on_append_failed(context, error)
 
     def _refusal(self) -> BrokerError:
         if self.state is AppendState.TERMINATED:
@@ -327,8 +362,7 @@ class Appender:
         self.start(writer)
         again = [*self._take_pending(), *self._queue]
         self._queue = []
-        for entry, append_context in again:
-            self.append(entry, append_context)
+        self.append_run([entry for entry, _ in again], [context for _, context in again])
         self.kick()
         self._on_ledgers_changed()
         if dropped is not None:

@@ -62,6 +62,7 @@ class ManagedLedger:
     `append(entry, context)` assigns the order and returns at once; the listener hears of the
     outcome. While a ledger is being replaced appends queue up, bounded by the caller. On a ledger
     that is fenced, terminated or closed the listener is told of the failure at once.
+    `append_run(entries, contexts)` is the same for many, at the cost of little more than one.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class ManagedLedger:
             context.config.read_ahead_size_bytes,
         )
         self.append: Callable[[Entry, object], None] = self._appender.append
+        self.append_run: Callable[[list[Entry], list[object]], None] = self._appender.append_run
         self.kick: Callable[[], None] = self._appender.kick
         self.read_nowait: Callable[[Position, int, int], list[Entry] | None]
         self.read_nowait = self._reader.read_nowait

@@ -1,8 +1,9 @@
 """A persistent topic: publishes go to its managed ledger, receipts come back when they are durable.
 
-Hot path: `publish` appends synchronously; the ledger answers by `on_appended`, once per finished
-journal group and topic, in order. All receipts of a group are queued first and all subscriptions
-are told once, so that one flush per connection carries everything.
+Hot path: `publish` takes messages, `kick` appends those of a turn together; the ledger answers by
+`on_appended`, once per finished journal group and topic, in order. All receipts of a group are
+queued first and all subscriptions are told once, so that one flush per connection carries
+everything.
 
 A failed append is never skipped: its producers are answered with SEND_ERROR and then sent away,
 and what they have sent behind it is dropped, so that they send it again in order to a new producer.
@@ -93,6 +94,9 @@ class PersistentTopic(Topic):
         self._failed_subscriptions: set[Subscription] = set()
         """They are being closed and opened again."""
         self._kick_pending = False
+        self._arrived: list[Entry] = []
+        """Taken in this turn and not yet appended: `kick`, which ends it, appends them together."""
+        self._arrived_contexts: list[object] = []
         self._applying = trio.Lock()
         self._taken = 0
         self._answered = 0
@@ -183,7 +187,8 @@ class PersistentTopic(Topic):
         if interceptor is not None:
             payload = interceptor(self, payload, message_count)
         entry = Entry(payload, message_count)
-        self.ledger.append(entry, context)
+        self._arrived.append(entry)
+        self._arrived_contexts.append(context)
         if self.stages:
             self._observe(entry, session.keep_alive.received_at)
         if not self._kick_pending:
@@ -202,8 +207,12 @@ class PersistentTopic(Topic):
         self.stages = (*others, stages) if begin else others
 
     def kick(self) -> None:
-        """End of a chunk: hand what was appended to the journal."""
+        """End of a chunk: append what it brought, and hand it to the journal."""
         self._kick_pending = False
+        if self._arrived:
+            entries, contexts = self._arrived, self._arrived_contexts
+            self._arrived, self._arrived_contexts = [], []
+            self.ledger.append_run(entries, contexts)
         self.publish_times.sent(self._taken, self.service.clock.now())
         self.ledger.kick()
 
@@ -378,7 +387,7 @@ class PersistentTopic(Topic):
     async def finish_publishes(self) -> None:
         """Wait until every message taken so far is answered."""
         if self._taken != self._answered:
-            self.ledger.kick()
+            self.kick()
             finished = trio.Event()
             self.call_after_publishes(finished.set)
             await finished.wait()

@@ -54,6 +54,10 @@ class FakeBookie:
         self._waiting.append((ledger_id, entry_id, body, flags, sink))
         self._schedule()
 
+    def add_entries(self, ledger_id, first_entry_id, bodies, master_key, flags, sink):
+        for entry_id, body in enumerate(bodies, first_entry_id):
+            self.add_entry(ledger_id, entry_id, body, master_key, flags, sink)
+
     def kick(self):
         self._schedule()
 
@@ -72,6 +76,7 @@ class FakeBookie:
         group = self._waiting[:count]
         del self._waiting[: len(group)]
         sinks: dict[int, AddSink] = {}
+        runs: list[tuple[AddSink, Status, int, int, int]] = []
         for ledger_id, entry_id, body, flags, sink in group:
             status = self.add_status(ledger_id, entry_id)
             if ledger_id in self.fenced and not flags & FLAG_RECOVERY_ADD:
@@ -79,7 +84,13 @@ class FakeBookie:
             if status == Status.OK:
                 self.ledgers.setdefault(ledger_id, {})[entry_id] = b"".join(body)
             sinks[id(sink)] = sink
-            sink.on_add_replies(status, ledger_id, entry_id, 1)
+            last = runs[-1] if runs else (None, status, -1, 0, 0)
+            if last[:3] == (sink, status, ledger_id) and last[3] + last[4] == entry_id:
+                runs[-1] = (sink, status, ledger_id, last[3], last[4] + 1)
+            else:
+                runs.append((sink, status, ledger_id, entry_id, 1))
+        for sink, status, ledger_id, first, size in runs:
+            sink.on_add_replies(status, ledger_id, first, size)
         for sink in sinks.values():
             sink.on_replies_end()
 

@@ -138,7 +138,7 @@ async def test_a_writer_that_missed_its_confirmations_cannot_close_at_its_own_en
     writer.add(b"x")
     world.bookies["b0"] = world.bookie.after_crash()
     world.bookie.ledgers[writer.ledger_id] = {
-        0: writer._head(writer.ledger_id, 0, -1, 1, b"x") + b"x"
+        0: writer._digest.head(writer.ledger_id, 0, -1, 1, b"x") + b"x"
     }
     assert (await world.client().recover(writer.ledger_id)).last_entry_id == 0
     with pytest.raises(LedgerFenced, match="CLOSED with last entry 0"):

@@ -6,11 +6,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bookie.api import Status
-from broker.managed_ledger.tests.world import World, append, open_ledger, read_all, settle
+from broker.managed_ledger.tests.world import (
+    World,
+    append,
+    append_run,
+    open_ledger,
+    read_all,
+    settle,
+)
 from protocol.position import EARLIEST
 
 steps = st.one_of(
-    st.tuples(st.just("append"), st.integers(1, 6)),
+    st.tuples(st.sampled_from(("append", "append_run")), st.integers(1, 6)),
     st.tuples(st.just("hold")),
     st.tuples(st.just("release"), st.integers(0, 5)),
     st.tuples(st.just("fail"), st.integers(0, 4)),
@@ -43,10 +50,10 @@ class Run:
 
     async def step(self, ledger, cursor, name, *args):
         bookie = self.world.bookie
-        if name == "append":
+        if name in ("append", "append_run"):
             payloads = [b"%d" % (self.number + index) for index in range(args[0])]
             self.number += args[0]
-            append(ledger, *payloads)
+            (append if name == "append" else append_run)(ledger, *payloads)
         elif name == "hold":
             bookie.is_holding = True
         elif name == "release":
@@ -140,3 +147,47 @@ def test_any_schedule_of_appends_failures_acks_and_restarts(script, entries_per_
             run.world.crash_bookie()
 
     trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def outcome(how, runs, entries_per_ledger, failing, rollover_s):
+    """Where the entries of these runs end up when the `failing` adds of all are refused."""
+    world = World(max_entries_per_ledger=entries_per_ledger, min_rollover_time_s=rollover_s)
+    adds = [0]
+
+    def status(ledger_id, entry_id):
+        adds[0] += 1
+        return Status.IO_ERROR if adds[0] in failing else Status.OK
+
+    world.bookie.add_status = status
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        number = 0
+        for size in runs:
+            how(ledger, *(b"%d" % (number + index) for index in range(size)))
+            number += size
+            if size % 2:
+                ledger.kick()
+                await settle()
+        await trio.sleep(60)
+        failed = [(context, error.server_error) for context, error in ledger.listener.failed]
+        return ledger.listener.appended, failed, ledger.state
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    st.integers(1, 7),
+    st.sets(st.integers(1, 40), max_size=6),
+    st.sampled_from((0.0, 3600.0)),
+)
+def test_a_run_ends_up_where_its_entries_would_one_by_one(
+    runs, entries_per_ledger, failing, rollover_s
+):
+    arguments = (runs, entries_per_ledger, failing, rollover_s)
+
+    def of(how):
+        return trio.run(
+            outcome, how, *arguments, clock=trio.testing.MockClock(autojump_threshold=0)
+        )
+
+    assert of(append_run) == of(append)

@@ -95,6 +95,10 @@ def append(ledger, *payloads):
         ledger.append(Entry(payload, 1), payload)
 
 
+def append_run(ledger, *payloads):
+    ledger.append_run([Entry(payload, 1) for payload in payloads], list(payloads))
+
+
 async def settle():
     """Let everything that needs no time to pass happen."""
     await trio.testing.wait_all_tasks_blocked()

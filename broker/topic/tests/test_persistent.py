@@ -31,9 +31,9 @@ class HeldAppends:
 
     def __init__(self, topic):
         self._ledger = topic.ledger
-        self._append = topic.ledger.append
+        self._append_run = topic.ledger.append_run
         self._held = []
-        topic.ledger.append = lambda entry, context: self._held.append((entry, context))
+        topic.ledger.append_run = lambda *run: self._held.extend(zip(*run, strict=True))
 
     def __enter__(self):
         return self
@@ -42,15 +42,14 @@ class HeldAppends:
         self.fail()  # else a broker that a failed test takes down would wait for them
 
     def release(self):
-        self._ledger.append = self._append
+        self._ledger.append_run = self._append_run
         held, self._held = self._held, []
-        for entry, context in held:
-            self._append(entry, context)
+        self._append_run([entry for entry, _ in held], [context for _, context in held])
         self._ledger.kick()
 
     def fail(self, count=None):
         """The first so many, or all."""
-        self._ledger.append = self._append
+        self._ledger.append_run = self._append_run
         error = BrokerError(ServerError.PersistenceError, "not stored")
         failed = self._held[:count]
         del self._held[:count]
