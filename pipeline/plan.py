@@ -75,6 +75,8 @@ Task = tuple[Slice, ...]
 
 def cut(topic: str, start: Offset, end: Offset, ledgers: Sequence[LedgerRow]) -> Cut:
     """Cut `(start, end]` at the boundaries of ledgers."""
+    if start.sort_key >= end.sort_key:
+        return Cut((), start_gone=False)
     slices = []
     for row in sorted(ledgers, key=lambda row: row.ledger_id):
         if row.ledger_id < start.ledger_id or row.ledger_id > end.ledger_id:
@@ -93,8 +95,7 @@ def cut(topic: str, start: Offset, end: Offset, ledgers: Sequence[LedgerRow]) ->
             Slice(topic, row.ledger_id, first, last, size_bytes, row.sealed, after, until)
         )
     held = {row.ledger_id for row in ledgers}
-    moved = start.sort_key < end.sort_key
-    gone = moved and start != NOTHING_YET and start.ledger_id not in held
+    gone = start != NOTHING_YET and start.ledger_id not in held
     return Cut(tuple(slices), gone)
 
 

@@ -33,7 +33,11 @@ def ledger_lists(draw: st.DrawFn) -> list[LedgerRow]:
     return rows
 
 
-OFFSETS = st.builds(Offset, st.integers(0, 50), st.integers(-1, 12)) | st.just(NOTHING_YET)
+OFFSETS = st.one_of(
+    st.builds(Offset, st.integers(0, 50), st.integers(-1, 12), st.just(-1)),
+    st.just(NOTHING_YET),
+)
+"""Of whole entries."""
 
 
 def positions(slices: list[Slice]) -> list[tuple[int, int]]:
@@ -66,6 +70,13 @@ def test_tasks_cover_the_range_once_and_in_order(
     assert positions(flat(batch)) == expected
     assert positions(flat(stream_tasks(slices))) == expected
     assert all(part.entries > 0 for part in flat(batch))
+
+
+def test_a_range_within_a_batch_reads_its_entry_and_an_empty_one_reads_nothing() -> None:
+    ledgers = [LedgerRow(0, 1, 10, sealed=False)]
+
+    assert positions(list(cut(TOPIC, Offset(0, 0, 0), Offset(0, 0, 2), ledgers).slices)) == [(0, 0)]
+    assert not cut(TOPIC, Offset(0, 0, 2), Offset(0, 0, 2), ledgers).slices
 
 
 @given(ledger_lists(), st.integers(1, 8))
