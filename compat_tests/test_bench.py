@@ -125,7 +125,7 @@ class TestReport:
         throughput, p99, resident = rows
         assert throughput.vela == report.Spread(10, 20, 30)
         assert throughput.ratio == 1.0
-        assert (throughput.target, throughput.met) == ("ratio >= 0.99", "met")
+        assert (throughput.target, throughput.met) == ("ratio >= 1", "met")
         assert (p99.ratio, p99.target, p99.met) == (0.25, "ratio <= 0.5", "met")
         assert (resident.ratio, resident.target, resident.met) == (None, "", "")
 
@@ -155,7 +155,7 @@ class TestReport:
         page = report.document({LATENCY: record([1, 2, 3], [1, 2, 3])}, "a machine")
         assert "journalSyncData=true" in page
         assert "does not sync its journal" in page
-        assert "| 2 (1 to 3) | 2 (1 to 3) | 1 | ratio >= 0.99 | met |" in page
+        assert "| 2 (1 to 3) | 2 (1 to 3) | 1 | ratio >= 1 | met |" in page
 
     @pytest.mark.parametrize("names", [[], [report.START], [LATENCY], NAMES])
     def test_a_part_of_the_scenarios_can_be_drawn(self, tmp_path: Path, names: list[str]):

@@ -35,8 +35,8 @@ PROTOCOL_TOOLS: Final = frozenset({"protocol.generate"})
 """Part of the room, but run by hand: it reads and writes files."""
 FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 70
-GENERATED_PAGES: Final = ("docs/compatibility.md", "docs/performance/")
-"""Written by `make compat` and `make bench`; a link to them is right before they are there."""
+GENERATED_PAGES: Final = ("docs/performance/spark",)
+"""Written by `make bench-spark`; a link to them is right before they are there."""
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*?) *#*$", re.MULTILINE)
