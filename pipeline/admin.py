@@ -1,8 +1,9 @@
 """The admin REST calls of the data source and the jobs, blocking; the same on Pulsar and Vela.
 
 Everything the driver asks about topics goes through here. An answer of 404 is `NotFound`; other
-refusals are `AdminError` with the server's own reason. Calls that only ask are repeated while the
-server cannot be reached, so that a restart of the broker does not fail a query.
+refusals are `AdminError` with the server's own reason. Calls are repeated while the server cannot
+be reached, so that a restart of the broker does not fail a query: each has the same effect when it
+arrives twice.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Admin:
     ) -> None:
         """An equal one keeps its version. Raises: AdminError: incompatible with the present one."""
         body = {"type": type_name, "schema": text, "properties": dict(properties or {})}
-        self._call("POST", _schema_path(topic), body)
+        self._repeated("POST", _schema_path(topic), body)
 
     # ---- Subscriptions
 
@@ -124,7 +125,7 @@ class Admin:
         """At the earliest message; False when it exists already."""
         earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
         try:
-            self._call("PUT", _subscription(topic, name), earliest)
+            self._repeated("PUT", _subscription(topic, name), earliest)
         except Conflict:
             return False
         return True
@@ -136,7 +137,7 @@ class Admin:
             "entryId": processed.entry_id + (processed.batch_index < 0),
             "partitionIndex": TopicName.parse(topic).partition_index,
         }
-        self._call("POST", f"{_subscription(topic, name)}/resetcursor", following)
+        self._repeated("POST", f"{_subscription(topic, name)}/resetcursor", following)
 
     def delete_subscription(self, topic: str, name: str) -> None:
         """Raises: NotFound."""
@@ -145,10 +146,13 @@ class Admin:
     # ---- HTTP
 
     def _get(self, path: str) -> Json:
+        return self._repeated("GET", path)
+
+    def _repeated(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Json:
         deadline = time.monotonic() + self._connection.operation_timeout_ms / 1000
         while True:
             try:
-                return self._call("GET", path)
+                return self._call(method, path, body)
             except (NotFound, Conflict):
                 raise
             except AdminError as error:
@@ -172,7 +176,7 @@ class Admin:
             with urllib.request.urlopen(request, timeout=timeout, context=context) as answer:
                 content = answer.read()
         except urllib.error.HTTPError as refusal:
-            raise _error(refusal, f"{method} {path}") from None
+            raise _error(refusal, f"{method} {path}") from refusal
         except OSError as error:
             raise AdminError(
                 f"{self._connection.admin_url} does not answer ({error}): is admin.url right and "
@@ -230,14 +234,12 @@ def _error(refusal: urllib.error.HTTPError, what: str) -> AdminError:
         reason = text[:200]
     message = f"{what}: {refusal.code} {reason}"
     kinds = {STATUS_NOT_FOUND: NotFound, STATUS_CONFLICT: Conflict}
-    error = kinds.get(refusal.code, AdminError)(message)
-    error.__cause__ = refusal
-    return error
+    return kinds.get(refusal.code, AdminError)(message)
 
 
 def _is_passing(error: AdminError) -> bool:
     """Whether asking again may help: the server is restarting, or the topic is moving."""
     cause = error.__cause__
     if isinstance(cause, urllib.error.HTTPError):
-        return cause.code in (307, 502, 503, 504)
+        return cause.code in (307, 500, 502, 503, 504)
     return True
