@@ -154,3 +154,8 @@ def is_latest(message_id: MessageId) -> bool:
 def earlier(one: Offset, other: Offset) -> Offset:
     """The one that comes first."""
     return min(one, other, key=lambda offset: offset.sort_key)
+
+
+def later(one: Offset, other: Offset) -> Offset:
+    """The one that comes last."""
+    return max(one, other, key=lambda offset: offset.sort_key)

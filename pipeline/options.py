@@ -23,6 +23,7 @@ SERVICE_URL_DEFAULT: Final = "pulsar://localhost:6650"
 ADMIN_URL_DEFAULT: Final = "http://localhost:8080"
 BYTES_PER_PARTITION_MAX_DEFAULT: Final = 64 * 1024 * 1024
 POLL_TIMEOUT_MS_DEFAULT: Final = 120_000
+PUBLISH_TIME_SKEW_MS_DEFAULT: Final = 600_000
 
 _COMMON: Final = (
     "service.url",
@@ -56,6 +57,7 @@ _SOURCE: Final = (
     "rawValues",
     "retentionAnchor",
     "waitingForNonExistedTopic",
+    "publishTimeSkewMs",
     "pulsar.reader.receiverQueueSize",
 )
 _SINK: Final = (
@@ -122,6 +124,7 @@ class SourceOptions:
     raw_values: bool = False
     retention_anchor: bool = True
     wait_for_topic: bool = False
+    publish_time_skew_ms: int = PUBLISH_TIME_SKEW_MS_DEFAULT
     receiver_queue_size: int = 1000
 
 
@@ -198,6 +201,9 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
         raw_values=read.flag("rawValues", False),
         retention_anchor=read.choice("retentionAnchor", ANCHORS, ANCHORS[0]) == ANCHORS[0],
         wait_for_topic=read.flag("waitingForNonExistedTopic", False),
+        publish_time_skew_ms=read.number(
+            "publishTimeSkewMs", PUBLISH_TIME_SKEW_MS_DEFAULT, least=0
+        ),
         receiver_queue_size=read.number("pulsar.reader.receiverQueueSize", 1000),
     )
 
@@ -334,8 +340,8 @@ class _Reader:
             raise InvalidOption(f"{name} must be a whole number from {least} on, got {value!r}")
         return int(value)
 
-    def number(self, name: str, default: int) -> int:
-        value = self.optional_number(name)
+    def number(self, name: str, default: int, *, least: int = 1) -> int:
+        value = self.optional_number(name, least=least)
         return default if value is None else value
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from pipeline.admin import Admin, NotFound, ledger_rows
 from pipeline.data_loss import report_loss
+from pipeline.filters import keeps_topic, publish_time_range_ms
 from pipeline.offsets import (
     NOTHING_YET,
     Bound,
@@ -25,6 +26,7 @@ from pipeline.offsets import (
     earlier,
     from_checkpoint,
     is_latest,
+    later,
     to_checkpoint,
 )
 from pipeline.options import InvalidOption, SourceOptions, pattern_namespace, topic_matches
@@ -34,8 +36,9 @@ from protocol.position import EARLIEST, LATEST
 from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from pipeline.filters import Condition
     from protocol.message_id import MessageId
 
 Json = Any
@@ -192,11 +195,25 @@ def _held_by(internal_stats: Json, anchor: str, began: Offset) -> bool:
     return entry_id < 0 or (ledger_id, entry_id) <= began[:2]
 
 
-def batch_plan(admin: Admin, options: SourceOptions) -> list[Task]:
-    """The tasks of a batch read. Raises: UnknownTopic, DataLost."""
-    topics = topics_of(admin, options)
+def batch_plan(
+    admin: Admin, options: SourceOptions, conditions: Sequence[Condition] = ()
+) -> list[Task]:
+    """The tasks of a batch read, without what no row that fulfils the conditions can be in.
+
+    Raises: UnknownTopic, DataLost.
+    """
+    topics = [topic for topic in topics_of(admin, options) if keeps_topic(conditions, topic)]
     start = start_offsets(admin, options, topics, "earliest")
     end = end_offsets(admin, options, topics)
+    from_ms, until_ms = publish_time_range_ms(conditions)
+    skew_ms = options.publish_time_skew_ms
+    for topic in topics:
+        if from_ms is not None:
+            first = admin.offset_before_time(topic, max(from_ms - skew_ms, 0))
+            start[topic] = later(start[topic], first)
+        if until_ms is not None:
+            last = admin.offset_before_time(topic, max(until_ms + skew_ms, 0))
+            end[topic] = earlier(end[topic], last)
     return batch_tasks(
         slices_of(admin, options, start, end, ""),
         bytes_per_partition_max=options.bytes_per_partition_max,

@@ -40,6 +40,7 @@ PRIMITIVES: Final = {
     "TIMESTAMP": "TIMESTAMP",
 }
 RECORDS: Final = frozenset({"AVRO", "JSON"})
+PROTOBUF: Final = frozenset({"PROTOBUF", "PROTOBUF_NATIVE"})
 _AVRO_PRIMITIVES: Final = {
     "boolean": "BOOLEAN",
     "int": "INT",
@@ -114,7 +115,9 @@ def from_registry(answer: Mapping[str, Json] | None, topic: str) -> TopicSchema:
         raise SchemaError(f"{topic}: the definition of its {type_name} schema: {error}") from None
     raise SchemaError(
         f"{topic}: schema type {type_name} is not supported; supported are "
-        f"{', '.join((*PRIMITIVES, *sorted(RECORDS), 'KEY_VALUE'))}"
+        f"{', '.join((*PRIMITIVES, *sorted(RECORDS), 'KEY_VALUE'))}. Read the payloads as bytes "
+        "with rawValues=true"
+        + (", and parse them with the message class" if type_name in PROTOBUF else "")
     )
 
 

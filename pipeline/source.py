@@ -18,7 +18,9 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
+    Not,
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -33,6 +35,7 @@ from pyspark.sql.streaming.datasource import (
 from pipeline.admin import Admin
 from pipeline.columns import batches
 from pipeline.engines import read_task
+from pipeline.filters import condition, kept
 from pipeline.options import InvalidOption, sink_options, source_options
 from pipeline.planner import StreamPlanner, batch_plan, schema_of, schema_of_version
 from pipeline.registry import ddl
@@ -46,16 +49,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from pipeline.filters import Condition
     from pipeline.options import SinkOptions, SourceOptions
     from pipeline.plan import Task
     from pipeline.registry import TopicSchema
 
 NAME = "vela"
+FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Make the format known to a session, and let Spark hand it filters: a reader that takes them
+    is refused where that is off."""
     spark.dataSource.register(VelaDataSource)
+    spark.conf.set(FILTER_PUSHDOWN, "true")
 
 
 class TaskPartition(InputPartition):
@@ -112,11 +119,14 @@ class _Columns:
         self._spark_schema = schema
         self._topic_schema: TopicSchema = schema_of(Admin(options.connection), options)
 
-    def read_task(self, task: Task) -> Iterator[pyarrow.RecordBatch]:
+    def read_task(
+        self, task: Task, conditions: Sequence[Condition] = ()
+    ) -> Iterator[pyarrow.RecordBatch]:
         admin = Admin(self._options.connection)
         base = TopicName.parse(task[0].topic).partitioned_base.full
+        messages = read_task(self._options, task)
         return batches(
-            read_task(self._options, task),
+            kept(conditions, messages) if conditions else messages,
             to_arrow_schema(self._spark_schema, timezone="UTC"),
             self._topic_schema,
             cache(partial(schema_of_version, admin, base)),
@@ -129,16 +139,35 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._columns = _Columns(options, schema)
+        self._conditions: list[Condition] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        for each in filters:
+            made = _condition(each)
+            if made is None:
+                yield each
+            else:
+                self._conditions.append(made)
 
     def partitions(self) -> Sequence[InputPartition]:
-        tasks = batch_plan(Admin(self._options.connection), self._options)
+        tasks = batch_plan(Admin(self._options.connection), self._options, self._conditions)
         return [TaskPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         # Spark asks for one partition, without a value, when there is nothing to plan.
         if not isinstance(partition, TaskPartition):
             return iter(())
-        return self._columns.read_task(partition.task)
+        return self._columns.read_task(partition.task, self._conditions)
+
+
+def _condition(spark_filter: Filter) -> Condition | None:
+    negated = isinstance(spark_filter, Not)
+    inner: Any = spark_filter.child if isinstance(spark_filter, Not) else spark_filter
+    path: tuple[str, ...] = getattr(inner, "attribute", ())
+    if len(path) != 1:
+        return None
+    value = getattr(inner, "value", None)
+    return condition(path[0], type(inner).__name__, value, negated=negated)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 import pytest
+from google.protobuf import descriptor_pb2, duration_pb2
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String, StringSchema
 
 from tests.pipeline.topics import admin, path_of, publish
@@ -201,6 +204,98 @@ def test_keys_and_values_become_two_columns(
     (row,) = read(spark, options).collect()
 
     assert (row["key"], row["value"]) == ("abc", 42)
+
+
+@pytest.mark.parametrize("type_name", ["PROTOBUF", "PROTOBUF_NATIVE"])
+def test_protobuf_is_refused_with_the_way_out_and_read_as_bytes(
+    spark: SparkSession, client: pulsar.Client, options: Options, type_name: str
+) -> None:
+    topic = options["topic"] = f"{options['topic']}-{type_name}"
+    duration = duration_pb2.Duration(seconds=5, nanos=6)
+    schema = _protobuf_schema(type_name)
+    name = topic.rpartition("/")[2]
+    admin(options, "POST", f"/schemas/public/default/{name}/schema", schema)
+    publish(client, topic, [duration.SerializeToString()])
+
+    with pytest.raises(Exception, match=f"{type_name} is not supported.*rawValues=true"):
+        read(spark, options)
+    (payload,) = values_of(read(spark, options, rawValues="true"))
+
+    assert duration_pb2.Duration.FromString(bytes(payload)) == duration
+
+
+def _protobuf_schema(type_name: str) -> dict[str, Any]:
+    """As the Java client registers google.protobuf.Duration."""
+    if type_name == "PROTOBUF":
+        fields = [{"name": "seconds", "type": "long"}, {"name": "nanos", "type": "int"}]
+        text = json.dumps({"type": "record", "name": "Duration", "fields": fields})
+        return {"type": type_name, "schema": text, "properties": {}}
+    file = descriptor_pb2.FileDescriptorProto()
+    duration_pb2.DESCRIPTOR.CopyToProto(file)
+    files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    parts = {
+        "fileDescriptorSet": base64.b64encode(files).decode(),
+        "rootMessageTypeName": "google.protobuf.Duration",
+        "rootFileDescriptorName": file.name,
+    }
+    return {"type": type_name, "schema": json.dumps(parts), "properties": {}}
+
+
+def test_filters_are_applied_where_the_messages_are_read(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    admin(options, "PUT", path_of(topic) + "/partitions", 2)
+    parts = [f"{topic}-partition-{index}" for index in range(2)]
+    bounds = []
+    for begin in (0, 20):
+        for part in parts:
+            numbers = range(begin, begin + 20)
+            publish(
+                client,
+                part,
+                [b"%d" % number for number in numbers],
+                keys=[f"k{number % 4}" for number in numbers],
+                event_times=[1_700_000_000_000 + number for number in numbers],
+                batched=bool(begin),
+            )
+        bounds.append(_next_millisecond())
+    middle = f"timestamp_millis({bounds[0]}L)"
+    queries = {
+        f"__topic = '{parts[0]}'": 40,
+        f"startswith(__topic, '{topic}') AND __topic <> '{parts[0]}'": 40,
+        "__key = CAST('k1' AS BINARY)": 20,
+        "__key IN (CAST('k1' AS BINARY), CAST('k2' AS BINARY))": 40,
+        "__key <> CAST('k1' AS BINARY)": 60,
+        "__key IS NULL": 0,
+        f"__publishTime < {middle}": 40,
+        f"__publishTime >= {middle} AND __key > CAST('k2' AS BINARY)": 10,
+        f"__publishTime > timestamp_millis({bounds[1]}L)": 0,
+        "__eventTime = timestamp_millis(1700000000007L) OR __eventTime IS NULL": 2,
+        "__eventTime BETWEEN timestamp_millis(1700000000005L) AND "
+        "timestamp_micros(1700000000006500L)": 4,
+        f"__topic = '{topic}' AND value = CAST('1' AS BINARY)": 0,
+    }
+
+    for condition, count in queries.items():
+        frame = read(spark, options, publishTimeSkewMs="0").where(condition)
+        unfiltered = read(spark, options).localCheckpoint().where(condition)
+        assert len(frame.collect()) == unfiltered.count() == count, condition
+
+
+def test_a_filter_on_the_time_of_publishing_bounds_what_is_read(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    publish(client, topic, [b"x" * 1000] * 250)
+    middle = _next_millisecond()
+    publish(client, topic, [b"y" * 1000] * 10)
+    stats = path_of(topic) + "/stats"
+    before = admin(options, "GET", stats)["bytesOutCounter"]
+
+    frame = read(spark, options, publishTimeSkewMs="0")
+    found = frame.where(f"__publishTime >= timestamp_millis({middle}L)").collect()
+
+    assert len(found) == 10
+    assert admin(options, "GET", stats)["bytesOutCounter"] - before < 30_000
 
 
 def test_a_chunked_message_is_one_row(
