@@ -170,6 +170,18 @@ class Stage:
         """The options every job gives."""
         return {"service.url": self.service_url, "admin.url": self.web_url}
 
+    @property
+    def http_lookup(self) -> dict[str, str]:
+        """Options of a job that reads records: the service by its HTTP address.
+
+        By the binary protocol the connector's client (2.4.2) may lose the answer to a request for
+        a schema: its I/O thread recycles the answer while the task's thread has yet to read it, as
+        may happen on a busy machine. The definition is empty then, and the job fails with a
+        NullPointerException of the AVRO parser. By HTTP nothing is recycled; messages go by the
+        binary protocol in any case.
+        """
+        return {"service__url": self.web_url}
+
     def read(self, **options: Any) -> DataFrame:
         """A batch read; dots of option names are written as two underscores."""
         return self.spark.read.format(FORMAT).options(**self._options(options)).load()

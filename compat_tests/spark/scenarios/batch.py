@@ -24,8 +24,9 @@ def write_and_read(stage: Stage) -> None:
     for first in (0, 10):
         stage.write(stage.spark.sql(PEOPLE.format(topic=topic, first=first, end=first + 10)))
         stage.see("schema", stage.admin("GET", schema_path(topic)))
-    stage.see_rows("read", stage.read(topic=topic))
-    stage.see("columns", stage.read(topic=topic).schema.simpleString())
+    frame = stage.read(topic=topic, **stage.http_lookup)
+    stage.see_rows("read", frame)
+    stage.see("columns", frame.schema.simpleString())
     reader = stage.client.create_reader(topic, pulsar.MessageId.earliest)
     messages = [reader.read_next(10_000) for _ in range(20)]
     stage.see(

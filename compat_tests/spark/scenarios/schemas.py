@@ -79,11 +79,11 @@ def _records(stage: Stage, kind: Any) -> None:
         topic = stage.topic(f"-{batched}")
         _publish(stage, topic, kind(Person), [_person(each) for each in range(12)], batched)
         stage.see("schema", stage.admin("GET", schema_path(topic)))
-        frame = stage.read(topic=topic)
+        frame = stage.read(topic=topic, **stage.http_lookup)
         stage.see("columns", frame.schema.simpleString())
         stage.see_rows("batch", frame)
-        stream = stage.read_stream(topic=topic, startingOffsets="earliest")
-        query = stage.to_files(stream, f"files-{batched}")
+        given = {"topic": topic, "startingOffsets": "earliest"} | stage.http_lookup
+        query = stage.to_files(stage.read_stream(**given), f"files-{batched}")
         query.processAllAvailable()
         _publish(stage, topic, kind(Person), [_person(each) for each in range(3)], batched)
         query.processAllAvailable()
@@ -107,16 +107,17 @@ def evolution(stage: Stage) -> None:
     for kind in (AvroSchema, JsonSchema):
         topic = stage.topic(f"-{kind.__name__}")
         _publish(stage, topic, kind(Person), [_person(each) for each in range(3)], False)
-        stream = stage.read_stream(topic=topic, startingOffsets="earliest")
-        query = stage.to_files(stream, kind.__name__)
+        given = {"topic": topic, "startingOffsets": "earliest"} | stage.http_lookup
+        query = stage.to_files(stage.read_stream(**given), kind.__name__)
         query.processAllAvailable()
         newer = [_person(each, PersonWithNote, note=f"n{each}") for each in range(3, 6)]
         _publish(stage, topic, kind(PersonWithNote), newer, False)
         query.processAllAvailable()
         query.stop()
         stage.see_rows("running query", stage.files(kind.__name__))
-        stage.see("columns", stage.read(topic=topic).schema.simpleString())
-        stage.see_rows("new query", stage.read(topic=topic))
+        frame = stage.read(topic=topic, **stage.http_lookup)
+        stage.see("columns", frame.schema.simpleString())
+        stage.see_rows("new query", frame)
 
 
 PRIMITIVES = {
@@ -176,4 +177,4 @@ def nested_stream(stage: Stage) -> None:
     query.processAllAvailable()
     query.stop()
     stage.see("schema", stage.admin("GET", schema_path(sink)))
-    stage.see_rows("read", stage.read(topic=sink))
+    stage.see_rows("read", stage.read(topic=sink, **stage.http_lookup))

@@ -218,7 +218,7 @@ def windows_to_topic(stage: Stage) -> None:
     publish([2, 45])
     query.processAllAvailable()
     query.stop()
-    stage.see_rows("windows", stage.read(topic=sink))
+    stage.see_rows("windows", stage.read(topic=sink, **stage.http_lookup))
 
 
 @scenario("stream-write-refused")
