@@ -1,6 +1,7 @@
 """Disk: every touch of files by the storage goes through this seam (RocksDB has its own).
 
-`RealDisk` is the only code in this room that calls os.* for storage. Callers rely on this:
+`RealDisk`, with `direct_io`, is the only code in this room that calls os.* for storage. Callers
+rely on this:
 
 * bytes are durable only after `DiskFile.sync()` returned;
 * a created, renamed or removed name is durable only after `sync_directory()` of its directory;
@@ -14,6 +15,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from bookie import direct_io
 from bookie.errors import DiskFailed, DiskFull
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ PARTS_PER_CALL_MAX: Final = 1024
 """IOV_MAX of Linux."""
 JOIN_BELOW_BYTES: Final = 4096
 """Average size of parts below which joining them is cheaper than writing them as a vector."""
+DIRECT_BYTES_MIN: Final = 128 << 10
+"""Synced writes from here on go past the page cache where that is possible."""
 
 
 class DiskFile(Protocol):
@@ -43,7 +47,9 @@ class DiskFile(Protocol):
 
     def write_parts_synced_at(self, offset: int, parts: list[bytes]) -> None:
         """As `write_parts_at` and then `sync`, for a file with nothing else to sync: in one call
-        where the system has one. A failure of either part is final, as one of `sync`."""
+        where the system has one. A failure of either part is final, as one of `sync`. Large and
+        aligned ones go past the page cache where that is possible, so this is for bytes that are
+        not soon read back."""
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
@@ -136,11 +142,13 @@ def _failure(error: OSError, what: str, path: str) -> Exception:
 class RealFile:
     """A file of the operating system."""
 
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("_descriptor", "_direct", "_direct_tried", "path")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._direct: direct_io.DirectWriter | None = None
+        self._direct_tried = False
 
     def write_at(self, offset: int, data: bytes) -> None:
         """pwrite until everything is written."""
@@ -172,8 +180,10 @@ class RealFile:
 
     def write_parts_synced_at(self, offset: int, parts: list[bytes]) -> None:
         """pwritev with RWF_DSYNC: half the system calls, and half the waits for the interpreter, of
-        a write and an fdatasync."""
+        a write and an fdatasync. Large ones past the page cache."""
         size = sum(map(len, parts))
+        if size >= DIRECT_BYTES_MIN and self._write_direct(offset, parts, size):
+            return
         if _SYNCED_WRITE and len(parts) <= PARTS_PER_CALL_MAX:
             if size < JOIN_BELOW_BYTES * len(parts):
                 parts = [b"".join(parts)]
@@ -185,6 +195,22 @@ class RealFile:
                     raise _failure(error, "writing or syncing", self.path) from error
         self.write_parts_at(offset, parts)
         self.sync()
+
+    def _write_direct(self, offset: int, parts: list[bytes], size: int) -> bool:
+        """False: not possible here, the parts have to be written (again) in the usual way."""
+        if not self._direct_tried:
+            self._direct_tried = True
+            self._direct = direct_io.open_direct(self.path, self._descriptor)
+        if self._direct is None or not direct_io.is_aligned(offset, size):
+            return False
+        try:
+            if self._direct.write_synced(offset, parts, size):
+                return True
+        except OSError as error:
+            raise _failure(error, "writing or syncing", self.path) from error
+        self._direct.close()
+        self._direct = None
+        return False
 
     def read_at(self, offset: int, size: int) -> bytes:
         """pread until `size` bytes or the end of the file."""
@@ -229,7 +255,10 @@ class RealFile:
                 raise _failure(error, "preallocating", self.path) from error
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the descriptors."""
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,0 +1,122 @@
+"""DirectWriter: large writes past the page cache (O_DIRECT), for who never reads them back.
+
+The kernel takes such a write from the caller's memory straight to the device: no page is
+allocated, filled and cleaned for it. Memory, offset and size have to be aligned, so the pieces are
+put together in one buffer that is kept, which is cheaper than the kernel's copy into pages that no
+processor has in its cache. Buffered writes and reads of the same file stay coherent, the kernel
+sees to it.
+
+A file system or device may refuse at opening or at any write; then the caller writes the same bytes
+to the same place through the page cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ALIGNMENT: Final = 4096
+"""Of offset and size: a multiple of every usual block size, and a whole page, so that a direct and
+a buffered write never share one."""
+STAGING_BYTES: Final = 4 << 20
+"""Larger writes go in pieces of this size. A multiple of ALIGNMENT."""
+
+_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
+_SYNCED_WRITE: Final[int] = getattr(os, "RWF_DSYNC", 0)
+_REFUSALS: Final = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def open_direct(path: str, descriptor: int) -> DirectWriter | None:
+    """A writer of the file that is open as `descriptor` and was created as `path`; None where there
+    is no such thing."""
+    if not _DIRECT or not _SYNCED_WRITE:
+        return None
+    try:
+        direct = os.open(path, os.O_WRONLY | os.O_CLOEXEC | _DIRECT)
+    except OSError:
+        return None
+    if not os.path.sameopenfile(direct, descriptor):
+        os.close(direct)
+        return None
+    staging = mmap.mmap(-1, STAGING_BYTES)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # the kernel pins pages one by one, so few is better
+            staging.madvise(mmap.MADV_HUGEPAGE)
+    return DirectWriter(direct, memoryview(staging))
+
+
+def is_aligned(offset: int, size: int) -> bool:
+    """Whether a direct write may start at `offset` and have `size` bytes."""
+    return (offset | size) % ALIGNMENT == 0
+
+
+@final
+class DirectWriter:
+    """One open file and the memory that its writes start from. For one thread at a time."""
+
+    __slots__ = ("_descriptor", "_staging")
+
+    def __init__(self, descriptor: int, staging: memoryview) -> None:
+        self._descriptor = descriptor
+        self._staging = staging
+
+    def write_synced(self, offset: int, parts: Sequence[bytes], size: int) -> bool:
+        """Write the parts, `size` bytes together, and make them durable. False: refused or cut
+        short, and what lies between `offset` and `offset + size` is unknown.
+
+        Raises: OSError: the device failed.
+        """
+        try:
+            if size <= len(self._staging):
+                self._stage(parts)
+                return self._write(offset, size, _SYNCED_WRITE)
+            # The flag would speak for the last piece only.
+            if not self._write_pieces(offset, parts):
+                return False
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            if error.errno in _REFUSALS:
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        """Release the handle and the memory."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self._staging = memoryview(b"")
+
+    def _stage(self, parts: Sequence[bytes]) -> None:
+        staging = self._staging
+        at = 0
+        for part in parts:
+            end = at + len(part)
+            staging[at:end] = part
+            at = end
+
+    def _write_pieces(self, offset: int, parts: Sequence[bytes]) -> bool:
+        staging = self._staging
+        limit = len(staging)
+        at = 0
+        for part in parts:
+            rest = memoryview(part)
+            while at + len(rest) >= limit:
+                staging[at:] = rest[: limit - at]
+                rest = rest[limit - at :]
+                if not self._write(offset, limit, 0):
+                    return False
+                offset += limit
+                at = 0
+            staging[at : at + len(rest)] = rest
+            at += len(rest)
+        return at == 0 or self._write(offset, at, 0)
+
+    def _write(self, offset: int, size: int, flags: int) -> bool:
+        return os.pwritev(self._descriptor, [self._staging[:size]], offset, flags) == size
