@@ -277,13 +277,14 @@ class BroadcastSubscription:
             self.keeper.changed()
             self.keeper.advance()
         elif durable:
-            self.cursors.detach(slot, self._deadline())
+            self.cursors.detach(slot, self.deadline())
         else:
             seconds = self.context.config.non_durable_linger_seconds
             self.cursors.detach(slot, self.clock.now() + seconds)
         self._abandon_if_empty()
 
-    def _deadline(self) -> float:
+    def deadline(self) -> float:
+        """Until when the virtual cursor of a consumer that leaves now is kept."""
         seconds = self.retention_seconds
         return self.clock.now() + seconds if seconds > 0 else NEVER
 

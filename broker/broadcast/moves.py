@@ -3,6 +3,9 @@
 The order of a seek is the same as elsewhere: positions change and are stored, who is moved is sent
 CLOSE_CONSUMER, then the caller answers. Its client subscribes again by itself and finds the new
 position under its name.
+
+A move that cannot be stored is refused, and what it left is put back: until it is stored, the main
+cursor is held where the consumer was, so that nothing of it is freed (`_Undo`).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.subscription.start import seek_mark_delete
 from protocol.ack_set import from_words
-from protocol.errors import ConsumerNotFound
+from protocol.errors import BrokerError, ConsumerNotFound
 
 if TYPE_CHECKING:
     from broker.broadcast.broadcast_subscription import BroadcastSubscription
@@ -35,12 +38,13 @@ class ConsumerSeek:
         subscription = self._subscription
         target = seek_mark_delete(subscription.ledger, position)
         slot = self._slot()
+        undo = _Undo(subscription, slot)
         _move(subscription, slot, subscription.ordinals.of(target))
         if ack_set and subscription.batch_index:
             ordinal = subscription.ordinals.exact(position)
             if ordinal is not None:
                 subscription.cursors.ack_batch(slot, ordinal, from_words(ack_set))
-        await self._disconnect()
+        await self._store(undo)
 
     async def seek_to_time(self, publish_time_ms: int) -> None:
         """Go on with the first entry published at or after the time.
@@ -49,8 +53,10 @@ class ConsumerSeek:
         """
         subscription = self._subscription
         found = await subscription.ledger.find_by_publish_time(publish_time_ms)
-        _move(subscription, self._slot(), subscription.ordinals.of(found))
-        await self._disconnect()
+        slot = self._slot()
+        undo = _Undo(subscription, slot)
+        _move(subscription, slot, subscription.ordinals.of(found))
+        await self._store(undo)
 
     def _slot(self) -> int:
         self._subscription.check_open()
@@ -59,13 +65,76 @@ class ConsumerSeek:
             raise ConsumerNotFound("the consumer is gone: subscribe, then seek again")
         return slot
 
-    async def _disconnect(self) -> None:
+    async def _store(self, undo: _Undo) -> None:
         subscription, consumer = self._subscription, self._consumer
         subscription.remove_consumer(consumer, comes_back=True)
         consumer.session.disconnect_consumer(consumer)
-        subscription.keeper.changed()
-        subscription.keeper.advance()
-        await subscription.commit()
+        await undo.unless_stored()
+
+
+async def leave(subscription: BroadcastSubscription, consumer: Consumer) -> None:
+    """Unsubscribe one of several consumers, after `check_unsubscribe`: its virtual cursor ends.
+
+    Raises: BrokerError: that could not be stored, and its virtual cursor is still there.
+    """
+    slot = subscription.attached.get(consumer)
+    if slot is None:
+        return
+    undo = _Undo(subscription, slot)
+    subscription.remove_consumer(consumer)
+    await undo.unless_stored()
+
+
+@final
+class _Undo:
+    """Where a virtual cursor was. From here until the end of `unless_stored` the main cursor does
+    not pass that place."""
+
+    def __init__(self, subscription: BroadcastSubscription, slot: int) -> None:
+        cursors = subscription.cursors
+        name = cursors.names[slot]
+        assert name is not None
+        self._subscription = subscription
+        self._name = name
+        self._durable = bool(cursors.durable[slot])
+        self._acked = cursors.acked[slot]
+        self._ragged = cursors.ragged_of(slot)
+        cursors.hold(self._acked)
+
+    async def unless_stored(self) -> None:
+        """Store what has changed; put everything back if that fails.
+
+        Raises: BrokerError.
+        """
+        subscription = self._subscription
+        keeper = subscription.keeper
+        keeper.changed()
+        keeper.advance()
+        try:
+            await subscription.commit()
+        except BrokerError:
+            if not subscription.acks.closed:
+                self._put_back()
+                keeper.changed()
+            raise
+        finally:
+            if not subscription.acks.closed:
+                subscription.cursors.release(self._acked)
+                keeper.advance()
+
+    def _put_back(self) -> None:
+        subscription = self._subscription
+        cursors, name = subscription.cursors, self._name
+        slot = cursors.slot_of(name)
+        holder = None if slot is None else subscription.fanout.consumers[slot]
+        if holder is not None:  # it came back too early, or another one of that name came
+            subscription.remove_consumer(holder, comes_back=True)
+            holder.session.disconnect_consumer(holder)
+            slot = cursors.slot_of(name)
+        if slot is None:
+            slot = cursors.join(name, self._acked, durable=self._durable)
+            cursors.detach(slot, subscription.deadline())
+        cursors.put_back(slot, self._acked, self._ragged)
 
 
 def _move(subscription: BroadcastSubscription, slot: int, acked: int) -> None:

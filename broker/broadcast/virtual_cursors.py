@@ -11,9 +11,9 @@ The lowest position of all decides what storage may be freed. It is not found by
 are counted per position, and the distinct positions are in a heap. With everybody in step that is
 two counters, whatever the number of consumers.
 
-Invariants: `counts` holds, for each position, how many slots in use are there, and nothing else;
-`minimum` is its lowest key; a Ragged holds nothing at or below its slot's position and never the
-entry right behind it; a free slot has position `FREE`.
+Invariants: `counts` holds, for each position, how many slots in use are there, and what is held
+(`hold`), and nothing else; `minimum` is its lowest key; a Ragged holds nothing at or below its
+slot's position and never the entry right behind it; a free slot has position `FREE`.
 
 Acks at or below the position, or a second time, are no-ops; so is a cumulative ack backwards. What
 does not exist yet is the caller's to refuse: it knows the tail.
@@ -295,6 +295,20 @@ class VirtualCursors:
         assert acked >= 0
         self._ragged.pop(slot, None)
         self._move(slot, acked)
+
+    def hold(self, ordinal: int) -> None:
+        """Keep the minimum from passing the ordinal, as if somebody were there, until `release`."""
+        self._count(ordinal)
+
+    def release(self, ordinal: int) -> None:
+        """The end of a `hold`."""
+        self._uncount(ordinal)
+
+    def put_back(self, slot: int, acked: int, ragged: Ragged | None) -> None:
+        """To where it was: `ragged` is what `ragged_of` said there."""
+        self.seek(slot, acked)
+        if ragged:
+            self._ragged[slot] = ragged
 
     def _absorb(self, slot: int, ragged: Ragged) -> None:
         """Move through what is acknowledged contiguously behind the position."""

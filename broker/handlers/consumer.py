@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.broadcast.broadcast_subscription import BroadcastSubscription
+from broker.broadcast.moves import leave
 from broker.handlers.attached import Attached, PendingConsumer
 from broker.net.errors import ConnectionRefused
 from broker.subscription.api import TYPE_NAMES, AckId
@@ -91,11 +92,13 @@ async def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> N
     subscription, topic = attached.subscription, attached.topic
     ends = subscription.check_unsubscribe(attached.consumer, force=body.force)
     del session.consumers[body.consumer_id]
-    subscription.remove_consumer(attached.consumer)
     try:
         if not ends and isinstance(subscription, BroadcastSubscription):
-            await subscription.commit()
-        elif topic.subscriptions.get(subscription.name) is subscription:
+            await leave(subscription, attached.consumer)
+            session.send(commands.success(body.request_id))
+            return
+        subscription.remove_consumer(attached.consumer)
+        if topic.subscriptions.get(subscription.name) is subscription:
             await topic.delete_subscription(subscription.name, force=body.force)
     except Exception:
         # The refusal must come first, and does: it is queued before another task runs.

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from broker.broadcast.broadcast_subscription import NameTaken
-from broker.broadcast.moves import ConsumerSeek
+from broker.broadcast.moves import ConsumerSeek, leave
 from broker.broadcast.tests.world import World, received, settle
 from broker.subscription.api import EXCLUSIVE, KEY_SHARED
 from broker.subscription.tests.fakes import FakeSession
@@ -197,6 +197,77 @@ async def test_seeking_back_holds_storage_again_and_disconnects_that_consumer_on
         await settle()
         assert received(again) == positions[2:]
         assert received(two) == positions
+
+
+@pytest.mark.parametrize("index", [0, 4], ids=["backwards", "forwards"])
+async def test_a_seek_that_cannot_be_stored_leaves_the_consumer_where_it_was(autojump_clock, index):
+    async with opened() as world:
+        one, two = await world.join("one"), await world.join("two")
+        positions = world.publish(6)
+        await settle()
+        world.ack(one, positions[0], positions[1], positions[3])
+        world.ack(two, *positions)
+        await world.subscription.commit()
+        cursor = world.subscription.cursor
+        world.ledger.client.failing = True
+        with pytest.raises(BrokerError, match="could not be stored"):
+            await ConsumerSeek(world.subscription, one).seek(positions[index])
+        assert cursor.mark_delete == positions[1]
+        world.ledger.client.failing = False
+        await trio.sleep(5)
+        await world.crash()
+        again = await world.join("one")
+        await settle()
+        assert received(again) == [positions[2], *positions[4:]]
+        assert world.subscription.cursor.mark_delete == positions[1]
+
+
+async def test_an_unsubscribe_that_cannot_be_stored_leaves_the_consumer_its_place(autojump_clock):
+    async with opened() as world:
+        one, two = await world.join("one"), await world.join("two")
+        positions = world.publish(4)
+        await settle()
+        world.ack(one, positions[0], positions[2])
+        world.ack(two, *positions)
+        await world.subscription.commit()
+        assert not world.subscription.check_unsubscribe(one)
+        world.ledger.client.failing = True
+        with pytest.raises(BrokerError, match="could not be stored"):
+            await leave(world.subscription, one)
+        assert world.subscription.cursor.mark_delete == positions[0]
+        world.ledger.client.failing = False
+        again = await world.join("one")
+        await settle()
+        assert received(again) == [positions[1], positions[3]]
+        assert not world.subscription.check_unsubscribe(again)
+        await leave(world.subscription, again)
+        assert world.subscription.cursors.slot_of("one") is None
+        assert world.subscription.cursor.mark_delete == positions[3]
+
+
+async def test_who_came_back_during_a_seek_that_was_refused_goes_back_too(autojump_clock):
+    async with opened() as world:
+        one = await world.join("one")
+        await world.join("two")
+        positions = world.publish(4)
+        await settle()
+        await world.subscription.commit()
+        world.ledger.client.failing = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_refused_seek, world, one, positions[2])
+            with trio.fail_after(5):
+                while one in world.subscription.attached:
+                    await trio.lowlevel.checkpoint()
+            early = await world.join("one")
+        assert early.session.disconnected == [early]
+        again = await world.join("one")
+        await settle()
+        assert received(again) == positions
+
+
+async def _refused_seek(world, consumer, position):
+    with pytest.raises(BrokerError, match="could not be stored"):
+        await ConsumerSeek(world.subscription, consumer).seek(position)
 
 
 async def test_unacked_messages_block_shared_until_half_is_acked(autojump_clock):
