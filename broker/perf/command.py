@@ -113,6 +113,21 @@ class _Bars:
     show_default=True,
     help="Of 100 consumers so many never acknowledge.",
 )
+@click.option(
+    "--neighbour-rate",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Measure a second subscription, and another topic with so many messages a second.",
+)
+@click.option(
+    "--neighbour-seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="How long the other topic is measured before the fan-out.",
+)
+@click.option("--neighbour-url", default="", help="Another broker for the other topic.")
 @click.option("--connect-timeout", type=float, default=300.0, show_default=True, help="Seconds.")
 @click.option(
     "--drain",

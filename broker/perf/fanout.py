@@ -27,9 +27,11 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from urllib.parse import quote, urlsplit
 
 from broker.perf import report as reports
+from broker.perf.blocking_connection import ConnectionFailed
 from broker.perf.consumers import Behaviour
+from broker.perf.neighbour import Neighbourhood, NeighbourPlan
 from broker.perf.process_meter import NoSuchProcess, Usage, usage
-from broker.perf.publisher import Publisher, PublisherFailed
+from broker.perf.publisher import Publisher
 from broker.perf.samples import Samples
 from broker.perf.stage_metrics import Stage, stages
 from broker.perf.worker import (
@@ -109,6 +111,9 @@ class Options:
     unacked_percent: float
     connect_timeout_seconds: float
     drain_seconds: float
+    neighbour_rate: float = 0.0
+    neighbour_seconds: float = 10.0
+    neighbour_url: str = ""
 
 
 def plans(options: Options, topic: str, run_id: bytes, host: str, port: int) -> list[WorkerPlan]:
@@ -261,6 +266,7 @@ class FanoutRun:
         self._topic = options.topic or (
             f"persistent://public/default/perf-fanout-{self._run_id.hex()}"
         )
+        self._neighbour: Neighbourhood | None = None
         self._stuck = sum(
             Behaviour(self._run_id, 1, True, True, options.stuck_percent).is_stuck(index)
             for index in range(options.consumers)
@@ -279,21 +285,43 @@ class FanoutRun:
                 publisher = stack.enter_context(
                     Publisher(host, port, self._topic, self._run_id, options.size)
                 )
+                if options.neighbour_rate:
+                    self._neighbour = stack.enter_context(
+                        Neighbourhood(self._neighbour_plan(host, port), options.neighbour_seconds)
+                    )
                 return self._measure(processes, publisher)
         except EOFError:
             raise RunFailed("a process of the load generator has ended") from None
         except OSError as error:
             raise RunFailed(f"{options.service_url}: {error.strerror or error}") from None
-        except PublisherFailed as error:
+        except ConnectionFailed as error:
             raise RunFailed(f"{options.service_url}: {error}") from None
         except NoSuchProcess as error:
             raise RunFailed(f"--broker-pid: {error}") from None
         finally:
             self._progress.done()
-            self._delete_topic()
+            if not options.topic:
+                self._delete_topic(self._topic)
+            if self._neighbour is not None and not options.neighbour_url:
+                self._delete_topic(self._neighbour.topic)
+
+    def _neighbour_plan(self, host: str, port: int) -> NeighbourPlan:
+        options = self._options
+        run_id = secrets.token_bytes(8)
+        elsewhere = bool(options.neighbour_url)
+        return NeighbourPlan(
+            address=address_of(options.neighbour_url) if elsewhere else (host, port),
+            topic=f"persistent://public/default/perf-neighbour-{run_id.hex()}",
+            rate=options.neighbour_rate,
+            run_id=run_id,
+            beside=None if elsewhere else (host, port, self._topic, self._run_id),
+            beside_size_bytes=options.size,
+        )
 
     def _measure(self, processes: Processes, publisher: Publisher) -> reports.Report:
-        options = self._options
+        options, neighbour = self._options, self._neighbour
+        if neighbour is not None:
+            neighbour.measure_alone()
         before = self._usage()
         begun_ns = time.monotonic_ns()
         self._subscribe_all(processes, publisher)
@@ -303,6 +331,9 @@ class FanoutRun:
         for _ in range(WARM_UP_MESSAGES):
             publisher.publish()
         self._wait_received(processes, publisher, receivers * WARM_UP_MESSAGES)
+        if neighbour is not None:
+            self._progress.phase("neighbour", 1)
+            neighbour.measure_before(publisher.listen)
         stages_before = self._stages()
         start = self._usage()
         expected = receivers * (WARM_UP_MESSAGES + options.messages)
@@ -311,6 +342,8 @@ class FanoutRun:
         self._wait_received(processes, publisher, expected)
         end = self._usage()
         stages_after = self._stages()
+        if neighbour is not None:
+            neighbour.end()
         resumed = self._resume(processes, publisher)
         results = processes.stop(publisher.published)
         ended_ns = max(result.subscribed_at_ns for result in results)
@@ -323,6 +356,7 @@ class FanoutRun:
         if before and subscribed and start and end:
             report.broker = reports.broker_use(before, subscribed, start, end, options.messages)
         report.stages = reports.stage_figures(stages_before, stages_after)
+        report.neighbour = {} if neighbour is None else neighbour.figures()
         return report
 
     def _subscribe_all(self, processes: Processes, publisher: Publisher) -> None:
@@ -440,11 +474,11 @@ class FanoutRun:
             raise RunFailed(f"{url}: {error}") from None
         return stages(page, self._topic, self._options.subscription)
 
-    def _delete_topic(self) -> None:
-        """The topic of this run alone, and with it its subscriptions."""
-        if self._options.topic or not self._options.http_url:
+    def _delete_topic(self, topic: str) -> None:
+        """A topic of this run alone, and with it its subscriptions."""
+        if not self._options.http_url:
             return
-        name = quote(self._topic.replace("://", "/"))
+        name = quote(topic.replace("://", "/"))
         url = f"{self._options.http_url.rstrip('/')}/admin/v2/{name}?force=true"
         try:
             with urllib.request.urlopen(
@@ -454,9 +488,9 @@ class FanoutRun:
         except urllib.error.HTTPError as refused:
             refused.close()
             if refused.code != 404:
-                self._progress.note(f"{self._topic} was not deleted: HTTP {refused.code}")
+                self._progress.note(f"{topic} was not deleted: HTTP {refused.code}")
         except (OSError, urllib.error.URLError) as error:
-            self._progress.note(f"{self._topic} was not deleted: {error}")
+            self._progress.note(f"{topic} was not deleted: {error}")
 
 
 def write_json(report: reports.Report, path: os.PathLike[str]) -> None:

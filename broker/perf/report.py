@@ -54,6 +54,8 @@ class Report:
     publish: dict[str, float | None]
     resumed: dict[str, float | int | None] = field(default_factory=dict)
     """Of the consumers that were stuck: how many, until when they had everything, what is lost."""
+    neighbour: dict[str, Any] = field(default_factory=dict)
+    """Latency of others on the broker, without and with the fan-out; see `neighbour`."""
     broker: BrokerUse | None = None
     generator_cpu_seconds: float = 0.0
     stages: dict[str, dict[str, float | None]] = field(default_factory=dict)
@@ -146,6 +148,23 @@ def _row(name: str, figures: Mapping[str, float | None]) -> str:
     return f"{name:<16}{cells}"
 
 
+def _neighbour_lines(found: Mapping[str, Any]) -> list[str]:
+    where = "on another broker" if found["on_another_broker"] else "on this broker"
+    lines = [f"neighbours {where}, {found['rate']:g} messages a second ({found['unread']} unread)"]
+    for name in ("topic", "second subscription"):
+        if name not in found:
+            continue
+        figures = found[name]
+        cells = []
+        for part in ("p50", "p99"):
+            before, beside = figures["before"][part], figures["beside"][part]
+            ratio = figures["ratio"][part]
+            times = "?" if ratio is None else f"{ratio:.2f}"
+            cells.append(f"{part} {seconds_text(before)} -> {seconds_text(beside)} (x {times})")
+        lines.append(f"  {name:<22}{'  '.join(cells)}  target: p99 x {found['ratio_max']:g}")
+    return lines
+
+
 def text(report: Report) -> str:
     """A few lines."""
     subscribed = int(report.options["consumers"]) - report.failed
@@ -165,6 +184,8 @@ def text(report: Report) -> str:
             f"{'resumed':<16}{report.resumed['consumers']:,} stuck consumers had everything after"
             f" {seconds_text(report.resumed['seconds'])}, {report.resumed['lost']:,} lost"
         )
+    if report.neighbour:
+        lines += _neighbour_lines(report.neighbour)
     use = report.broker
     if use is not None:
         lines.append(

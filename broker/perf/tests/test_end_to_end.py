@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from broker.__main__ import main
 from broker.broadcast.tests.peer import broker
 from broker.perf.fanout import allow_open_files
+from broker.perf.neighbour import ALONE_MESSAGES
 
 
 async def fanout(running, *arguments):
@@ -108,3 +109,50 @@ def test_an_address_of_another_kind_is_one_line():
 
 def test_few_open_files_are_always_allowed():
     allow_open_files(10)
+
+
+async def test_neighbours_are_measured_without_and_beside_the_fan_out(tmp_path):
+    path = tmp_path / "report.json"
+    async with broker() as running:
+        result = await fanout(
+            running,
+            "--consumers=50",
+            "--connections=2",
+            "--messages=10",
+            "--neighbour-rate=200",
+            "--neighbour-seconds=0.2",
+            f"--json={path}",
+        )
+        topics = list(running.service.topics)
+
+    assert result.exit_code == 0, result.output
+    report = json.loads(path.read_text())
+    found = report["neighbour"]
+    assert (report["received"], found["unread"]) == (500, 0)
+    assert min(found["topic"]["messages"]) > 0
+    assert found["second subscription"]["messages"] == [ALONE_MESSAGES, 10]
+    ratio = found["topic"]["beside"]["p99"] / found["topic"]["before"]["p99"]
+    assert found["topic"]["ratio"]["p99"] == ratio
+    assert "second subscription" in result.output
+    assert topics == []
+
+
+async def test_a_neighbour_on_another_broker_shows_what_the_machine_makes_of_it(tmp_path):
+    path = tmp_path / "report.json"
+    async with broker() as running, broker() as other:
+        result = await fanout(
+            running,
+            "--consumers=20",
+            "--connections=2",
+            "--messages=3",
+            "--neighbour-rate=100",
+            "--neighbour-seconds=0.1",
+            f"--neighbour-url={other.broker_service_url}",
+            f"--json={path}",
+        )
+        assert len(other.service.topics) == 1
+
+    assert result.exit_code == 0, result.output
+    found = json.loads(path.read_text())["neighbour"]
+    assert found["on_another_broker"]
+    assert "second subscription" not in found

@@ -1,0 +1,107 @@
+"""A client connection on a blocking socket: requests, and answers waited for one by one.
+
+For the few clients of a run that are measured themselves and have a process or a thread to
+themselves; the many consumers use `worker`.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from typing import TYPE_CHECKING, Final, final
+
+from protocol import client
+from protocol import pulsar_api_pb2 as pb
+from protocol.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from protocol.frames import Frame
+
+ANSWER_SECONDS_MAX: Final = 30.0
+_RECEIVE_BYTES: Final = 65_536
+_Type = pb.BaseCommand
+
+
+class ConnectionFailed(Exception):
+    """The broker refused something or did not answer; the text says what it said."""
+
+
+@final
+class BlockingConnection:
+    """Connected, with CONNECT answered."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Raises: ConnectionFailed, OSError."""
+        self._codec = client.Client()
+        self._socket = socket.create_connection((host, port), ANSWER_SECONDS_MAX)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self.send(client.connect("vela-perf"))
+            self.wait_for(_Type.CONNECTED)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """For select."""
+        return self._socket.fileno()
+
+    def next_request_id(self) -> int:
+        """An id that no request on this connection has had."""
+        return self._codec.next_request_id()
+
+    def send(self, frames: bytes) -> None:
+        """Raises: OSError."""
+        self._socket.sendall(frames)
+
+    def find_topic(self, topic: str) -> None:
+        """Ask for partitions and owner, as client libraries do first.
+
+        Raises: ConnectionFailed, OSError.
+        """
+        self.send(client.partitioned_metadata(topic, self.next_request_id()))
+        answer = self.wait_for(_Type.PARTITIONED_METADATA_RESPONSE).partitionMetadataResponse
+        if answer.partitions:
+            raise ConnectionFailed(f"{topic} is partitioned: name one of its partitions")
+        self.send(client.lookup(topic, self.next_request_id()))
+        self.wait_for(_Type.LOOKUP_RESPONSE)
+
+    def wait_for(self, kind: int) -> pb.BaseCommand:
+        """The next command of the kind; what comes before is dropped.
+
+        Raises: ConnectionFailed, OSError.
+        """
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        while time.monotonic() < deadline:
+            for command, _ in self.receive(deadline - time.monotonic()):
+                if command.type == kind:
+                    found: pb.BaseCommand = command
+                    return found
+                if command.type == _Type.ERROR:
+                    raise ConnectionFailed(command.error.message)
+        raise ConnectionFailed(f"no {pb.BaseCommand.Type.Name(kind)} in {ANSWER_SECONDS_MAX} s")
+
+    def receive(self, timeout_seconds: float) -> list[Frame]:
+        """What one receive brings, after waiting at most so long for it. PINGs are answered.
+
+        Raises: ConnectionFailed, OSError.
+        """
+        readable, _, _ = select.select([self._socket], [], [], max(0.0, timeout_seconds))
+        if not readable:
+            return []
+        data = self._socket.recv(_RECEIVE_BYTES)
+        if not data:
+            raise ConnectionFailed("the broker closed the connection")
+        try:
+            frames = self._codec.receive(data)
+        except RemoteProtocolError as error:
+            raise ConnectionFailed(str(error)) from None
+        for command, _ in frames:
+            if command.type == _Type.PING:
+                self.send(client.pong())
+        return frames
