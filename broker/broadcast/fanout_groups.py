@@ -453,6 +453,11 @@ class FanoutGroups:
         return slot in self._parked
 
     @property
+    def parked_slots(self) -> set[int]:
+        """Who cannot be sent anything; for reading only."""
+        return self._parked
+
+    @property
     def parked(self) -> int:
         """How many connected consumers cannot be sent anything."""
         return len(self._parked)

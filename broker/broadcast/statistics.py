@@ -59,7 +59,8 @@ def slowest_connected(
     acked = subscription.cursors.acked
     limit = subscription.cursors.position_of_slowest(count)
     rows = subscription.attached.items()
-    behind = [row for row in rows if acked[row[1]] < limit]
+    in_step = limit == subscription.cursors.minimum
+    behind = [] if in_step else [row for row in rows if acked[row[1]] < limit]
     there = islice((row for row in rows if acked[row[1]] == limit), count)
     found = nsmallest(count, [*behind, *there], key=lambda row: acked[row[1]])
     if len(found) < min(count, len(rows)):  # some of the slowest are not connected
@@ -67,10 +68,42 @@ def slowest_connected(
     return found
 
 
+def sent_counts(subscription: BroadcastSubscription) -> dict[int, int]:
+    """How many connected consumers were sent each ordinal last. By groups, not one by one."""
+    sent = subscription.groups.sent
+    counts: dict[int, int] = {}
+    for lane in subscription.fanout.lanes.values():
+        for (ordinal, _), members in lane.groups.items():
+            counts[ordinal] = counts.get(ordinal, 0) + len(members)
+    for slot in alone(subscription):
+        counts[sent[slot]] = counts.get(sent[slot], 0) + 1
+    return counts
+
+
+def alone(subscription: BroadcastSubscription) -> list[int]:
+    """Connected consumers that are in no group."""
+    solos = [slot for lane in subscription.fanout.lanes.values() for slot in lane.solos]
+    return [*solos, *subscription.groups.parked_slots]
+
+
+def total_unacked(subscription: BroadcastSubscription) -> int:
+    """Entries sent and not acknowledged, over all connected consumers. The members of groups have
+    acknowledged nothing out of order and nothing ahead of what they were sent, so sums do."""
+    groups, cursors = subscription.groups, subscription.cursors
+    if cursors.ragged_count:
+        return sum(map(groups.unacked, subscription.attached.values()))
+    apart = alone(subscription)
+    acked = cursors.acked
+    sent_total = sum(ordinal * count for ordinal, count in sent_counts(subscription).items())
+    in_groups = sent_total - sum([groups.sent[slot] for slot in apart])
+    in_groups -= cursors.acked_total_of_attached() - sum([acked[slot] for slot in apart])
+    return in_groups + sum(map(groups.unacked, apart))
+
+
 def broadcast_statistics(subscription: BroadcastSubscription) -> SubscriptionStatistics:
     """The whole subscription."""
     listed = slowest_connected(subscription, CONSUMERS_LISTED)
-    unacked = sum(map(subscription.groups.unacked, subscription.attached.values()))
+    unacked = total_unacked(subscription)
     groups, fanout = subscription.groups, subscription.fanout
     return SubscriptionStatistics(
         sub_type=subscription.sub_type,
@@ -114,8 +147,8 @@ def broadcast_details(subscription: BroadcastSubscription) -> dict[str, Any]:
     slowest, fastest = cursors.minimum, cursors.maximum
     messages_rate, bytes_rate, acks_rate = subscription.rates
     behind = tail - LAGGARD_ENTRIES
-    sent = groups.sent
-    laggards = sum([sent[slot] < behind for slot in subscription.attached.values()])
+    sent = sent_counts(subscription)
+    laggards = sum(count for ordinal, count in sent.items() if ordinal < behind)
     return {
         "consumersCount": connected,
         "msgRateOut": messages_rate,

@@ -385,6 +385,12 @@ class VirtualCursors:
         """The highest position; None when there is no virtual cursor."""
         return max(self._counts, default=None)
 
+    def acked_total_of_attached(self) -> int:
+        """The sum of the positions of those that are not kept for consumers that have left."""
+        acked = self.acked
+        free = len(acked) - len(self._slots)
+        return sum(acked) - free * FREE - sum([acked[slot] for slot in self._deadlines])
+
     def position_of_slowest(self, count: int) -> int:
         """At or below this position there are at least `count`, if there are so many."""
         at = 0

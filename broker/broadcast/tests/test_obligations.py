@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.broadcast.moves import ConsumerSeek
+from broker.broadcast.statistics import LAGGARD_ENTRIES
 from broker.broadcast.tests.world import World, received, settle
 from broker.subscription.api import EXCLUSIVE, SHARED
 from broker.subscription.tests.fakes import FakeSession
@@ -147,6 +148,7 @@ class Run:
             self.acked[name] = stored
 
     async def check(self):
+        self.check_statistics()
         await settle()
         world = self.world
         if self.acked:
@@ -154,6 +156,16 @@ class Run:
             assert self.index(world.subscription.cursor.mark_delete) == max(1, self.minimum()) or (
                 world.subscription.keeper._lowering
             )
+
+    def check_statistics(self):
+        """What is derived from groups is what counting one by one finds."""
+        subscription = self.world.subscription
+        groups, attached = subscription.groups, subscription.attached
+        shown = subscription.statistics()
+        assert shown.unacked_messages == sum(map(groups.unacked, attached.values()))
+        newest = subscription.ordinals.tail - LAGGARD_ENTRIES
+        laggards = sum(groups.sent[slot] < newest for slot in attached.values())
+        assert shown.details["broadcast"]["laggards"] == laggards
 
     async def finish(self):
         """With permits and room for all, nothing is owed."""
