@@ -463,3 +463,11 @@ class BroadcastSubscription:
         self.fanout.close()
         self.disconnect_consumers()
         await self.keeper.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """What is large goes now. The objects refer to each other, so that they themselves stay
+        until a full garbage collection, which may be hours away."""
+        self.cursors.clear()
+        self.groups.clear()
+        self.fanout.consumers.clear()

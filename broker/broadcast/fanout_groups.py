@@ -124,6 +124,21 @@ class FanoutGroups:
         self._counts: dict[int, dict[int, int]] = {}
         self._replays: dict[int, dict[int, None]] = {}
 
+    def clear(self) -> None:
+        """Forget everybody: nobody is attached any more."""
+        del self.flow_ms[:]
+        del self._bounded[:]
+        for each in (
+            self.sent,
+            self.permits,
+            self.granted,
+            self.bytes_out,
+            self.lanes,
+            self.heads,
+            self.options,
+        ):
+            each.clear()
+
     # --- coming and going ---------------------------------------------------------------
 
     def attach(

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 DISTINCT_MAX: Final = 1_000
 """Sets of properties that are shared; more differ too much to be worth it."""
-_PERMITS: Final = Permits()
-_PENDING: Final = PendingAcks()
-_COUNTERS: Final = Counters()
+PERMITS: Final = Permits()
+PENDING: Final = PendingAcks()
+COUNTERS: Final = Counters()
+"""Of all consumers of broadcasts: nothing is counted in them."""
 _KEY_SHARED: Final = KeySharedOptions()
 
 
@@ -37,9 +38,9 @@ class LeanConsumers:
 
     def trim(self, consumer: Consumer) -> None:
         """Share what it has in common with others. It has not been used yet."""
-        consumer.permits = _PERMITS
-        consumer.pending = _PENDING
-        consumer.counters = _COUNTERS
+        consumer.permits = PERMITS
+        consumer.pending = PENDING
+        consumer.counters = COUNTERS
         consumer.key_shared = _KEY_SHARED
         consumer.metadata = self._shared(consumer.metadata)
         consumer.subscription_properties = self._shared(consumer.subscription_properties)

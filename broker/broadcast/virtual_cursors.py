@@ -91,6 +91,24 @@ class VirtualCursors:
         self._deadlines: dict[int, float] = {}
         self._expiries: list[tuple[float, int]] = []
 
+    def clear(self) -> None:
+        """Forget everybody: nothing of this is needed any more."""
+        del self.acked[:]
+        del self.durable[:]
+        for each in (
+            self.names,
+            self.changed_names,
+            self.changed_positions,
+            self._slots,
+            self._free,
+            self._ragged,
+            self._counts,
+            self._heap,
+            self._deadlines,
+            self._expiries,
+        ):
+            each.clear()
+
     # --- who there is -------------------------------------------------------------------
 
     def __len__(self) -> int:

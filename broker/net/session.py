@@ -161,6 +161,7 @@ class Session:
 
     def _detach_all(self) -> None:
         """The connection is gone: so are its producers and consumers."""
+        self.ack_runs = None  # large, and this object waits for a garbage collection
         producers, self.producers = self.producers, {}
         for producer in producers.values():
             if isinstance(producer, Producer):
