@@ -106,7 +106,7 @@ def decode_command(encoded: bytes) -> pb.BaseCommand:
         raise RemoteProtocolError(f"{pb.BaseCommand.Type.Name(kind)} without its content")
     if kind not in _HOT_TYPES and not command.IsInitialized():
         raise RemoteProtocolError(f"{pb.BaseCommand.Type.Name(kind)} lacks a required field")
-    if kind not in _HOT_TYPES and not encoded.isascii():
+    if kind not in _HOT_TYPES and not has_ascii_texts(encoded):
         for field, content in command.ListFields():
             texts = _TEXTS.get(field.number)
             if texts is not None:
@@ -114,10 +114,47 @@ def decode_command(encoded: bytes) -> pb.BaseCommand:
     return command
 
 
+def has_ascii_texts(encoded: bytes) -> bool:
+    """Whether all that can be text in a command that was parsed is ASCII, seen from its bytes: much
+    cheaper than asking for each field. Numbers do not count, except within parts of parts (message
+    ids): False means that nothing is known.
+    """
+    at = content_end = 0
+    end = len(encoded)
+    while at < end:
+        is_content = at >= content_end
+        wire_type = encoded[at] & 7
+        while encoded[at] & 0x80:
+            at += 1
+        at += 1
+        if wire_type == 0:
+            while encoded[at] & 0x80:
+                at += 1
+            at += 1
+        elif wire_type == 2:
+            size = shift = 0
+            while encoded[at] & 0x80:
+                size |= (encoded[at] & 0x7F) << shift
+                shift += 7
+                at += 1
+            size |= encoded[at] << shift
+            at += 1
+            if is_content:
+                content_end = at + size
+                continue
+            if not encoded[at : at + size].isascii():
+                return False
+            at += size
+        elif wire_type in (1, 5):
+            at += 8 if wire_type == 1 else 4
+        else:
+            return False
+    return True
+
+
 @final
 class _Texts:
-    """Where a type of message has text, its parts included. Any number above 127 makes a command
-    look as if it had text that is not ASCII, so this is asked for nearly every request."""
+    """Where a type of message has text, its parts included."""
 
     __slots__ = ("_lists", "_name", "_part_lists", "_parts", "_texts")
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from broker.broadcast.broadcast_subscription import BroadcastSubscription, NameTaken
+from broker.broadcast.lean_consumers import COUNTERS, PENDING, PERMITS
 from broker.broadcast.selection import check_kind
 from broker.handlers.attached import Attached, PendingConsumer
 from broker.handlers.lookup import parse_topic
 from broker.handlers.subscribe_broadcast import attach_at_once, attach_to_broadcast
 from broker.subscription.api import EXCLUSIVE, FAILOVER
-from broker.subscription.consumer import EPOCH_UNSET, Consumer, KeySharedOptions
+from broker.subscription.consumer import EPOCH_UNSET, Consumer, Counters, KeySharedOptions
 from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.permits import Permits
+from broker.subscription.unacked import PendingAcks
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
@@ -30,7 +33,7 @@ from protocol.errors import (
 from protocol.position import signed_id
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterable
     from typing import Any
 
     from broker.net.session import Session
@@ -107,7 +110,7 @@ def _create_at_once(session: Session, body: pb.CommandSubscribe, place: PendingC
         return False
     _check(topic, body)
     request = _request(body)
-    consumer = _consumer(session, body, request)
+    consumer = _consumer(session, body, request, lean=True)
     return attach_at_once(session, topic, request, consumer, body.request_id, place)
 
 
@@ -239,6 +242,10 @@ async def _is_dead(topic: Topic, holder: Consumer, consumer: Consumer) -> bool:
     return True
 
 
+def _properties(items: Iterable[pb.KeyValue]) -> dict[str, str]:
+    return {item.key: item.value for item in items} if items else {}
+
+
 def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:
     start = None
     if body.HasField("start_message_id"):
@@ -250,15 +257,16 @@ def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:
         earliest=body.initialPosition == _EARLIEST,
         start_message_id=start,
         start_rollback_seconds=body.start_message_rollback_duration_sec,
-        properties={item.key: item.value for item in body.subscription_properties},
-        metadata={item.key: item.value for item in body.metadata},
+        properties=_properties(body.subscription_properties),
+        metadata=_properties(body.metadata),
         read_compacted=body.read_compacted,
     )
 
 
 def _consumer(
-    session: Session, body: pb.CommandSubscribe, request: SubscriptionRequest
+    session: Session, body: pb.CommandSubscribe, request: SubscriptionRequest, *, lean: bool = False
 ) -> Consumer:
+    """`lean`: it is for a broadcast, which shares what it does not use."""
     return Consumer(
         consumer_id=body.consumer_id,
         name=body.consumer_name,
@@ -272,6 +280,9 @@ def _consumer(
         subscription_properties=request.properties,
         epoch=body.consumer_epoch if body.HasField("consumer_epoch") else EPOCH_UNSET,
         connected_since_ms=session.service.clock.wall_ms(),
+        permits=PERMITS if lean else Permits(),
+        pending=PENDING if lean else PendingAcks(),
+        counters=COUNTERS if lean else Counters(),
     )
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from protocol import client, commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
-from protocol.frames import FrameDecoder, decode_command, frame_size_max
+from protocol.frames import FrameDecoder, decode_command, frame_size_max, has_ascii_texts
+from protocol.templates import varint
 
 FRAMES = st.one_of(
     st.just(client.ping()),
@@ -192,6 +193,19 @@ def test_text_that_is_not_utf_8_is_refused_wherever_it_stands(path):
     decode_command(with_text(path, "é" * 8))
     with pytest.raises(RemoteProtocolError, match=rf"\.{path[-1]} is not UTF-8"):
         decode_command(good.replace(MARK.encode(), b"\xff" * len(MARK)))
+
+
+@given(st.integers(0, 2**63 - 1), st.binary(max_size=300), st.binary(max_size=300))
+def test_text_is_told_from_numbers_without_asking_for_each_field(number, topic, principal):
+    encoded = _with_bytes(topic, principal, number)
+    assert has_ascii_texts(encoded) == (topic.isascii() and principal.isascii())
+
+
+def _with_bytes(topic, principal, number):
+    """A LOOKUP with these bytes where it has text."""
+    content = b"\x0a" + varint(len(topic)) + topic + b"\x10" + varint(number)
+    content += b"\x22" + varint(len(principal)) + principal
+    return b"\x08\x17\xba\x01" + varint(len(content)) + content
 
 
 def test_text_beside_the_content_of_a_command_is_looked_at_too():
