@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from compat_tests.bench import fanout_report as report
-from compat_tests.bench.fanout import SCALED, rows
+from compat_tests.bench.fanout import SCALED, disturbed_rows, neighbour_rows, rows
 from compat_tests.bench.fanout_report import Measured, Row
 
 LIMITED = Row("vela", "broadcast", 20_000, 16, 3, {"delivery p99 s": 0.15, "lost": 0})
@@ -66,3 +66,34 @@ def test_the_rows_fit_each_other_and_the_document_holds_all_of_them(tmp_path):
     assert len(report.scaling(everything, SCALED)) == 2
     assert "no end" in text
     assert json.loads(json.dumps(report.as_json(everything, SCALED, about)))["rows"]
+
+
+def test_variants_are_compared_with_the_plain_row_and_are_no_rows_of_their_own():
+    stuck, silent = disturbed_rows(20_000, 16, 3)
+    everything = [measured(stuck, 0.1), measured(silent, 0.2), measured(LIMITED, 0.1)]
+
+    made = report.disturbed(everything)
+
+    assert [(each["p99 ratio"], each["met"]) for each in made] == [(1.0, True), (2.0, False)]
+    assert "1 % never acknowledge" not in report.table(everything)
+    assert "**2**" in report.disturbed_table(everything)
+
+
+def test_neighbours_are_held_to_twice_their_latency_on_the_same_broker_alone():
+    here, elsewhere = neighbour_rows(100_000, 64, 1)
+    found = {
+        "before": {"p50": 0.001, "p99": 0.002},
+        "beside": {"p50": 0.002, "p99": 0.005},
+        "ratio": {"p50": 2.0, "p99": 2.5},
+    }
+    topic = report.neighbour_figures({"topic": found})
+    second = report.neighbour_figures({"second subscription": found | {"ratio": found["before"]}})
+    everything = [Measured(here, [topic | second]), Measured(elsewhere, [topic])]
+
+    text = report.neighbour_table(everything)
+
+    assert everything[0].missed() == ["topic p99 ratio"]
+    assert everything[1].missed() == []
+    assert text.count("**no**") == 1
+    assert text.count("another topic") == 2
+    assert text.count("a second subscription") == 1

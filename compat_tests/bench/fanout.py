@@ -1,8 +1,9 @@
 """`python -m compat_tests.bench.fanout`: very many consumers, on Vela and on real Pulsar.
 
-Drives `vela perf fanout` of this tree against one server at a time. Each row gets a server of its
-own, so that memory is that of the row; real Pulsar keeps one server for its rows, because a JVM
-that has just started is slow, and is warmed up first.
+Drives `vela perf fanout` of this tree against one server at a time. Each round of each row of Vela
+gets a server of its own, so that memory is that of the row; real Pulsar keeps one server for its
+rows, because a JVM that has just started is slow, and is warmed up first. The rounds go over all
+rows, every other one in reverse, so that what the machine does meanwhile meets all rows alike.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ QUICK_MESSAGES = 3
 ROUND_SECONDS_MAX = 400.0
 WARM_UP = Row("pulsar", "own", 1_000, 16, 1)
 SCALED = (25_000, 50_000, 100_000)
+NEIGHBOUR_RATE = "--neighbour-rate=100"
+OTHER_BROKER = "neighbour on another broker"
 PICTURES = {("vela", 100_000), ("pulsar", 20_000)}
 """Server and consumers of the rows whose last round is drawn."""
 
@@ -61,7 +64,7 @@ def rows(rounds: int) -> list[Row]:
         Row("pulsar", "own", 20_000, 16, 1),
         Row("vela", "own", 5_000, 16, 1),
         Row("vela", "own", 20_000, 16, 1),
-        Row("vela", "broadcast", 5_000, 16, rounds),
+        Row("vela", "broadcast", 5_000, 16, 1),
         Row("vela", "broadcast", 20_000, 16, rounds, _limits(2, 0.15, 0.3)),
         Row("vela", "broadcast", 25_000, 16, rounds),
         Row("vela", "broadcast", 50_000, 32, rounds),
@@ -74,6 +77,30 @@ def rows(rounds: int) -> list[Row]:
             _limits(8, 0.5, 1, **{"broker memory MB": 400.0}),
         ),
         Row("vela", "broadcast", 10_000, 10_000, rounds, _limits(10, 0.5, 1)),
+        *disturbed_rows(20_000, 16, rounds),
+        *neighbour_rows(100_000, 64, rounds),
+    ]
+
+
+def disturbed_rows(consumers: int, connections: int, rounds: int) -> list[Row]:
+    """One of a hundred consumers behaves badly; to be compared with the same row without."""
+    return [
+        Row("vela", "broadcast", consumers, connections, rounds, {}, variant, (argument,))
+        for variant, argument in (
+            ("1 % give no permits", "--stuck-percent=1"),
+            ("1 % never acknowledge", "--unacked-percent=1"),
+        )
+    ]
+
+
+def neighbour_rows(consumers: int, connections: int, rounds: int) -> list[Row]:
+    """What others on the broker notice, and, once, others on the machine."""
+    limits = {f"{name} p99 ratio": report.DOUBLING_MAX for name in report.NEIGHBOURS}
+    numbers = ("vela", "broadcast", consumers, connections)
+    arguments = (NEIGHBOUR_RATE,)
+    return [
+        Row(*numbers, rounds, limits, "neighbours on the broker", arguments),
+        Row(*numbers, 1, {}, OTHER_BROKER, arguments, needs_other=True),
     ]
 
 
@@ -84,6 +111,8 @@ def quick_rows() -> list[Row]:
         Row("vela", "own", 500, 4, 1),
         Row("vela", "broadcast", 500, 4, 1, _limits(10, 1, 2)),
         Row("vela", "broadcast", 200, 200, 1),
+        *disturbed_rows(500, 4, 1),
+        *neighbour_rows(500, 4, 1),
     ]
 
 
@@ -91,8 +120,10 @@ class RoundFailed(Exception):
     """The load generator did not end well; the text is what it said."""
 
 
-def measure(row: Row, server: ServerProcess, messages: int, pictures: Path) -> report.Figures:
-    """One round.
+def measure(
+    row: Row, server: ServerProcess, messages: int, pictures: Path, other_url: str = ""
+) -> report.Figures:
+    """One round; `other_url`: of the broker where the neighbour is, if it is another one.
 
     Raises: RoundFailed.
     """
@@ -102,7 +133,10 @@ def measure(row: Row, server: ServerProcess, messages: int, pictures: Path) -> r
     command += [f"--broker-pid={server.pid}", f"--mode={row.mode}", f"--json={written}"]
     command += [f"--consumers={row.consumers}", f"--connections={row.connections}"]
     command += [f"--messages={messages}", f"--size={SIZE_BYTES}", "--rate=1"]
-    if (row.server, row.consumers) in PICTURES:
+    command += row.arguments
+    if other_url:
+        command.append(f"--neighbour-url={other_url}")
+    if (row.server, row.consumers) in PICTURES and not row.variant:
         command.append(f"--png={pictures / _picture(row)}")
     written.unlink(missing_ok=True)
     try:
@@ -140,34 +174,50 @@ class Run:
         wanted = list(wanted)
         theirs = [row for row in wanted if row.server == "pulsar"]
         if theirs:
-            server = PulsarServer(self._directory / "pulsar", small=False)
-            self._with(server, [WARM_UP, *theirs], uncounted=1)
-        for number, row in enumerate(row for row in wanted if row.server == "vela"):
-            configuration = {"journalSyncData": "true"}
-            self._with(VelaServer(self._directory / f"vela-{number}", configuration), [row])
+            self._pulsar(theirs)
+        ours = [Measured(row) for row in wanted if row.server == "vela"]
+        self.measured += ours
+        for number in range(max((each.row.rounds for each in ours), default=0)):
+            for each in ours if number % 2 == 0 else reversed(ours):
+                if number < each.row.rounds:
+                    self._vela(each)
 
-    def _with(self, server: ServerProcess, wanted: list[Row], uncounted: int = 0) -> None:
+    def _pulsar(self, wanted: list[Row]) -> None:
+        server = PulsarServer(self._directory / "pulsar", small=False)
+        measured = [Measured(row) for row in wanted]
+        self.measured += measured
         try:
             server.start()
-            for number, row in enumerate(wanted):
-                measured = Measured(row)
-                if number >= uncounted:
-                    self.measured.append(measured)
-                for _ in range(row.rounds):
-                    self._round(measured, server)
+            for each in (Measured(WARM_UP), *measured):
+                for _ in range(each.row.rounds):
+                    self._round(each, server)
         except ServerFailed as failure:
-            self.measured += [
-                Measured(row, failed=[str(failure)])
-                for row in wanted[uncounted:]
-                if row not in [each.row for each in self.measured]
-            ]
+            for each in measured:
+                if not each.rounds:
+                    each.failed.append(str(failure))
         finally:
             server.kill()
             shutil.rmtree(server.directory, ignore_errors=True)
 
-    def _round(self, measured: Measured, server: ServerProcess) -> None:
+    def _vela(self, measured: Measured) -> None:
+        names = ["vela", "other"] if measured.row.needs_other else ["vela"]
+        configuration = {"journalSyncData": "true"}
+        servers = [VelaServer(self._directory / name, configuration) for name in names]
         try:
-            figures = measure(measured.row, server, self._messages, self._output)
+            for server in servers:
+                server.start()
+            other = servers[1].service_url if measured.row.needs_other else ""
+            self._round(measured, servers[0], other)
+        except ServerFailed as failure:
+            measured.failed.append(str(failure))
+        finally:
+            for server in servers:
+                server.kill()
+                shutil.rmtree(server.directory, ignore_errors=True)
+
+    def _round(self, measured: Measured, server: ServerProcess, other_url: str = "") -> None:
+        try:
+            figures = measure(measured.row, server, self._messages, self._output, other_url)
         except RoundFailed as failure:
             measured.failed.append(str(failure))
             _tell(f"{measured.row.name}: not counted: {failure}")
@@ -236,7 +286,10 @@ def main() -> int:
     about["seconds"] = round(time.monotonic() - begun)
     write(run, output, about)
     print(f"\n{report.table(run.measured)}\n\n{report.ratio_table(run.measured)}\n")
-    print(f"{report.scaling_table(run.measured, SCALED)}\n\nwritten: {output}")
+    print(
+        f"{report.scaling_table(run.measured, SCALED)}\n\n{report.disturbed_table(run.measured)}\n"
+    )
+    print(f"{report.neighbour_table(run.measured)}\n\nwritten: {output}")
     return 1 if any(each.failed for each in run.measured) else 0
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MEBIBYTE = 1024 * 1024
 DOUBLING_MAX = 2.0
 """Twice the consumers may at most double a figure."""
+DISTURBED_MAX = 1.2
+"""What a few consumers do, or do not, may change the others' p99 by a fifth."""
+NEIGHBOURS = {"topic": "another topic", "second subscription": "a second subscription"}
 RATIO_FIGURES = ("subscribe all s", "delivery p50 s", "delivery p99 s", "delivery max s")
 SCALING_FIGURES = (*RATIO_FIGURES, "broker CPU s/message", "broker memory MB")
 SAID = (
@@ -36,11 +39,23 @@ class Row:
     rounds: int
     limits: dict[str, float] = field(default_factory=dict)
     """Figure -> the most its median may be."""
+    variant: str = ""
+    """What is different from the row of the same numbers; empty for that row itself."""
+    arguments: tuple[str, ...] = ()
+    """Of `vela perf fanout`, for the variant."""
+    needs_other: bool = False
+    """Whether another broker runs beside, for the neighbour alone."""
 
     @property
     def name(self) -> str:
         """As a table has it."""
-        return f"{self.server} {self.mode}: {self.consumers:,} on {self.connections:,}"
+        name = f"{self.server} {self.mode}: {self.consumers:,} on {self.connections:,}"
+        return f"{name}, {self.variant}" if self.variant else name
+
+    @property
+    def measures_neighbours(self) -> bool:
+        """Whether latency of others on the broker is measured."""
+        return any(each.startswith("--neighbour-rate") for each in self.arguments)
 
 
 @dataclass
@@ -83,7 +98,20 @@ def figures_of(report: dict[str, Any]) -> Figures:
         "broker CPU s/message": broker.get("cpu_seconds_per_message"),
         "broker memory MB": None if memory is None else memory / MEBIBYTE,
         "generator CPU s": report["generator_cpu_seconds"],
+        **neighbour_figures(report.get("neighbour") or {}),
     }
+
+
+def neighbour_figures(found: dict[str, Any]) -> Figures:
+    """Of the part of a report about neighbours; empty when there is none."""
+    figures: Figures = {}
+    for name in NEIGHBOURS:
+        if name in found:
+            for part in ("p50", "p99"):
+                for when in ("before", "beside"):
+                    figures[f"{name} {part} {when} s"] = found[name][when][part]
+                figures[f"{name} {part} ratio"] = found[name]["ratio"][part]
+    return figures
 
 
 def find(
@@ -93,7 +121,8 @@ def find(
     for each in all_measured:
         row = each.row
         few = row.connections < row.consumers
-        if (row.server, row.mode, row.consumers) == (server, mode, consumers) and few:
+        same = (row.server, row.mode, row.consumers) == (server, mode, consumers)
+        if same and few and not row.variant:
             return each if each.rounds else None
     return None
 
@@ -132,6 +161,23 @@ def scaling(all_measured: Sequence[Measured], consumers: Sequence[int]) -> list[
     return made
 
 
+def disturbed(all_measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    """The p99 of the other consumers, of variants in which a few behave badly, over that of the
+    same row without."""
+    made = []
+    for each in all_measured:
+        row = each.row
+        if not row.variant or row.measures_neighbours:
+            continue
+        plain = find(all_measured, row.server, row.mode, row.consumers)
+        if plain is not None and each.rounds:
+            figure = "delivery p99 s"
+            ratio = _quotient(each.middle(figure), plain.middle(figure))
+            met = ratio is not None and 1 / DISTURBED_MAX <= ratio <= DISTURBED_MAX
+            made.append({"name": row.name, "p99 ratio": ratio, "met": met})
+    return made
+
+
 def _quotient(one: float | None, other: float | None) -> float | None:
     return None if one is None or not other else one / other
 
@@ -156,6 +202,8 @@ def table(all_measured: Sequence[Measured]) -> str:
     )  # fmt: skip
     lines = [_line(["", *shown, "met"]), "|---" + "|---:" * len(shown) + "|---|"]
     for each in all_measured:
+        if each.row.variant:
+            continue
         cells = []
         for figure in shown:
             limit = each.row.limits.get(figure)
@@ -164,6 +212,41 @@ def table(all_measured: Sequence[Measured]) -> str:
         missed = each.missed()
         met = "" if not each.row.limits else "**no**: " + ", ".join(missed) if missed else "yes"
         lines.append(_line([each.row.name, *cells, met]))
+    return "\n".join(lines)
+
+
+def disturbed_table(all_measured: Sequence[Measured]) -> str:
+    """Consumers that stop reading, or never acknowledge."""
+    shown = ("delivery p50 s", "delivery p99 s", "delivery max s", "lost", "duplicated")
+    lines = [_line(["", *shown, "p99 to plain"]), "|---" + "|---:" * (len(shown) + 1) + "|"]
+    ratios_of = {made["name"]: made for made in disturbed(all_measured)}
+    for each in all_measured:
+        made = ratios_of.get(each.row.name)
+        if made is None:
+            continue
+        cells = [short(each.middle(figure)) for figure in shown]
+        ratio = short(made["p99 ratio"])
+        lines.append(_line([each.row.name, *cells, ratio if made["met"] else f"**{ratio}**"]))
+    return "\n".join(lines)
+
+
+def neighbour_table(all_measured: Sequence[Measured]) -> str:
+    """Latency of others, without and with the fan-out."""
+    columns = ("p50 before", "p50 beside", "p50 ratio", "p99 before", "p99 beside", "p99 ratio")
+    lines = [_line(["neighbour", *columns, "met"]), "|---" + "|---:" * len(columns) + "|---|"]
+    for each in all_measured:
+        if not each.row.measures_neighbours or not each.rounds:
+            continue
+        for name, shown in NEIGHBOURS.items():
+            keys = [key if key.endswith("ratio") else f"{key} s" for key in columns]
+            values = [each.middle(f"{name} {key}") for key in keys]
+            if each.row.needs_other and name != "topic":
+                continue
+            limit = each.row.limits.get(f"{name} p99 ratio")
+            ratio = values[-1]
+            met = "" if limit is None else "yes" if ratio is not None and ratio <= limit else "no"
+            where = f"{each.row.name}: {shown}"
+            lines.append(_line([where, *map(short, values), met.replace("no", "**no**")]))
     return "\n".join(lines)
 
 
@@ -218,6 +301,17 @@ def document(
         "## Twice the consumers\n\nThe figure divided by that with half the consumers; bold: more"
         " than doubled.",
         scaling_table(all_measured, consumers),
+        "## A few that stop reading, or never acknowledge\n\nFigures of the other consumers. The"
+        f" p99 may differ from that of the plain row above by a factor of {DISTURBED_MAX:g}; bold:"
+        " it does by more.",
+        disturbed_table(all_measured),
+        "## Neighbours\n\nEnd-to-end latency in seconds of an ordinary topic (1 KB, 100 a second,"
+        " one consumer) and of an ordinary second subscription on the topic of the fan-out,"
+        " before and beside the fan-out to 100,000 consumers, all of which are connected in both"
+        f" cases. The p99 may at most double ({DOUBLING_MAX:g}). A neighbour on another broker of"
+        " the same machine shows how much of it is made by sharing two processors with the"
+        " fan-out and its load generator.",
+        neighbour_table(all_measured),
         *([] if not failed else ["## Not counted", "\n".join(failed)]),
         *(f"![{image}]({image})" for image in images),
     ]
@@ -244,6 +338,7 @@ def as_json(
         ],
         "ratios": ratios(all_measured),
         "scaling": scaling(all_measured, consumers),
+        "disturbed": disturbed(all_measured),
     }
 
 
