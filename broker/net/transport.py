@@ -131,18 +131,19 @@ class SocketTransport:
         if receiving.error is not None:
             raise receiving.error
 
-    def _on_readable(self) -> None:
+    def _on_readable(self) -> int:
+        """Take what is there; how many bytes that was."""
         receiving = self._receiving
         if receiving is None or receiving.ended.is_set():
-            return
+            return 0
+        data = None
         try:
             data = self._receive_nowait()
-            if data is None or receiving.take(data):
-                return
+            if data is not None and not receiving.take(data):
+                self._end_receiving(None)
         except Exception as error:  # it is for the task that waits
             self._end_receiving(error)
-        else:
-            self._end_receiving(None)
+        return 0 if data is None else len(data)
 
     def _end_receiving(self, error: Exception | None) -> None:
         """Wake who waits in `receive_into`; nothing is read until it calls again."""

@@ -129,9 +129,11 @@ async def test_leaving_late_does_not_disturb_who_has_the_number_now():
 
         def old():
             calls.append("old")
+            return 0
 
         def new():
             calls.append(reading.recv(10))
+            return 1
 
         readers.add(reading.fileno(), old)
         readers.remove(reading.fileno(), old)
@@ -167,3 +169,46 @@ async def test_everything_else_runs_between_readers_that_take_long(monkeypatch):
         called = [at for at, each in enumerate(order) if each != "others"]
         assert sum(order.count(pair) for pair in pairs) == 5
         assert any("others" in order[a:b] for a, b in pairwise(called))
+
+
+async def test_who_reads_little_does_not_wait_for_all_who_read_much(monkeypatch):
+    """Each call of those who read much takes a whole turn."""
+    now = [0.0]
+    monkeypatch.setattr(trio, "current_time", lambda: now[0])
+    readers, calls, sockets = Readers(), [], []
+    sizes = {"little": 1, **{f"much {number}": module.LITTLE_BYTES + 1 for number in range(4)}}
+    try:
+        for name, size in sizes.items():
+            ours, peer = socket.socketpair()
+            sockets += [ours, peer]
+
+            def call(name=name, ours=ours, size=size):
+                ours.recv(1)
+                calls.append(name)
+                now[0] += module.TURN_SECONDS if size > 1 else 0.0
+                return size
+
+            readers.add(ours.fileno(), call)
+        peers = dict(zip(sizes, sockets[1::2], strict=True))
+
+        def turns(count):
+            for _ in range(count):
+                readers._find()
+                readers._call_found()
+
+        for peer in peers.values():
+            peer.send(b"1")
+        turns(5)  # now it is known who reads much
+        calls.clear()
+        for name, peer in peers.items():
+            peer.send(b"2" if name == "little" else b"22")
+        turns(2)
+        peers["little"].send(b"3")
+        turns(1)
+        assert calls.count("little") == 2
+        assert len(calls) == 5  # and one of the others in each turn
+        turns(6)
+        assert sorted(set(calls)) == sorted(sizes)
+    finally:
+        for each in sockets:
+            each.close()
