@@ -54,10 +54,10 @@ log = structlog.get_logger()
 GOODBYE_SECONDS_MAX = 1.0
 """How long a refused peer gets to read why."""
 CLOSED_IDS_REMEMBERED_MAX = 10_000
-REQUESTS_PER_TURN = 256
-"""Commands other than SEND handled before other connections are: some milliseconds of SUBSCRIBEs.
+REQUESTS_PER_TURN = 64
+"""Commands other than SEND handled before other connections are: a few milliseconds of SUBSCRIBEs.
 A publisher's chunk is never divided: it is cheap, and one journal group."""
-DECODED_PER_TURN_BYTES = 32 * 1024
+DECODED_PER_TURN_BYTES = 8 * 1024
 """About as many requests; a megabyte of SUBSCRIBEs takes a tenth of a second to decode."""
 
 
