@@ -306,9 +306,10 @@ def document(
         " it does by more.",
         disturbed_table(all_measured),
         "## Neighbours\n\nEnd-to-end latency in seconds of an ordinary topic (1 KB, 100 a second,"
-        " one consumer) and of an ordinary second subscription on the topic of the fan-out,"
-        " before and beside the fan-out to 100,000 consumers, all of which are connected in both"
-        f" cases. The p99 may at most double ({DOUBLING_MAX:g}). A neighbour on another broker of"
+        " one consumer) and of an ordinary second subscription on the topic of the fan-out. Before:"
+        " of the topic while all 100,000 consumers are connected and nothing is published to them,"
+        " of the subscription when there is no other. Beside: during the fan-out. The p99 may at"
+        f" most double ({DOUBLING_MAX:g}). A neighbour on another broker of"
         " the same machine shows how much of it is made by sharing two processors with the"
         " fan-out and its load generator.",
         neighbour_table(all_measured),
