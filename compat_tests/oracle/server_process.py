@@ -46,6 +46,8 @@ class ServerProcess(ABC):
     """A server with its own data directory and ports."""
 
     name: str
+    is_oracle = False
+    """Whether it is only compared with; what fails on the server under test stays failed."""
     start_attempts = 1
     """The server under test has one; a server that is only compared with may have more."""
 
@@ -63,6 +65,7 @@ class ServerProcess(ABC):
         self.log_path = directory / "server.log"
         self.ready_after_seconds = 0.0
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_size_at_start = 0
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -89,6 +92,10 @@ class ServerProcess(ABC):
     @abstractmethod
     def working_directory(self) -> Path:
         """Where the command runs."""
+
+    def flaw_of_start(self) -> str | None:
+        """Why this start will come to nothing, although the process runs; None as far as known."""
+        return None
 
     def is_ready(self) -> bool:
         """Whether a client can use it: metrics answer, public/default exists, a topic can be made.
@@ -142,6 +149,7 @@ class ServerProcess(ABC):
     def _start_once(self) -> None:
         begun = time.monotonic()
         with open(self.log_path, "ab") as log:
+            self._log_size_at_start = log.tell()
             self._process = subprocess.Popen(
                 self.command(),
                 cwd=self.working_directory(),
@@ -159,6 +167,9 @@ class ServerProcess(ABC):
                 if time.monotonic() - begun > START_TIMEOUT_SECONDS:
                     raise ServerFailed(f"{self.name} was not ready in time:\n{self.log_tail()}")
                 time.sleep(0.05)
+            flaw = self.flaw_of_start()
+            if flaw is not None:
+                raise ServerFailed(f"{self.name} is ready, but {flaw}:\n{self.log_tail()}")
         except BaseException:
             self.kill()
             raise
@@ -207,6 +218,12 @@ class ServerProcess(ABC):
         resident size shows three times what a JVM holds.
         """
         return sum(process.memory_full_info().pss for process in self._processes())
+
+    def log_of_start(self) -> str:
+        """What the server printed since it was started."""
+        with open(self.log_path, "rb") as log:
+            log.seek(self._log_size_at_start)
+            return log.read().decode(errors="replace")
 
     def log_tail(self, size_bytes: int = 3000) -> str:
         """The end of what the server printed."""

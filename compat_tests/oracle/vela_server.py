@@ -23,18 +23,9 @@ class VelaServer(ServerProcess):
     def __init__(self, directory: Path, configuration: dict[str, str] | None = None) -> None:
         broker_port, web_port = free_ports(2)
         super().__init__(directory, broker_port, web_port, configuration)
-        self._log_size_before = 0
-
-    def start(self) -> None:
-        self._log_size_before = self.log_path.stat().st_size if self.log_path.is_file() else 0
-        super().start()
 
     def is_ready(self) -> bool:
-        with open(self.log_path, "rb") as log:
-            log.seek(self._log_size_before)
-            if READY_LINE.encode() not in log.read():
-                return False
-        return super().is_ready()
+        return READY_LINE in self.log_of_start() and super().is_ready()
 
     def command(self) -> list[str]:
         return [
