@@ -6,6 +6,7 @@ pair, so that a server which does not come back spoils nothing else.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -161,6 +162,11 @@ def go_drivers(tmp_path_factory: pytest.TempPathFactory, keys_directory: Path) -
     yield from drivers_of("go", go_command, tmp_path_factory.mktemp("go"), keys_directory)
 
 
+def player(drivers: Drivers, scenario: str) -> Player:
+    """Has the program of the server play the scenario."""
+    return lambda server, mark: drivers[server.name].play(scenario, server, mark)
+
+
 Compare = Callable[[str, str, Servers, Player], None]
 
 
@@ -171,8 +177,12 @@ def compare() -> Compare:
     def play_and_compare(client: str, scenario: str, on: Servers, play: Player) -> None:
         outcomes = play_on_all(on, play)
         told = difference(outcomes)
+        again = [each.failure_before for each in outcomes.values() if each.failure_before]
+        for why in again:
+            what = f"{client} {scenario} was played again, because the oracle failed: {why}"
+            warnings.warn(what, RuntimeWarning, stacklevel=2)
         if len(on) == 2:
-            MATRICES[client].record(client, scenario, told is None)
+            MATRICES[client].record(client, scenario, told is None, again=bool(again))
         else:  # shown by `pytest -s`
             print("", *lines(next(iter(outcomes.values())).trace), sep="\n")
         if told is not None:

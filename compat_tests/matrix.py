@@ -42,15 +42,18 @@ class Matrix:
         self._clients = clients
         self._expected: set[tuple[str, str]] = set()
         self._results: dict[tuple[str, str], bool] = {}
+        self._again: set[tuple[str, str]] = set()
         self._skipped: dict[str, str] = {}
 
     def expect(self, client: str, scenario: str) -> None:
         """A scenario that was collected."""
         self._expected.add((client, scenario))
 
-    def record(self, client: str, scenario: str, equal: bool) -> None:
-        """A scenario that was played on both servers."""
+    def record(self, client: str, scenario: str, equal: bool, again: bool = False) -> None:
+        """A scenario that was played on both servers, `again` because the oracle failed first."""
         self._results[client, scenario] = equal
+        if again:
+            self._again.add((client, scenario))
 
     def skipped(self, client: str, why: str) -> None:
         """A client that is not on this machine."""
@@ -89,9 +92,15 @@ class Matrix:
         result = self._results.get((client, scenario))
         if result is None:
             return "-"
-        return "equal" if result else "**differs**"
+        again = " (again)" if (client, scenario) in self._again else ""
+        return ("equal" if result else "**differs**") + again
 
 
+PLAYED_AGAIN = (
+    "",
+    "A scenario that fails on Apache Pulsar is played once more, and marked *again*; one that",
+    "fails on Vela, then too, has failed.",
+)
 INTRODUCTION = (
     "# Compatibility with Apache Pulsar",
     "",
@@ -101,6 +110,7 @@ INTRODUCTION = (
     "event. *equal*: the two are the same. *differs*: they are not. A dash: the client",
     "does not play this scenario, because its interface has no such thing or another",
     "client already shows it.",
+    *PLAYED_AGAIN,
 )
 SPARK_INTRODUCTION = (
     "# Compatibility with the Spark connector",
@@ -109,6 +119,7 @@ SPARK_INTRODUCTION = (
     f"the stock connector, run on Vela and on Apache Pulsar {PULSAR_VERSION}. What its user sees",
     "(rows, columns, registered schemas, subscriptions left behind, texts of failures) is",
     "compared event by event. *equal*: the two are the same. *differs*: they are not.",
+    *PLAYED_AGAIN,
 )
 
 MATRICES = dict.fromkeys(

@@ -128,7 +128,7 @@ def test_everyone_gets_everything_in_order(
         pool = stack.enter_context(ThreadPoolExecutor(len(programs) or 1))
         consumers = subscribe_all(vela, stack, topic, TYPES[stated], PYTHON_CONSUMERS)
         playing = {
-            client: pool.submit(driver.play, f"broadcast-{stated}", vela, topic)
+            client: pool.submit(driver.play, f"broadcast-{stated}", vela, topic=topic)
             for client, driver in programs.items()
         }
         everybody = PYTHON_CONSUMERS + OTHERS_CONSUMERS * len(programs)

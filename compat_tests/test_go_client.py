@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.clients.builds import GO_SCENARIOS, scenario_names
+from compat_tests.conftest import player
 
 if TYPE_CHECKING:
     from compat_tests.conftest import Compare, Drivers, Servers
@@ -21,13 +22,11 @@ ON_OWN = scenario_names(GO_SCENARIOS, "own-server")
 def test_the_same_is_seen(
     scenario: str, servers: Servers, go_drivers: Drivers, compare: Compare
 ) -> None:
-    compare("go", scenario, servers, lambda server: go_drivers[server.name].play(scenario, server))
+    compare("go", scenario, servers, player(go_drivers, scenario))
 
 
 @pytest.mark.parametrize("scenario", ON_OWN)
 def test_the_same_is_seen_over_a_restart(
     scenario: str, own_servers: Servers, go_drivers: Drivers, compare: Compare
 ) -> None:
-    compare(
-        "go", scenario, own_servers, lambda server: go_drivers[server.name].play(scenario, server)
-    )
+    compare("go", scenario, own_servers, player(go_drivers, scenario))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.clients.builds import JAVA_SCENARIOS, scenario_names
+from compat_tests.conftest import player
 
 if TYPE_CHECKING:
     from compat_tests.conftest import Compare, Drivers, Servers
@@ -21,9 +22,7 @@ ON_OWN = scenario_names(JAVA_SCENARIOS, "own-server")
 def test_the_same_is_seen(
     scenario: str, servers: Servers, java_drivers: Drivers, compare: Compare
 ) -> None:
-    compare(
-        "java", scenario, servers, lambda server: java_drivers[server.name].play(scenario, server)
-    )
+    compare("java", scenario, servers, player(java_drivers, scenario))
 
 
 @pytest.mark.parametrize("scenario", ON_OWN)
@@ -34,5 +33,5 @@ def test_the_same_is_seen_over_a_restart(
         "java",
         scenario,
         own_servers,
-        lambda server: java_drivers[server.name].play(scenario, server),
+        player(java_drivers, scenario),
     )

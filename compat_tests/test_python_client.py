@@ -24,8 +24,8 @@ ON_OWN = [name for name, entry in SCENARIOS.items() if entry.own_server]
 
 
 def _compare(name: str, servers: Servers, keys_directory: Path, compare: Compare) -> None:
-    def play(server: ServerProcess) -> Trace:
-        stage = Stage(server, name, keys_directory)
+    def play(server: ServerProcess, mark: str) -> Trace:
+        stage = Stage(server, name, keys_directory, mark)
         try:
             SCENARIOS[name].play(stage)
         except Exception:

@@ -56,9 +56,9 @@ class Driver:
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
 
-    def play(self, scenario: str, server: ServerProcess, topic: str = "") -> Trace:
-        """Have the scenario played, on a topic (`tenant/namespace/name`) of its own unless told;
-        raises ScenarioFailed with what was seen until then."""
+    def play(self, scenario: str, server: ServerProcess, mark: str = "", topic: str = "") -> Trace:
+        """Have the scenario played, on a topic (`tenant/namespace/name`) of its own unless told,
+        its name with a mark behind; raises ScenarioFailed with what was seen until then."""
         self._ensure_running()
         self._write(
             json.dumps(
@@ -66,7 +66,7 @@ class Driver:
                     "scenario": scenario,
                     "service_url": server.service_url,
                     "web_url": server.web_url,
-                    "topic": topic or f"public/default/{self._client}-{scenario}",
+                    "topic": topic or f"public/default/{self._client}-{scenario}{mark}",
                     "keys": str(self._keys),
                 }
             )

@@ -75,8 +75,8 @@ def main(jar: str) -> None:
         for line in requests:
             request = json.loads(line)
             name = request["scenario"]
-            own = Path(directory) / name
-            own.mkdir(exist_ok=True)
+            own = Path(directory) / request["topic"].rpartition("/")[2]
+            own.mkdir()
             stage = Stage(
                 spark=spark,
                 jar=jar,
@@ -88,8 +88,10 @@ def main(jar: str) -> None:
                 ask_of_server=ask,
             )
             try:
-                SCENARIOS[name].play(stage)
-                stage.close()
+                try:
+                    SCENARIOS[name].play(stage)
+                finally:
+                    stage.close()
             except Exception:
                 tell({"end": "failed", "why": traceback.format_exc(limit=-6)[-3000:]})
             else:

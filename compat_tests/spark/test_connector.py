@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from compat_tests.conftest import player
 from compat_tests.spark.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
@@ -21,9 +22,7 @@ ON_OWN = [name for name, entry in SCENARIOS.items() if entry.own_server]
 def test_the_same_is_seen(
     scenario: str, servers: Servers, spark_drivers: Drivers, compare: Compare
 ) -> None:
-    compare(
-        "spark", scenario, servers, lambda server: spark_drivers[server.name].play(scenario, server)
-    )
+    compare("spark", scenario, servers, player(spark_drivers, scenario))
 
 
 @pytest.mark.parametrize("scenario", ON_OWN)
@@ -34,5 +33,5 @@ def test_the_same_is_seen_over_a_restart(
         "spark",
         scenario,
         own_servers,
-        lambda server: spark_drivers[server.name].play(scenario, server),
+        player(spark_drivers, scenario),
     )

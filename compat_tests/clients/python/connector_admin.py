@@ -142,7 +142,7 @@ def topics(stage: Stage) -> None:
         for end in ("", "/partitioned"):
             path = f"/admin/v2/{domain}/public/default{end}"
             status, names = admin("GET", path)
-            own = sorted(name for name in names if "python-connector-topics-" in name)
+            own = sorted(name for name in names if stage.topic("-").partition("://")[2] in name)
             stage.see(f"GET {path}", [status, own])
             missing = f"/admin/v2/{domain}/public/nowhere{end}"
             stage.see(f"GET {missing}", admin("GET", missing))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 RECEIVE_TIMEOUT_MS = 10_000
 SILENCE_TIMEOUT_MS = 700
+TURN_TIMEOUT_MS = 20
+TOGETHER_SECONDS_MAX = 30.0
 OPERATION_TIMEOUT_SECONDS = 20
 
 Scenario = Callable[["Stage"], None]
@@ -78,17 +80,18 @@ def seen_form(message: pulsar.Message) -> dict[str, Any]:
 
 @dataclass
 class Stage:
-    """One scenario on one server: a client, topic names of its own, and the trace."""
+    """One scenario on one server: a client, topic names of its own with a mark, and the trace."""
 
     server: ServerProcess
     scenario_name: str
     keys_directory: Path
+    mark: str = ""
     trace: list[Any] = field(default_factory=list)
     _clients: list[pulsar.Client] = field(default_factory=list)
 
     def topic(self, suffix: str = "", domain: str = "persistent") -> str:
         """A topic name of this scenario's own; the same on both servers."""
-        return f"{domain}://public/default/python-{self.scenario_name}{suffix}"
+        return f"{domain}://public/default/python-{self.scenario_name}{self.mark}{suffix}"
 
     def new_client(self) -> pulsar.Client:
         """A client of its own connection; closed with the stage."""
@@ -166,6 +169,24 @@ def receive_until_silence(
         received.append(message)
         if acknowledge:
             consumer.acknowledge(message)
+
+
+def receive_together(
+    consumers: Sequence[pulsar.Consumer], count: int
+) -> list[list[pulsar.Message]]:
+    """What each of them gets, acknowledged: until all together have `count`, then to a silence.
+
+    Raises: AssertionError: they got fewer in the time allowed.
+    """
+    parts: list[list[pulsar.Message]] = [[] for _ in consumers]
+    deadline = time.monotonic() + TOGETHER_SECONDS_MAX
+    while (got := sum(map(len, parts))) < count:
+        assert time.monotonic() < deadline, f"only {got} of {count} messages came"
+        for part, consumer in zip(parts, consumers, strict=True):
+            part += receive_until_silence(consumer, TURN_TIMEOUT_MS)
+    for part, consumer in zip(parts, consumers, strict=True):
+        part += receive_until_silence(consumer)
+    return parts
 
 
 def receive_all_of(

@@ -26,7 +26,7 @@ def _topic_that_is_trimmed(stage: Stage, name: str) -> tuple[str, list[pulsar.Me
     stage.admin("PUT", f"/admin/v2/namespaces/{NAMESPACE}")
     policy = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
     stage.admin("POST", f"/admin/v2/namespaces/{NAMESPACE}/retention", policy)
-    topic = f"persistent://{NAMESPACE}/{name}"
+    topic = f"persistent://{NAMESPACE}/{stage.topic_base.rpartition('/')[2]}-{name}"
     stage.client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest).close()
     return topic, stage.publish(topic, [f"m{number:02}" for number in range(60)])
 
