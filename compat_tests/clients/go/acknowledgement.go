@@ -55,7 +55,7 @@ func cumulativeAck(s *stage) {
 		must(consumer.AckCumulative(got[3]))
 		time.Sleep(ackGrouping)
 		consumer.Close()
-		s.see("came again", texts(s.untilSilence(s.subscribe(options), silence)))
+		s.see("came again", s.gets(s.subscribe(options), 3))
 	}
 }
 
@@ -92,7 +92,7 @@ func ackWithReceipt(s *stage) {
 	}
 	s.seeError("ack list", consumer.AckIDList([]pulsar.MessageID{got[5].ID(), got[7].ID()}))
 	consumer.Close()
-	s.see("came again", texts(s.untilSilence(s.subscribe(options), silence)))
+	s.see("came again", s.gets(s.subscribe(options), 4))
 }
 
 func negativeAck(s *stage) {

@@ -27,6 +27,8 @@ const (
 	receiveTimeout = 10 * time.Second
 	silence        = 700 * time.Millisecond
 	ackGrouping    = 400 * time.Millisecond
+	turn           = 20 * time.Millisecond
+	togetherMax    = 30 * time.Second
 )
 
 var scenarios = map[string]func(*stage){}
@@ -225,6 +227,30 @@ func (s *stage) untilSilence(consumer pulsar.Consumer, within time.Duration) []p
 		must(consumer.Ack(message))
 		received = append(received, message)
 	}
+}
+
+// together is what each of them gets, acknowledged: until all have so many together, then to a silence.
+func (s *stage) together(consumers []pulsar.Consumer, count int) [][]pulsar.Message {
+	parts := make([][]pulsar.Message, len(consumers))
+	deadline := time.Now().Add(togetherMax)
+	got := 0
+	for got < count {
+		check(time.Now().Before(deadline), fmt.Sprintf("only %d of %d messages came", got, count))
+		for i, consumer := range consumers {
+			came := s.untilSilence(consumer, turn)
+			parts[i] = append(parts[i], came...)
+			got += len(came)
+		}
+	}
+	for i, consumer := range consumers {
+		parts[i] = append(parts[i], s.untilSilence(consumer, silence)...)
+	}
+	return parts
+}
+
+// gets is together for one consumer.
+func (s *stage) gets(consumer pulsar.Consumer, count int) []string {
+	return texts(s.together([]pulsar.Consumer{consumer}, count)[0])
 }
 
 // allOf receives and acknowledges until all expected texts were seen and then a silence came; a text

@@ -84,12 +84,18 @@ func failover(s *stage) {
 		s.see("told active", told.active())
 		s.send(producer, numbered(fmt.Sprintf("with %d left ", len(consumers)), 5)...)
 		active := ""
+		var names []string
+		var left []pulsar.Consumer
 		for _, name := range []string{"a", "b", "c"} {
 			if consumer, there := consumers[name]; there {
-				if got := s.untilSilence(consumer, silence); len(got) > 0 {
-					s.see(name+" got", texts(got))
-					active = name
-				}
+				names = append(names, name)
+				left = append(left, consumer)
+			}
+		}
+		for i, got := range s.together(left, 5) {
+			if len(got) > 0 {
+				s.see(names[i]+" got", texts(got))
+				active = names[i]
 			}
 		}
 		check(active != "", "nobody got anything")
@@ -111,8 +117,8 @@ func shared(s *stage) {
 		s.send(producer, fmt.Sprint("message ", 100+i))
 	}
 	var together []string
-	for _, consumer := range consumers {
-		got := texts(s.untilSilence(consumer, silence))
+	for _, part := range s.together(consumers, 60) {
+		got := texts(part)
 		check(len(got) > 0, "a consumer got nothing")
 		s.see("in order", sort.StringsAreSorted(got))
 		together = append(together, got...)
@@ -138,8 +144,7 @@ func keySharedAuto(s *stage) {
 	must(producer.Flush())
 	owners := map[string]map[int]bool{}
 	order := map[string][]string{}
-	for i, consumer := range consumers {
-		got := s.untilSilence(consumer, silence)
+	for i, got := range s.together(consumers, 240) {
 		check(len(got) > 0, "a consumer got nothing")
 		for _, message := range got {
 			if owners[message.Key()] == nil {
@@ -178,8 +183,9 @@ func keySharedSticky(s *stage) {
 		})
 		must(err)
 	}
-	s.see("low", texts(s.untilSilence(low, silence)))
-	s.see("high", texts(s.untilSilence(high, silence)))
+	parts := s.together([]pulsar.Consumer{low, high}, 40)
+	s.see("low", texts(parts[0]))
+	s.see("high", texts(parts[1]))
 }
 
 func severalSubscriptions(s *stage) {
@@ -192,9 +198,9 @@ func severalSubscriptions(s *stage) {
 		SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
 	})
 	s.send(producer, numbered("after ", 2)...)
-	s.see("early", texts(s.untilSilence(early, silence)))
-	s.see("late", texts(s.untilSilence(late, silence)))
-	s.see("from start", texts(s.untilSilence(fromStart, silence)))
+	s.see("early", s.gets(early, 4))
+	s.see("late", s.gets(late, 2))
+	s.see("from start", s.gets(fromStart, 4))
 }
 
 func unsubscribe(s *stage) {
@@ -219,6 +225,6 @@ func zeroQueue(s *stage) {
 	})
 	s.send(s.plain(s.topic("")), numbered("", 20)...)
 	other := s.subscribe(pulsar.ConsumerOptions{Topic: s.topic(""), Type: pulsar.Shared})
-	s.see("other", texts(s.untilSilence(other, silence)))
+	s.see("other", s.gets(other, 20))
 	s.see("first", texts(s.untilSilence(consumer, silence)))
 }

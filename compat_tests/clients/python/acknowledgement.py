@@ -9,6 +9,7 @@ import pulsar
 from compat_tests.clients.python.scenario import (
     Stage,
     receive_many,
+    receive_together,
     receive_until_silence,
     scenario,
     send_all,
@@ -86,7 +87,7 @@ def batch_index_ack(stage: Stage) -> None:
             consumer_type=pulsar.ConsumerType.Shared,
             batch_index_ack_enabled=enabled,
         )
-        for message in receive_until_silence(again):
+        for message in receive_together([again], 6)[0]:
             stage.see_message(f"batch index ack {enabled}: came again", message)
             stage.see("batch index", message.message_id().batch_index())
         time.sleep(ACK_GROUPING_SECONDS)

@@ -60,7 +60,7 @@ final class Acknowledgement {
             Thread.sleep(GROUPING_MILLIS);
             consumer.close();
             Consumer<byte[]> again = consumer(stage, topic, SubscriptionType.Exclusive);
-            stage.see("came again", Stage.texts(Stage.untilSilence(again, 700)));
+            stage.see("came again", Stage.gets(again, 3, 700));
         }
         Consumer<byte[]> shared = consumer(stage, stage.topic("s"), SubscriptionType.Shared);
         Stage.send(stage.producer(stage.topic("s")).create(), "x", 1);
@@ -103,7 +103,7 @@ final class Acknowledgement {
                 .get(10, TimeUnit.SECONDS);
         consumer.close();
         Consumer<byte[]> again = stage.consumer(stage.topic(), SubscriptionType.Shared).subscribe();
-        stage.see("came again", Stage.texts(Stage.untilSilence(again, 700)));
+        stage.see("came again", Stage.gets(again, 2, 700));
     }
 
     private static void negative(Stage stage) throws Exception {

@@ -36,6 +36,8 @@ import org.apache.pulsar.client.api.SubscriptionType;
 /** A scenario's client, topic names and trace. What is seen has no ids, times or addresses. */
 final class Stage implements AutoCloseable {
     static final int RECEIVE_SECONDS = 10;
+    private static final int TURN_MILLIS = 20;
+    private static final int TOGETHER_SECONDS_MAX = 30;
     private static final Gson GSON =
             new GsonBuilder().serializeNulls().disableHtmlEscaping().create();
 
@@ -203,6 +205,33 @@ final class Stage implements AutoCloseable {
             consumer.acknowledge(message);
         }
         return received;
+    }
+
+    /** What each gets, acknowledged: until all have so many together, then to a silence. */
+    static List<List<Message<byte[]>>> together(
+            List<Consumer<byte[]>> consumers, int count, int silenceMillis) throws Exception {
+        List<List<Message<byte[]>>> parts = new ArrayList<>();
+        consumers.forEach(each -> parts.add(new ArrayList<>()));
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(TOGETHER_SECONDS_MAX);
+        int got = 0;
+        while (got < count) {
+            check(System.nanoTime() < deadline, "only " + got + " of " + count + " came");
+            got = 0;
+            for (int i = 0; i < parts.size(); i++) {
+                parts.get(i).addAll(untilSilence(consumers.get(i), TURN_MILLIS));
+                got += parts.get(i).size();
+            }
+        }
+        for (int i = 0; i < parts.size(); i++) {
+            parts.get(i).addAll(untilSilence(consumers.get(i), silenceMillis));
+        }
+        return parts;
+    }
+
+    /** The same for one consumer, as texts. */
+    static List<String> gets(Consumer<byte[]> consumer, int count, int silenceMillis)
+            throws Exception {
+        return texts(together(List.of(consumer), count, silenceMillis).get(0));
     }
 
     /**

@@ -91,11 +91,13 @@ final class Subscriptions {
             stage.see("told, " + left + " left", told.last());
             Stage.send(producer, "with " + left + " left ", 5);
             String active = null;
-            for (Map.Entry<String, Consumer<byte[]>> entry : consumers.entrySet()) {
-                List<Message<byte[]>> got = Stage.untilSilence(entry.getValue(), 500);
-                if (!got.isEmpty()) {
-                    active = entry.getKey();
-                    stage.see(active + " got", Stage.texts(got));
+            List<String> names = List.copyOf(consumers.keySet());
+            List<List<Message<byte[]>>> parts =
+                    Stage.together(List.copyOf(consumers.values()), 5, 500);
+            for (int i = 0; i < parts.size(); i++) {
+                if (!parts.get(i).isEmpty()) {
+                    active = names.get(i);
+                    stage.see(active + " got", Stage.texts(parts.get(i)));
                 }
             }
             Stage.check(active != null, "nobody got anything");
@@ -116,9 +118,10 @@ final class Subscriptions {
                     stage.producer(stage.topic() + "-partition-" + i).create();
             Stage.send(producer, "partition " + i + " message ", 2);
         }
-        for (Consumer<byte[]> consumer : consumers) {
-            Set<String> got = new TreeSet<>(Stage.texts(Stage.untilSilence(consumer, 1000)));
-            stage.see(consumer.getConsumerName(), got);
+        List<List<Message<byte[]>>> parts = Stage.together(consumers, 12, 1000);
+        for (int i = 0; i < consumers.size(); i++) {
+            stage.see(consumers.get(i).getConsumerName(),
+                    new TreeSet<>(Stage.texts(parts.get(i))));
         }
     }
 
@@ -132,8 +135,8 @@ final class Subscriptions {
             producer.send(Stage.bytes("message " + i));
         }
         List<String> together = new ArrayList<>();
-        for (Consumer<byte[]> consumer : consumers) {
-            List<String> got = Stage.texts(Stage.untilSilence(consumer, 700));
+        for (List<Message<byte[]>> part : Stage.together(consumers, 60, 700)) {
+            List<String> got = Stage.texts(part);
             Stage.check(!got.isEmpty(), "a consumer got nothing");
             List<String> sorted = got.stream().sorted().toList();
             stage.see("in order", got.equals(sorted));
@@ -173,12 +176,12 @@ final class Subscriptions {
             producer.newMessage().key("key-" + i % 24).value(Stage.bytes("" + i)).sendAsync();
         }
         producer.flush();
-        for (Consumer<byte[]> consumer : consumers) {
-            List<Message<byte[]>> got = Stage.untilSilence(consumer, 700);
-            Stage.check(!got.isEmpty(), "a consumer got nothing");
-            for (Message<byte[]> message : got) {
-                owners.computeIfAbsent(message.getKey(), key -> new TreeSet<>())
-                        .add(consumer.getConsumerName());
+        List<List<Message<byte[]>>> parts = Stage.together(consumers, 240, 700);
+        for (int i = 0; i < consumers.size(); i++) {
+            String name = consumers.get(i).getConsumerName();
+            Stage.check(!parts.get(i).isEmpty(), "a consumer got nothing");
+            for (Message<byte[]> message : parts.get(i)) {
+                owners.computeIfAbsent(message.getKey(), key -> new TreeSet<>()).add(name);
                 order.computeIfAbsent(message.getKey(), key -> new ArrayList<>())
                         .add(Stage.text(message));
             }
@@ -208,9 +211,10 @@ final class Subscriptions {
         for (Message<byte[]> message : inFlight) {
             held.acknowledge(message);
         }
-        List<Message<byte[]>> afterwards = Stage.untilSilence(joined, 1500);
-        Stage.check(!afterwards.isEmpty(), "the joined one got nothing after the acks");
-        afterwards.addAll(Stage.untilSilence(held, 700));
+        List<List<Message<byte[]>>> parts = Stage.together(List.of(joined, held), 20, 700);
+        Stage.check(!parts.get(0).isEmpty(), "the joined one got nothing after the acks");
+        List<Message<byte[]>> afterwards = new ArrayList<>();
+        parts.forEach(afterwards::addAll);
         afterwards.sort(Comparator.comparing(Message::getKey));
         for (Message<byte[]> message : afterwards) {
             stage.seeMessage("after the acks", message);
@@ -225,8 +229,9 @@ final class Subscriptions {
         for (int i = 0; i < 40; i++) {
             producer.newMessage().key("key-" + i).value(Stage.bytes("" + i)).send();
         }
-        stage.see("low", Stage.texts(Stage.untilSilence(low, 700)));
-        stage.see("high", Stage.texts(Stage.untilSilence(high, 700)));
+        List<List<Message<byte[]>>> parts = Stage.together(List.of(low, high), 40, 700);
+        stage.see("low", Stage.texts(parts.get(0)));
+        stage.see("high", Stage.texts(parts.get(1)));
     }
 
     private static Consumer<byte[]> sticky(Stage stage, int from, int to) throws Exception {
@@ -246,9 +251,9 @@ final class Subscriptions {
                 .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
                 .subscribe();
         Stage.send(producer, "after ", 2);
-        stage.see("early", Stage.texts(Stage.untilSilence(early, 700)));
-        stage.see("late", Stage.texts(Stage.untilSilence(late, 700)));
-        stage.see("from start", Stage.texts(Stage.untilSilence(fromStart, 700)));
+        stage.see("early", Stage.gets(early, 4, 700));
+        stage.see("late", Stage.gets(late, 2, 700));
+        stage.see("from start", Stage.gets(fromStart, 4, 700));
     }
 
     private static void unsubscribe(Stage stage) throws Exception {

@@ -110,7 +110,9 @@ final class Topics {
         stage.see("terminate", stage.http("POST", path, null).split(" ")[0]);
         stage.seeError("send after it", () -> producer.send(Stage.bytes("no")));
         stage.see("got", Stage.texts(Stage.receiveAndAck(consumer, 3)));
-        Thread.sleep(1000);
+        for (int i = 0; i < 100 && !consumer.hasReachedEndOfTopic(); i++) {
+            Thread.sleep(100);
+        }
         stage.see("reached the end", consumer.hasReachedEndOfTopic());
     }
 }
