@@ -9,7 +9,7 @@ retryable error.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import structlog
 import trio
@@ -47,6 +47,17 @@ PRODUCER_NAMES_PATH = "/counters/producer-name"
 """Counts broker starts, so that generated producer names never repeat."""
 
 
+class PublishedTo(Protocol):
+    """A topic that took messages in this turn."""
+
+    @property
+    def name(self) -> TopicName:
+        """Its name, for what is told of it."""
+
+    def kick(self) -> None:
+        """Hand on what it took: to the storage, or without one to the subscriptions."""
+
+
 @final
 class BrokerService:
     """Everything the handlers and the admin API work on. Run it with `nursery.start(run)`."""
@@ -73,7 +84,7 @@ class BrokerService:
         self.subscription_config = _subscription_config(config)
         self.broker_unacked = BrokerUnacked(config.maxUnackedMessagesPerBroker)
         self.entry_interceptor = entry_interceptor(config, clock)
-        self.kicks: list[PersistentTopic | NonPersistentTopic] = []
+        self.kicks: list[PublishedTo] = []
         """Topics that took messages in this turn; `kick_storage` at its end serves them."""
         self.openings = Openings()
         self.sessions: set[Session] = set()
@@ -127,11 +138,23 @@ class BrokerService:
         return f"{self.config.clusterName}-{self._broker_number}-{number}"
 
     def kick_storage(self) -> None:
-        """End of a turn: hand everything published in it to the storage."""
+        """End of a turn: hand everything published in it to the storage.
+
+        Raises: ExceptionGroup: of the topics that failed, when the others have been served. What
+        they lost was never acknowledged: the connection whose turn it is ends with this, and its
+        client publishes again.
+        """
+        failures: list[Exception] = []
         while self.kicks:
             kicks, self.kicks = self.kicks, []
             for topic in kicks:
-                topic.kick()
+                try:
+                    topic.kick()
+                except Exception as error:
+                    error.add_note(f"of {topic.name.full}")
+                    failures.append(error)
+        if failures:
+            raise ExceptionGroup("topics could not take what was published", failures)
 
     # --- topics -------------------------------------------------------------------------
 

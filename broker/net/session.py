@@ -222,8 +222,10 @@ class Session:
             )
             raise
         finally:
-            service.kick_storage()
-            service.flusher.end_turn()
+            try:
+                service.kick_storage()
+            finally:
+                service.flusher.end_turn()
 
     def _decode(self, data: bytes) -> Iterator[Frame]:
         """The frames that `data` completes. Of a connection without producers they are decoded

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import traceback
 from contextlib import suppress
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock, memory_stream_pair
 
 from broker.handlers.attached import PendingConsumer
@@ -16,6 +18,7 @@ from broker.net.session import REQUESTS_PER_TURN
 from broker.net.tests.harness import Connection, T, eventually, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
+from protocol.topic_name import TopicName
 
 
 async def test_connected_tells_version_size_and_only_features_that_exist():
@@ -290,3 +293,33 @@ async def test_a_client_that_says_nothing_is_closed(mock_clock: MockClock):
         assert await connection.next(timeout=100) is None
         assert 30 <= trio.current_time() < 90
         mock_clock.rate = 0
+
+
+class TopicThatFails:
+    """Takes messages in a turn, and cannot hand them on."""
+
+    name = TopicName.parse("persistent://public/default/fails")
+
+    def kick(self):
+        raise RuntimeError("no such ledger")
+
+
+async def test_a_topic_that_cannot_store_keeps_no_other_of_its_turn_back_and_is_told():
+    async with running() as broker:
+        reader, connection = await broker.connect(), await broker.connect()
+        await connection.producer("t")
+        await reader.subscribe("t", permits=10)
+        await reader.send(c.ping())
+        await reader.expect(T.PONG)  # its turns are over
+        with capture_logs() as logs:
+            broker.service.kicks.append(TopicThatFails())
+            await connection.publish(0, b"kept")
+            await connection.closed()
+        _, payload = await reader.expect(T.MESSAGE)
+        assert payload.endswith(b"kept")
+        await reader.send(c.ping())
+        await reader.expect(T.PONG)
+        [failed] = [entry["exc_info"] for entry in logs if entry["event"] == "session failed"]
+        told = "".join(traceback.format_exception(failed))
+        assert "no such ledger" in told
+        assert "of persistent://public/default/fails" in told
