@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +20,7 @@ from compat_tests.bench.disk_room import (
 )
 from compat_tests.bench.results import Origin, Record, Results
 from compat_tests.bench.scenarios import is_warm
-from compat_tests.bench.session import bench_topics, server_problems
+from compat_tests.bench.session import bench_topics, in_use, server_problems
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,3 +200,14 @@ def test_scenarios_are_chosen_by_a_part_of_their_name():
     assert wanted_scenarios(["1,000"]) == [LATENCY]
     with pytest.raises(ValueError, match="no scenario has 'nothing'"):
         wanted_scenarios(["1,000", "nothing"])
+
+
+def test_a_topic_is_in_use_while_the_server_sees_a_client_on_it():
+    def stats(publishers: list[Any], *consumers: list[Any]) -> dict[str, Any]:
+        subscriptions = {str(number): {"consumers": each} for number, each in enumerate(consumers)}
+        return {"publishers": publishers, "subscriptions": subscriptions}
+
+    assert not in_use(stats([]))
+    assert not in_use(stats([], [], []))
+    assert in_use(stats([{}], []))
+    assert in_use(stats([], [], [{}]))

@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compat_tests.bench.disk_room import KEPT_BYTES_MAX, NoRoom, disk_of, shortage, stored_bytes
 from compat_tests.bench.perf_client import PerfFailed
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 NAMESPACE_PATH = "/admin/v2/persistent/public/default"
 RECLAIM_SECONDS_MAX = 40.0
+SETTLE_SECONDS_MAX = 10.0
+POLL_SECONDS = 0.1
 # Given to both: space of deleted topics comes back soon, and old journal files do not pile up.
 DISK_CONFIGURATION = {"gcWaitTime": "5000", "journalMaxBackups": "0"}
 VELA_CONFIGURATION = {"journalSyncData": "true"}
@@ -60,6 +62,12 @@ def bench_topics(names: list[str]) -> list[str]:
     return [name for name in local if name.rpartition("/")[2].startswith(TOPIC_PREFIX)]
 
 
+def in_use(stats: dict[str, Any]) -> bool:
+    """Whether a topic's statistics show a producer or a consumer."""
+    subscriptions = stats["subscriptions"].values()
+    return bool(stats["publishers"]) or any(each["consumers"] for each in subscriptions)
+
+
 @dataclass
 class Session:
     """Servers that stay up, and warm, over all scenarios."""
@@ -89,7 +97,7 @@ class Session:
         """
         server = self.servers[name]
         server.resume()
-        time.sleep(0.5)
+        self._wait_answer(server)
         log_size = server.log_path.stat().st_size
         self.bench.clients.clear()
         try:
@@ -139,6 +147,35 @@ class Session:
         except OSError as failure:
             raise ServerFailed(f"{name} does not answer: {failure}") from failure
 
+    def _wait_answer(self, server: ServerProcess) -> None:
+        """Until a server that was stopped by SIGSTOP has worked off what waited for it."""
+
+        def answers() -> bool:
+            try:
+                return server.http("GET", NAMESPACE_PATH, timeout_seconds=2.0)[0] == 200
+            except OSError:
+                return False
+
+        self._wait(answers, f"{server.name} answers after SIGCONT")
+
+    def _wait_left(self, server: ServerProcess, topic: str) -> None:
+        """Until nobody is connected to a topic, or it is gone: clients end before their servers
+        have seen it."""
+
+        def is_left() -> bool:
+            status, stats = server.http("GET", f"/admin/v2/persistent/{topic}/stats")
+            return status != 200 or not in_use(stats)
+
+        self._wait(is_left, f"{server.name} has closed what the clients left on {topic}")
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while not condition():
+            if time.monotonic() > deadline:
+                self.tell(f"waited in vain until {what}")
+                return
+            time.sleep(POLL_SECONDS)
+
     def _tidy_or_replace(self, name: str) -> None:
         server = self.servers[name]
         try:
@@ -151,9 +188,9 @@ class Session:
 
     def _tidy(self, server: ServerProcess) -> None:
         """Delete what a round left, wait for the space, and stop the server by SIGSTOP."""
-        time.sleep(0.5)  # it may be closing what the clients left
         _, topics = server.http("GET", NAMESPACE_PATH)
         for topic in bench_topics(topics or []):
+            self._wait_left(server, topic)
             status, answer = server.http(
                 "DELETE", f"/admin/v2/persistent/{topic}?force=true", timeout_seconds=60.0
             )
@@ -164,7 +201,7 @@ class Session:
             if time.monotonic() > deadline:
                 self.tell(f"{server.name} still has {left / 2**30:.1f} GiB of deleted topics")
                 break
-            time.sleep(0.5)
+            time.sleep(POLL_SECONDS)
         server.pause()
 
     def _replace(self, name: str) -> None:
