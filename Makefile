@@ -20,7 +20,7 @@ help:
 	@echo 'make setup    the set-up alone: $(VENV) with the locked dependencies'
 	@echo 'make compile  translate the hot modules to C: less CPU per message (C compiler, a minute)'
 	@echo 'make lint     ruff and mypy'
-	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; Go if present)'
+	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; without Go its client is left out)'
 	@echo 'make compat-spark  the same jobs of the stock Spark connector on both (Java 17, Maven)'
 	@echo 'make bench    benchmark against real Pulsar, half an hour (Java 17, Maven; BENCH_ARGS="--quick")'
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
