@@ -11,7 +11,6 @@ import datetime
 import json
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from compat_tests.clients.admin_requests import AdminRequests, topic_path
+from compat_tests.clients.registry import Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -32,31 +33,6 @@ QUERY_TIMEOUT_SECONDS = 90
 METADATA = ("__key", "__topic", "__messageId", "__publishTime", "__eventTime")
 IDENTIFIER = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 VALUE_OF_NO_ONE = re.compile(r"\d+")
-
-Scenario = Callable[["Stage"], None]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A registered scenario; `own_server` ones stop and start the server they get."""
-
-    name: str
-    play: Scenario
-    own_server: bool
-
-
-SCENARIOS: dict[str, Entry] = {}
-
-
-def scenario(name: str, own_server: bool = False) -> Callable[[Scenario], Scenario]:
-    """Register a scenario under the name the matrix shows."""
-
-    def register(play: Scenario) -> Scenario:
-        assert name not in SCENARIOS, f"two scenarios are called {name}"
-        SCENARIOS[name] = Entry(name, play, own_server)
-        return play
-
-    return register
 
 
 @dataclass
@@ -221,6 +197,11 @@ class Stage:
     def _options(self, given: dict[str, Any]) -> dict[str, str]:
         named = {name.replace("__", "."): str(value) for name, value in given.items()}
         return self.addresses | {"pollTimeoutMs": str(POLL_TIMEOUT_MS)} | named
+
+
+_REGISTRY: Registry[Stage] = Registry()
+SCENARIOS = _REGISTRY.entries
+scenario = _REGISTRY.scenario
 
 
 def plain(row: Row) -> dict[str, Any]:

@@ -13,13 +13,10 @@ being subscribed; right after ready; during start-up.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import shutil
 import sys
 import tempfile
-import time
 import urllib.request
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -30,7 +27,7 @@ from typing import final
 import trio
 
 from tests.crash.broadcast_load import SUBSCRIPTION, TOPIC, Consumer, Load
-from tests.crash.kill9 import commit_of_tree
+from tests.crash.command_line import common_parser, tell
 from tests.server_process import VELA, ServerFailed, ServerProcess
 
 CONFIGURATION = """\
@@ -226,13 +223,8 @@ def _http(method: str, url: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.crash.broadcast_kill9")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = common_parser("tests.crash.broadcast_kill9", Options.flush_seconds)
     parser.add_argument("--consumers", type=int, default=Options.consumers)
-    parser.add_argument("--flush-seconds", type=float, default=Options.flush_seconds)
-    parser.add_argument("--directory", type=Path, help="kept; default: a temporary one")
-    parser.add_argument("--output", type=Path, help="file for the JSON, with commit and date")
     given = parser.parse_args(arguments)
     directory = given.directory or Path(tempfile.mkdtemp(prefix="vela-broadcast-kill9-"))
     report = Run(
@@ -244,17 +236,7 @@ def main(arguments: list[str] | None = None) -> int:
             directory=directory,
         )
     ).run()
-    print(report.summary())
-    print(json.dumps(asdict(report)))
-    if given.output is not None:
-        given.output.parent.mkdir(parents=True, exist_ok=True)
-        when = {"commit": commit_of_tree(), "date": time.strftime("%Y-%m-%d %H:%M")}
-        given.output.write_text(json.dumps(when | asdict(report), indent=1) + "\n")
-    if report.violations:
-        print(f"data and logs are kept in {directory}")
-    elif given.directory is None:
-        shutil.rmtree(directory)
-    return 1 if report.violations else 0
+    return tell(given, directory, report.summary(), asdict(report), report.violations)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,7 @@ follows it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -28,8 +24,9 @@ from statistics import median
 from typing import final
 
 from tests.crash.checks import Lifetime, check_topic, kept_hole_count
+from tests.crash.command_line import common_parser, tell
 from tests.crash.load import Load, quiet_client, read_subscriptions, read_topic
-from tests.server_process import TREE, VELA, ServerFailed, ServerProcess
+from tests.server_process import VELA, ServerFailed, ServerProcess
 
 PROGRESS_SECONDS_MAX = 60.0
 
@@ -242,27 +239,10 @@ def stuck_producers(before: list[int], now: list[int], messages_max: int) -> lis
     ]
 
 
-def commit_of_tree() -> str:
-    """The commit of this tree, `-dirty` when files differ from it."""
-    ran = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],
-        cwd=TREE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return ran.stdout.strip() or "unknown"
-
-
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.crash.kill9", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = common_parser("tests.crash.kill9", Options.flush_seconds, __doc__)
     parser.add_argument("--rate", type=int, default=Options.rate)
-    parser.add_argument("--flush-seconds", type=float, default=Options.flush_seconds)
-    parser.add_argument("--directory", type=Path, help="kept; default: a temporary one")
-    parser.add_argument("--output", type=Path, help="file for the JSON, with commit and date")
     parser.add_argument("--server-command", default=VELA, help="other server: its command")
     parser.add_argument("--ready-url", default="", help="other server: 200 when it is ready")
     given = parser.parse_args(arguments)
@@ -279,20 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
             directory=directory,
         )
     ).run()
-    print(report.summary())
-    print(json.dumps(report.as_json()))
-    if given.output is not None:
-        given.output.parent.mkdir(parents=True, exist_ok=True)
-        told = {
-            "commit": commit_of_tree(),
-            "date": time.strftime("%Y-%m-%d %H:%M"),
-        } | report.as_json()
-        given.output.write_text(json.dumps(told, indent=1) + "\n")
-    if report.violations:
-        print(f"data and logs are kept in {directory}")
-    elif given.directory is None:
-        shutil.rmtree(directory)
-    return 1 if report.violations else 0
+    return tell(given, directory, report.summary(), report.as_json(), report.violations)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from compat_tests.clients.registry import Registry
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from compat_tests.oracle.server_process import ServerProcess
@@ -26,31 +28,6 @@ SILENCE_TIMEOUT_MS = 700
 TURN_TIMEOUT_MS = 20
 TOGETHER_SECONDS_MAX = 30.0
 OPERATION_TIMEOUT_SECONDS = 20
-
-Scenario = Callable[["Stage"], None]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A registered scenario; `own_server` ones stop, kill and restart the server they get."""
-
-    name: str
-    play: Scenario
-    own_server: bool
-
-
-SCENARIOS: dict[str, Entry] = {}
-
-
-def scenario(name: str, own_server: bool = False) -> Callable[[Scenario], Scenario]:
-    """Register a scenario under the name the matrix shows."""
-
-    def register(play: Scenario) -> Scenario:
-        assert name not in SCENARIOS, f"two scenarios are called {name}"
-        SCENARIOS[name] = Entry(name, play, own_server)
-        return play
-
-    return register
 
 
 def text_of(data: bytes) -> str:
@@ -141,6 +118,11 @@ class Stage:
             except pulsar.PulsarException:
                 pass  # already closed by the scenario
         self._clients.clear()
+
+
+_REGISTRY: Registry[Stage] = Registry()
+SCENARIOS = _REGISTRY.entries
+scenario = _REGISTRY.scenario
 
 
 def receive_many(
