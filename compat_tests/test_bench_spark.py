@@ -7,7 +7,7 @@ import json
 import pytest
 
 from compat_tests.bench import spark_report as report
-from compat_tests.bench.spark import data_sets, variants
+from compat_tests.bench.spark import data_sets, in_time, variants
 from compat_tests.bench.spark_load import values
 from compat_tests.bench.spark_report import Backfill, Latencies, Measured, Results
 
@@ -46,6 +46,19 @@ def test_reads_that_lost_doubled_or_changed_a_row_are_not_timed():
     assert "b gave 4 rows" in str(report.disagreement({"a": right, "b": right | {"rows": 4}}, 5))
     assert "with 4 ids" in str(report.disagreement({"b": right | {"ids": 4}}, 5))
     assert "differ" in str(report.disagreement({"a": right, "b": right | {"sum": "2"}}, 5))
+
+
+def test_a_round_that_would_end_too_late_is_not_begun():
+    def rounds(seconds, deadline):
+        clock = [0.0]
+        for _ in in_time(3, deadline, lambda: clock[0]):
+            clock[0] += seconds
+        return clock[0] / seconds
+
+    assert rounds(10, deadline=100) == 3
+    assert rounds(10, deadline=29) == 2
+    assert rounds(10, deadline=19) == 1
+    assert rounds(10, deadline=0) == 1
 
 
 def test_percentiles_are_those_of_the_nearest_rank():

@@ -30,7 +30,7 @@ from compat_tests.oracle.vela_server import VelaServer
 from compat_tests.spark.environment import CONNECTOR_VERSION, spark_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from compat_tests.oracle.server_process import ServerProcess
 
@@ -41,6 +41,8 @@ READ_SECONDS_MAX = 240.0
 IDLE_SECONDS = 15.0
 QUICK_IDLE_SECONDS = 3.0
 TAIL_RATE = 200
+BACKFILL_PARTS = 2
+"""The backfill gets as much time as so many data sets."""
 QUICK_BACKFILL_MEGABYTES = 50
 BACKFILL_SIZE_BYTES = 10_000
 ENGINES = ("broker", "bookie")
@@ -82,8 +84,9 @@ class Run:
         self._servers = servers
         self._readers = readers
 
-    def table_of(self, data: DataSet, rounds: int) -> None:
-        """Load it, see that everybody reads the same, and measure."""
+    def table_of(self, data: DataSet, rounds: int, deadline: float) -> None:
+        """Load it, see that everybody reads the same, and measure: one round, and more while one
+        more would end before the deadline (`time.monotonic`)."""
         for server in self._servers.values():
             with _awake(server):
                 publish(server, data)
@@ -101,7 +104,7 @@ class Run:
         for each in wanted:
             self._guarded(each, data)
         by_name = {each.variant.name: each for each in wanted}
-        for attempt in range(rounds):
+        for attempt in in_time(rounds, deadline, time.monotonic):
             for name in turns(attempt, list(by_name)):
                 figures = self._guarded(by_name[name], data)
                 if figures is not None:
@@ -152,7 +155,7 @@ class Run:
             raise ReadFailed(f"{rows} rows of {data.rows}")
         return report.figures_of(rows, rows * data.size_bytes, answer["seconds"], cpu, served)
 
-    def backfill(self, data: DataSet, rounds: int, idle_seconds: float) -> None:
+    def backfill(self, data: DataSet, rounds: int, idle_seconds: float, deadline: float) -> None:
         """Follow the topic while each reader reads it; first while nobody does."""
         server = self._servers["vela"]
         seen = {name: Backfill(name) for name in ("nothing", *ENGINES, "connector")}
@@ -161,7 +164,7 @@ class Run:
             publish(server, data)
             with Tail(server, data.topic, TAIL_RATE, BACKFILL_SIZE_BYTES) as tail:
                 tail.warm_up(TAIL_RATE)
-                for attempt in range(rounds):
+                for attempt in in_time(rounds, deadline, time.monotonic):
                     for name in turns(attempt, list(seen)):
                         self._beside(tail, server, data, seen[name], idle_seconds)
                 order = tail.stop()
@@ -192,6 +195,17 @@ class Run:
             return
         last = backfill.tails[-1]
         tell(f"backfill, {backfill.reader}: tail p99 {last.p99:.1f} ms, max {last.max:.0f} ms")
+
+
+def in_time(rounds: int, deadline: float, clock: Callable[[], float]) -> Iterator[int]:
+    """The numbers of the rounds: the first one, and each that would end before the deadline if it
+    took as long as the one before."""
+    for attempt in range(rounds):
+        begun = clock()
+        yield attempt
+        ended = clock()
+        if ended + (ended - begun) > deadline:
+            return
 
 
 @contextmanager
@@ -227,6 +241,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="data sets with this in the name")
     parser.add_argument("--only-server", choices=("vela", "pulsar"))
     parser.add_argument("--backfill-megabytes", type=int, default=2000, help="0: none (2000)")
+    parser.add_argument(
+        "--minutes", type=float, default=13.0, help="no new round that would end later (13)"
+    )
     parser.add_argument("--quick", action="store_true", help=f"small; into {QUICK_OUTPUT}")
     parser.add_argument("--output", type=Path, help=f"directory of the files (default {OUTPUT})")
     options = parser.parse_args()
@@ -236,17 +253,23 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def measure(run: Run, options: argparse.Namespace) -> None:
-    """All data sets, then the backfill."""
-    for data in data_sets(options.quick):
-        if not options.only or any(text in data.name for text in options.only):
-            run.table_of(data, options.rounds)
-    megabytes = options.backfill_megabytes
-    if megabytes and options.only_server != "pulsar":
+def measure(run: Run, options: argparse.Namespace, begun: float) -> None:
+    """All data sets, then the backfill; each gets its part of the time that is left."""
+    end = begun + options.minutes * 60
+    sets = [
+        data
+        for data in data_sets(options.quick)
+        if not options.only or any(text in data.name for text in options.only)
+    ]
+    megabytes = options.backfill_megabytes if options.only_server != "pulsar" else 0
+    for index, data in enumerate(sets):
+        parts = len(sets) - index + (BACKFILL_PARTS if megabytes else 0)
+        run.table_of(data, options.rounds, time.monotonic() + (end - time.monotonic()) / parts)
+    if megabytes:
         rows = megabytes * 1_000_000 // BACKFILL_SIZE_BYTES
         data = DataSet("backfill", rows, BACKFILL_SIZE_BYTES, True)
         idle_seconds = QUICK_IDLE_SECONDS if options.quick else IDLE_SECONDS
-        run.backfill(data, 1 if options.quick else 2, idle_seconds)
+        run.backfill(data, 1 if options.quick else 2, idle_seconds, end)
 
 
 def main() -> int:
@@ -280,7 +303,7 @@ def main() -> int:
                 for name, (python, jar) in pythons.items()
             }
             results = Results(_about(options, readers))
-            measure(Run(results, servers, readers), options)
+            measure(Run(results, servers, readers), options, begun)
     except (OracleAbsent, ClientAbsent, ServerFailed, ReadFailed) as absent:
         print(f"it cannot be measured: {absent}", file=sys.stderr)
         return 1

@@ -19,8 +19,9 @@ FIGURES = ("rows/s", "MB/s", *(f"{name} CPU s/M rows" for name in CPU), "CPU s/M
 SAID = (
     "Every read asks for all columns and throws them away (`noop`). Before anything is timed, all"
     " variants must agree on the number of rows, of different message ids, and on the sum of the"
-    " hashes of all values; two reads warm each variant up and do not count; rounds alternate, and"
-    " the figures are medians. CPU is of the processes: Spark's JVM, Python (driver and workers),"
+    " hashes of all values; two reads warm each variant up and do not count; rounds alternate, as"
+    " many as the time allows (spark.json has each), and the figures are medians. CPU is of the"
+    " processes: Spark's JVM, Python (driver and workers),"
     " and the server with its embedded bookie; a server that is not being read is stopped by"
     " SIGSTOP. `served` is what the broker sent, divided by the bytes of all payloads. What is read"
     " is in the page cache. Vela runs with `journalSyncData=true`."
