@@ -136,6 +136,11 @@ class _Bars:
     show_default=True,
     help="Seconds that the last message may take to reach everybody.",
 )
+@click.option(
+    "--samples",
+    default="",
+    help="Write every delivery as CSV into this directory; vela pipeline latency-report reads it.",
+)
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report.")
 @click.option("--png", "png_path", type=click.Path(path_type=Path), help="Draw it.")
 def fanout(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.perf.request_templates import ConsumerRequests
-    from broker.perf.samples import Samples
+    from broker.perf.samples import Recording, Samples
     from protocol.position import Position
 
 _METADATA, _LOOKUP, _SUBSCRIBE = 1, 2, 3
@@ -140,6 +140,7 @@ class ConsumerConnection:
         behaviour: Behaviour,
         tally: Tally,
         samples: Samples,
+        recording: Recording | None = None,
     ) -> None:
         self.out: list[bytes] = []
         self.now_ns = 0
@@ -154,6 +155,7 @@ class ConsumerConnection:
         self._behaviour = behaviour
         self._tally = tally
         self._samples = samples
+        self._recording = recording
         self._next = 0
         self._under_way = 0
         self._begun_ns = [0] * count
@@ -310,6 +312,9 @@ class ConsumerConnection:
         self.deliveries.take(indexes, entry.sequence)
         self._tally.received += self.deliveries.received - before
         self._samples.add(entry.sequence, self.now_ns - entry.published_ns, len(indexes))
+        if self._recording is not None:
+            numbers = map(self._first_index.__add__, indexes)
+            self._recording.add(entry.sequence, entry.published_ns, self.now_ns, numbers)
         if self._acks_any:
             silent = self._silent_ids
             if silent:

@@ -23,6 +23,7 @@ import urllib.request
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, final
 from urllib.parse import quote, urlsplit
 
@@ -114,6 +115,8 @@ class Options:
     neighbour_rate: float = 0.0
     neighbour_seconds: float = 10.0
     neighbour_url: str = ""
+    samples: str = ""
+    """Directory for every single delivery as CSV; empty: not recorded."""
 
 
 def plans(options: Options, topic: str, run_id: bytes, host: str, port: int) -> list[WorkerPlan]:
@@ -144,6 +147,10 @@ def plans(options: Options, topic: str, run_id: bytes, host: str, port: int) -> 
             ),
             message_bytes_max=options.size + 1024,
             connections=spread[number::processes],
+            recording_path=str(Path(options.samples, f"part-{number}.csv"))
+            if options.samples
+            else "",
+            recorded_from=WARM_UP_MESSAGES,
         )
         for number in range(processes)
     ]
@@ -277,6 +284,8 @@ class FanoutRun:
         options = self._options
         host, port = address_of(options.service_url)
         work = plans(options, self._topic, self._run_id, host, port)
+        if options.samples:
+            Path(options.samples).mkdir(parents=True, exist_ok=True)
         allow_open_files(max(len(plan.connections) for plan in work) + FILES_RESERVED)
         try:
             with ExitStack() as stack:

@@ -11,7 +11,7 @@ from array import array
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
@@ -52,6 +52,34 @@ class Samples:
             )
             if sequence >= first_sequence
         ]
+
+
+@final
+class Recording:
+    """Every single delivery: consumer, message, when it was published and when it arrived, by the
+    monotonic clock. Made only when it is asked for: it costs some time per delivery."""
+
+    HEADING: Final = "consumer_id,seq,publish_ns,recv_ns\n"
+
+    __slots__ = ("_arrivals", "ended")
+
+    def __init__(self) -> None:
+        self._arrivals: list[tuple[int, int, int, array[int]]] = []
+        self.ended = False
+        """As in `Samples`."""
+
+    def add(self, sequence: int, published_ns: int, now_ns: int, consumers: Iterable[int]) -> None:
+        """These consumers, by number, got the message then."""
+        if not self.ended:
+            self._arrivals.append((sequence, published_ns, now_ns, array("q", consumers)))
+
+    def lines(self, first_sequence: int) -> Iterator[str]:
+        """CSV under `HEADING`, of the messages from this one on."""
+        for sequence, published_ns, now_ns, consumers in self._arrivals:
+            if sequence >= first_sequence:
+                rest = f",{sequence},{published_ns},{now_ns}\n"
+                for consumer in consumers:
+                    yield f"{consumer}{rest}"
 
 
 def percentiles(

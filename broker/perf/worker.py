@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 from broker.perf.consumers import Behaviour, ConsumerConnection, Tally
 from broker.perf.frame_scanner import FrameScanner
 from broker.perf.request_templates import ConsumerRequests, first_consumer_id
-from broker.perf.samples import Samples
+from broker.perf.samples import Recording, Samples
 from protocol.errors import BrokerError, ProtocolError
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class WorkerPlan:
     message_bytes_max: int
     connections: list[tuple[int, int]]
     """(number of its first consumer, number of consumers) of each."""
+    recording_path: str = ""
+    """Where every delivery is written to at the end; empty: nowhere."""
+    recorded_from: int = 0
+    """The sequence number of the first message that is written."""
 
 
 @dataclass(slots=True)
@@ -109,6 +113,7 @@ class Worker:
         self._pipe = pipe
         self._tally = Tally()
         self._samples = Samples()
+        self._recording = Recording() if plan.recording_path else None
         self._scanner = FrameScanner()
         self._buffer = bytearray(max(BUFFER_BYTES, 4 * plan.message_bytes_max))
         self._view = memoryview(self._buffer)
@@ -136,7 +141,14 @@ class Worker:
         )
         return [
             ConsumerConnection(
-                first, count, first_id, requests, plan.behaviour, self._tally, self._samples
+                first,
+                count,
+                first_id,
+                requests,
+                plan.behaviour,
+                self._tally,
+                self._samples,
+                self._recording,
             )
             for first, count in plan.connections
         ]
@@ -162,6 +174,7 @@ class Worker:
                 if order == "stop":
                     result = self._result(pipe.recv())
                     result.cpu_seconds = time.process_time() - cpu_before
+                    self._write_recording()
                     pipe.send(result)
                     self._close()
                     return
@@ -258,6 +271,8 @@ class Worker:
 
     def _resume_stuck(self) -> None:
         self._samples.ended = True
+        if self._recording is not None:
+            self._recording.ended = True
         for link in list(self._links.values()):
             link.consumers.resume_stuck()
             self._on_events(link, select.EPOLLOUT)
@@ -290,6 +305,12 @@ class Worker:
         result.frames_decoded = self._scanner.decoded
         result.failures = self._tally.failures
         return result
+
+    def _write_recording(self) -> None:
+        if self._recording is not None:
+            with open(self._plan.recording_path, "w", encoding="ascii") as file:
+                file.write(Recording.HEADING)
+                file.writelines(self._recording.lines(self._plan.recorded_from))
 
     def _close(self) -> None:
         for link in self._links.values():

@@ -65,12 +65,23 @@ async def test_stuck_consumers_get_everything_when_they_resume(tmp_path):
             "--unacked-percent=10",
             "--subscription-type=shared",
             f"--json={path}",
+            "--processes=2",
+            f"--samples={tmp_path / 'samples'}",
         )
 
     assert result.exit_code == 0, result.output
     report = json.loads(path.read_text())
     assert (report["received"], report["lost"]) == (360, 0)
     assert (report["resumed"]["consumers"], report["resumed"]["lost"]) == (10, 0)
+    rows = []
+    for part in (tmp_path / "samples").iterdir():
+        heading, *lines = part.read_text().splitlines()
+        assert heading == "consumer_id,seq,publish_ns,recv_ns"
+        rows += [tuple(map(int, line.split(","))) for line in lines]
+    assert len(rows) == len({(consumer, seq) for consumer, seq, _, _ in rows}) == 360
+    assert {seq for _, seq, _, _ in rows} == {1, 2, 3, 4}
+    slowest = max(received - published for _, _, published, received in rows)
+    assert slowest / 1e9 == report["delivery"]["max"]
 
 
 async def test_a_subscription_of_its_own_for_each_consumer():
