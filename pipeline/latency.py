@@ -7,6 +7,7 @@ times are milliseconds.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ class RunFigures:
     errors: int = 0
     connect: dict[str, float] = field(default_factory=dict)
     connect_histogram: tuple[list[float], list[int]] = field(default_factory=lambda: ([], []))
+    delivery_histogram: tuple[list[float], list[int]] = field(default_factory=lambda: ([], []))
+    expected: int | None = None
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
@@ -50,18 +53,23 @@ def _ms(figures: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value * 1000 for name, value in figures.items() if value is not None}
 
 
+def _histogram_ms(histogram: Mapping[str, Any]) -> tuple[list[float], list[int]]:
+    edges = [edge * 1000 for edge in histogram.get("edges_seconds", [])]
+    return edges, list(histogram.get("counts", []))
+
+
 def from_fanout(run: str, report: Mapping[str, Any]) -> RunFigures:
     """What `vela perf fanout --json` wrote. Raises: UnknownRecording."""
     try:
-        histogram = report["connect_histogram"]
-        edges = [edge * 1000 for edge in histogram.get("edges_seconds", [])]
         return RunFigures(
             run=run,
             delivery=_ms(report["delivery"]),
             messages=int(report["received"]),
             errors=sum(int(report[name]) for name in ("failed", "lost", "corrupt", "duplicated")),
             connect=_ms(report["connect"]),
-            connect_histogram=(edges, list(histogram.get("counts", []))),
+            connect_histogram=_histogram_ms(report["connect_histogram"]),
+            delivery_histogram=_histogram_ms(report["delivery_histogram"]),
+            expected=int(report["expected"]),
             stages={name: _ms(stage) for name, stage in report["stages"].items()},
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -135,3 +143,15 @@ def gini(values: Sequence[float]) -> float:
     weighted = sum(index * value for index, value in enumerate(ordered, start=1))
     count = len(ordered)
     return (2 * weighted) / (count * total) - (count + 1) / count
+
+
+SPREAD: Final = {"least": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "most": 1.0}
+
+
+def spread(ordered: Sequence[float]) -> dict[str, float]:
+    """How a figure of consumers is spread over them; `ordered` is ascending and not empty. The
+    smallest value that at least that part of all is not above."""
+    count = len(ordered)
+    return {
+        name: ordered[max(math.ceil(part * count - 1e-9) - 1, 0)] for name, part in SPREAD.items()
+    }

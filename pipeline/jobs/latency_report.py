@@ -2,13 +2,15 @@
 
 Inputs, any number of each:
 
-* `--samples NAME=PATH`: Parquet with (consumer_id, seq, publish_ns, recv_ns) of every delivery.
+* `--samples NAME=PATH`: (consumer_id, seq, publish_ns, recv_ns) of every delivery, as Parquet or,
+  where the path ends in .csv, as CSV with a heading: what `vela perf fanout --samples` writes.
   Gives exact percentiles per consumer, a histogram, fairness between consumers, and what is lost,
   doubled or out of order.
 * `--fanout NAME=FILE`: reports of `vela perf fanout --json`.
 * `--perf NAME=FILE`: what pulsar-perf printed.
 
 Several runs of one NAME are one system; the first system named is what the others are compared to.
+Samples of a NAME that has reports, too, are the detail of those runs and not counted again.
 Writes `report.md`, tables as Parquet, and the figures beside it.
 """
 
@@ -29,6 +31,7 @@ from pipeline.latency import (
     from_fanout,
     from_pulsar_perf,
     gini,
+    spread,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 NAME = "latency-report"
 COLUMNS = ("consumer_id", "seq", "publish_ns", "recv_ns")
 HISTOGRAM_BUCKETS = 100
+CONSUMER_FIGURES = ("p50", "p99", "max")
+SLOWEST_SHOWN = 10
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     output = Path(given.output)
     output.mkdir(parents=True, exist_ok=True)
     runs = _recorded(given)
+    reported = set(runs)
     samples: dict[str, dict[str, Any]] = {}
     if given.samples:
         with spark_session(NAME, given) as spark:
@@ -56,7 +62,8 @@ def main(arguments: Sequence[str]) -> int:
                 progress(f"{NAME}: {path}")
                 figures = analyse(spark, path, output / f"consumers-{system}-{index}")
                 samples[f"{system}-{index}"] = figures
-                runs.setdefault(system, []).append(_as_run(path, figures))
+                if system not in reported:
+                    runs.setdefault(system, []).append(_as_run(path, figures))
     if not runs:
         raise JobError("give at least one of --samples, --fanout and --perf")
     comparisons, warnings = compare(runs)
@@ -138,7 +145,12 @@ def analyse(spark: SparkSession, path: str, table: Path) -> dict[str, Any]:
     """
     from pyspark.sql import functions as f
 
-    frame = spark.read.parquet(path)
+    if path.endswith(".csv"):
+        kinds = "consumer_id STRING, seq BIGINT, publish_ns BIGINT, recv_ns BIGINT"
+        options = {"header": "true", "enforceSchema": "false", "mode": "FAILFAST"}
+        frame = spark.read.schema(kinds).options(**options).csv(path)
+    else:
+        frame = spark.read.parquet(path)
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise JobError(f"{path} has no column {', '.join(missing)}")
@@ -155,7 +167,12 @@ def analyse(spark: SparkSession, path: str, table: Path) -> dict[str, Any]:
     assert total is not None
     if not total["n"]:
         raise JobError(f"{path} holds no deliveries")
-    p99s = sorted(row["p99"] for row in consumers.select("p99").collect())
+    of_consumers = {
+        name: sorted(row[0] for row in consumers.select(f.col(f"`{name}`")).collect())
+        for name in CONSUMER_FIGURES
+    }
+    p99s = of_consumers["p99"]
+    slowest = consumers.orderBy(f.desc("p99"), "consumer_id").limit(SLOWEST_SHOWN).collect()
     sums = consumers.agg(
         f.sum("lost").alias("lost"),
         f.sum("duplicated").alias("duplicated"),
@@ -167,6 +184,8 @@ def analyse(spark: SparkSession, path: str, table: Path) -> dict[str, Any]:
         "consumers": len(p99s),
         "delivery_ms": {name: total[name] for name in PERCENTILES},
         "histogram": _histogram(rows, total["max"]),
+        "per_consumer_ms": {name: spread(values) for name, values in of_consumers.items()},
+        "slowest": [row.asDict() for row in slowest],
         "fairness": {
             "p99_max_to_median": p99s[-1] / p99s[len(p99s) // 2] if p99s[len(p99s) // 2] else None,
             "p99_gini": gini(p99s),

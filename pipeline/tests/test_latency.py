@@ -13,12 +13,15 @@ from pipeline.latency import (
     from_fanout,
     from_pulsar_perf,
     gini,
+    spread,
 )
 
 FANOUT = {
     "delivery": {"p50": 0.06, "p99": 0.17, "p99.9": None, "max": 0.18},
     "connect": {"p50": 0.3},
     "connect_histogram": {"edges_seconds": [0, 1, 2], "counts": [3, 4]},
+    "delivery_histogram": {"edges_seconds": [0, 0.1, 0.2], "counts": [500, 200]},
+    "expected": 702,
     "stages": {"preparing": {"mean": 0.001, "p50": None, "p99": None}},
     "received": 700,
     "failed": 0,
@@ -40,6 +43,8 @@ def test_a_fanout_report_becomes_milliseconds() -> None:
     assert run.delivery == {"p50": 60, "p99": 170, "max": 180}
     assert (run.messages, run.errors) == (700, 3)
     assert run.connect_histogram == ([0, 1000, 2000], [3, 4])
+    assert run.delivery_histogram == ([0, 100, 200], [500, 200])
+    assert run.expected == 702
     assert run.stages == {"preparing": {"mean": 1}}
 
 
@@ -85,3 +90,10 @@ def test_the_gini_coefficient_is_a_share(values: list[float]) -> None:
 def test_equal_values_are_fair() -> None:
     assert gini([3.0] * 7) == pytest.approx(0)
     assert gini([0, 0, 0, 1]) == pytest.approx(0.75)
+
+
+def test_a_figure_is_spread_over_consumers() -> None:
+    found = spread([float(number) for number in range(1, 101)])
+
+    assert found == {"least": 1, "p25": 25, "median": 50, "p75": 75, "p95": 95, "most": 100}
+    assert set(spread([3.0]).values()) == {3}

@@ -13,6 +13,7 @@ import pytest
 from pulsar.schema import AvroSchema, Double, JsonSchema, Record, String
 
 from pipeline.jobs import archive, backlog_audit, hazard_broadcast, latency_report, replay, windows
+from pipeline.latency import SPREAD
 from tests.pipeline.topics import admin, path_of, publish
 
 if TYPE_CHECKING:
@@ -262,6 +263,7 @@ def test_the_report_knows_the_quantiles_and_finds_gap_double_and_swap(
     good, bad = result["samples"]["good-0"], result["samples"]["bad-1"]
     assert good["delivery_ms"] == {"p50": 50, "p95": 95, "p99": 99, "p99.9": 100, "max": 100}
     assert sum(good["histogram"]["counts"]) == good["deliveries"] == 400
+    assert good["per_consumer_ms"]["p99"] == dict.fromkeys(SPREAD, 99)
     assert good["fairness"] == {"p99_gini": pytest.approx(0), "p99_max_to_median": 1}
     assert [good[name] for name in ("lost", "duplicated", "out_of_order")] == [0, 0, 0]
     assert [bad[name] for name in ("lost", "duplicated")] == [1, 1]
