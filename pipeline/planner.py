@@ -274,10 +274,7 @@ class StreamPlanner:
         latest = dict(self._target) if self._target is not None else self._newest()
         for topic, offset in start.items():
             if topic not in latest:
-                if self._target is None:
-                    report_loss(self._options, f"{topic} was deleted")
-                    continue
-                latest[topic] = offset
+                report_loss(self._options, f"{topic} was deleted")
             elif latest[topic].sort_key < offset.sort_key:
                 latest[topic] = offset
         if anchor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 import pytest
+from pulsar.schema import AvroSchema, Integer, Record, String
 
 from tests.pipeline.topics import admin, path_of, publish
 
@@ -121,6 +122,65 @@ def test_new_topics_of_a_pattern_are_read_from_their_beginning(
 
     assert archived(spark, tmp_path) == sorted(ids)
     assert subscriptions(options, f"{topic}-two") == subscriptions(options, f"{topic}-one")
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_counts_as_data_loss(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str, tmp_path: Path
+) -> None:
+    pattern = {**options, "topicsPattern": f"{topic}-.*"}
+    del pattern["topic"]
+    ids = publish(client, f"{topic}-one", [b"x"] * 5)
+    ids += publish(client, f"{topic}-two", [b"x"] * 5)
+    run(source(spark, pattern), tmp_path)
+    admin(options, "DELETE", path_of(f"{topic}-one") + "?force=true")
+    ids += publish(client, f"{topic}-two", [b"y"] * 5)
+
+    with pytest.raises(Exception, match="-one was deleted"):
+        run(source(spark, pattern), tmp_path)
+    run(source(spark, pattern, failOnDataLoss="false"), tmp_path)
+    run(source(spark, pattern), tmp_path)
+
+    assert archived(spark, tmp_path) == sorted(ids)
+
+
+class Reading(Record):
+    name = String()
+    level = Integer()
+
+
+def _changed(**fields: Any) -> Any:
+    return type("Reading", (Record,), fields)
+
+
+def test_a_running_stream_keeps_its_columns_when_the_schema_grows(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str, tmp_path: Path
+) -> None:
+    publish(client, topic, [Reading(name="old", level=1)], schema=AvroSchema(Reading))
+    query = (
+        source(spark, options)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .option("path", str(tmp_path / "out"))
+        .trigger(processingTime="1 second")
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        wider = _changed(name=String(), level=Integer(), unit=String(required_default=True))
+        publish(client, topic, [wider(name="new", level=2, unit="m")], schema=AvroSchema(wider))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    other = _changed(name=String(), level=String())
+    with pytest.raises(pulsar.IncompatibleSchema):
+        client.create_producer(topic, schema=AvroSchema(other))
+
+    written = spark.read.parquet(str(tmp_path / "out"))
+    assert "unit" not in written.columns
+    assert sorted((row["name"], row["level"]) for row in written.collect()) == [
+        ("new", 2),
+        ("old", 1),
+    ]
 
 
 @pytest.fixture
