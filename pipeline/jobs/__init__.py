@@ -8,6 +8,9 @@ JOBS: Final = {
     "windows": "event-time windows over a field of a topic, to a topic, each window once",
     "hazard-broadcast": "camera events joined with areas, published to each area's topic",
     "latency-report": "tables and figures of recorded latencies, and the comparison of runs",
+    "seed-telemetry": "simulated vehicles to a topic, to try the others with",
+    "last-position": "the newest message of each key, to Parquet",
+    "vehicle-trips": "drives between silences, per vehicle, to a topic, each trip once",
     "backlog-audit": "all topics' subscriptions: backlog, stuck ones, leaked ones",
 }
 """By name, with what it does."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pipeline.options import ADMIN_URL_DEFAULT, SERVICE_URL_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -105,11 +105,13 @@ def progress(text: str) -> None:
 
 
 def watch(query: StreamingQuery, name: str) -> dict[str, Any]:
-    """Report each micro-batch until the query ends by itself; what it read in this run.
+    """Report each micro-batch until the query ends by itself; what it read in this run, and the
+    most rows its state held.
 
     Raises: the query's failure.
     """
     began, seen, rows, batches = time.monotonic(), -1, 0, 0
+    state_rows: list[int] = []
     while True:
         ended = query.awaitTermination(POLL_SECONDS)
         for each in query.recentProgress:
@@ -118,10 +120,24 @@ def watch(query: StreamingQuery, name: str) -> dict[str, Any]:
             seen = each["batchId"]
             rows += each["numInputRows"]
             batches += 1
+            if each["stateOperators"]:
+                state_rows.append(sum(state["numRowsTotal"] for state in each["stateOperators"]))
             progress(f"{name}: micro-batch {seen}: {each['numInputRows']} rows, {rows} in this run")
         if ended:
             seconds = time.monotonic() - began
-            return {"rows": rows, "micro_batches": batches, "seconds": round(seconds, 3)}
+            summary = {"rows": rows, "micro_batches": batches, "seconds": round(seconds, 3)}
+            return summary | ({"state_rows_max": max(state_rows)} if state_rows else {})
+
+
+def publish(rows: DataFrame, options: Mapping[str, str]) -> int:
+    """How many rows went out, counted on their way: their source is read once."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    seen = Observation()
+    counted = rows.observe(seen, f.count(f.lit(1)).alias("rows"))
+    counted.write.format("vela").options(**options).mode("append").save()
+    return int(seen.get["rows"])
 
 
 def started(writer: DataStreamWriter, follow_seconds: int | None) -> StreamingQuery:

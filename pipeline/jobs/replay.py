@@ -17,12 +17,13 @@ from pipeline.jobs.command import (
     finish,
     parser,
     progress,
+    publish,
     run,
     server_options,
     spark_session,
 )
+from pipeline.jobs.places import PLACE, with_place
 from pipeline.options import source_options as checked_options
-from protocol.message_id import from_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NAME = "replay"
-PLACE = "__place"
 _NOT_WRITTEN = ("__messageId", "__publishTime", "date", "hour")
 
 
@@ -46,19 +46,8 @@ def main(arguments: Sequence[str]) -> int:
         if given.dedup:
             options |= {"sinkMode": "dedup", "producerName": given.dedup}
         progress(f"{NAME}: publishing to {given.to}")
-        rows = _publish(ordered, options)
+        rows = publish(ordered, options)
     return finish(given, {"job": NAME, "to": given.to, "rows": rows})
-
-
-def _publish(ordered: DataFrame, options: dict[str, str]) -> int:
-    """How many rows went out, counted on their way: the source is read once."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
-
-    seen = Observation()
-    counted = ordered.observe(seen, f.count(f.lit(1)).alias("rows"))
-    counted.write.format("vela").options(**options).mode("append").save()
-    return int(seen.get["rows"])
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -119,18 +108,7 @@ def _copy_schema(given: argparse.Namespace) -> None:
 
 
 def _in_order(frame: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    # Without Arrow: Spark's Arrow functions would need pandas for nothing.
-    place = f.udf(_place, "ledger BIGINT, entry BIGINT, batch BIGINT", useArrow=False)
-    placed = frame.withColumn(PLACE, place("__messageId"))
-    return placed.repartition("__topic").sortWithinPartitions("__topic", PLACE)
-
-
-def _place(message_id: bytes) -> tuple[int, int, int]:
-    """What sorts like the topic."""
-    found = from_bytes(bytes(message_id))
-    return found.ledger_id, found.entry_id, found.batch_index
+    return with_place(frame).repartition("__topic").sortWithinPartitions("__topic", PLACE)
 
 
 if __name__ == "__main__":

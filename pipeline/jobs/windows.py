@@ -23,6 +23,7 @@ from pipeline.jobs.command import (
     started,
     watch,
 )
+from pipeline.jobs.publishing import Publisher
 
 if TYPE_CHECKING:
     import argparse
@@ -44,23 +45,12 @@ def main(arguments: Sequence[str]) -> int:
         sink = server_options(given) | {"topic": given.to}
         if not given.at_least_once:
             sink |= {"sinkMode": "dedup", "producerName": f"windows-{given.name}"}
-        published = 0
-
-        def publish(batch: DataFrame, batch_id: int) -> None:
-            nonlocal published
-            rows = batch.coalesce(1).sortWithinPartitions("window_start", "key")
-            rows.persist()
-            published += rows.count()
-            rows.write.format("vela").options(**sink, dedupBatch=str(batch_id)).mode(
-                "append"
-            ).save()
-            rows.unpersist()
-
+        publish = Publisher(sink, "window_start", "key")
         writer = aggregated(frame, given).writeStream.outputMode("append").foreachBatch(publish)
         writer = writer.option("checkpointLocation", given.checkpoint)
         progress(f"{NAME}: publishing to {given.to}")
         summary = watch(started(writer, given.follow_seconds), NAME)
-    return finish(given, {"job": NAME, "to": given.to, "windows": published, **summary})
+    return finish(given, {"job": NAME, "to": given.to, "windows": publish.rows, **summary})
 
 
 def aggregated(frame: DataFrame, given: argparse.Namespace) -> DataFrame:

@@ -1,0 +1,111 @@
+"""`vehicle-trips`: the drives of each vehicle, found by its silences, to a topic, each trip once.
+
+A trip ends when its vehicle was silent for `--silence-seconds` of event time, and is published when
+the watermark has passed that: the clock is that of the events, so the last trips before everybody
+falls silent are published when somebody reports again. The state holds one row per trip under way.
+The event time is the producer's, else the time of publishing.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from pipeline.jobs.command import (
+    add_server,
+    add_source,
+    finish,
+    parser,
+    progress,
+    run,
+    server_options,
+    source_options,
+    spark_session,
+    started,
+    watch,
+)
+from pipeline.jobs.publishing import Publisher
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+NAME = "vehicle-trips"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; prints its summary."""
+    given = _arguments(arguments)
+    with spark_session(NAME, given) as spark:
+        options = source_options(given) | {"startingOffsets": given.start}
+        if given.max_bytes_per_trigger:
+            options["maxBytesPerTrigger"] = str(given.max_bytes_per_trigger)
+        frame = spark.readStream.format("vela").options(**options).load()
+        sink = server_options(given) | {"topic": given.to}
+        if not given.at_least_once:
+            sink |= {"sinkMode": "dedup", "producerName": f"trips-{given.name}"}
+        publish = Publisher(sink, "trip_start", "vehicle_id")
+        writer = trips(frame, given).writeStream.outputMode("append").foreachBatch(publish)
+        writer = writer.option("checkpointLocation", given.checkpoint)
+        progress(f"{NAME}: publishing to {given.to}")
+        summary = watch(started(writer, given.follow_seconds), NAME)
+    return finish(given, {"job": NAME, "to": given.to, "trips": publish.rows, **summary})
+
+
+def trips(frame: DataFrame, given: argparse.Namespace) -> DataFrame:
+    """One row per trip. Its times are those of its first and last reading, in ms since 1970."""
+    from pyspark.sql import functions as f
+
+    rows = frame.select(
+        f.coalesce(f.col("__eventTime"), f.col("__publishTime")).alias("time"),
+        f.col(given.key).cast("string").alias("vehicle_id"),
+        f.col(given.latitude).cast("double").alias("lat"),
+        f.col(given.longitude).cast("double").alias("lon"),
+        f.col(given.speed).cast("double").alias("speed"),
+    )
+    grouped = rows.withWatermark("time", f"{given.watermark_seconds} seconds").groupBy(
+        f.session_window("time", f"{given.silence_seconds} seconds"), "vehicle_id"
+    )
+    figures = grouped.agg(
+        f.unix_millis(f.min("time")).alias("trip_start"),
+        f.unix_millis(f.max("time")).alias("trip_end"),
+        f.count("time").alias("readings"),
+        *(
+            which(name, "time").alias(f"{end}_{name}")
+            for end, which in (("first", f.min_by), ("last", f.max_by))
+            for name in ("lat", "lon")
+        ),
+        f.avg("speed").alias("speed_mean"),
+        f.max("speed").alias("speed_max"),
+    )
+    return figures.drop("session_window").select(
+        "*", f.col("vehicle_id").alias("__key"), f.col("trip_start").alias("__eventTime")
+    )
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    made = parser(NAME, __doc__ or "")
+    add_server(made)
+    add_source(made)
+    made.add_argument("--name", required=True, help="of this use of the job; keep it at a restart")
+    made.add_argument("--to", required=True, help="the topic for the trips")
+    made.add_argument("--checkpoint", required=True, help="directory or URL")
+    made.add_argument("--key", default="__key", help="column with the vehicle [%(default)s]")
+    made.add_argument("--latitude", default="lat", help="column [%(default)s]")
+    made.add_argument("--longitude", default="lon", help="column [%(default)s]")
+    made.add_argument("--speed", default="speed", help="column [%(default)s]")
+    made.add_argument("--silence-seconds", type=int, default=30)
+    made.add_argument("--watermark-seconds", type=int, default=10)
+    made.add_argument("--start", default="earliest", help="earliest, latest, or ids as JSON")
+    made.add_argument("--max-bytes-per-trigger", type=int)
+    made.add_argument("--follow-seconds", type=int, help="go on, a micro-batch every so often")
+    made.add_argument(
+        "--at-least-once", action="store_true", help="for a namespace without deduplication"
+    )
+    return made.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(run(NAME, main, sys.argv[1:]))
