@@ -44,16 +44,20 @@ def start(options: dict[str, str], directory: Path, *more: str) -> subprocess.Po
     )
 
 
-def kill_after(process: subprocess.Popen[str], micro_batches: int) -> None:
-    """kill -9 of driver, JVM and workers when so many micro-batches were reported."""
+def wait_for(process: subprocess.Popen[str], micro_batches: int) -> None:
+    """Until so many micro-batches were reported."""
     assert process.stderr is not None
     lines = []
     for line in process.stderr:
         lines.append(line)
         if sum("archive: micro-batch" in each for each in lines) == micro_batches:
-            break
-    else:
-        raise AssertionError("it ended before it could be killed:\n" + "".join(lines))
+            return
+    raise AssertionError("it ended too early:\n" + "".join(lines))
+
+
+def kill_after(process: subprocess.Popen[str], micro_batches: int) -> None:
+    """kill -9 of driver, JVM and workers when so many micro-batches were reported."""
+    wait_for(process, micro_batches)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=SECONDS_MAX)
 
@@ -91,6 +95,21 @@ def test_killed_three_times_and_restarted_it_holds_every_message_once(
     assert anchor.startswith("spark-vela-")
 
 
+@pytest.mark.slow
+def test_executors_may_be_other_processes_than_the_driver(
+    client: pulsar.Client, options: dict[str, str], topic: str, tmp_path: Path
+) -> None:
+    """A standalone master with two workers, as `--master spark://...` names one."""
+    ids = publish(client, topic, [b"x" * 100] * 300, batched=True)
+
+    cluster = ["--master", "local-cluster[2,1,512]", "--conf", "spark.executor.memory=512m"]
+    process = start(options, tmp_path, *cluster)
+    out, err = process.communicate(timeout=SECONDS_MAX)
+
+    assert out, err
+    assert ids_by_any_reader(tmp_path) == Counter(ids)
+
+
 def test_bad_input_ends_in_one_line(options: dict[str, str], tmp_path: Path) -> None:
     out, err = start(options, tmp_path).communicate(timeout=SECONDS_MAX)
 
@@ -109,10 +128,7 @@ def test_a_restart_of_the_broker_costs_no_row(
 ) -> None:
     ids = publish(client, topic, [b"x" * 100] * 600)
     process = start(options, tmp_path)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "archive: micro-batch" in line:
-            break
+    wait_for(process, 1)
     server.kill()
     server.wait_ended()
     server.start()
