@@ -44,7 +44,11 @@ def open_direct(path: str, descriptor: int) -> DirectWriter | None:
     if not os.path.sameopenfile(direct, descriptor):
         os.close(direct)
         return None
-    staging = mmap.mmap(-1, STAGING_BYTES)
+    try:
+        staging = mmap.mmap(-1, STAGING_BYTES)
+    except OSError:  # no memory for it
+        os.close(direct)
+        return None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # the kernel pins pages one by one, so few is better
             staging.madvise(mmap.MADV_HUGEPAGE)

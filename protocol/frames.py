@@ -117,16 +117,23 @@ def decode_command(encoded: bytes) -> pb.BaseCommand:
 def has_ascii_texts(encoded: bytes) -> bool:
     """Whether all that can be text in a command that was parsed is ASCII, seen from its bytes: much
     cheaper than asking for each field. Numbers do not count, except within parts of parts (message
-    ids): False means that nothing is known.
+    ids): False means that nothing is known. It goes by lengths that the parser has checked, so it
+    ends at fields that the parser only stepped over.
     """
     at = content_end = 0
     end = len(encoded)
     while at < end:
         is_content = at >= content_end
         wire_type = encoded[at] & 7
+        tag = shift = 0
         while encoded[at] & 0x80:
+            tag |= (encoded[at] & 0x7F) << shift
+            shift += 7
             at += 1
+        tag |= encoded[at] << shift
         at += 1
+        if is_content and wire_type == 2 and tag >> 3 not in COMMAND_FIELDS:
+            return False  # a field that nobody knows: the parser has not looked into it
         if wire_type == 0:
             while encoded[at] & 0x80:
                 at += 1

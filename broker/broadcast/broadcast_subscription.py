@@ -276,15 +276,14 @@ class BroadcastSubscription:
             self.cursors.drop(slot)
             self.keeper.changed()
             self.keeper.advance()
-        elif durable:
-            self.cursors.detach(slot, self.deadline())
         else:
-            seconds = self.context.config.non_durable_linger_seconds
-            self.cursors.detach(slot, self.clock.now() + seconds)
+            self.cursors.detach(slot, self.deadline(durable=bool(durable)))
         self._abandon_if_empty()
 
-    def deadline(self) -> float:
-        """Until when the virtual cursor of a consumer that leaves now is kept."""
+    def deadline(self, *, durable: bool = True) -> float:
+        """Until when the virtual cursor of a consumer that leaves now, or seeks, is kept."""
+        if not durable:
+            return self.clock.now() + self.context.config.non_durable_linger_seconds
         seconds = self.retention_seconds
         return self.clock.now() + seconds if seconds > 0 else NEVER
 

@@ -1,7 +1,7 @@
 """Moving consumers of a broadcast: one that seeks, or everybody for an administrator.
 
-The order of a seek is the same as elsewhere: positions change and are stored, who is moved is sent
-CLOSE_CONSUMER, then the caller answers. Its client subscribes again by itself and finds the new
+The order of a seek is the same as elsewhere: positions change, who is moved is sent CLOSE_CONSUMER,
+and the caller answers when they are stored. Its client subscribes again by itself and finds the new
 position under its name.
 
 A move that cannot be stored is refused, and what it left is put back: until it is stored, the main
@@ -36,14 +36,14 @@ class ConsumerSeek:
         Raises: BrokerError.
         """
         subscription = self._subscription
-        target = seek_mark_delete(subscription.ledger, position)
+        target = subscription.ordinals.of(seek_mark_delete(subscription.ledger, position))
+        batch = subscription.ordinals.exact(position) if ack_set else None
+        unacked = from_words(ack_set)
         slot = self._slot()
         undo = _Undo(subscription, slot)
-        _move(subscription, slot, subscription.ordinals.of(target))
-        if ack_set and subscription.batch_index:
-            ordinal = subscription.ordinals.exact(position)
-            if ordinal is not None:
-                subscription.cursors.ack_batch(slot, ordinal, from_words(ack_set))
+        _move(subscription, slot, target)
+        if batch is not None and subscription.batch_index:
+            subscription.cursors.ack_batch(slot, batch, unacked)
         await self._store(undo)
 
     async def seek_to_time(self, publish_time_ms: int) -> None:
@@ -53,9 +53,10 @@ class ConsumerSeek:
         """
         subscription = self._subscription
         found = await subscription.ledger.find_by_publish_time(publish_time_ms)
+        target = subscription.ordinals.of(found)
         slot = self._slot()
         undo = _Undo(subscription, slot)
-        _move(subscription, slot, subscription.ordinals.of(found))
+        _move(subscription, slot, target)
         await self._store(undo)
 
     def _slot(self) -> int:
@@ -133,7 +134,7 @@ class _Undo:
             slot = cursors.slot_of(name)
         if slot is None:
             slot = cursors.join(name, self._acked, durable=self._durable)
-            cursors.detach(slot, subscription.deadline())
+            cursors.detach(slot, subscription.deadline(durable=self._durable))
         cursors.put_back(slot, self._acked, self._ragged)
 
 

@@ -57,7 +57,7 @@ class Ragged:
 
 @final
 class VirtualCursors:
-    """See the module essay. `on_changed_chunks` is read and cleared by the snapshot."""
+    """See the module essay. `changed_names` and `changed_positions` are read and cleared by the snapshot."""
 
     __slots__ = (
         "_counts",

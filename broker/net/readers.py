@@ -12,7 +12,8 @@ waits for the next turn. A connection whose last call read much (one with a thou
 acknowledge, say) waits behind those that read little, which are looked for in every turn: a
 publisher does not wait for a hundred of the others. Those with little take at most half a turn
 while others wait, and one of the others is called in every turn. What was read is the measure
-because time is not: a call also sends what others have queued in the same turn.
+because time is not: a call also sends what others have queued in the same turn. A chunk of more
+requests than are handled in one call goes on in a task of its connection, beside all this.
 """
 
 from __future__ import annotations

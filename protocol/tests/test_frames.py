@@ -229,3 +229,16 @@ def test_a_decoder_reads_what_a_broker_sends():
     (message,) = client.received_messages(command, payload)
     assert message.payload == b"hello"
     assert str(message.message_id) == "5:6:-1"
+
+
+@given(st.integers(99, 2**29 - 1), st.binary(max_size=8), st.booleans())
+def test_text_behind_a_field_that_nobody_knows_is_looked_at_too(number, inside, ahead):
+    """The parser does not look into such a field, so what is in it may tell wrong lengths."""
+    unknown = varint(number << 3 | 2) + varint(len(inside)) + inside
+    lookup = _with_bytes(b"\xff\xfe" * 4, b"", 1)
+    kind, content = lookup[:2], lookup[2:]
+    with pytest.raises(RemoteProtocolError, match="topic is not UTF-8"):
+        decode_command(kind + (unknown + content if ahead else content + unknown))
+    good = _with_bytes(b"topic", b"", 1)
+    command = decode_command(kind + (unknown + good[2:] if ahead else good[2:] + unknown))
+    assert command.lookupTopic.topic == "topic"
