@@ -57,7 +57,8 @@ class Ragged:
 
 @final
 class VirtualCursors:
-    """See the module essay. `changed_names` and `changed_positions` are read and cleared by the snapshot."""
+    """See the module essay. The snapshot reads and clears `changed_names` and
+    `changed_positions`."""
 
     __slots__ = (
         "_counts",
