@@ -3,7 +3,8 @@
 Everything the driver asks about topics goes through here. An answer of 404 is `NotFound`; other
 refusals are `AdminError` with the server's own reason. Calls are repeated while the server cannot
 be reached, so that a restart of the broker does not fail a query: each has the same effect when it
-arrives twice.
+arrives twice. A broker that does not own the topic answers 307 with the address of the one that
+does, which is then asked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final, final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from pipeline.offsets import Offset
 from pipeline.plan import LedgerRow
@@ -22,11 +23,15 @@ from protocol.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from http.client import HTTPMessage
+    from typing import IO
 
     from pipeline.options import Connection
 
 Json = Any
 RETRY_SECONDS: Final = 0.25
+STATUS_TEMPORARY_REDIRECT: Final = 307
+STATUS_PERMANENT_REDIRECT: Final = 308
 STATUS_CONFLICT: Final = 409
 STATUS_NOT_FOUND: Final = 404
 
@@ -171,18 +176,57 @@ class Admin:
             headers["Authorization"] = f"Bearer {self._connection.token}"
         request = urllib.request.Request(url, data=data, headers=headers, method=method)
         timeout = self._connection.operation_timeout_ms / 1000
-        context = _tls(self._connection) if url.startswith("https") else None
+        redirects = _SameCallElsewhere()
+        handlers: list[urllib.request.BaseHandler] = [redirects]
+        if url.startswith("https"):
+            handlers.append(urllib.request.HTTPSHandler(context=_tls(self._connection)))
+        opener = urllib.request.build_opener(*handlers)
         try:
-            with urllib.request.urlopen(request, timeout=timeout, context=context) as answer:
+            with opener.open(request, timeout=timeout) as answer:
                 content = answer.read()
         except urllib.error.HTTPError as refusal:
             raise _error(refusal, f"{method} {path}") from refusal
         except OSError as error:
+            if redirects.owner_url:
+                raise AdminError(
+                    f"{redirects.owner_url} does not answer ({error}): "
+                    f"{self._connection.admin_url} names it as the owner of the topic; can its "
+                    "advertised address be reached from here?"
+                ) from error
             raise AdminError(
                 f"{self._connection.admin_url} does not answer ({error}): is admin.url right and "
                 "the broker running?"
             ) from error
         return json.loads(content) if content else None
+
+
+@final
+class _SameCallElsewhere(urllib.request.HTTPRedirectHandler):
+    """Follows 307 and 308 with the method, the body and the headers of the call (RFC 9110, 15.4.8).
+
+    The base class does that for GET only. It bounds the hops.
+    """
+
+    def __init__(self) -> None:
+        self.owner_url = ""
+        """Scheme and address of who was asked last; empty before the first hop."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        target = urlsplit(newurl)
+        self.owner_url = f"{target.scheme}://{target.netloc}"
+        if code not in (STATUS_TEMPORARY_REDIRECT, STATUS_PERMANENT_REDIRECT):
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+        return urllib.request.Request(
+            newurl, data=req.data, headers=req.headers, method=req.get_method()
+        )
 
 
 def ledger_rows(internal_stats: Json) -> list[LedgerRow]:
@@ -241,5 +285,5 @@ def _is_passing(error: AdminError) -> bool:
     """Whether asking again may help: the server is restarting, or the topic is moving."""
     cause = error.__cause__
     if isinstance(cause, urllib.error.HTTPError):
-        return cause.code in (307, 500, 502, 503, 504)
+        return cause.code in (STATUS_TEMPORARY_REDIRECT, 500, 502, 503, 504)
     return True

@@ -1,7 +1,8 @@
-"""Admin calls outlive a restart of the broker, and a refusal is told at once."""
+"""Admin calls outlive a restart of the broker and find the owner of a topic; a refusal is told."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -44,14 +45,23 @@ def handler() -> type[_Restarting]:
     return type("Handler", (_Restarting,), {"calls": [], "status": 200})
 
 
-@pytest.fixture
-def admin(handler: type[_Restarting]) -> Iterator[Admin]:
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The URL of a server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield Admin(Connection(admin_url=f"http://127.0.0.1:{server.server_port}"))
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def admin(handler: type[_Restarting]) -> Iterator[Admin]:
+    with serving(handler) as url:
+        yield Admin(Connection(admin_url=url))
 
 
 @pytest.mark.parametrize(
@@ -78,3 +88,88 @@ def test_a_refusal_is_not_repeated(admin: Admin, handler: type[_Restarting]) -> 
         admin.move_subscription(TOPIC, "s", Offset(1, 2))
 
     assert len(handler.calls) == 2
+
+
+class _Owner(BaseHTTPRequestHandler):
+    """Takes every call."""
+
+    calls: list[tuple[str, str, bytes, str | None]]
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.calls.append((self.command, self.path, body, self.headers["Authorization"]))
+        content = b'{"ledgerId": 1, "entryId": 2}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = _answer
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class _Other(_Owner):
+    """Sends every call on, as a broker does that does not own the topic."""
+
+    owner_url: str
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.calls.append((self.command, self.path, body, self.headers["Authorization"]))
+        self.send_response(307)
+        self.send_header("Location", f"{self.owner_url}{self.path}")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_PUT = do_POST = do_DELETE = _answer
+
+
+@pytest.fixture
+def owner() -> type[_Owner]:
+    return type("Owner", (_Owner,), {"calls": []})
+
+
+@pytest.fixture
+def other() -> type[_Other]:
+    return type("Other", (_Other,), {"calls": [], "owner_url": ""})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda admin: admin.last_offset(TOPIC),
+        lambda admin: admin.create_subscription(TOPIC, "a/b"),
+        lambda admin: admin.move_subscription(TOPIC, "s", Offset(1, 2)),
+        lambda admin: admin.delete_subscription(TOPIC, "s"),
+        lambda admin: admin.register_schema(TOPIC, "STRING", ""),
+    ],
+)
+def test_the_owner_of_a_topic_gets_the_same_call_when_another_broker_was_asked(
+    owner: type[_Owner], other: type[_Other], call: Callable[[Admin], object]
+) -> None:
+    with serving(owner) as other.owner_url, serving(other) as url:
+        call(Admin(Connection(admin_url=url, token="secret")))
+
+    assert len(owner.calls) == 1
+    assert owner.calls == other.calls
+    assert owner.calls[0][3] == "Bearer secret"
+
+
+def test_brokers_that_send_a_call_to_each_other_are_not_asked_for_ever(
+    other: type[_Other],
+) -> None:
+    with serving(other) as other.owner_url:
+        admin = Admin(Connection(admin_url=other.owner_url))
+        with pytest.raises(AdminError, match="307"):
+            admin.delete_subscription(TOPIC, "s")
+
+    assert 1 < len(other.calls) <= 20
+
+
+def test_an_owner_that_does_not_answer_is_named(owner: type[_Owner], other: type[_Other]) -> None:
+    with serving(owner) as gone_url:
+        other.owner_url = gone_url
+    with serving(other) as url, pytest.raises(AdminError, match=f"^{gone_url} does not answer"):
+        Admin(Connection(admin_url=url)).delete_subscription(TOPIC, "s")
