@@ -269,13 +269,19 @@ class StreamPlanner:
         return found
 
     def latest(self, stored_start: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
-        """The end of the next micro-batch."""
+        """The end of the next micro-batch.
+
+        A topic that was made after `freeze` ends where it starts. Raises: DataLost.
+        """
         start, anchor = from_checkpoint(stored_start), str(stored_start.get("a", ""))
         latest = dict(self._target) if self._target is not None else self._newest()
+        made_since: Offsets = {}
+        if self._target is not None and start.keys() - latest.keys():
+            made_since = self._newest()
         for topic, offset in start.items():
-            if topic not in latest:
+            if topic not in latest and topic not in made_since:
                 report_loss(self._options, f"{topic} was deleted")
-            elif latest[topic].sort_key < offset.sort_key:
+            elif topic not in latest or latest[topic].sort_key < offset.sort_key:
                 latest[topic] = offset
         if anchor:
             for topic in latest.keys() - self._anchored:

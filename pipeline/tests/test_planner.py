@@ -1,0 +1,102 @@
+"""What a stream plans while topics come and go."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.data_loss import DataLost
+from pipeline.offsets import NOTHING_YET, Bound, Offset, from_checkpoint
+from pipeline.options import Connection, SourceOptions
+from pipeline.planner import StreamPlanner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAMESPACE = "persistent://public/default/"
+OLD, NEW = f"{NAMESPACE}old", f"{NAMESPACE}new"
+
+
+class _Broker(BaseHTTPRequestHandler):
+    """The topics of one namespace, each with one entry."""
+
+    topics: list[str]
+
+    def do_GET(self) -> None:
+        parts = self.path.split("/")
+        found: object = None
+        if len(parts) == 6:
+            found = self.topics
+        elif NAMESPACE + parts[6] in self.topics:
+            found = {"ledgerId": 7, "entryId": 0}
+        content = json.dumps(found).encode()
+        self.send_response(404 if found is None else 200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def topics() -> list[str]:
+    return [OLD]
+
+
+@pytest.fixture
+def planner(topics: list[str]) -> Iterator[StreamPlanner]:
+    handler = type("Handler", (_Broker,), {"topics": topics})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        options = SourceOptions(
+            Connection(admin_url=f"http://127.0.0.1:{server.server_port}"),
+            topics_pattern=f"{NAMESPACE}.*",
+            starting=Bound("earliest"),
+            fail_on_data_loss=True,
+            retention_anchor=False,
+        )
+        yield StreamPlanner(options)
+        server.shutdown()
+        thread.join()
+
+
+def test_a_topic_made_while_available_now_starts_is_left_for_the_next_run(
+    planner: StreamPlanner, topics: list[str]
+) -> None:
+    planner.freeze()
+    topics.append(NEW)
+
+    first = planner.latest(planner.initial(), limited=False)
+    second = planner.latest(first, limited=False)
+
+    assert from_checkpoint(first) == {OLD: Offset(7, 0), NEW: NOTHING_YET}
+    assert second == first
+
+
+def test_a_topic_deleted_before_available_now_starts_is_data_loss(
+    planner: StreamPlanner, topics: list[str]
+) -> None:
+    topics.append(NEW)
+    start = planner.initial()
+    topics.remove(NEW)
+    planner.freeze()
+
+    with pytest.raises(DataLost, match=f"{NEW} was deleted"):
+        planner.latest(start, limited=False)
+
+
+def test_a_topic_deleted_while_a_stream_runs_is_data_loss(
+    planner: StreamPlanner, topics: list[str]
+) -> None:
+    topics.append(NEW)
+    start = planner.initial()
+    topics.remove(NEW)
+
+    with pytest.raises(DataLost, match=f"{NEW} was deleted"):
+        planner.latest(start, limited=False)
