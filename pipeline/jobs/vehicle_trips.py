@@ -3,7 +3,8 @@
 A trip ends when its vehicle was silent for `--silence-seconds` of event time, and is published when
 the watermark has passed that: the clock is that of the events, so the last trips before everybody
 falls silent are published when somebody reports again. The state holds one row per trip under way.
-The event time is the producer's, else the time of publishing.
+The event time is the producer's, else the time of publishing. Messages without a key are of no
+vehicle and left out.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def trips(frame: DataFrame, given: argparse.Namespace) -> DataFrame:
     """One row per trip. Its times are those of its first and last reading, in ms since 1970."""
     from pyspark.sql import functions as f
 
-    rows = frame.select(
+    rows = frame.where(f.col(given.key).isNotNull()).select(
         f.coalesce(f.col("__eventTime"), f.col("__publishTime")).alias("time"),
         f.col(given.key).cast("string").alias("vehicle_id"),
         f.col(given.latitude).cast("double").alias("lat"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from argparse import Namespace
 from collections import defaultdict
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -140,6 +142,21 @@ def trips_of(readings: list[Reading], silence_seconds: int) -> set[tuple[Any, ..
             ends = (trip[0].ts, trip[-1].ts, len(trip), trip[0].lat, trip[-1].lat, speed)
             found.add((vehicle, *ends))
     return found
+
+
+def test_readings_without_a_vehicle_make_no_trip(spark: SparkSession) -> None:
+    began = datetime(2024, 1, 1)
+    times = [began + timedelta(seconds=10 * index) for index in range(4)]
+    vehicles = ["v1", None, "v1", None]
+    rows = [(at, at, key, 1.0, 2.0, 3.0) for at, key in zip(times, vehicles, strict=True)]
+    schema = "__eventTime timestamp, __publishTime timestamp, __key string"
+    frame = spark.createDataFrame(rows, f"{schema}, lat double, lon double, speed double")
+    names = {"key": "__key", "latitude": "lat", "longitude": "lon", "speed": "speed"}
+    given = Namespace(**names, watermark_seconds=10, silence_seconds=30)
+
+    found = vehicle_trips.trips(frame, given).collect()
+
+    assert [(row["vehicle_id"], row["readings"]) for row in found] == [("v1", 2)]
 
 
 @pytest.mark.slow
