@@ -23,7 +23,6 @@ import urllib.request
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, final
 from urllib.parse import quote, urlsplit
 
@@ -43,6 +42,8 @@ from broker.perf.worker import (
     SUBSCRIBED,
     WorkerPlan,
     WorkerResult,
+    prepare_recordings,
+    recording_path,
 )
 from broker.perf.worker import main as worker_main
 from protocol import pulsar_api_pb2 as pb
@@ -147,9 +148,7 @@ def plans(options: Options, topic: str, run_id: bytes, host: str, port: int) -> 
             ),
             message_bytes_max=options.size + 1024,
             connections=spread[number::processes],
-            recording_path=str(Path(options.samples, f"part-{number}.csv"))
-            if options.samples
-            else "",
+            recording_path=str(recording_path(options.samples, number)) if options.samples else "",
             recorded_from=WARM_UP_MESSAGES,
         )
         for number in range(processes)
@@ -285,7 +284,7 @@ class FanoutRun:
         host, port = address_of(options.service_url)
         work = plans(options, self._topic, self._run_id, host, port)
         if options.samples:
-            Path(options.samples).mkdir(parents=True, exist_ok=True)
+            prepare_recordings(options.samples)
         allow_open_files(max(len(plan.connections) for plan in work) + FILES_RESERVED)
         try:
             with ExitStack() as stack:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import errno
 import gc
+import re
 import select
 import socket
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from broker.perf.consumers import Behaviour, ConsumerConnection, Tally
@@ -38,6 +40,25 @@ RETRY_SECONDS: Final = 0.2
 CONNECTED, SUBSCRIBED, FAILED, RECEIVED = range(4)
 """Counters of a process."""
 COUNTERS: Final = 4
+RECORDING_NAME: Final = re.compile(r"part-[0-9]+\.csv")
+"""The names that `recording_path` gives."""
+
+
+def recording_path(directory: str | Path, number: int) -> Path:
+    """Where the process with this number writes its deliveries."""
+    return Path(directory, f"part-{number}.csv")
+
+
+def prepare_recordings(directory: str | Path) -> None:
+    """Make the directory, and remove the recordings of an earlier run from it.
+
+    That one may have had more processes, and who reads the directory would take what it left for
+    this run's. Other files stay. Raises: OSError.
+    """
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    for path in Path(directory).iterdir():
+        if RECORDING_NAME.fullmatch(path.name):
+            path.unlink()
 
 
 @dataclass(frozen=True, slots=True)
