@@ -54,6 +54,8 @@ def test_a_torn_last_group_is_dropped_whole_and_nothing_else(groups, data):
     content, starts = journal_of(groups)
     cut = data.draw(st.integers(starts[-1], len(content) - 1))
     torn = content[:cut] + bytes(data.draw(st.sampled_from([0, 1000])))
+    if torn.startswith(content):
+        return  # what was cut off was zeros, so nothing is torn
     journal, found = scan(torn)
     assert found == groups[:-1]
     assert journal.end_offset == starts[-1]

@@ -143,6 +143,15 @@ def _beyond(last: pulsar.MessageId, entries: int, ledgers: int) -> pulsar.Messag
     return pulsar.MessageId(-1, last.ledger_id() + ledgers, entry_id, -1)
 
 
+def _receive_distinct(driver: pulsar.Consumer, count: int) -> list[pulsar.Message]:
+    """The first `count` different texts: around a seek or an unload one may come twice."""
+    received: dict[bytes, pulsar.Message] = {}
+    while len(received) < count:
+        [message] = receive_many(driver, 1, acknowledge=False)
+        received.setdefault(message.data(), message)
+    return list(received.values())
+
+
 @scenario("connector-driver-seeks-beyond-the-end")
 def seeks_beyond_the_end(stage: Stage) -> None:
     """An id that does not exist yet is taken, and the next consumer gets what came since.
@@ -165,9 +174,9 @@ def seeks_beyond_the_end(stage: Stage) -> None:
             driver.close()
             send_all(producer, ["d", "e"])
             driver = _driver_consumer(stage, topic)
-            stage.see("then", texts(receive_many(driver, 2, acknowledge=False)))
+            stage.see("then", texts(_receive_distinct(driver, 2)))
             driver.seek(last)
-            stage.see("back", texts(receive_many(driver, 2, acknowledge=False)))
+            stage.see("back", texts(_receive_distinct(driver, 2)))
             driver.close()
 
 
