@@ -156,7 +156,8 @@ def fanout(
     Exit status 1: a consumer could not subscribe, or a message was lost.
     """
     from broker.perf import plot
-    from broker.perf.fanout import FanoutRun, Options, RunFailed, write_json
+    from broker.perf.fanout import FanoutRun, Options, write_json
+    from broker.perf.generator_processes import RunFailed
     from broker.perf.report import text
 
     try:

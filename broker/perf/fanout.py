@@ -14,7 +14,6 @@ Every wait has an end. The publisher runs here, in a process that does nothing e
 from __future__ import annotations
 
 import json
-import multiprocessing
 import resource
 import secrets
 import time
@@ -29,6 +28,7 @@ from urllib.parse import quote, urlsplit
 from broker.perf import report as reports
 from broker.perf.blocking_connection import ConnectionFailed
 from broker.perf.consumers import Behaviour
+from broker.perf.generator_processes import Processes, RunFailed
 from broker.perf.neighbour import Neighbourhood, NeighbourPlan
 from broker.perf.process_meter import NoSuchProcess, Usage, usage
 from broker.perf.publisher import Publisher
@@ -36,7 +36,6 @@ from broker.perf.samples import Samples
 from broker.perf.stage_metrics import Stage, stages
 from broker.perf.worker import (
     CONNECTED,
-    COUNTERS,
     FAILED,
     RECEIVED,
     SUBSCRIBED,
@@ -45,17 +44,14 @@ from broker.perf.worker import (
     prepare_recordings,
     recording_path,
 )
-from broker.perf.worker import main as worker_main
 from protocol import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
-    from multiprocessing.connection import Connection
+    from collections.abc import Callable
 
 WARM_UP_MESSAGES: Final = 1
 POLL_SECONDS: Final = 0.05
-READY_SECONDS_MAX: Final = 120.0
 HTTP_SECONDS_MAX: Final = 15.0
 FILES_RESERVED: Final = 100
 DEFAULT_PORT: Final = 6650
@@ -65,10 +61,6 @@ SUBSCRIPTION_TYPES: Final = {
     "failover": pb.CommandSubscribe.Failover,
 }
 BROADCAST: Final = {"vela.broadcast": "true"}
-
-
-class RunFailed(Exception):
-    """The run could not be made; the text says why and what to do."""
 
 
 class Progress(Protocol):
@@ -180,85 +172,6 @@ def address_of(service_url: str) -> tuple[str, int]:
     if parts.scheme != "pulsar" or not parts.hostname:
         raise RunFailed(f"--service-url must be pulsar://host:port, got {service_url}")
     return parts.hostname, parts.port or DEFAULT_PORT
-
-
-@final
-class Processes:
-    """The load generator's processes, as one."""
-
-    def __init__(self, work: Sequence[WorkerPlan]) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._counters = context.RawArray("q", COUNTERS * len(work))
-        self._count = len(work)
-        self._pipes: list[Connection] = []
-        self._processes = []
-        for number, plan in enumerate(work):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=worker_main,
-                args=(plan, self._counters, COUNTERS * number, theirs),
-                daemon=True,
-            )
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
-
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.join(5.0)
-            if process.is_alive():
-                process.kill()
-                process.join()
-
-    def wait_ready(self) -> None:
-        """Raises: RunFailed."""
-        for pipe in self._pipes:
-            self._wait_for(pipe)
-            pipe.recv()
-
-    def tell(self, order: str) -> None:
-        """Tell all of them."""
-        for pipe in self._pipes:
-            pipe.send(order)
-
-    def stop(self, published: int) -> list[WorkerResult]:
-        """End them; what they have seen.
-
-        Raises: RunFailed.
-        """
-        self.tell("stop")
-        for pipe in self._pipes:
-            pipe.send(published)
-        results = []
-        for pipe in self._pipes:
-            self._wait_for(pipe)
-            result = pipe.recv()
-            assert isinstance(result, WorkerResult)
-            results.append(result)
-        return results
-
-    def total(self, counter: int) -> int:
-        """Of all processes.
-
-        Raises: RunFailed: one of them has ended.
-        """
-        for process in self._processes:
-            if not process.is_alive():
-                raise RunFailed(
-                    f"a process of the load generator ended with status {process.exitcode};"
-                    " what it printed says why"
-                )
-        return sum(self._counters[COUNTERS * each + counter] for each in range(self._count))
-
-    def _wait_for(self, pipe: Connection) -> None:
-        if not pipe.poll(READY_SECONDS_MAX):
-            raise RunFailed("a process of the load generator does not answer")
 
 
 @final

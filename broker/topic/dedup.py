@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum, auto
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+AnswerT = TypeVar("AnswerT")
 
 
 class Verdict(Enum):
@@ -30,7 +32,7 @@ class Verdict(Enum):
 
 
 @final
-class _Sequences:
+class _Sequences(Generic[AnswerT]):
     """What is known of one producer name. Invariant: persisted <= pushed."""
 
     __slots__ = ("parked", "persisted", "pushed", "seen_at")
@@ -39,18 +41,20 @@ class _Sequences:
         self.persisted = persisted
         self.pushed = persisted
         self.seen_at = now
-        self.parked: deque[tuple[int, object]] = deque()
+        self.parked: deque[tuple[int, AnswerT]] = deque()
         """Duplicates of messages in flight: (last sequence id, what to answer)."""
 
 
 @final
-class Deduplication:
-    """All producer names of one topic."""
+class Deduplication(Generic[AnswerT]):
+    """All producer names of one topic; `AnswerT`: what is parked to be answered later."""
 
     __slots__ = ("_by_name",)
 
     def __init__(self, snapshot: Mapping[str, int], now: float) -> None:
-        self._by_name = {name: _Sequences(number, now) for name, number in snapshot.items()}
+        self._by_name: dict[str, _Sequences[AnswerT]] = {
+            name: _Sequences(number, now) for name, number in snapshot.items()
+        }
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest persisted one; -1 when the name is new."""
@@ -75,11 +79,11 @@ class Deduplication:
         known.pushed = last_sequence_id
         return Verdict.NEW
 
-    def park(self, producer_name: str, last_sequence_id: int, answer: object) -> None:
+    def park(self, producer_name: str, last_sequence_id: int, answer: AnswerT) -> None:
         """Keep a duplicate of a message in flight until its first copy is answered."""
         self._by_name[producer_name].parked.append((last_sequence_id, answer))
 
-    def persisted(self, producer_name: str, last_sequence_id: int) -> list[object]:
+    def persisted(self, producer_name: str, last_sequence_id: int) -> list[AnswerT]:
         """A message is durable; returns what was parked for it, to be answered now.
 
         One that was never judged (a chunk in front of the last one of its message) is above what
@@ -91,12 +95,12 @@ class Deduplication:
         known.persisted = max(known.persisted, last_sequence_id)
         if not known.parked:
             return []
-        due: list[object] = []
+        due: list[AnswerT] = []
         while known.parked and known.parked[0][0] <= known.persisted:
             due.append(known.parked.popleft()[1])
         return due
 
-    def failed(self, producer_name: str) -> list[object]:
+    def failed(self, producer_name: str) -> list[AnswerT]:
         """A message of this producer was not stored: everything pushed but not persisted counts as
         never seen. Returns what was parked, to be refused."""
         known = self._by_name.get(producer_name)
@@ -107,7 +111,7 @@ class Deduplication:
         known.parked.clear()
         return refused
 
-    def drop_parked(self) -> list[object]:
+    def drop_parked(self) -> list[AnswerT]:
         """Deduplication ends: returns everything parked, to be refused."""
         refused = [answer for known in self._by_name.values() for _, answer in known.parked]
         for known in self._by_name.values():

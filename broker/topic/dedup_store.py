@@ -53,7 +53,7 @@ class DedupStore:
         self._cursor = cursor
         self._config = config
         self._clock = clock
-        self._rules = Deduplication(cursor.position_properties, clock.now())
+        self._rules: Deduplication[Publish] = Deduplication(cursor.position_properties, clock.now())
         self._since_snapshot = 0
         self._snapshot_position = cursor.mark_delete
 
@@ -109,15 +109,15 @@ class DedupStore:
         last = _last_sequence_id(context.send)
         self._since_snapshot += 1
         self._snapshot_position = entry.position
-        return self._rules.persisted(context.producer.name, last)  # type: ignore[return-value]
+        return self._rules.persisted(context.producer.name, last)
 
     def failed(self, context: Publish) -> list[Publish]:
         """A message was not stored; returns duplicates of it to be refused."""
-        return self._rules.failed(context.producer.name)  # type: ignore[return-value]
+        return self._rules.failed(context.producer.name)
 
     def drop_parked(self) -> list[Publish]:
         """Deduplication ends; returns the duplicates that nobody answers any more."""
-        return self._rules.drop_parked()  # type: ignore[return-value]
+        return self._rules.drop_parked()
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest persisted one; -1 for a new name."""
