@@ -10,20 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from pipeline.jobs.command import (
-    add_server,
-    add_source,
-    finish,
-    parser,
-    progress,
-    run,
-    server_options,
-    source_options,
-    spark_session,
-    started,
-    watch,
-)
-from pipeline.jobs.publishing import Publisher
+from pipeline.jobs.command import add_server, add_source, parser, run
+from pipeline.jobs.publishing import publish_results
 
 if TYPE_CHECKING:
     import argparse
@@ -36,21 +24,9 @@ NAME = "windows"
 
 def main(arguments: Sequence[str]) -> int:
     """Run the job; prints its summary."""
-    given = _arguments(arguments)
-    with spark_session(NAME, given) as spark:
-        options = source_options(given) | {"startingOffsets": given.start}
-        if given.max_bytes_per_trigger:
-            options["maxBytesPerTrigger"] = str(given.max_bytes_per_trigger)
-        frame = spark.readStream.format("vela").options(**options).load()
-        sink = server_options(given) | {"topic": given.to}
-        if not given.at_least_once:
-            sink |= {"sinkMode": "dedup", "producerName": f"windows-{given.name}"}
-        publish = Publisher(sink, "window_start", "key")
-        writer = aggregated(frame, given).writeStream.outputMode("append").foreachBatch(publish)
-        writer = writer.option("checkpointLocation", given.checkpoint)
-        progress(f"{NAME}: publishing to {given.to}")
-        summary = watch(started(writer, given.follow_seconds), NAME)
-    return finish(given, {"job": NAME, "to": given.to, "windows": publish.rows, **summary})
+    return publish_results(
+        _arguments(arguments), NAME, "windows", aggregated, "window_start", "key"
+    )
 
 
 def aggregated(frame: DataFrame, given: argparse.Namespace) -> DataFrame:
