@@ -8,7 +8,8 @@ unconfirmed entries change then, those of confirmed ones never do.
 
 States: OPEN (there is a writer), ROLLING (a task is replacing the ledger; appends queue),
 BROKEN (that failed `roll_attempts_max` times: appends fail at once, and after a delay the next one
-starts a single attempt), and the final ones FENCED, TERMINATED, CLOSED. The delay doubles with each
+starts a single attempt), and the final ones FENCED (the topic is another broker's, or a fault in
+here left a run half appended), TERMINATED, CLOSED. The delay doubles with each
 failed attempt up to `broken_delay_max_s`; the first confirmed entry ends it. A full disk so costs
 neither a ledger nor a log line per publish.
 
@@ -156,7 +157,11 @@ class Appender:
             if writer is None:
                 self._append_without_writer(entries[start:], contexts[start:])
                 return
-            start = self._add_run(writer, entries, contexts, start)
+            try:
+                start = self._add_run(writer, entries, contexts, start)
+            except Exception as error:
+                self._abandon(error, contexts[start:])
+                return
 
     def _add_run(
         self, writer: LedgerWriter, entries: list[Entry], contexts: list[object], start: int
@@ -192,7 +197,10 @@ class Appender:
         """What was appended may be written now."""
         writer = self._writer
         if writer is not None:
-            writer.kick()
+            try:
+                writer.kick()
+            except Exception as error:
+                self._abandon(error, [])
 
     def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
         """A group of entries is durable (WriterListener)."""
@@ -389,6 +397,23 @@ class Appender:
             return
         _log.error("topic_fenced", topic=self._list.name, detail=detail)
         self._stop(AppendState.FENCED, OwnershipLost(self._list.name))
+
+    def _abandon(self, error: Exception, contexts: list[object]) -> None:
+        """The broker itself has failed, while it appended these or kicked: how far that got is not
+        known. All that has no outcome fails, and nothing is stored until the topic is opened anew,
+        which finds by recovery what is there."""
+        _log.error("topic_abandoned", topic=self._list.name, exc_info=error)
+        failure = BrokerError(
+            ServerError.PersistenceError,
+            f"the broker failed while it stored the entry, send it again: {error!r}",
+        )
+        del self._pending[len(self._contexts) :]
+        taken = {id(context) for context in self._contexts}
+        self._stop(AppendState.FENCED, failure)
+        assert self.listener is not None
+        for context in contexts:
+            if id(context) not in taken:
+                self.listener.on_append_failed(context, failure)
 
     async def drain_and_stop(self, state: AppendState, timeout_s: float) -> None:
         """Take no more appends, wait for those under way, close the ledger. The list's lock is

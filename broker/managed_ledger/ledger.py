@@ -146,7 +146,7 @@ class ManagedLedger:
 
     @property
     def fenced(self) -> bool:
-        """Another broker has taken the topic: unload it."""
+        """Another broker has taken the topic, or this one failed at an append: unload it."""
         return self._appender.state is AppendState.FENCED
 
     @property

@@ -182,11 +182,11 @@ class PersistentTopic(Topic):
         message_count = send.num_messages
         producer.messages_in += message_count
         producer.bytes_in += size
-        self._taken += 1
         interceptor = service.entry_interceptor
         if interceptor is not None:
             payload = interceptor(self, payload, message_count)
         entry = Entry(payload, message_count)
+        self._taken += 1
         self._arrived.append(entry)
         self._arrived_contexts.append(context)
         if self.stages:
@@ -331,8 +331,7 @@ class PersistentTopic(Topic):
         """After a failed append: no producer goes on where another message is missing. A topic
         that cannot do that, or that is lost, is unloaded."""
         try:
-            with trio.move_on_after(FINISH_SECONDS_MAX):
-                await self.finish_publishes()
+            await self.finish_publishes()
             self.disconnect_producers()
             self._dropping = False
             if not self.ledger.fenced:
@@ -385,12 +384,14 @@ class PersistentTopic(Topic):
             self._after_publishes.append((self._taken, callback))
 
     async def finish_publishes(self) -> None:
-        """Wait until every message taken so far is answered."""
+        """Wait until every message taken so far is answered, within `FINISH_SECONDS_MAX`. What is
+        not by then fails when the ledger is closed."""
         if self._taken != self._answered:
             self.kick()
             finished = trio.Event()
             self.call_after_publishes(finished.set)
-            await finished.wait()
+            with trio.move_on_after(FINISH_SECONDS_MAX):
+                await finished.wait()
 
     def last_sequence_id(self, producer_name: str) -> int:
         """What a new producer of this name continues after; -1 without deduplication."""

@@ -429,18 +429,23 @@ class Topic:
     async def close(self, reason: str) -> None:
         """Unload: whoever is connected is sent away and comes back, here or elsewhere."""
         self.closing = reason
-        await self.finish_publishes()
-        self.disconnect_producers()
-        await self._close_subscriptions()
-        await self.close_storage()
-        self.subscriptions.clear()
+        try:
+            await self._dismiss_everybody()
+        finally:
+            await self.close_storage()
+            self.subscriptions.clear()
+
+    async def _dismiss_everybody(self) -> None:
+        try:
+            await self.finish_publishes()
+        finally:
+            self.disconnect_producers()
+            await self._close_subscriptions()
 
     async def delete(self) -> None:
         """Delete what is stored, after `close`-like dismissal of everybody."""
         self.closing = self.closing or "it is being deleted"
-        await self.finish_publishes()
-        self.disconnect_producers()
-        await self._close_subscriptions()
+        await self._dismiss_everybody()
         self.subscriptions.clear()
         await self.delete_storage()
 
@@ -467,7 +472,7 @@ class Topic:
         callback()
 
     async def finish_publishes(self) -> None:
-        """Wait until every message taken so far is answered."""
+        """Wait until every message taken so far is answered, with a bound."""
 
     async def close_storage(self) -> None:
         """Release what is stored."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+import trio
 from structlog.testing import capture_logs
 
 from broker.net.tests.harness import T, eventually, running
 from broker.topic.housekeeping import Housekeeping
+from broker.topic.persistent import FINISH_SECONDS_MAX
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
+from protocol.errors import ServerError
 from protocol.topic_name import TopicName
 
 TOPIC = "persistent://public/default/t"
@@ -97,7 +101,7 @@ async def test_storage_that_fails_in_a_new_way_is_tried_again(monkeypatch):
         await connection.expect(T.MESSAGE)
 
 
-def raising():
+def raising(*_arguments):
     raise ValueError("a bug in the dispatcher")
 
 
@@ -166,3 +170,109 @@ async def test_a_subscription_that_cannot_start_again_unloads_its_topic(monkeypa
 async def one_kind(connection):
     command, _ = await connection.next()
     return command.type
+
+
+def failing_once(call):
+    """Raises for the first call, and is the given function afterwards."""
+    calls = []
+
+    def first_raises(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise ValueError("a bug in the storage client")
+        return call(*arguments)
+
+    return first_raises
+
+
+async def expect_refused_and_sent_away(connection, count):
+    for sequence_id in range(count):
+        error = await connection.expect(T.SEND_ERROR)
+        assert (error.sequence_id, error.error) == (sequence_id, ServerError.PersistenceError)
+        assert "send it again" in error.message
+        assert "a bug in the storage client" in error.message
+    await connection.expect(T.CLOSE_PRODUCER)
+
+
+@pytest.mark.parametrize("step", ["add_entries", "kick"])
+async def test_a_fault_while_messages_are_stored_refuses_them_and_opens_the_topic_anew(
+    monkeypatch, step
+):
+    async with running() as broker:
+        topic = await load(broker)
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await connection.publish(0)
+        await connection.expect(T.SEND_RECEIPT)
+        (bookie,) = broker.factory._client._bookies.values()
+        with capture_logs() as logs:
+            monkeypatch.setattr(bookie, step, failing_once(getattr(bookie, step)))
+            message = c.message(b"x", sequence_id=0)
+            await connection.send(b"".join(c.send(1, number, message) for number in range(3)))
+            await expect_refused_and_sent_away(connection, 3)
+            with trio.fail_after(5):
+                await broker.service.unload_topic(TopicName.parse(TOPIC))
+        assert "a bug in the storage client" in str([line.get("exc_info") for line in logs])
+        (session,) = broker.service.sessions
+        assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+        await connection.producer(TOPIC)
+        assert broker.service.topics[TOPIC] is not topic
+        for sequence_id in range(3):
+            await connection.publish(sequence_id)
+            await connection.expect(T.SEND_RECEIPT)
+        await connection.subscribe(TOPIC, permits=10, initialPosition=pb.CommandSubscribe.Earliest)
+        for _ in range(4):
+            await connection.expect(T.MESSAGE)
+
+
+async def test_a_fault_while_messages_move_to_a_new_ledger_refuses_them(monkeypatch):
+    async with running() as broker:
+        topic = await load(broker)
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await connection.publish(0)
+        await connection.expect(T.SEND_RECEIPT)
+        (bookie,) = broker.factory._client._bookies.values()
+        monkeypatch.setattr(bookie, "add_entries", failing_once(bookie.add_entries))
+        topic.ledger.appender.roll()
+        await connection.publish(0)
+        await expect_refused_and_sent_away(connection, 1)
+        await eventually(lambda: broker.service.topics.get(TOPIC) is not topic)
+        await connection.producer(TOPIC)
+        await connection.publish(0)
+        await connection.expect(T.SEND_RECEIPT)
+
+
+async def test_a_topic_whose_turn_fails_is_unloaded_all_the_same(monkeypatch):
+    async with running() as broker:
+        topic = await load(broker)
+        publisher, other = await broker.connect(), await broker.connect()
+        await publisher.producer(TOPIC)
+        await other.producer(TOPIC, producer_name="other")
+        with capture_logs() as logs, monkeypatch.context() as patch:
+            patch.setattr(topic.ledger, "append_run", raising)
+            patch.setattr(topic.ledger, "kick", raising)
+            await publisher.publish(0)
+            await publisher.closed()  # whose client publishes again
+            with trio.fail_after(5), pytest.raises(ValueError, match="a bug"):
+                await broker.service.unload_topic(TopicName.parse(TOPIC))
+        assert "session failed" in [line["event"] for line in logs]
+        await other.expect(T.CLOSE_PRODUCER)
+        await other.producer(TOPIC)
+        assert broker.service.topics[TOPIC] is not topic
+        await other.publish(0)
+        await other.expect(T.SEND_RECEIPT)
+
+
+async def test_an_unload_waits_for_no_answer_that_does_not_come(autojump_clock):
+    async with running() as broker:
+        topic = await load(broker)
+        connection = await broker.in_memory()
+        await connection.handshake()
+        await connection.producer(TOPIC)
+        topic._taken += 1
+        with trio.fail_after(FINISH_SECONDS_MAX + 1):
+            await broker.service.unload_topic(TopicName.parse(TOPIC))
+        await connection.expect(T.CLOSE_PRODUCER)
+        await connection.producer(TOPIC)
+        assert broker.service.topics[TOPIC] is not topic
