@@ -134,6 +134,8 @@ class BroadcastSubscription:
         self._window_start = (context.clock.now(), 0, 0, 0)
         self._starts: dict[Consumer, int] = {}
         self._leaving: set[int] = set()
+        self.moving: set[str] = set()
+        """Names whose seek or unsubscribe is not stored yet."""
         self.ledger = ledger
         self.clock = context.clock
         self._consumers_max = config.max_consumers_per_subscription
@@ -355,6 +357,10 @@ class BroadcastSubscription:
         if ends and slot is not None:
             self._leaving.discard(slot)  # goes with the subscription, or stays if that fails
         return ends
+
+    def stays(self, consumer: Consumer) -> None:
+        """It does not leave after all, although `check_unsubscribe` let it."""
+        self._leaving.discard(self.attached.get(consumer, -1))
 
     async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
         """Administrator: move everybody. Batch indexes are not kept."""

@@ -5,7 +5,8 @@ and the caller answers when they are stored. Its client subscribes again by itse
 position under its name.
 
 A move that cannot be stored is refused, and what it left is put back: until it is stored, the main
-cursor is held where the consumer was, so that nothing of it is freed (`_Undo`).
+cursor is held where the consumer was, so that nothing of it is freed (`_Undo`). Until then its name
+is not moved a second time either: what is put back would be the place of a move that was refused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.subscription.start import seek_mark_delete
 from protocol.ack_set import from_words
-from protocol.errors import BrokerError, ConsumerNotFound
+from protocol.errors import BrokerError, ConsumerNotFound, ServiceNotReady
 
 if TYPE_CHECKING:
     from broker.broadcast.broadcast_subscription import BroadcastSubscription
@@ -81,7 +82,12 @@ async def leave(subscription: BroadcastSubscription, consumer: Consumer) -> None
     slot = subscription.attached.get(consumer)
     if slot is None:
         return
-    undo = _Undo(subscription, slot)
+    try:
+        undo = _Undo(subscription, slot)
+    except BrokerError:
+        subscription.stays(consumer)
+        subscription.remove_consumer(consumer, comes_back=True)
+        raise
     subscription.remove_consumer(consumer)
     await undo.unless_stored()
 
@@ -89,12 +95,20 @@ async def leave(subscription: BroadcastSubscription, consumer: Consumer) -> None
 @final
 class _Undo:
     """Where a virtual cursor was. From here until the end of `unless_stored` the main cursor does
-    not pass that place."""
+    not pass that place.
+
+    Raises: BrokerError ServiceNotReady: its last move is not decided yet.
+    """
 
     def __init__(self, subscription: BroadcastSubscription, slot: int) -> None:
         cursors = subscription.cursors
         name = cursors.names[slot]
         assert name is not None
+        if name in subscription.moving:
+            raise ServiceNotReady(
+                "a seek or unsubscribe of this consumer is still being stored: try again"
+            )
+        subscription.moving.add(name)
         self._subscription = subscription
         self._name = name
         self._durable = bool(cursors.durable[slot])
@@ -119,6 +133,7 @@ class _Undo:
                 keeper.changed()
             raise
         finally:
+            subscription.moving.discard(self._name)
             if not subscription.acks.closed:
                 subscription.cursors.release(self._acked)
                 keeper.advance()

@@ -270,6 +270,55 @@ async def _refused_seek(world, consumer, position):
         await ConsumerSeek(world.subscription, consumer).seek(position)
 
 
+async def _come_back_during_a_refused_seek(world, nursery, consumer, position):
+    """The same consumer, subscribed again before its seek is refused."""
+    world.ledger.client.failing = True
+    nursery.start_soon(_refused_seek, world, consumer, position)
+    with trio.fail_after(5):
+        while consumer in world.subscription.attached:
+            await trio.lowlevel.checkpoint()
+    return await world.join(consumer.name)
+
+
+async def test_two_refused_seeks_at_once_leave_the_consumer_where_it_was(autojump_clock):
+    async with opened() as world:
+        one = await world.join("one")
+        await world.join("two")
+        positions = world.publish(6)
+        await settle()
+        await world.subscription.commit()
+        async with trio.open_nursery() as nursery:
+            early = await _come_back_during_a_refused_seek(world, nursery, one, positions[2])
+            with pytest.raises(BrokerError, match="still being stored") as refused:
+                await ConsumerSeek(world.subscription, early).seek(positions[4])
+            assert refused.value.server_error == ServerError.ServiceNotReady
+        again = await world.join("one")
+        await settle()
+        assert received(again) == positions
+        world.ledger.client.failing = False
+        await ConsumerSeek(world.subscription, again).seek(positions[4])
+        last = await world.join("one")
+        await settle()
+        assert received(last) == positions[4:]
+
+
+async def test_an_unsubscribe_during_a_seek_that_is_refused_leaves_the_consumer(autojump_clock):
+    async with opened() as world:
+        one = await world.join("one")
+        await world.join("two")
+        positions = world.publish(4)
+        await settle()
+        await world.subscription.commit()
+        async with trio.open_nursery() as nursery:
+            early = await _come_back_during_a_refused_seek(world, nursery, one, positions[2])
+            assert not world.subscription.check_unsubscribe(early)
+            with pytest.raises(BrokerError, match="still being stored"):
+                await leave(world.subscription, early)
+        again = await world.join("one")
+        await settle()
+        assert received(again) == positions
+
+
 async def test_unacked_messages_block_shared_until_half_is_acked(autojump_clock):
     async with opened(max_unacked_messages_per_consumer=4) as world:
         shared, exclusive = await world.join("s"), await world.join("e", sub_type=EXCLUSIVE)
