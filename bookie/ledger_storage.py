@@ -131,9 +131,10 @@ class LedgerStorage:
         self, ledger_id: int, first_entry_id: int, count_max: int, size_bytes_max: int
     ) -> list[bytes]:
         """Consecutive entries from the entry logs: at least one, unless the first has no location:
-        then none. One index look-up and one read for entries that lie one behind the other.
+        then none. One index look-up and one read for entries that lie one behind the other. A run
+        ends before an entry that cannot be read: who asks for that one is told.
 
-        Raises: StorageError: a location does not hold its entry.
+        Raises: StorageError: the location of the first one does not hold it.
         """
         result: list[bytes] = []
         taken = 0
@@ -144,7 +145,12 @@ class LedgerStorage:
             if not location:
                 break
             wanted = min(size_bytes_max - taken + 4096, _READ_BYTES_MAX)
-            data = self._read_at(location, ledger_id, entry_id, max(wanted, _READ_BYTES_MIN))
+            try:
+                data = self._read_at(location, ledger_id, entry_id, max(wanted, _READ_BYTES_MIN))
+            except (StorageError, OSError):
+                if not result:
+                    raise
+                break
             log_position = location - 4
             position = 0
             location = 0

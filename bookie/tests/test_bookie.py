@@ -114,6 +114,25 @@ async def test_absence_is_no_entry_or_no_ledger_and_damage_is_io_error(machine):
         assert await status_of(bookie.read_entry(1, 1)) == Status.IO_ERROR
 
 
+async def test_a_damaged_entry_costs_no_other_entry(machine):
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        for entry_id in range(6):
+            add(bookie, 1, entry_id, sink)
+        await sink.wait_for(6)
+        await bookie.checkpoint()
+        (log,) = machine.disk.paths(".log")
+        record = machine.disk.content(log).index(whole(1, 3))
+        machine.disk.corrupt(log, record + 10, b"\xff")
+        for entry_id in (0, 2, 4, 5):
+            assert await bookie.read_entry(1, entry_id) == whole(1, entry_id)
+        assert await status_of(bookie.read_entry(1, 3)) == Status.IO_ERROR
+    async with machine.running() as bookie:
+        assert await bookie.read_batch(1, 0, 100, 1 << 20) == [whole(1, n) for n in range(3)]
+        assert await status_of(bookie.read_batch(1, 3, 100, 1 << 20)) == Status.IO_ERROR
+        assert await bookie.read_batch(1, 4, 100, 1 << 20) == [whole(1, 4), whole(1, 5)]
+
+
 async def test_fencing_survives_a_restart_and_lets_recovery_adds_in(machine):
     async with machine.running() as bookie:
         sink = RecordingSink()
