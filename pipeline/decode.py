@@ -38,7 +38,8 @@ class NeedsBroker(Exception):
 
 
 class Unreadable(Exception):
-    """The entry cannot be read: encrypted or damaged. The text says which entry and why."""
+    """The entry cannot be read: encrypted, damaged, or where it is nobody answers. The text says
+    which entry and why."""
 
 
 class StoredEntry(NamedTuple):

@@ -2,7 +2,8 @@
 
 Nothing is fenced, and every entry's digest is verified (`pipeline/bookies`). Only where the stored
 bytes do not tell what a consumer would see, the rest of the slice is read through the broker:
-entries of transactions, chunked messages, ledgers that were offloaded.
+entries of transactions, chunked messages, ledgers that were offloaded. `readEngine=auto` does so,
+too, when the bookies do not answer; an entry without an undamaged copy is an error for any engine.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pipeline.admin import Admin, NotFound
 from pipeline.bookies.errors import (
     BookiesNotReachable,
     BookieUnavailable,
+    EntryDamaged,
     EntryMissing,
     LedgerMissing,
 )
@@ -24,7 +26,7 @@ from pipeline.bookies.layouts import ledger_layouts
 from pipeline.bookies.reader import BookieReader, ReaderConfig
 from pipeline.compression import decompress
 from pipeline.data_loss import report_loss
-from pipeline.decode import StoredEntry, messages_of, needs_broker, parse
+from pipeline.decode import StoredEntry, Unreadable, messages_of, needs_broker, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS: Final = 0.5
 ANSWER_SECONDS_MAX: Final = 10.0
+AUTO_ANSWER_SECONDS_MAX: Final = 3.0
+"""With `readEngine=auto` the broker is there, too: no need to wait long."""
 _log = logging.getLogger(__name__)
 
 
@@ -46,7 +50,10 @@ class BookieEngine:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._layouts: dict[str, dict[int, LedgerLayout]] = {}
-        seconds = min(options.poll_timeout_ms / 1000, ANSWER_SECONDS_MAX)
+        self._is_auto = options.read_engine == "auto"
+        self._are_bookies_away = False
+        longest = AUTO_ANSWER_SECONDS_MAX if self._is_auto else ANSWER_SECONDS_MAX
+        seconds = min(options.poll_timeout_ms / 1000, longest)
         self._reader = BookieReader(
             ReaderConfig(timeout_seconds=seconds, answer_timeout_seconds=seconds / 2)
         )
@@ -60,14 +67,9 @@ class BookieEngine:
     def read_slice(self, part: Slice) -> Iterator[list[Message]]:
         """The messages of a slice, entry by entry, in order.
 
-        Raises: DataLost, Unreadable, pipeline.bookies.errors.BookieReadError, BookiesNotReachable.
+        Raises: DataLost, Unreadable, BookiesNotReachable.
         """
-        try:
-            layout = self._layout(part)
-        except BookiesNotReachable:
-            if self._options.read_engine == "bookie":
-                raise
-            layout = None
+        layout = None if self._are_bookies_away else self._layout(part)
         if layout is None:
             yield from engine_broker.read_slice(self._options, part)
             return
@@ -78,20 +80,34 @@ class BookieEngine:
                 for entry in self._entries(layout, next_entry, part.last_entry):
                     metadata, payload = parse(entry)
                     if needs_broker(metadata):
-                        rest = replace(part, first_entry=entry.entry_id)
-                        yield from engine_broker.read_slice(self._options, rest)
+                        yield from self._through_broker(part, entry.entry_id)
                         return
                     next_entry = entry.entry_id + 1
                     deadline = self._deadline()
                     yield messages_of(entry, metadata, payload, decompress)
-            except (LedgerMissing, EntryMissing) as error:
+            except LedgerMissing as error:
                 report_loss(self._options, f"{part.topic}: {error}")
                 return
+            except EntryMissing as error:
+                report_loss(self._options, f"{part.topic}: {error}")
+                next_entry = error.entry_id + 1
+            except EntryDamaged as error:
+                raise Unreadable(f"{part.topic}: {error}") from error
             except BookieUnavailable as error:
+                if self._is_auto:
+                    _log.warning("%s: %s; reading through the broker", part.topic, error)
+                    self._are_bookies_away = True
+                    yield from self._through_broker(part, next_entry)
+                    return
                 if time.monotonic() > deadline:
-                    raise
+                    raise Unreadable(
+                        f"{part.topic}: {error}; readEngine=broker or auto reads through the broker"
+                    ) from error
                 _log.warning("%s: %s; trying again", part.topic, error)
                 time.sleep(RETRY_SECONDS)
+
+    def _through_broker(self, part: Slice, first_entry: int) -> Iterator[list[Message]]:
+        yield from engine_broker.read_slice(self._options, replace(part, first_entry=first_entry))
 
     def _deadline(self) -> float:
         return time.monotonic() + self._options.poll_timeout_ms / 1000
@@ -102,7 +118,8 @@ class BookieEngine:
                 yield StoredEntry(layout.ledger_id, run_first + index, data)
 
     def _layout(self, part: Slice) -> LedgerLayout | None:
-        """None: the ledger is elsewhere (offloaded), or gone; the broker engine finds out which.
+        """None: the ledger is elsewhere (offloaded; with `auto` bookies without addresses), or
+        gone; the broker engine finds out which.
 
         Raises: BookiesNotReachable.
         """
@@ -110,7 +127,12 @@ class BookieEngine:
             admin = Admin(self._options.connection)
             try:
                 stats = admin.internal_stats(part.topic, metadata=True)
+                self._layouts[part.topic] = ledger_layouts(stats)
             except NotFound:
                 return None
-            self._layouts[part.topic] = ledger_layouts(stats)
+            except BookiesNotReachable:
+                if not self._is_auto:
+                    raise
+                self._are_bookies_away = True
+                return None
         return self._layouts[part.topic].get(part.ledger_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from tests.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import pulsar
     from pyspark.sql import SparkSession
@@ -38,13 +40,12 @@ SHORT_LIVED = {
 }
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Ledgers of 100 entries, so that a small topic has several; nothing is trimmed."""
-    directory = tmp_path_factory.mktemp("server")
-    config = directory / "server.conf"
-    config.write_text(CONFIG)
-    process = ServerProcess(directory, COMMAND + str(config))
+@contextmanager
+def running_server(directory: Path, config: str) -> Iterator[ServerProcess]:
+    """A server of its own, ready."""
+    path = directory / "server.conf"
+    path.write_text(config)
+    process = ServerProcess(directory, COMMAND + str(path))
     process.start()
     try:
         process.wait_ready(60)
@@ -52,6 +53,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     finally:
         process.kill()
         process.wait_ended()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Ledgers of 100 entries, so that a small topic has several; nothing is trimmed."""
+    with running_server(tmp_path_factory.mktemp("server"), CONFIG) as process:
+        yield process
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +88,11 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def options(server: ServerProcess, topic: str) -> dict[str, str]:
+    return options_for(server, topic)
+
+
+def options_for(server: ServerProcess, topic: str) -> dict[str, str]:
+    """To read the topic."""
     return {
         "service.url": server.service_url,
         "admin.url": f"http://127.0.0.1:{server.web_port}",

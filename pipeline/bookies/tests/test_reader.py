@@ -109,6 +109,23 @@ def test_a_striped_ledger_is_read_from_the_bookies_that_have_each_entry():
         assert all(len(bookie.requests) == 100 for bookie in made)
 
 
+def test_a_striped_ledger_is_whole_with_a_bookie_away_or_damaged_copies_on_one():
+    with bookies(3) as made, BookieReader(SHORT) as reader:
+        for entry_id in range(300):
+            for at in write_set(entry_id, 3, 2):
+                body = entry(LEDGER_ID, entry_id, payload_of(entry_id))
+                damaged = at == 1 and entry_id % 7 == 0
+                copy = body[:-1] + b"?" if damaged else body
+                made[at].ledgers.setdefault(LEDGER_ID, {})[entry_id] = copy
+        layout = layout_of(made, 299, write_quorum_size=2)
+        assert read_all(reader, layout, 0, 299) == expected(0, 299)
+        made[2].close()
+        # Entry 7 is on the bookies 1 and 2.
+        with pytest.raises(BookieUnavailable, match=r"entry 5:7: .*digest does not match"):
+            read_all(reader, layout, 0, 299)
+        assert read_all(reader, layout, 8, 27) == expected(8, 27)
+
+
 def test_segments_of_a_ledger_are_read_from_their_own_bookies():
     with bookies(2) as made, BookieReader() as reader:
         made[0].fill(LEDGER_ID, 50)
