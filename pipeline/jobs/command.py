@@ -74,6 +74,12 @@ def source_options(given: argparse.Namespace) -> dict[str, str]:
     return options
 
 
+def time_range(given: argparse.Namespace) -> dict[str, str]:
+    """`--start-time-ms` and `--end-time-ms` as the data source takes them."""
+    times = {"startingTime": given.start_time_ms, "endingTime": given.end_time_ms}
+    return {name: str(value) for name, value in times.items() if value is not None}
+
+
 @contextmanager
 def spark_session(name: str, given: argparse.Namespace) -> Iterator[SparkSession]:
     """A session for the job: the caller's if there is one, else an own one that ends with it.

@@ -2,14 +2,17 @@
 
 The newest is the one with the latest event time (of publishing, where a message has none); of
 several with the same time the last one published. The topic is only read: nothing stays on it.
+`--map` draws where they are, of `POINTS_MAX` keys at most.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pipeline.jobs.command import (
+    JobError,
     add_server,
     add_source,
     finish,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAME = "last-position"
+POINTS_MAX: Final = 20_000
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,10 +39,19 @@ def main(arguments: Sequence[str]) -> int:
     given = _arguments(arguments)
     with spark_session(NAME, given) as spark:
         frame = spark.read.format("vela").options(**source_options(given)).load()
+        missing = {given.longitude, given.latitude} - set(frame.columns)
+        if given.map and missing:
+            raise JobError(
+                f"no column {', '.join(sorted(missing))} for the map: --longitude and --latitude "
+                f"name one of {', '.join(frame.columns)}"
+            )
         progress(f"{NAME}: reading into {given.output}")
         newest_of(frame, given.key).write.mode("overwrite").parquet(given.output)
-        keys = spark.read.parquet(given.output).count()
-    return finish(given, {"job": NAME, "output": given.output, "keys": keys})
+        positions = spark.read.parquet(given.output)
+        summary = {"job": NAME, "output": given.output, "keys": positions.count()}
+        if given.map:
+            summary |= {"points": draw(positions, given), "map": str(given.map)}
+    return finish(given, summary)
 
 
 def newest_of(frame: DataFrame, key: str) -> DataFrame:
@@ -53,12 +66,33 @@ def newest_of(frame: DataFrame, key: str) -> DataFrame:
     return newest.select("row.*")
 
 
+def draw(positions: DataFrame, given: argparse.Namespace) -> int:
+    """A point for each key that has a place, north up; how many."""
+    from matplotlib.figure import Figure
+
+    columns = (f"CAST(`{name}` AS DOUBLE)" for name in (given.longitude, given.latitude))
+    points = positions.selectExpr(*columns).dropna().limit(POINTS_MAX).collect()
+    figure = Figure(figsize=(8, 8), layout="constrained")
+    axes = figure.subplots()
+    axes.scatter([point[0] for point in points], [point[1] for point in points], s=6)
+    axes.set_title(f"{given.topic or given.topics or given.topics_pattern}: last positions")
+    axes.set_xlabel(given.longitude)
+    axes.set_ylabel(given.latitude)
+    axes.grid(alpha=0.3)
+    given.map.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(given.map, dpi=120)
+    return len(points)
+
+
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     made = parser(NAME, __doc__ or "")
     add_server(made)
     add_source(made)
     made.add_argument("--output", required=True, help="directory or URL; is written anew")
     made.add_argument("--key", default="__key", help="column to group by [default: %(default)s]")
+    made.add_argument("--map", type=Path, metavar="FILE.png", help="draw a map of the positions")
+    made.add_argument("--longitude", default="lon", help="column, for the map [%(default)s]")
+    made.add_argument("--latitude", default="lat", help="column, for the map [%(default)s]")
     return made.parse_args(arguments)
 
 

@@ -21,6 +21,7 @@ from pipeline.jobs.command import (
     run,
     server_options,
     spark_session,
+    time_range,
 )
 from pipeline.jobs.places import PLACE, with_place
 from pipeline.options import source_options as checked_options
@@ -85,11 +86,8 @@ def _from_topic(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         "rawValues": "true",
         "failOnDataLoss": "true",
         "readEngine": given.read_engine,
+        **time_range(given),
     }
-    if given.start_time_ms is not None:
-        options["startingTime"] = str(given.start_time_ms)
-    if given.end_time_ms is not None:
-        options["endingTime"] = str(given.end_time_ms)
     return spark.read.format("vela").options(**options).load()
 
 

@@ -5,6 +5,9 @@ the watermark has passed that: the clock is that of the events, so the last trip
 falls silent are published when somebody reports again. The state holds one row per trip under way.
 The event time is the producer's, else the time of publishing. Messages without a key are of no
 vehicle and left out.
+
+With a time range the trips of what was published in it are computed again, in one batch: those it
+begins or ends within are cut off there.
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from pipeline.jobs.command import add_server, add_source, parser, run
-from pipeline.jobs.publishing import publish_results
+from pipeline.jobs.command import parser, run
+from pipeline.jobs.publishing import add_results, publish_results
 
 if TYPE_CHECKING:
     import argparse
@@ -62,23 +65,13 @@ def trips(frame: DataFrame, given: argparse.Namespace) -> DataFrame:
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     made = parser(NAME, __doc__ or "")
-    add_server(made)
-    add_source(made)
-    made.add_argument("--name", required=True, help="of this use of the job; keep it at a restart")
-    made.add_argument("--to", required=True, help="the topic for the trips")
-    made.add_argument("--checkpoint", required=True, help="directory or URL")
+    add_results(made, "trips")
     made.add_argument("--key", default="__key", help="column with the vehicle [%(default)s]")
     made.add_argument("--latitude", default="lat", help="column [%(default)s]")
     made.add_argument("--longitude", default="lon", help="column [%(default)s]")
     made.add_argument("--speed", default="speed", help="column [%(default)s]")
     made.add_argument("--silence-seconds", type=int, default=30)
     made.add_argument("--watermark-seconds", type=int, default=10)
-    made.add_argument("--start", default="earliest", help="earliest, latest, or ids as JSON")
-    made.add_argument("--max-bytes-per-trigger", type=int)
-    made.add_argument("--follow-seconds", type=int, help="go on, a micro-batch every so often")
-    made.add_argument(
-        "--at-least-once", action="store_true", help="for a namespace without deduplication"
-    )
     return made.parse_args(arguments)
 
 

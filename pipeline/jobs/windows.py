@@ -3,6 +3,9 @@
 A window is published when the watermark has passed its end, once: micro-batches are sorted, and
 written with deduplication, so one that is repeated after a crash adds nothing. Messages later than
 the watermark are left out. The event time is the producer's, else the time of publishing.
+
+With a time range the windows of what was published in it are computed again, in one batch: the same
+ones where no message was late and the range ends between two windows.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from pipeline.jobs.command import add_server, add_source, parser, run
-from pipeline.jobs.publishing import publish_results
+from pipeline.jobs.command import parser, run
+from pipeline.jobs.publishing import add_results, publish_results
 
 if TYPE_CHECKING:
     import argparse
@@ -62,21 +65,11 @@ def aggregated(frame: DataFrame, given: argparse.Namespace) -> DataFrame:
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     made = parser(NAME, __doc__ or "")
-    add_server(made)
-    add_source(made)
-    made.add_argument("--name", required=True, help="of this use of the job; keep it at a restart")
-    made.add_argument("--to", required=True, help="the topic for the windows")
-    made.add_argument("--checkpoint", required=True, help="directory or URL")
+    add_results(made, "windows")
     made.add_argument("--key", default="__key", help="column to group by [default: %(default)s]")
     made.add_argument("--field", required=True, help="column to aggregate, a number")
     made.add_argument("--window-seconds", type=int, default=10)
     made.add_argument("--watermark-seconds", type=int, default=10)
-    made.add_argument("--start", default="earliest", help="earliest, latest, or ids as JSON")
-    made.add_argument("--max-bytes-per-trigger", type=int)
-    made.add_argument("--follow-seconds", type=int, help="go on, a micro-batch every so often")
-    made.add_argument(
-        "--at-least-once", action="store_true", help="for a namespace without deduplication"
-    )
     return made.parse_args(arguments)
 
 

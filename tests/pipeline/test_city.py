@@ -14,6 +14,7 @@ import pytest
 from pulsar.schema import AvroSchema, Double, Long, Record, String
 
 from pipeline.jobs import last_position, seed_telemetry, vehicle_trips
+from pipeline.jobs.command import JobError
 from pipeline.telemetry import Fleet, Reading
 from tests.pipeline.topics import admin, path_of, publish
 
@@ -118,11 +119,15 @@ def test_the_last_position_is_the_newest_by_event_time_and_the_topic_stays_untou
         event_times=[late.ts, twin.ts],
     )
     output = str(tmp_path / "positions")
+    arguments = [*server_arguments, "--topic", topic, "--output", output]
 
-    summary = run(last_position, tmp_path, *server_arguments, "--topic", topic, "--output", output)
+    summary = run(last_position, tmp_path, *arguments, "--map", str(tmp_path / "maps" / "city.png"))
 
     rows = spark.read.parquet(output).collect()
-    assert summary["keys"] == len(rows) == VEHICLES
+    assert summary["keys"] == summary["points"] == len(rows) == VEHICLES
+    assert (tmp_path / "maps" / "city.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(JobError, match=r"no column where for the map: .* name one of .*lat,"):
+        last_position.main([*arguments, "--map", "x.png", "--longitude", "where"])
     found = {row["vehicle_id"]: Reading(*(row[name] for name in Reading._fields)) for row in rows}
     assert found == newest
     assert admin(options, "GET", path_of(topic) + "/subscriptions") == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import threading
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import pytest
 from pulsar.schema import AvroSchema, Double, JsonSchema, Record, String
 
 from pipeline.jobs import archive, backlog_audit, hazard_broadcast, latency_report, replay, windows
+from pipeline.jobs.command import JobError
 from pipeline.latency import SPREAD
 from tests.pipeline.topics import admin, path_of, publish
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 Options = dict[str, str]
 START_MS = 1_700_000_000_000
+TIMEOUT_SECONDS = 20
 
 
 @pytest.fixture
@@ -115,8 +119,8 @@ def test_windows_equal_a_plain_computation_and_come_once(
         total += run(windows, tmp_path, *arguments)["windows"]
 
     expected: dict[tuple[int, str], list[float]] = defaultdict(list)
-    for time, road, speed in rows:
-        expected[(time - time % 10_000, road)].append(speed)
+    for at, road, speed in rows:
+        expected[(at - at % 10_000, road)].append(speed)
     found = spark.read.format("vela")
     found = found.options(
         **{
@@ -137,10 +141,112 @@ def test_windows_equal_a_plain_computation_and_come_once(
     }
 
 
+def next_millisecond() -> None:
+    """Let no message before and behind this have the same time of publishing."""
+    now = time.time_ns() // 10**6
+    while time.time_ns() // 10**6 <= now + 1:
+        pass
+
+
+def windows_of(spark: SparkSession, options: Options, topic: str) -> list[tuple[Any, ...]]:
+    names = ("window_start", "window_end", "key", "count", "minimum", "maximum")
+    frame = spark.read.format("vela").options(**{**options, "topic": topic}).load()
+    rows = frame.collect()
+    return sorted((*(row[name] for name in names), round(row["mean"], 9)) for row in rows)
+
+
+def test_a_day_replayed_by_time_is_the_day_that_was_streamed(
+    spark: SparkSession,
+    client: pulsar.Client,
+    topic: str,
+    server_arguments: list[str],
+    options: Options,
+    tmp_path: Path,
+) -> None:
+    """The range begins with the message published at its start and ends before the one published
+    at its end."""
+    chance = random.Random(7)
+    days: list[list[Reading]] = []
+    for day in range(3):
+        next_millisecond()
+        days.append([Reading(road=f"r{n % 2}", speed=chance.random()) for n in range(120)])
+        times = [START_MS + day * 60_000 + n * 500 for n in range(120)]
+        batched = bool(day % 2)
+        publish(
+            client, topic, days[-1], event_times=times, schema=AvroSchema(Reading), batched=batched
+        )
+    publish(
+        client, topic, days[0][:1], event_times=[START_MS + 600_000], schema=AvroSchema(Reading)
+    )
+    published = [message.publish_timestamp() for message in received(client, topic, 361)]
+    assert published[119] < published[120]
+    assert published[239] < published[240]
+    one_day = ["--start-time-ms", str(published[120]), "--end-time-ms", str(published[240])]
+    job = [*server_arguments, "--topic", topic, "--key", "road", "--field", "speed"]
+    job += ["--name", topic.rpartition("/")[2]]
+
+    stream = [*job, "--to", f"{topic}-streamed", "--checkpoint", f"{tmp_path}/checkpoint"]
+    assert run(windows, tmp_path, *stream)["windows"] == 36
+    for _ in range(2):
+        again = run(windows, tmp_path, *job, "--to", f"{topic}-again", *one_day)
+        assert again["windows"] == 12
+    run(archive, tmp_path, *server_arguments, "--topic", topic, "--output", f"{tmp_path}/archive")
+    sources = {"topic": ["--topic", topic], "archive": ["--input", f"{tmp_path}/archive"]}
+    for name, source in sources.items():
+        arguments = [*server_arguments, *source, *one_day, "--schema-of", topic]
+        assert run(replay, tmp_path, *arguments, "--to", f"{topic}-from-{name}")["rows"] == 120
+
+    begin = START_MS + 60_000
+    streamed = windows_of(spark, options, f"{topic}-streamed")
+    assert windows_of(spark, options, f"{topic}-again") == [
+        row for row in streamed if begin <= row[0] < begin + 60_000
+    ]
+    for name in sources:
+        messages = received(client, f"{topic}-from-{name}", 120, AvroSchema(Reading))
+        assert [each.value().speed for each in messages] == [each.speed for each in days[1]]
+    for wrong in (one_day[:2], [*one_day, "--checkpoint", "x"], []):
+        with pytest.raises(JobError, match="either --checkpoint, or both"):
+            windows.main([*job, "--to", f"{topic}-again", *wrong])
+
+
 class CameraEvent(Record):
     camera_id = String(required=True)
     road_id = String(required=True)
     hazard = String(required=True)
+
+
+VEHICLES = 3
+
+
+class Listener:
+    """A vehicle in an area: what it was told, and when that arrived."""
+
+    def __init__(self) -> None:
+        self._arrived: list[tuple[int, pulsar.Message]] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, consumer: pulsar.Consumer, message: pulsar.Message) -> None:
+        at = time.time_ns()
+        with self._changed:
+            self._arrived.append((at, message))
+            self._changed.notify()
+        consumer.acknowledge(message)
+
+    def got(self, count: int, timeout_seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: len(self._arrived) >= count, timeout_seconds)
+
+    @property
+    def hazards(self) -> list[str]:
+        found = [re.search(rb"h\d+", message.data()) for _, message in self._arrived]
+        return [each[0].decode() if each else "" for each in found]
+
+    def deliveries(self) -> list[tuple[int, int, int]]:
+        """The number of the event, when its alert was published and when it arrived, in ns."""
+        return [
+            (int(hazard[1:]), message.publish_timestamp() * 10**6, at)
+            for hazard, (at, message) in zip(self.hazards, self._arrived, strict=True)
+        ]
 
 
 def test_hazards_reach_everybody_in_their_area_once_and_in_order(
@@ -154,16 +260,18 @@ def test_hazards_reach_everybody_in_their_area_once_and_in_order(
     table = [f"{road},{area}" for road, names in areas.items() for area in names]
     (tmp_path / "areas.csv").write_text("\n".join(["road_id,area", *table]) + "\n")
     prefix = f"{topic}-"
-    listeners = {
-        (area, vehicle): client.subscribe(
+    names = ("north", "south", "east")
+    listeners = {(area, vehicle): Listener() for area in names for vehicle in range(VEHICLES)}
+    consumers = [
+        client.subscribe(
             f"{prefix}{area}",
             "vehicles",
             consumer_name=f"vehicle-{vehicle}",
             properties={"vela.broadcast": "true"},
+            message_listener=listener,
         )
-        for area in ("north", "south", "east")
-        for vehicle in range(3)
-    }
+        for (area, vehicle), listener in listeners.items()
+    ]
     events = [
         CameraEvent(camera_id=f"c{number % 5}", road_id=f"road{number % 4}", hazard=f"h{number}")
         for number in range(80)
@@ -179,17 +287,18 @@ def test_hazards_reach_everybody_in_their_area_once_and_in_order(
         alerts += run(hazard_broadcast, tmp_path, *arguments)["alerts"]
 
     expected = {
-        area: [each.hazard for each in events if area in areas[each.road_id]]
-        for area in ("north", "south", "east")
+        area: [each.hazard for each in events if area in areas[each.road_id]] for area in names
     }
     assert alerts == sum(len(each) for each in expected.values())
-    for (area, _), consumer in listeners.items():
-        found = [consumer.receive(20_000) for _ in expected[area]]
-        hazards = [re.search(rb"h\d+", message.data()) for message in found]
-        assert [each and each[0].decode() for each in hazards] == expected[area]
-        with pytest.raises(pulsar.Timeout):
-            consumer.receive(200)
+    for (area, _), listener in listeners.items():
+        assert listener.got(len(expected[area]), TIMEOUT_SECONDS)
+    more_until = time.monotonic() + 0.3
+    for (area, _), listener in listeners.items():
+        assert not listener.got(len(expected[area]) + 1, more_until - time.monotonic())
+    for consumer in consumers:
         consumer.close()
+    for (area, _), listener in listeners.items():
+        assert listener.hazards == expected[area]
     for area, hazards in expected.items():
         frame = spark.read.format("vela").options(
             **{
@@ -199,6 +308,36 @@ def test_hazards_reach_everybody_in_their_area_once_and_in_order(
             }
         )
         assert [row["hazard"] for row in frame.load().collect()] == hazards
+    assert_latencies(listeners, {area: len(each) for area, each in expected.items()}, tmp_path)
+
+
+def assert_latencies(
+    listeners: dict[tuple[str, int], Listener], alerts: dict[str, int], tmp_path: Path
+) -> None:
+    """What the listeners recorded is what `latency-report` tells of each area."""
+    arguments = ["--output", str(tmp_path / "report")]
+    for area in alerts:
+        lines = ["consumer_id,seq,publish_ns,recv_ns"]
+        for (where, vehicle), listener in listeners.items():
+            if where == area:
+                lines += [f"v{vehicle},{seq},{ns},{at}" for seq, ns, at in listener.deliveries()]
+        (tmp_path / f"{area}.csv").write_text("\n".join(lines) + "\n")
+        arguments += ["--samples", f"{area}={tmp_path / area}.csv"]
+
+    report = run(latency_report, tmp_path, *arguments)
+
+    for index, (area, count) in enumerate(alerts.items()):
+        found = report["samples"][f"{area}-{index}"]
+        assert (found["consumers"], found["deliveries"]) == (VEHICLES, VEHICLES * count)
+        assert [found[name] for name in ("lost", "duplicated", "out_of_order")] == [0, 0, 0]
+        every = [
+            (at - ns) / 1e6
+            for (where, _), listener in listeners.items()
+            if where == area
+            for _, ns, at in listener.deliveries()
+        ]
+        assert found["delivery_ms"]["max"] == pytest.approx(max(every))
+        assert 0 <= min(every) <= found["delivery_ms"]["p50"] <= max(every)
 
 
 def test_the_audit_finds_what_was_planted(
