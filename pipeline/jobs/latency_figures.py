@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
@@ -60,8 +61,8 @@ def _percentile_bars(path: Path, runs: Mapping[str, Sequence[RunFigures]]) -> Pa
     for index, (system, figures) in enumerate(runs.items()):
         heights = []
         for name in PERCENTILES:
-            values = sorted(run.delivery[name] for run in figures if name in run.delivery)
-            heights.append(values[(len(values) - 1) // 2] if values else 0.0)
+            values = [run.delivery[name] for run in figures if name in run.delivery]
+            heights.append(statistics.median(values) if values else 0.0)
         places = [place + index * width for place in range(len(PERCENTILES))]
         axes.bar(places, heights, width, label=system)
     centre = (len(runs) - 1) * width / 2
