@@ -143,6 +143,55 @@ def test_a_topic_of_a_pattern_that_is_deleted_counts_as_data_loss(
     assert archived(spark, tmp_path) == sorted(ids)
 
 
+@pytest.fixture
+def areas(options: Options) -> Options:
+    """Every area of a city; each may publish what it likes."""
+    admin(options, "PUT", "/tenants/city", {"adminRoles": [], "allowedClusters": ["standalone"]})
+    admin(options, "PUT", "/namespaces/city/areas")
+    rest = {name: value for name, value in options.items() if name != "topic"}
+    pattern = "persistent://city/areas/.*"
+    return {**rest, "topicsPattern": pattern, "allowDifferentTopicSchemas": "true"}
+
+
+def test_a_city_is_read_whole_while_areas_come_and_go(
+    spark: SparkSession, client: pulsar.Client, areas: Options, tmp_path: Path
+) -> None:
+    prefix = "persistent://city/areas/"
+    readings = [Reading(name=f"n{number}", level=number) for number in range(30)]
+    ids = publish(client, f"{prefix}north", [b"bytes %d" % number for number in range(250)])
+    ids += publish(client, f"{prefix}south", readings, schema=AvroSchema(Reading), batched=True)
+
+    def started(**more: str) -> StreamingQuery:
+        writer = source(spark, areas, **more).writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = writer.option("path", str(tmp_path / "out"))
+        return writer.trigger(processingTime="200 milliseconds").start()
+
+    query = started()
+    try:
+        query.processAllAvailable()
+        ids += publish(client, f"{prefix}west", [b"made later %d" % n for n in range(20)])
+        ids += publish(client, f"{prefix}north", [b"more"] * 5)
+        query.processAllAvailable()
+        assert archived(spark, tmp_path) == sorted(ids)
+        admin(areas, "DELETE", path_of(f"{prefix}north") + "?force=true")
+        with pytest.raises(Exception, match=r"city/areas/north was deleted\. Some data may have"):
+            query.awaitTermination(TIMEOUT_SECONDS)
+    finally:
+        query.stop()
+    query = started(failOnDataLoss="false")
+    try:
+        ids += publish(client, f"{prefix}south", readings, schema=AvroSchema(Reading))
+        query.processAllAvailable()
+        admin(areas, "DELETE", path_of(f"{prefix}west") + "?force=true")
+        ids += publish(client, f"{prefix}south", readings, schema=AvroSchema(Reading))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    assert archived(spark, tmp_path) == sorted(ids)
+
+
 class Reading(Record):
     name = String()
     level = Integer()
@@ -180,6 +229,12 @@ def test_a_running_stream_keeps_its_columns_when_the_schema_grows(
     assert sorted((row["name"], row["level"]) for row in written.collect()) == [
         ("new", 2),
         ("old", 1),
+    ]
+    run(source(spark, options), tmp_path / "anew")
+    anew = spark.read.parquet(str(tmp_path / "anew" / "out")).collect()
+    assert sorted((row["name"], row["level"], row["unit"]) for row in anew) == [
+        ("new", 2, "m"),
+        ("old", 1, None),
     ]
 
 
@@ -256,10 +311,12 @@ def test_a_stream_without_anchor_tells_of_what_retention_took_and_goes_on_behind
     while reader.has_message_available():
         ids.append(reader.read_next(20_000).message_id().serialize())
     reader.close()
+    first_survivor = ids[250]
     assert 270 <= len(ids) < 520
 
-    with pytest.raises(Exception, match="is no longer held"):
+    with pytest.raises(Exception, match=r"is no longer held\. Some data may have been lost"):
         run(source(spark, trimmed, **free), tmp_path)
     run(source(spark, trimmed, **free, failOnDataLoss="false"), tmp_path)
 
+    assert first_survivor in archived(spark, tmp_path)
     assert archived(spark, tmp_path) == sorted(ids)

@@ -157,3 +157,36 @@ def test_a_stream_is_copied_from_topic_to_topic(
         b"%d" % number for number in range(50)
     ]
     assert admin(target, "GET", path_of(f"{topic}-copy") + "/stats")["msgInCounter"] == 50
+
+
+@pytest.mark.parametrize("mode", ["dedup", "at-least-once"])
+def test_a_micro_batch_that_died_before_its_commit_is_written_again(
+    spark: SparkSession,
+    client: pulsar.Client,
+    options: Options,
+    target: Options,
+    tmp_path: Path,
+    mode: str,
+) -> None:
+    values = [b"%d" % number for number in range(60)]
+    publish(client, target["topic"], values)
+    copy = {**target, "topic": f"{target['topic']}-copy", "sinkMode": mode}
+
+    def copied() -> None:
+        source = spark.readStream.format("vela").options(**options, startingOffsets="earliest")
+        writer = source.option("maxRowsPerTrigger", "20").load().select("value").writeStream
+        writer = writer.format("vela").options(**copy).trigger(availableNow=True)
+        assert writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination(120)
+
+    copied()
+    commits = tmp_path / "commits"
+    assert sorted(each.name for each in commits.iterdir() if each.name.isdigit()) == ["0", "1", "2"]
+    for each in commits.glob("*2*"):
+        each.unlink()
+    copied()
+
+    repeated = [] if mode == "dedup" else values[40:]
+    count = 60 + len(repeated)
+    found = [each.data() for each in received(client, copy["topic"], count)]
+    assert found == values + repeated
+    assert (commits / "2").exists()
