@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from broker.admin.router import Route
 from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
+from broker.topic.owned import run_owned
 from broker.topic.persistent import PersistentTopic
 from protocol.errors import TopicNotFound
 from protocol.position import EARLIEST
@@ -152,6 +153,19 @@ async def terminate_partitions(request: AdminRequest) -> dict[str, dict[str, int
     return ids
 
 
+async def trim(request: AdminRequest) -> str:
+    """Delete the ledgers that neither subscriptions nor retention want, of every partition."""
+    context, name = request.context, request.topic
+    if not name.persistent:
+        raise Refusal(405, "Trim on a non-persistent topic is not allowed")
+    if not (name.is_partition or await context.namespaces.topic_exists(name)):
+        raise not_found(f"Topic {name.full} not found")  # also when its namespace is unknown
+    for topic in await every_part(context, name):
+        if isinstance(topic, PersistentTopic):
+            await run_owned(context.service.nursery, topic.ledger.trim)
+    return ""  # 200, where others answer 204
+
+
 async def message_id_at(request: AdminRequest) -> dict[str, int]:
     """The first message published at or after a time."""
     topic = await existing_persistent(request)
@@ -255,6 +269,7 @@ ROUTES: Final = (
     Route("PUT", f"{TOPIC}/unload", unload),
     Route("POST", f"{TOPIC}/terminate", terminate),
     Route("POST", f"{TOPIC}/terminate/partitions", terminate_partitions),
+    Route("POST", f"{TOPIC}/trim", trim),
     Route("GET", f"{TOPIC}/lastMessageId", last_message_id),
     Route("GET", f"{TOPIC}/messageid/{{timestamp}}", message_id_at),
     Route("GET", f"{TOPIC}/properties", properties),

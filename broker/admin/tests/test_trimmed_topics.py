@@ -2,12 +2,15 @@
 
 import dataclasses
 
+import pytest
 import trio
 
 from broker.admin.tests.conftest import CONFIG, Http
 from broker.admin.tests.test_topic_layouts import FULL, T, http_of, publish
 from broker.app import running_broker
+from broker.managed_ledger.ledger import ManagedLedger
 
+UNSTORED = "Trim on a non-persistent topic is not allowed"
 ROLLING = {"managedLedgerMaxEntriesPerLedger": 2, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
 
 
@@ -31,3 +34,44 @@ async def test_the_newest_message_is_not_one_that_was_deleted():
             "batchIndex": -1,
             "batchSize": 0,
         }
+
+
+async def entries_of(http, topic):
+    return (await http("GET", f"{T}/{topic}/internalStats"))[1]["numberOfEntries"]
+
+
+@pytest.mark.parametrize("name", ["plain", "parted"])
+async def test_trim_deletes_what_no_subscription_and_no_retention_wants(name, monkeypatch):
+    config = dataclasses.replace(CONFIG, **ROLLING)
+    async with running_broker(config, None) as running, http_of(running) as session:
+        http = Http(session)
+        if name == "parted":
+            assert await http("PUT", f"{T}/parted/partitions", 2) == (204, None)
+        part = "parted-partition-1" if name == "parted" else name
+        await http("PUT", f"{T}/{part}/subscription/slow")
+        await publish(running, f"{FULL}/{part}", 5)
+        assert await http("POST", f"{T}/{name}/trim") == (200, None)
+        assert await entries_of(http, part) == 5
+        with monkeypatch.context() as patch:
+            patch.setattr(ManagedLedger, "request_trim", lambda _ledger: None)
+            assert await http("DELETE", f"{T}/{part}/subscription/slow") == (204, None)
+        assert await entries_of(http, part) == 5
+        assert await http("POST", f"{T}/{name}/trim") == (200, None)
+        assert await entries_of(http, part) == 1
+
+
+async def test_trim_of_what_is_not_there_or_not_stored_is_refused(http):
+    await http("PUT", f"{T}/parted/partitions", 1)
+    await http("PUT", "non-persistent/public/default/unstored")
+    assert await http("POST", f"{T}/parted-partition-0/trim") == (200, None)
+    none = "persistent://public/default/none-partition-0"
+    for path, status, reason in (
+        (f"{T}/none", 404, f"Topic {FULL}/none not found"),
+        ("persistent/public/nowhere/t", 404, "Topic persistent://public/nowhere/t not found"),
+        ("persistent/public/nowhere/t-partition-0", 404, "Namespace not found"),
+        (f"{T}/parted-partition-7", 404, "Topic partitions were not yet created"),
+        (f"{T}/none-partition-0", 404, f"Partitioned Topic not found: {none} has zero partitions"),
+        ("non-persistent/public/default/unstored", 405, UNSTORED),
+        ("non-persistent/public/nowhere/t", 405, UNSTORED),
+    ):
+        assert await http("POST", f"{path}/trim") == (status, reason)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
+from typing import Any
 
 import pulsar
 
+from compat_tests.clients.admin_requests import AdminRequests, decoded, topic_path
 from compat_tests.clients.python.scenario import (
     Stage,
     receive_all_of,
@@ -132,3 +135,48 @@ def topic_unloaded(stage: Stage) -> None:
     unacked = {"5", "6", "7", "8", "9", "after"}
     again = set(texts(receive_all_of(consumer, unacked, RECONNECT_MS_MAX, 1000)))
     stage.see("came after it", sorted(again & unacked))
+
+
+@scenario("trim-over-http")
+def trim(stage: Stage) -> None:
+    admin = AdminRequests(stage.server.web_url)
+    for kind, parts in (("plain", 0), ("parted", 2)):
+        topic = stage.topic(f"-{kind}")
+        if parts:
+            stage.partition(topic, parts)
+        names = [f"{topic}-partition-{index}" for index in range(parts)] or [topic]
+        consumer = stage.client.subscribe(topic, "slow")
+        producer = stage.client.create_producer(topic)
+        for turn in range(3):  # three ledgers of each
+            for number in range(4):
+                producer.send(f"{turn} {number}".encode())
+            stage.see("unload", admin("PUT", f"{topic_path(topic)}/unload"))
+        stage.see("trim", admin.raw("POST", f"{topic_path(topic)}/trim"))
+        stage.see("kept", [_entries(admin, name) for name in names])
+        stage.see("all of them", sorted(texts(receive_many(consumer, 12))))
+        consumer.close()
+        producer.close()
+        path = f"{topic_path(topic)}/subscription/slow?force=true"
+        stage.see("unsubscribe", admin("DELETE", path))
+        stage.see("trim again", admin.raw("POST", f"{topic_path(topic)}/trim"))
+        deadline = time.monotonic() + 30.0
+        while any(_entries(admin, name) for name in names) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        stage.see("left", [_entries(admin, name) for name in names])
+    one = topic_path(stage.topic("-parted-partition-1"))
+    stage.see("one partition", admin.raw("POST", f"{one}/trim"))
+    for what, topic in (
+        ("no such topic", stage.topic("-none")),
+        ("no such partition", stage.topic("-parted-partition-7")),
+        ("a partition of nothing", stage.topic("-none-partition-0")),
+        ("no such namespace", "persistent://public/nowhere/t"),
+        ("a partition in no such namespace", "persistent://public/nowhere/t-partition-0"),
+        ("not stored", stage.topic("-unstored", "non-persistent")),
+    ):
+        stage.see(what, admin("POST", f"{topic_path(topic)}/trim"))
+    admin("POST", f"{topic_path(stage.topic('-plain'))}/terminate")
+    stage.see("terminated", admin.raw("POST", f"{topic_path(stage.topic('-plain'))}/trim"))
+
+
+def _entries(admin: AdminRequests, topic: str) -> Any:
+    return decoded(admin.raw("GET", f"{topic_path(topic)}/internalStats")[1])["numberOfEntries"]
