@@ -30,6 +30,7 @@ BUILD_DIRECTORY: Final = ROOT / "build" / "compiled"
 FINGERPRINT_FILE: Final = BUILD_DIRECTORY / "fingerprint"
 GROUP: Final = "vela_hot"
 SWITCH: Final = "VELA_COMPILED"
+USED: Final = "with compiled hot modules"
 ROOMS: Final = ("protocol", "bookie", "broker")
 
 HOT_MODULES: Final = (
@@ -129,4 +130,4 @@ def use_compiled() -> str:
     if early:
         return f"from the sources, because {early[0]} was already imported"
     sys.meta_path.insert(0, CompiledFinder())
-    return "with compiled hot modules"
+    return USED

@@ -60,11 +60,3 @@ class Producer:
         self.rate_bytes_in = (self.bytes_in - self.window_bytes_in) / seconds
         self.window_messages_in = self.messages_in
         self.window_bytes_in = self.bytes_in
-
-    def succeeds(self, other: Producer) -> bool:
-        """Whether this is the same client's next attempt, so that it may replace `other`."""
-        return (
-            self.session is other.session
-            and self.producer_id == other.producer_id
-            and self.request.epoch > other.request.epoch
-        )

@@ -57,7 +57,7 @@ class ProducerAccess:
     def conflict(self, producer: Producer) -> Producer | None:
         """The live producer of the same name, if any, that `producer` does not succeed."""
         other = self.producers.get(producer.name)
-        if other is None or producer.succeeds(other):
+        if other is None or _succeeds(producer, other):
             return None
         return other
 
@@ -151,3 +151,12 @@ class ProducerAccess:
             self._grant_exclusive(producer)
             return producer
         return None
+
+
+def _succeeds(producer: Producer, other: Producer) -> bool:
+    """Whether this is the same client's next attempt, so that it may replace `other`."""
+    return (
+        producer.session is other.session
+        and producer.producer_id == other.producer_id
+        and producer.request.epoch > other.request.epoch
+    )

@@ -63,7 +63,7 @@ class Connection:
                     return None
                 if not data:
                     return None
-                for command, payload in self.client.receive(data):
+                for command, payload in self.client.receive(bytes(data)):
                     if command.type == T.PING and self.answers_pings:
                         await self.send(c.pong())
                         continue

@@ -56,7 +56,7 @@ async def test_a_reader_whose_cursor_cannot_be_dropped_does_not_end_the_broker(m
         connection = await broker.connect()
         await connection.subscribe(TOPIC, "reader", durable=False)
         with monkeypatch.context() as patch, capture_logs() as logs:
-            patch.setattr(topic, "delete_cursor", full)
+            patch.setattr(topic.ledger, "delete_cursor", full)
             await connection.send(c.close_consumer(1, connection.rid()))
             await connection.expect(T.SUCCESS)
             await eventually(lambda: len(logs) > 0)
@@ -69,8 +69,8 @@ async def test_a_lost_topic_that_cannot_be_unloaded_does_not_end_the_broker(monk
         topic = await load(broker)
         connection = await broker.connect()
         await connection.producer(TOPIC)
-        monkeypatch.setattr(topic, "close_storage", full)
-        with capture_logs() as logs:
+        with monkeypatch.context() as patch, capture_logs() as logs:
+            patch.setattr(broker.factory, "close", full)
             topic.ledger.appender.fence("taken over")
             await connection.publish(0)
             await connection.expect(T.SEND_ERROR)

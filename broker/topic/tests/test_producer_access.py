@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
-from broker.topic.producer import Producer
 from broker.topic.producer_access import ProducerAccess
 from broker.topic.producer_request import (
     EXCLUSIVE,
@@ -16,11 +17,27 @@ from broker.topic.producer_request import (
 from protocol.errors import ProducerBusy, ProducerFenced
 
 
+@dataclass(eq=False)
+class Producer:
+    """What is asked of one. A compiled `Producer` takes no session but a real one."""
+
+    session: str
+    request: ProducerRequest
+
+    @property
+    def name(self):
+        return self.request.name
+
+    @property
+    def producer_id(self):
+        return self.request.producer_id
+
+
 def producer(name="p", session="s1", **fields):
     request = ProducerRequest(
         producer_id=fields.pop("producer_id", 1), name=name, user_provided_name=True, **fields
     )
-    return Producer(None, session, request, 0)  # type: ignore[arg-type]
+    return Producer(session, request)
 
 
 def nobody(producer, error):
