@@ -6,22 +6,29 @@ no payload is decoded.
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, final
 
+import numpy
 import pyarrow
 
-from pipeline.decode import Message, message_id_bytes, message_id_text
+from pipeline.decode import Message, message_id_text, message_ids
 from pipeline.registry import METADATA_COLUMNS, TopicSchema, value_columns
 from pipeline.values import Undecodable, ValueDecoder
 from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from pipeline.values import SchemaOfVersion
 
 ROWS_PER_BATCH_MAX: Final = 8192
 BYTES_PER_BATCH_MAX: Final = 4 * 1024 * 1024
+BYTES_PER_ROW: Final = 64
+"""What a row counts besides its payload."""
+MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
+"""The last moment that a column of microseconds can hold."""
 _METADATA: Final = frozenset(name for name, _ in METADATA_COLUMNS)
 
 
@@ -35,14 +42,14 @@ def batches(
     schema: TopicSchema,
     schema_of_version: SchemaOfVersion,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Record batches with exactly the columns of `arrow_schema`, from (topic, messages) pairs.
+    """Record batches with exactly the columns of `arrow_schema`, from pairs of a topic and the
+    messages of one entry.
 
     Raises: UnknownColumn; Undecodable: naming topic and message.
     """
     builder = _Builder(arrow_schema, schema, schema_of_version)
     for topic, group in messages:
-        for message in group:
-            builder.add(topic, message)
+        builder.add(topic, group)
         if builder.is_full():
             yield builder.take()
     if builder.rows:
@@ -68,64 +75,78 @@ class _Builder:
             name: value_names.index(name) for name in arrow_schema.names if name not in _METADATA
         }
         self._decoder = ValueDecoder(schema, schema_of_version) if self._indexes else None
+        self._is_payload = schema.is_payload
         self._permissive = schema.type_name == "JSON"
-        self._partitions: dict[str, int] = {}
         self._reset()
 
     def _reset(self) -> None:
-        self._messages: list[Message] = []
-        self._topics: list[str] = []
+        self._groups: list[tuple[str, list[Message]]] = []
         self._values: list[tuple[Any, ...]] = []
+        self.rows = 0
         self._size_bytes = 0
-
-    @property
-    def rows(self) -> int:
-        return len(self._messages)
 
     def is_full(self) -> bool:
         return self.rows >= ROWS_PER_BATCH_MAX or self._size_bytes >= BYTES_PER_BATCH_MAX
 
-    def add(self, topic: str, message: Message) -> None:
-        if self._decoder is not None:
+    def add(self, topic: str, messages: list[Message]) -> None:
+        """The messages of one entry."""
+        self._groups.append((topic, messages))
+        self.rows += len(messages)
+        self._size_bytes += BYTES_PER_ROW * len(messages)
+        self._size_bytes += sum([len(each.payload) for each in messages if each.payload])
+        if self._decoder is None or self._is_payload:
+            return
+        row, values = self._decoder.row, self._values
+        for message in messages:
             try:
-                row = self._decoder.row(message.payload, message.key, message.schema_version)
+                values.append(row(message.payload, message.key, message.schema_version))
             except Undecodable as error:
+                version = message.schema_version
                 raise Undecodable(
                     f"{topic}: message {message_id_text(message)} of schema version "
-                    f"{int.from_bytes(message.schema_version) if message.schema_version else '-'} "
-                    f"does not fit the schema the query reads with: {error}"
+                    f"{int.from_bytes(version) if version else '-'} does not fit the schema the "
+                    f"query reads with: {error}"
                 ) from error
-            self._values.append(row)
-        self._messages.append(message)
-        self._topics.append(topic)
-        self._size_bytes += len(message.payload or b"") + 64
 
     def take(self) -> pyarrow.RecordBatch:
         """All rows so far."""
-        arrays = [self._column(field) for field in self._arrow_schema]
+        messages = [message for _, group in self._groups for message in group]
+        arrays = [self._column(field, messages) for field in self._arrow_schema]
         self._reset()
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
 
-    def _column(self, field: pyarrow.Field) -> pyarrow.Array:
-        make = _METADATA_ARRAYS.get(field.name)
-        if field.name in self._indexes:
-            index = self._indexes[field.name]
-            return self._array([row[index] for row in self._values], field.type)
-        if field.name == "__topic":
-            return pyarrow.array(self._topics, field.type)
-        if field.name == "__messageId":
-            return pyarrow.array(self._ids(), field.type)
-        assert make is not None
-        return make(self._messages, field.type)
+    def _column(self, field: pyarrow.Field, messages: list[Message]) -> pyarrow.Array:
+        name, kind = field.name, field.type
+        if name in self._indexes:
+            if self._is_payload:
+                return self._array([each.payload for each in messages], kind)
+            index = self._indexes[name]
+            return self._array([row[index] for row in self._values], kind)
+        if name == "__topic":
+            return self._topics(kind)
+        if name == "__messageId":
+            return pyarrow.array(self._ids(), kind)
+        if name == "__key":
+            return pyarrow.array([each.key for each in messages], kind)
+        if name == "__publishTime":
+            return _times([each.publish_time_ms for each in messages], kind)
+        if name == "__eventTime":
+            return _times([each.event_time_ms for each in messages], kind, unset=0)
+        return _properties(messages, kind)
+
+    def _topics(self, kind: pyarrow.DataType) -> pyarrow.Array:
+        parts = [
+            pyarrow.repeat(pyarrow.scalar(topic, kind), sum([len(group) for _, group in groups]))
+            for topic, groups in groupby(self._groups, key=itemgetter(0))
+        ]
+        return parts[0] if len(parts) == 1 else pyarrow.concat_arrays(parts)
 
     def _ids(self) -> list[bytes]:
-        partitions = self._partitions
-        ids = []
-        for topic, message in zip(self._topics, self._messages, strict=True):
-            partition = partitions.get(topic)
-            if partition is None:
-                partition = partitions[topic] = TopicName.parse(topic).partition_index
-            ids.append(message_id_bytes(partition, message))
+        ids: list[bytes] = []
+        for topic, groups in groupby(self._groups, key=itemgetter(0)):
+            partition = TopicName.parse(topic).partition_index
+            for _, group in groups:
+                ids += message_ids(partition, group)
         return ids
 
     def _array(self, values: list[Any], kind: pyarrow.DataType) -> pyarrow.Array:
@@ -145,20 +166,22 @@ def _or_null(value: object, kind: pyarrow.DataType) -> object:
     return value
 
 
-def _times(milliseconds: Sequence[int | None], kind: pyarrow.DataType) -> pyarrow.Array:
-    micros = [None if each is None else each * 1000 for each in milliseconds]
-    return pyarrow.array(micros, pyarrow.int64()).cast(kind)
+def _times(
+    milliseconds: list[int], kind: pyarrow.DataType, unset: int | None = None
+) -> pyarrow.Array:
+    latest = max(milliseconds)
+    if latest > MILLISECONDS_MAX:
+        raise Undecodable(
+            f"a message has the time {latest} ms since 1970, which no column can hold: leave its "
+            "column out with .schema(...)"
+        )
+    if latest == unset:
+        return pyarrow.nulls(len(milliseconds), kind)
+    micros = numpy.array(milliseconds, numpy.int64) * 1000
+    missing = None if unset is None else micros == unset
+    return pyarrow.array(micros, pyarrow.int64(), mask=missing).cast(kind)
 
 
-_METADATA_ARRAYS: Final[dict[str, Callable[[list[Message], pyarrow.DataType], pyarrow.Array]]] = {
-    "__key": lambda messages, kind: pyarrow.array([each.key for each in messages], kind),
-    "__publishTime": lambda messages, kind: _times(
-        [each.publish_time_ms for each in messages], kind
-    ),
-    "__eventTime": lambda messages, kind: _times(
-        [each.event_time_ms or None for each in messages], kind
-    ),
-    "__messageProperties": lambda messages, kind: pyarrow.array(
-        [list(dict(each.properties).items()) for each in messages], kind
-    ),
-}
+def _properties(messages: list[Message], kind: pyarrow.DataType) -> pyarrow.Array:
+    rows = [list(dict(each.properties).items()) if each.properties else () for each in messages]
+    return pyarrow.array(rows, kind)

@@ -82,6 +82,11 @@ class TopicSchema:
         """Whether the value has fields."""
         return self.type_name in RECORDS
 
+    @property
+    def is_payload(self) -> bool:
+        """Whether the value is the payload as it is."""
+        return self.type_name in ("NONE", "BYTES")
+
     def same_as(self, other: TopicSchema) -> bool:
         """Whether rows of both have the same columns and are decoded the same way."""
         return (self.type_name, self.definition, self.key, self.value, self.separated) == (

@@ -53,7 +53,9 @@ _SEND_PREFIX_0: Final = SEND_PREFIX[0]
 _SEND_PREFIX_1: Final = SEND_PREFIX[1]
 _SEND_PREFIX_2: Final = SEND_PREFIX[2]
 _SEND: Final = pb.BaseCommand.SEND
-_HOT_TYPES: Final = frozenset({pb.BaseCommand.SEND, pb.BaseCommand.ACK, pb.BaseCommand.FLOW})
+_HOT_TYPES: Final = frozenset(
+    {pb.BaseCommand.SEND, pb.BaseCommand.ACK, pb.BaseCommand.FLOW, pb.BaseCommand.MESSAGE}
+)
 _PAYLOAD_TYPES: Final = frozenset({pb.BaseCommand.SEND, pb.BaseCommand.MESSAGE})
 
 
@@ -90,8 +92,9 @@ def encode_frame(command: pb.BaseCommand, headers_and_payload: bytes = b"") -> b
 def decode_command(encoded: bytes) -> pb.BaseCommand:
     """The command, checked to be of a known type and complete.
 
-    In the commands of the hot path (SEND, ACK, FLOW) only the presence of the command itself is
-    checked; a required number missing in them reads as 0, which harms nobody but the sender.
+    In the commands of the hot path (SEND, ACK, FLOW, and for clients MESSAGE) only the presence of
+    the command itself is checked; a required number missing in them reads as 0, which harms nobody
+    but the sender.
 
     Raises: RemoteProtocolError: not a command of this protocol.
     """

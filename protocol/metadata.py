@@ -56,17 +56,19 @@ def _checksum_offset(data: bytes) -> int:
 
 def _metadata_range(data: bytes) -> tuple[int, int]:
     """Start and end of the MessageMetadata."""
+    size = len(data)
     start = 0
-    if data[0:1] == b"\x0e":
-        start = _checksum_offset(data)
+    if size > 1 and data[0] == 0x0E:
+        if data[1] != 0x01:
+            start = _checksum_offset(data)
         if data[start : start + 2] == MAGIC_CHECKSUM:
             start += _CHECKSUM_HEAD_SIZE
-    if start + 4 > len(data):
-        raise RemoteProtocolError(f"message of {len(data)} bytes ends before its metadata")
+    if start + 4 > size:
+        raise RemoteProtocolError(f"message of {size} bytes ends before its metadata")
     end: int = start + 4 + _read_u32(data, start)[0]
-    if end > len(data):
+    if end > size:
         raise RemoteProtocolError(
-            f"message metadata ends at byte {end} of a message of {len(data)} bytes"
+            f"message metadata ends at byte {end} of a message of {size} bytes"
         )
     return start + 4, end
 

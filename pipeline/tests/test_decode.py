@@ -14,7 +14,7 @@ from pipeline.decode import (
     Message,
     StoredEntry,
     Unreadable,
-    message_id_bytes,
+    message_ids,
     messages_of,
     needs_broker,
     parse,
@@ -155,7 +155,7 @@ def test_message_ids_are_what_clients_read(
     size = 901 if batch_index >= 0 else 0
     message = Message(ledger_id, entry_id, batch_index, size, None, b"", 0, 0, [], b"")
 
-    encoded = message_id_bytes(partition, message)
+    (encoded,) = message_ids(partition, [message])
 
     assert from_bytes(encoded)[:4] == (ledger_id, entry_id, partition, batch_index)
     assert pb.MessageIdData.FromString(encoded).batch_size == size

@@ -307,6 +307,18 @@ def test_a_chunked_message_is_one_row(
     assert values_of(read(spark, options)) == [b"small", large, b"small"]
 
 
+def test_a_time_that_no_column_can_hold_is_named(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    publish(client, topic, [b"far"], event_times=[2**62])
+
+    with pytest.raises(Exception, match=f"time {2**62} ms since 1970, which no column can hold"):
+        read(spark, options).collect()
+
+    rows = spark.read.format("vela").options(**options).schema("value BINARY").load()
+    assert [row.value for row in rows.collect()] == [b"far"]
+
+
 def test_partitions_are_read_together(
     spark: SparkSession, client: pulsar.Client, options: Options, topic: str
 ) -> None:
