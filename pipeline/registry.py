@@ -182,8 +182,9 @@ def value_columns(schema: TopicSchema) -> list[tuple[str, str]]:
         assert schema.value is not None
         return [("key", _ddl_of(schema.key)), ("value", _ddl_of(schema.value))]
     if schema.is_record:
+        names = _Names()
         return [
-            (field["name"], _avro_ddl(field["type"], _Names()))
+            (field["name"], _avro_ddl(field["type"], names))
             for field in schema.definition["fields"]
         ]
     return [("value", PRIMITIVES[schema.type_name])]

@@ -8,7 +8,6 @@ connections are made there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import TYPE_CHECKING, Any, final
 
 from pyspark import TaskContext
@@ -33,14 +32,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pipeline.admin import Admin
-from pipeline.columns import batches
-from pipeline.engines import read_task
-from pipeline.filters import condition, kept
+from pipeline.filters import condition
 from pipeline.options import InvalidOption, sink_options, source_options
-from pipeline.planner import StreamPlanner, batch_plan, schema_of, schema_of_version
+from pipeline.planner import StreamPlanner, batch_plan, schema_of
+from pipeline.reading import task_batches
 from pipeline.registry import ddl
 from pipeline.sink import TaskIdentity, Written, check_columns, write_batches
-from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -122,14 +119,12 @@ class _Columns:
     def read_task(
         self, task: Task, conditions: Sequence[Condition] = ()
     ) -> Iterator[pyarrow.RecordBatch]:
-        admin = Admin(self._options.connection)
-        base = TopicName.parse(task[0].topic).partitioned_base.full
-        messages = read_task(self._options, task)
-        return batches(
-            kept(conditions, messages) if conditions else messages,
+        return task_batches(
+            self._options,
+            task,
             to_arrow_schema(self._spark_schema, timezone="UTC"),
             self._topic_schema,
-            cache(partial(schema_of_version, admin, base)),
+            conditions,
         )
 
 

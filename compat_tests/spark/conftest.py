@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from compat_tests.conftest import Drivers, Servers
 
 # Ledgers of few entries, so that every stream reads over their ends, and nothing is trimmed
-# unless a scenario asks for it in a namespace of its own.
+# unless a scenario asks for it in a namespace of its own. The bookie is there to be read from.
 CONFIGURATION = {
     "managedLedgerMaxEntriesPerLedger": "25",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     "defaultRetentionTimeInMinutes": "-1",
     "defaultRetentionSizeInMB": "-1",
+    "bookiePort": "0",
 }
 SCENARIO_TIMEOUT_SECONDS = 240.0
 

@@ -72,6 +72,16 @@ def test_a_named_type_may_be_mentioned_again() -> None:
     ]
 
 
+def test_a_type_named_in_one_column_may_be_mentioned_in_another() -> None:
+    inner = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}]}
+    two = record(a=["null", inner], b={"type": "array", "items": "P"})
+
+    assert value_columns(registered("AVRO", two)) == [
+        ("a", "STRUCT<`x`: INT>"),
+        ("b", "ARRAY<STRUCT<`x`: INT>>"),
+    ]
+
+
 def test_a_record_inside_itself_is_refused() -> None:
     tree = {"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]}
 
