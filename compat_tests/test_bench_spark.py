@@ -61,6 +61,14 @@ def test_a_round_that_would_end_too_late_is_not_begun():
     assert rounds(10, deadline=0) == 1
 
 
+def test_both_engines_are_compared_with_the_connector_on_one_spark_too():
+    names = [each.name for each in variants(["pulsar", "vela"])]
+
+    assert len(names) == len(set(names)) == 8
+    assert names[-2:] == ["broker on Spark 3.4.4, vela", "bookie on Spark 3.4.4, vela"]
+    assert not [each for each in variants(["pulsar"]) if "on Spark" in each.name]
+
+
 def test_percentiles_are_those_of_the_nearest_rank():
     found = Latencies.of([float(number) for number in range(100, 0, -1)])
 

@@ -1,7 +1,8 @@
 """`python -m compat_tests.bench.spark`: reading topics with Spark, on Vela and on real Pulsar.
 
 The stock connector in its environment and the data source `vela` in its own read the same data
-sets, one at a time; then a topic is read from its beginning while a consumer follows its end.
+sets, one at a time, and on Vela so does `pipeline.spark3` in the connector's session; then a topic
+is read from its beginning while a consumer follows its end.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from compat_tests.bench import spark_report as report
 from compat_tests.bench.__main__ import commit, how_vela_runs, machine, turns
 from compat_tests.bench.spark_load import DataSet, Tail, publish, served_bytes
-from compat_tests.bench.spark_program import NO_JAR
+from compat_tests.bench.spark_program import NO_JAR, SPARK3
 from compat_tests.bench.spark_reader import ReadFailed, SparkReader
 from compat_tests.bench.spark_report import Backfill, Measured, Results, Variant
 from compat_tests.clients.driver import ClientAbsent
@@ -27,7 +28,7 @@ from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent,
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.server_process import ServerFailed
 from compat_tests.oracle.vela_server import VelaServer
-from compat_tests.spark.environment import CONNECTOR_VERSION, spark_command
+from compat_tests.spark.environment import CONNECTOR_VERSION, SPARK_VERSION, spark_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +47,8 @@ BACKFILL_PARTS = 2
 QUICK_BACKFILL_MEGABYTES = 50
 BACKFILL_SIZE_BYTES = 10_000
 ENGINES = ("broker", "bookie")
+SAME_SPARK = f" on Spark {SPARK_VERSION}"
+"""Ends the name of an engine that reads in the connector's session."""
 # Several closed ledgers, and nothing trimmed.
 CONFIGURATION = {
     "managedLedgerMaxSizePerLedgerMbytes": "32",
@@ -67,8 +70,12 @@ def data_sets(quick: bool) -> list[DataSet]:
 
 
 def variants(servers: list[str]) -> list[Variant]:
-    """Readers and servers."""
-    return [Variant(reader, server) for server in servers for reader in ("connector", *ENGINES)]
+    """Readers and servers; on Vela each engine on the connector's Spark, too."""
+    same_spark = [Variant(engine + SAME_SPARK, "vela") for engine in ENGINES]
+    return [
+        *(Variant(reader, server) for server in servers for reader in ("connector", *ENGINES)),
+        *(same_spark if "vela" in servers else ()),
+    ]
 
 
 class Run:
@@ -133,17 +140,20 @@ class Run:
             "startingOffsets": "earliest",
             "failOnDataLoss": "true",
         }
-        if reader == "connector":
-            spark, form = self._readers["connector"], "pulsar"
-        else:
-            spark, form = self._readers["source"], "vela"
-            options["readEngine"] = reader
+        form = "pulsar"
+        if reader != "connector":
+            form = "vela" if reader in ENGINES else SPARK3
+            options["readEngine"] = reader.removesuffix(SAME_SPARK)
+        spark = self._session_of(reader)
         return spark.read(form, options, check=check, seconds_max=READ_SECONDS_MAX)
+
+    def _session_of(self, reader: str) -> SparkReader:
+        return self._readers["source" if reader in ENGINES else "connector"]
 
     def _timed(
         self, reader: str, server: ServerProcess, data: DataSet, *, grows: bool = False
     ) -> report.Figures:
-        spark = self._readers["connector" if reader == "connector" else "source"]
+        spark = self._session_of(reader)
         served, spent, cpu = served_bytes(server, data), server.cpu_seconds(), spark.cpu_seconds()
         answer = self._read(reader, server, data, check=False)
         after = spark.cpu_seconds()

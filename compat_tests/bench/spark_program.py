@@ -2,9 +2,10 @@
 
     python -m compat_tests.bench.spark_program CONNECTOR_JAR|- ANSWERS_FD DIRECTORY CORES
 
-Requests are JSON lines on stdin: `{"format", "options", "check"}`. Answers are JSON lines on the
-file descriptor: `{"seconds", "rows"}`, with `check` also `ids` (different message ids) and `sum`
-(of a hash of every value); or `{"failed"}` with the reason. Nothing is kept of what is read.
+Requests are JSON lines on stdin: `{"format", "options", "check"}`; the format `pipeline.spark3` is
+the function `read` of that module. Answers are JSON lines on the file descriptor: `{"seconds",
+"rows"}`, with `check` also `ids` (different message ids) and `sum` (of a hash of every value); or
+`{"failed"}` with the reason. Nothing is kept of what is read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NO_JAR = "-"
+SPARK3 = "pipeline.spark3"
 # A sum of 64-bit numbers as a decimal: the same in every Spark, whatever it does on overflow.
 CHECKS = (
     "count(1) AS rows",
@@ -62,7 +64,7 @@ def session(jar: str, directory: str, cores: str) -> SparkSession:
 def read(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     """Read everything the options ask for, once."""
     begun = time.monotonic()
-    frame = spark.read.format(request["format"]).options(**request["options"]).load()
+    frame = _frame(spark, request["format"], request["options"])
     if request["check"]:
         found = frame.selectExpr(*CHECKS).first()
         assert found is not None
@@ -70,6 +72,14 @@ def read(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     else:
         answer = {"rows": _read_and_forget(frame)}
     return answer | {"seconds": time.monotonic() - begun}
+
+
+def _frame(spark: SparkSession, form: str, options: dict[str, str]) -> DataFrame:
+    if form != SPARK3:
+        return spark.read.format(form).options(**options).load()
+    from pipeline import spark3
+
+    return spark3.read(spark, **options)
 
 
 def _read_and_forget(frame: DataFrame) -> int:

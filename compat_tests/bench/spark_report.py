@@ -35,7 +35,7 @@ class Variant:
     """A way to read, from a server."""
 
     reader: str
-    """`connector`, or the data source's engine"""
+    """`connector`, or the data source's engine and, if it is the connector's, its Spark"""
     server: str
 
     @property
@@ -189,7 +189,8 @@ def document(results: Results) -> str:
         f" `local[{about['cores']}]`."
         f" `connector`: StreamNative's {about['connector']} on Spark {about['spark']['connector']};"
         f" `broker` and `bookie`: the engines of the data source `vela` on Spark"
-        f" {about['spark']['source']}. {SAID}",
+        f" {about['spark']['source']}, and through `pipeline.spark3` in the connector's session, on"
+        f" Spark {about['spark']['connector']}, where the row says so. {SAID}",
         table(results.measured),
         "## A consumer that follows, beside a backfill\n\n"
         f"Vela; {size:.1f} GB of the same topic are read from the beginning while a producer sends"
