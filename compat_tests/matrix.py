@@ -119,6 +119,7 @@ SPARK_INTRODUCTION = (
     f"the stock connector, run on Vela and on Apache Pulsar {PULSAR_VERSION}. What its user sees",
     "(rows, columns, registered schemas, subscriptions left behind, texts of failures) is",
     "compared event by event. *equal*: the two are the same. *differs*: they are not.",
+    "`own-reader-...` are read with Vela's own reader for Spark 3 beside the connector.",
     *PLAYED_AGAIN,
 )
 

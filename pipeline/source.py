@@ -1,8 +1,8 @@
 """The Spark data source `vela`: a thin shell around the planner, the engines and the sink.
 
-`register(spark)` makes `spark.read.format("vela")` and its three siblings work. This is the only
-module besides the jobs that imports pyspark. Everything that travels to executors is plain data;
-connections are made there.
+`register(spark)` makes `spark.read.format("vela")` and its three siblings work. Besides this module
+only `spark3`, `session` and the jobs import pyspark. Everything that travels to executors is plain
+data; connections are made there.
 """
 
 from __future__ import annotations
