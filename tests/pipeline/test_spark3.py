@@ -99,7 +99,7 @@ def test_columns_may_be_chosen_and_options_are_checked_as_the_data_source_does(
         spark3.read(spark, readEngin="broker", **options)
 
 
-def test_an_empty_topic_is_an_empty_frame(
+def test_nothing_to_read_is_an_empty_frame(
     spark: SparkSession, options: Options, topic: str
 ) -> None:
     admin(options, "PUT", path_of(topic))
