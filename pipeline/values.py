@@ -272,7 +272,7 @@ def _union_converter(schema: list[Json], from_json: bool, known: dict[str, Json]
         return None
     import fastavro
 
-    parsed = [fastavro.parse_schema(branch) for branch in branches]
+    parsed = [fastavro.parse_schema(_self_contained(branch, known, set())) for branch in branches]
     converters = [_converter(branch, from_json, known) for branch in branches]
 
     def member(value: Json) -> dict[str, Any]:
@@ -282,6 +282,28 @@ def _union_converter(schema: list[Json], from_json: bool, known: dict[str, Json]
         raise ValueError(f"{value!r} is of none of the types {branches}")
 
     return _nullable(member)
+
+
+def _self_contained(schema: Json, known: dict[str, Json], defined: set[str]) -> Json:
+    """With the definitions of types that were named before, each where it is mentioned first."""
+    if isinstance(schema, list):
+        return [_self_contained(branch, known, defined) for branch in schema]
+    if isinstance(schema, str):
+        if schema in known and known[schema]["name"] not in defined:
+            return _self_contained(known[schema], known, defined)
+        return schema
+    if "name" in schema:
+        defined.add(schema["name"])
+    whole = dict(schema)
+    for part in ("type", "items", "values"):
+        if part in whole:
+            whole[part] = _self_contained(whole[part], known, defined)
+    if "fields" in whole:
+        whole["fields"] = [
+            {**field, "type": _self_contained(field["type"], known, defined)}
+            for field in whole["fields"]
+        ]
+    return whole
 
 
 def _json_scalar(kind: str) -> Convert | None:

@@ -92,6 +92,21 @@ def test_a_map_a_union_and_a_nested_record_take_arrows_forms() -> None:
     assert row == ([("a", 1)], {"member1": "text"}, {"x": 5})
 
 
+def test_a_union_may_mention_types_that_were_named_before() -> None:
+    inner = {"type": "record", "name": "I", "fields": [{"name": "x", "type": "int"}]}
+    outer = {
+        "type": "record",
+        "name": "O",
+        "fields": [{"name": "many", "type": {"type": "array", "items": "I"}}],
+    }
+    definition = record(first=inner, either=["null", "I", outer], last=["string", "O"])
+    value = {"first": {"x": 1}, "either": {"many": [{"x": 2}]}, "last": {"many": [{"x": 3}]}}
+
+    row = decode(avro(definition), encoded(definition, value))
+
+    assert row == ({"x": 1}, {"member1": {"many": [{"x": 2}]}}, {"member1": {"many": [{"x": 3}]}})
+
+
 def test_older_and_newer_versions_are_resolved_to_the_readers() -> None:
     reader = record(a="int")
     reader["fields"].append({"name": "b", "type": ["null", "string"], "default": None})
