@@ -8,12 +8,13 @@ interrupted fetch is taken up by simply running again. `.oracle/` is never commi
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+
+from compat_tests.oracle.maven import NotFetched, fetched
 
 PULSAR_VERSION = "4.0.8"
 ARCHIVE_SHA512 = (
@@ -23,10 +24,7 @@ ARCHIVE_SHA512 = (
 TREE = Path(__file__).resolve().parents[2]
 ORACLE_DIRECTORY = TREE / ".oracle"
 ARCHIVE_NAME = f"pulsar-server-distribution-{PULSAR_VERSION}-bin.tar.gz"
-MAVEN_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.7.1:copy"
 MAVEN_ARTIFACT = f"org.apache.pulsar:pulsar-server-distribution:{PULSAR_VERSION}:tar.gz:bin"
-FETCH_ATTEMPTS = 3
-FETCH_TIMEOUT_SECONDS = 1800
 
 
 class OracleAbsent(Exception):
@@ -70,38 +68,10 @@ def pulsar_home() -> Path:
 
 
 def _fetch() -> Path:
-    archive = ORACLE_DIRECTORY / ARCHIVE_NAME
-    if archive.is_file() and _sha512(archive) == ARCHIVE_SHA512:
-        return archive
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise OracleAbsent("no `mvn` on the path: it fetches real Pulsar's distribution")
-    command = [
-        maven,
-        "-q",
-        "-B",
-        MAVEN_COPY,
-        f"-Dartifact={MAVEN_ARTIFACT}",
-        f"-DoutputDirectory={ORACLE_DIRECTORY}",
-    ]
-    told = ""
-    for _ in range(FETCH_ATTEMPTS):
-        archive.unlink(missing_ok=True)
-        ran = subprocess.run(
-            command,
-            cwd=ORACLE_DIRECTORY,
-            capture_output=True,
-            text=True,
-            timeout=FETCH_TIMEOUT_SECONDS,
-            check=False,
-        )
-        if ran.returncode == 0 and archive.is_file():
-            if _sha512(archive) == ARCHIVE_SHA512:
-                return archive
-            told = f"{ARCHIVE_NAME} came with another checksum than the pinned one"
-        else:
-            told = (ran.stdout + ran.stderr).strip()[-2000:]
-    raise OracleAbsent(f"Maven could not fetch {MAVEN_ARTIFACT}: {told}")
+    try:
+        return fetched(MAVEN_ARTIFACT, ORACLE_DIRECTORY / ARCHIVE_NAME, ARCHIVE_SHA512)
+    except NotFetched as error:
+        raise OracleAbsent(str(error)) from None
 
 
 def _unpack(archive: Path, home: Path) -> None:
@@ -112,8 +82,3 @@ def _unpack(archive: Path, home: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
     os.rename(beside / home.name, home)
     shutil.rmtree(beside)
-
-
-def _sha512(path: Path) -> str:
-    with open(path, "rb") as opened:
-        return hashlib.file_digest(opened, "sha512").hexdigest()

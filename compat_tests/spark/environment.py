@@ -15,12 +15,8 @@ import sys
 from pathlib import Path
 
 from compat_tests.clients.driver import ClientAbsent
-from compat_tests.oracle.distribution import (
-    MAVEN_COPY,
-    ORACLE_DIRECTORY,
-    OracleAbsent,
-    require_java,
-)
+from compat_tests.oracle.distribution import ORACLE_DIRECTORY, OracleAbsent, require_java
+from compat_tests.oracle.maven import NotFetched, fetched
 
 CONNECTOR_VERSION = "3.1.1.4"
 SPARK_VERSION = "3.4.4"
@@ -32,8 +28,7 @@ JAR_SHA512 = (
 MAVEN_ARTIFACT = f"io.streamnative.connectors:pulsar-spark-connector_2.12:{CONNECTOR_VERSION}:jar"
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements.lock"
 DIRECTORY = ORACLE_DIRECTORY / "spark"
-FETCH_ATTEMPTS = 3
-FETCH_TIMEOUT_SECONDS = 1200
+INSTALL_TIMEOUT_SECONDS = 1200
 
 
 def spark_command() -> list[str]:
@@ -53,22 +48,10 @@ def spark_command() -> list[str]:
 
 
 def _jar() -> Path:
-    jar = DIRECTORY / JAR_NAME
-    maven = shutil.which("mvn")
-    told = "no `mvn` on the path"
-    for _ in range(FETCH_ATTEMPTS):
-        if jar.is_file() and hashlib.sha512(jar.read_bytes()).hexdigest() == JAR_SHA512:
-            return jar
-        if maven is None:
-            break
-        jar.unlink(missing_ok=True)
-        told = _run(
-            maven,
-            *("-q", "-B", MAVEN_COPY),
-            f"-Dartifact={MAVEN_ARTIFACT}",
-            f"-DoutputDirectory={DIRECTORY}",
-        )
-    raise ClientAbsent(f"Maven could not fetch {MAVEN_ARTIFACT} as it is pinned: {told}")
+    try:
+        return fetched(MAVEN_ARTIFACT, DIRECTORY / JAR_NAME, JAR_SHA512)
+    except NotFetched as error:
+        raise ClientAbsent(str(error)) from None
 
 
 def _python() -> Path:
@@ -96,7 +79,7 @@ def _run(*command: str) -> str:
         cwd=DIRECTORY,
         capture_output=True,
         text=True,
-        timeout=FETCH_TIMEOUT_SECONDS,
+        timeout=INSTALL_TIMEOUT_SECONDS,
         check=False,
     )
     return (ran.stdout + ran.stderr).strip()[-2000:] if ran.returncode else ""
