@@ -1,6 +1,6 @@
 """The Spark session of jobs and tests: small by default, and any cluster by `--master`.
 
-Everything set here is a default: what `spark-submit` or `spark-defaults.conf` says wins.
+Everything set here is a default: what `spark-submit` says, or `settings`, wins.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from pipeline.source import register
@@ -27,6 +27,7 @@ _DEFAULTS: Final = {
     "spark.log.level": "WARN",
 }
 _LOCAL_ONLY: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_STARTED_BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def session(
@@ -35,6 +36,9 @@ def session(
     """A session that knows the format `vela`."""
     # Local workers must find the packages of this environment, not those of the first python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _STARTED_BY_SPARK_SUBMIT in os.environ:
+        # What it was told is known to its JVM only; without one, `SparkConf` is empty.
+        SparkContext._ensure_initialized()
     conf = SparkConf()
     chosen = master or conf.get("spark.master", MASTER_DEFAULT)
     defaults = _DEFAULTS | (_LOCAL_ONLY if str(chosen).startswith("local") else {})
