@@ -2,8 +2,8 @@
 
 Inputs, any number of each:
 
-* `--samples NAME=PATH`: (consumer_id, seq, publish_ns, recv_ns) of every delivery, as Parquet or,
-  where the path ends in .csv, as CSV with a heading: what `vela perf fanout --samples` writes.
+* `--samples NAME=PATH`: (consumer_id, seq, publish_ns, recv_ns) of every delivery, as Parquet or as
+  CSV with headings, a file or a directory of files: what `vela perf fanout --samples` writes.
   Gives exact percentiles per consumer, a histogram, fairness between consumers, and what is lost,
   doubled or out of order.
 * `--fanout NAME=FILE`: reports of `vela perf fanout --json`.
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.jobs import latency_figures
 from pipeline.jobs.command import JobError, finish, parser, progress, run, spark_session
+from pipeline.jobs.files import names_in
 from pipeline.latency import (
     PERCENTILES,
     Comparison,
@@ -145,7 +146,7 @@ def analyse(spark: SparkSession, path: str, table: Path) -> dict[str, Any]:
     """
     from pyspark.sql import functions as f
 
-    if path.endswith(".csv"):
+    if any(name.endswith(".csv") for name in (path, *names_in(spark, path))):
         kinds = "consumer_id STRING, seq BIGINT, publish_ns BIGINT, recv_ns BIGINT"
         options = {"header": "true", "enforceSchema": "false", "mode": "FAILFAST"}
         frame = spark.read.schema(kinds).options(**options).csv(path)

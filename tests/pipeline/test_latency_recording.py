@@ -29,7 +29,7 @@ def record(server: ServerProcess, directory: Path, number: int) -> dict[str, Any
     command = [sys.executable, "-m", "broker", "perf", "fanout", "--service-url"]
     command += [server.service_url, "--http-url", f"http://127.0.0.1:{server.web_port}"]
     command += ["--consumers", str(CONSUMERS), "--messages", str(MESSAGES), "--rate", "40"]
-    command += ["--json", str(report), "--samples", str(directory / f"run-{number}.csv")]
+    command += ["--json", str(report), "--samples", str(directory / f"run-{number}")]
     ended = subprocess.run(
         command, cwd=TREE, env=os.environ, capture_output=True, text=True, timeout=120, check=False
     )
@@ -44,7 +44,7 @@ def test_recorded_runs_become_the_tables_and_figures_of_a_report(
     arguments = ["--output", str(tmp_path / "report"), "--summary", str(tmp_path / "summary")]
     for number in range(2):
         arguments += ["--fanout", f"vela={tmp_path}/run-{number}.json"]
-        arguments += ["--samples", f"vela={tmp_path}/run-{number}.csv"]
+        arguments += ["--samples", f"vela={tmp_path}/run-{number}"]
     arguments += ["--perf", f"perf={PULSAR_PERF}"]
 
     assert latency_report.main(arguments) == 0
