@@ -1,6 +1,7 @@
 """The Spark session of jobs and tests: small by default, and any cluster by `--master`.
 
-Everything set here is a default: what `spark-submit` says, or `settings`, wins.
+Everything set here is a default: what `spark-submit` says, or `settings`, wins. When Delta Lake is
+on the class path, the session knows its tables: the names of DELTA_SETTINGS are Delta's own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from py4j.java_gateway import JavaClass
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -16,6 +18,8 @@ from pipeline.source import register
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from py4j.java_gateway import JVMView
 
 MASTER_DEFAULT: Final = "local[2]"
 _DEFAULTS: Final = {
@@ -27,6 +31,12 @@ _DEFAULTS: Final = {
     "spark.log.level": "WARN",
 }
 _LOCAL_ONLY: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+DELTA_SETTINGS: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+# As few as the shuffle has: a table's log is read in so many tasks at every commit.
+_DELTA_DEFAULTS: Final = {"spark.databricks.delta.snapshotPartitions": "2"}
 _STARTED_BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 
 
@@ -47,6 +57,20 @@ def session(
     for name, value in (settings or {}).items():
         conf.set(name, value)
     conf.setMaster(str(chosen)).setAppName(app_name)
+    # The JVM comes first: only it can tell what is on the class path, and the extensions of a
+    # session are settled when it begins.
+    SparkContext._ensure_initialized(conf=conf)
+    if has_delta(SparkContext._jvm):
+        for name, value in (DELTA_SETTINGS | _DELTA_DEFAULTS).items():
+            conf.setIfMissing(name, value)
     spark: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     register(spark)
     return spark
+
+
+def has_delta(jvm: JVMView) -> bool:
+    """Whether Delta Lake is on the class path of this JVM."""
+    found = jvm
+    for name in DELTA_SETTINGS["spark.sql.extensions"].split("."):
+        found = getattr(found, name)
+    return isinstance(found, JavaClass)

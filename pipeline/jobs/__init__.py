@@ -3,8 +3,8 @@
 from typing import Final
 
 JOBS: Final = {
-    "archive": "a topic to partitioned Parquet, every message exactly once, restartable",
-    "replay": "Parquet or a time range of a topic back to a topic, order and keys kept",
+    "archive": "a topic to Parquet or Delta Lake by date and hour, each message exactly once",
+    "replay": "an archive or a time range of a topic back to a topic, order and keys kept",
     "windows": "event-time windows over a field of a topic, to a topic, each window once",
     "hazard-broadcast": "camera events joined with areas, published to each area's topic",
     "latency-report": "tables and figures of recorded latencies, and the comparison of runs",

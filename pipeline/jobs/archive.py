@@ -1,17 +1,22 @@
-"""`archive`: topics to Parquet, partitioned by date and hour of publishing.
+"""`archive`: topics to Parquet or to a Delta Lake table, by date and hour of publishing.
 
-Exactly once: Spark's checkpoint holds the message ids of every micro-batch, its file sink lists the
-files that count in `_spark_metadata`, and a restarted run repeats the micro-batch that was cut off
-under the same number. Files that a killed run left without listing them are deleted at the end, so
-that readers which do not know the list see every message once, too.
+Exactly once: Spark's checkpoint holds the message ids of every micro-batch, and a restarted run
+repeats the micro-batch that was cut off under the same number.
+
+* Parquet: Spark's file sink lists the files that count in `_spark_metadata`. Files that a killed
+  run left without listing them are deleted at the end, so that readers which do not know the list
+  see every message once, too.
+* Delta: the table's log takes each number once (`pipeline.jobs.delta`). Nothing is deleted.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from pipeline.jobs import delta
 from pipeline.jobs.command import (
+    JobError,
     add_server,
     add_source,
     finish,
@@ -23,37 +28,40 @@ from pipeline.jobs.command import (
     started,
     watch,
 )
+from pipeline.jobs.files import names_in
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 NAME = "archive"
+PARQUET: Final = "parquet"
+_PARTITIONS: Final = ("date", "hour")
+_FILE_LIST: Final = "_spark_metadata"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the job; prints its summary."""
     given = _arguments(arguments)
     with spark_session(NAME, given) as spark:
+        _check_format(spark, given)
         frame = spark.readStream.format("vela").options(**_options(given)).load()
         rows = frame.selectExpr(
             "*",
             "date_format(__publishTime, 'yyyy-MM-dd') AS date",
             "date_format(__publishTime, 'HH') AS hour",
         )
-        writer = (
-            rows.writeStream.format("parquet")
-            .partitionBy("date", "hour")
-            .option("path", given.output)
-            .option("checkpointLocation", given.checkpoint or f"{given.output}/_checkpoint")
-        )
         progress(f"{NAME}: reading into {given.output}")
-        summary = watch(started(writer, given.follow_seconds), NAME)
-        summary |= tidy(spark, given.output)
+        summary = watch(started(_writer(rows, given), given.follow_seconds), NAME)
+        if given.format == delta.FORMAT:
+            summary |= delta.table_state(spark, given.output)
+        else:
+            summary |= tidy(spark, given.output)
         if given.verify:
-            summary |= verify(spark, given.output)
+            summary |= verify(spark, given.output, given.format)
     return finish(given, {"job": NAME, "output": given.output, **summary})
 
 
@@ -62,6 +70,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add_server(made)
     add_source(made)
     made.add_argument("--output", required=True, help="directory or URL")
+    made.add_argument("--format", choices=(PARQUET, delta.FORMAT), default=PARQUET)
     made.add_argument("--checkpoint", help="[default: <output>/_checkpoint]")
     made.add_argument("--start", default="earliest", help="earliest, latest, or ids as JSON")
     made.add_argument("--max-bytes-per-trigger", type=int, default=256 * 1024 * 1024)
@@ -87,13 +96,37 @@ def _options(given: argparse.Namespace) -> dict[str, str]:
     return options
 
 
+def _check_format(spark: SparkSession, given: argparse.Namespace) -> None:
+    """Raise JobError when the format cannot be written, or the place holds the other one.
+
+    One format's files in the other's directory would be deleted by `tidy`, or read by nobody.
+    """
+    if given.format == delta.FORMAT:
+        delta.require(spark)
+        if _FILE_LIST in names_in(spark, given.output):
+            raise JobError(
+                f"{given.output} is an archive in Parquet: give another --output, "
+                f"or --format {PARQUET}"
+            )
+    elif delta.is_table(spark, given.output):
+        raise JobError(f"{given.output} is a Delta table: add --format {delta.FORMAT}")
+
+
+def _writer(rows: DataFrame, given: argparse.Namespace) -> DataStreamWriter:
+    checkpoint = given.checkpoint or f"{given.output}/_checkpoint"
+    writer = rows.writeStream.option("checkpointLocation", checkpoint)
+    if given.format == delta.FORMAT:
+        return writer.foreachBatch(delta.TableWriter(given.output, *_PARTITIONS))
+    return writer.format(PARQUET).partitionBy(*_PARTITIONS).option("path", given.output)
+
+
 def tidy(spark: SparkSession, output: str) -> dict[str, Any]:
     """Delete Parquet files that the list of files does not name; how many there are of each."""
     jvm = spark.sparkContext._jvm
     hadoop = jvm.org.apache.hadoop.fs
     root = hadoop.Path(output)
     files = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    if not files.exists(hadoop.Path(f"{output}/_spark_metadata")):
+    if not files.exists(hadoop.Path(f"{output}/{_FILE_LIST}")):
         return {"files": 0, "files_removed": 0}
     listed = {
         hadoop.Path(jvm.java.net.URI(name)).toUri().getPath()
@@ -111,9 +144,9 @@ def tidy(spark: SparkSession, output: str) -> dict[str, Any]:
     return {"files": len(listed), "files_removed": removed}
 
 
-def verify(spark: SparkSession, output: str) -> dict[str, Any]:
+def verify(spark: SparkSession, output: str, written_as: str) -> dict[str, Any]:
     """Count rows and distinct message ids of the whole archive."""
-    ids = spark.read.parquet(output).select("__topic", "__messageId")
+    ids = spark.read.format(written_as).load(output).select("__topic", "__messageId")
     rows, distinct = ids.count(), ids.distinct().count()
     return {"rows_in_archive": rows, "message_ids_in_archive": distinct}
 

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pipeline.admin import Admin
+from pipeline.jobs import delta
 from pipeline.jobs.command import (
     JobError,
     add_server,
@@ -55,7 +56,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     made = parser(NAME, __doc__ or "")
     add_server(made)
     source = made.add_mutually_exclusive_group(required=True)
-    source.add_argument("--input", help="what `archive` wrote")
+    source.add_argument("--input", help="what `archive` wrote, in either format")
     source.add_argument("--topic", help="a topic, for a time range of it")
     made.add_argument("--start-time-ms", type=int, help="published at or after, since 1970")
     made.add_argument("--end-time-ms", type=int, help="published before, since 1970")
@@ -68,7 +69,11 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _archived(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    frame = spark.read.parquet(given.input)
+    if delta.is_table(spark, given.input):
+        delta.require(spark)
+        frame = spark.read.format(delta.FORMAT).load(given.input)
+    else:
+        frame = spark.read.parquet(given.input)
     if "__messageId" not in frame.columns:
         raise JobError(f"{given.input} has no column __messageId: it is not what archive writes")
     if given.start_time_ms is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.pipeline.delta_jars import delta_settings
 from tests.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def client(server: ServerProcess) -> Iterator[pulsar.Client]:
 def spark() -> Iterator[SparkSession]:
     from pipeline.session import session
 
-    spark = session("tests", settings=SHORT_LIVED)
+    spark = session("tests", settings=SHORT_LIVED | delta_settings())
     yield spark
     spark.stop()
 
@@ -100,3 +101,8 @@ def options_for(server: ServerProcess, topic: str) -> dict[str, str]:
         "pollTimeoutMs": "20000",
         "failOnDataLoss": "true",
     }
+
+
+@pytest.fixture
+def server_arguments(options: dict[str, str]) -> list[str]:
+    return ["--service-url", options["service.url"], "--admin-url", options["admin.url"]]

@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset
 import pytest
 
-from tests.pipeline.conftest import SHORT_LIVED
+from tests.pipeline.job_runs import SECONDS_MAX, archive_process, kill_after, wait_for
 from tests.pipeline.topics import admin, path_of, publish
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pulsar
     from pyspark.sql import SparkSession
 
     from tests.server_process import ServerProcess
-
-TREE = Path(__file__).resolve().parents[2]
-SECONDS_MAX = 240
-
-
-def start(options: dict[str, str], directory: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "broker", "pipeline", "archive"]
-    command += ["--service-url", options["service.url"], "--admin-url", options["admin.url"]]
-    command += ["--topic", options["topic"], "--output", str(directory / "out"), *more]
-    for name, value in SHORT_LIVED.items():
-        command += ["--conf", f"{name}={value}"]
-    return subprocess.Popen(
-        [*command, "--max-rows-per-trigger", "100", "--verify"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=TREE,
-        env={**os.environ, "VELA_PIPELINE_PYTHON": sys.executable},
-        start_new_session=True,
-    )
-
-
-def wait_for(process: subprocess.Popen[str], micro_batches: int) -> None:
-    """Until so many micro-batches were reported."""
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if sum("archive: micro-batch" in each for each in lines) == micro_batches:
-            return
-    raise AssertionError("it ended too early:\n" + "".join(lines))
-
-
-def kill_after(process: subprocess.Popen[str], micro_batches: int) -> None:
-    """kill -9 of driver, JVM and workers when so many micro-batches were reported."""
-    wait_for(process, micro_batches)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=SECONDS_MAX)
 
 
 def ids_by_any_reader(directory: Path) -> Counter[bytes]:
@@ -77,9 +36,9 @@ def test_killed_three_times_and_restarted_it_holds_every_message_once(
     ids = publish(client, topic, [b"x" * 100] * 1200)
     for kills in range(3):
         ids += publish(client, topic, [b"y" * 100] * 200, batched=bool(kills % 2))
-        kill_after(start(options, tmp_path), micro_batches=1 + kills)
+        kill_after(archive_process(options, tmp_path), micro_batches=1 + kills)
 
-    out, err = start(options, tmp_path).communicate(timeout=SECONDS_MAX)
+    out, err = archive_process(options, tmp_path).communicate(timeout=SECONDS_MAX)
 
     assert out, err
     summary = json.loads(out)
@@ -103,7 +62,7 @@ def test_executors_may_be_other_processes_than_the_driver(
     ids = publish(client, topic, [b"x" * 100] * 300, batched=True)
 
     cluster = ["--master", "local-cluster[2,1,512]", "--conf", "spark.executor.memory=512m"]
-    process = start(options, tmp_path, *cluster)
+    process = archive_process(options, tmp_path, *cluster)
     out, err = process.communicate(timeout=SECONDS_MAX)
 
     assert out, err
@@ -111,7 +70,7 @@ def test_executors_may_be_other_processes_than_the_driver(
 
 
 def test_bad_input_ends_in_one_line(options: dict[str, str], tmp_path: Path) -> None:
-    out, err = start(options, tmp_path).communicate(timeout=SECONDS_MAX)
+    out, err = archive_process(options, tmp_path).communicate(timeout=SECONDS_MAX)
 
     assert out == ""
     (line,) = [each for each in err.splitlines() if each.startswith("vela pipeline archive:")]
@@ -127,7 +86,7 @@ def test_a_restart_of_the_broker_costs_no_row(
     tmp_path: Path,
 ) -> None:
     ids = publish(client, topic, [b"x" * 100] * 600)
-    process = start(options, tmp_path)
+    process = archive_process(options, tmp_path)
     wait_for(process, 1)
     server.kill()
     server.wait_ended()

@@ -16,6 +16,7 @@ from pulsar.schema import AvroSchema, Double, Long, Record, String
 from pipeline.jobs import last_position, seed_telemetry, vehicle_trips
 from pipeline.jobs.command import JobError
 from pipeline.telemetry import Fleet, Reading
+from tests.pipeline.job_runs import run
 from tests.pipeline.topics import admin, path_of, publish
 
 if TYPE_CHECKING:
@@ -27,17 +28,6 @@ Options = dict[str, str]
 START_SECOND = 1_700_000_000
 FLEET = Fleet(interval_seconds=10, drive_seconds=200, pause_seconds=100)
 VEHICLES = 6
-
-
-@pytest.fixture
-def server_arguments(options: Options) -> list[str]:
-    return ["--service-url", options["service.url"], "--admin-url", options["admin.url"]]
-
-
-def run(job: Any, tmp_path: Path, *arguments: str) -> dict[str, Any]:
-    path = tmp_path / "summary.json"
-    assert job.main([*arguments, "--summary", str(path)]) == 0
-    return json.loads(path.read_text())
 
 
 def seed(

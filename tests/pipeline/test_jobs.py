@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import threading
@@ -10,43 +9,24 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Double, JsonSchema, Record, String
 
 from pipeline.jobs import archive, backlog_audit, hazard_broadcast, latency_report, replay, windows
 from pipeline.jobs.command import JobError
 from pipeline.latency import SPREAD
-from tests.pipeline.topics import admin, path_of, publish
+from tests.pipeline.job_runs import run
+from tests.pipeline.topics import admin, path_of, publish, received
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pulsar
     from pyspark.sql import SparkSession
 
 Options = dict[str, str]
 START_MS = 1_700_000_000_000
 TIMEOUT_SECONDS = 20
-
-
-@pytest.fixture
-def server_arguments(options: Options) -> list[str]:
-    return ["--service-url", options["service.url"], "--admin-url", options["admin.url"]]
-
-
-def run(job: Any, tmp_path: Path, *arguments: str) -> dict[str, Any]:
-    path = tmp_path / "summary.json"
-    assert job.main([*arguments, "--summary", str(path)]) == 0
-    return json.loads(path.read_text())
-
-
-def received(client: pulsar.Client, topic: str, count: int, schema: Any = None) -> list[Any]:
-    schema = schema or pulsar.schema.BytesSchema()
-    reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
-    messages = [reader.read_next(20_000) for _ in range(count)]
-    assert not reader.has_message_available()
-    reader.close()
-    return messages
 
 
 class Reading(Record):

@@ -56,6 +56,16 @@ def publish(
     return [each for each in ids if each is not None]
 
 
+def received(client: pulsar.Client, topic: str, count: int, schema: Any = None) -> list[Any]:
+    """The first `count` messages of a topic that has no more."""
+    schema = schema or pulsar.schema.BytesSchema()
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
+    messages = [reader.read_next(20_000) for _ in range(count)]
+    assert not reader.has_message_available()
+    reader.close()
+    return messages
+
+
 def admin(options: dict[str, str], method: str, path: str, body: Any = None) -> Any:
     """Call the admin API; the path begins behind /admin/v2."""
     request = urllib.request.Request(
