@@ -13,12 +13,13 @@ acknowledge, say) waits behind those that read little, which are looked for in e
 publisher does not wait for a hundred of the others. Those with little take at most half a turn
 while others wait, and one of the others is called in every turn. What was read is the measure
 because time is not: a call also sends what others have queued in the same turn. A chunk of more
-requests than are handled in one call goes on in a task of its connection, beside all this.
+requests than are handled in one call goes on behind all who read much (`call_again`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 from collections import deque
 from typing import TYPE_CHECKING, final
@@ -40,7 +41,7 @@ LITTLE_BYTES = 8 * 1024
 class Readers:
     """The sockets that are read without a task each, and whom to call for them."""
 
-    __slots__ = ("_calls", "_epoll", "_found", "_found_much", "_much", "_waiting")
+    __slots__ = ("_calls", "_epoll", "_found", "_found_much", "_much", "_waiting", "_wake")
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -50,9 +51,11 @@ class Readers:
         self._found_much: deque[int] = deque()
         self._waiting: set[int] = set()
         """What is in one of the two queues."""
+        self._wake = -1
+        """Readable when `run` shall look at the queues, while it runs."""
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self._calls) - (self._wake in self._calls)
 
     def add(self, descriptor: int, call: Callable[[], int]) -> None:
         """Call whenever the descriptor is readable, or broken, until `remove`. The call returns how
@@ -72,8 +75,36 @@ class Readers:
             with contextlib.suppress(OSError):  # it is closed, and so not in the set any more
                 self._epoll.unregister(descriptor)
 
+    def call_again(self, descriptor: int) -> None:
+        """Call in a later turn even if nothing comes to read: something that was read is left. To
+        be said by the call itself."""
+        if descriptor not in self._waiting:
+            self._waiting.add(descriptor)
+            self._found_much.append(descriptor)
+
+    def call_soon(self, descriptor: int) -> None:
+        """The same for anybody else, who does not know whether `run` waits."""
+        self.call_again(descriptor)
+        if self._wake != -1:
+            os.eventfd_write(self._wake, 1)
+
     async def run(self) -> None:
         """Call readers until cancelled."""
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.add(self._wake, self._woken)
+        try:
+            await self._run()
+        finally:
+            self.remove(self._wake, self._woken)
+            os.close(self._wake)
+            self._wake = -1
+
+    def _woken(self) -> int:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        return 0
+
+    async def _run(self) -> None:
         descriptor = self._epoll.fileno()
         while True:
             if self._waiting:

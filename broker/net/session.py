@@ -5,7 +5,7 @@ session's task is only woken for what has to wait (`Transport.receive_into`).
 A handler either answers at once or returns a coroutine for the rest, which runs as a task of this
 session; both kinds of failure become an error answer in exactly one place (`_refuse`). At the end
 of a chunk the journal is kicked and all output of the turn is flushed, once. A chunk with thousands
-of requests takes several turns (`REQUESTS_PER_TURN`), so that other connections are served between.
+of requests takes several turns (`REQUESTS_PER_TURN`) in the order of all that are read.
 
 Order: commands are started in the order they arrive. What must wait for a slow one (a producer or
 consumer still being created) finds a `Pending` in its place and behaves as Pulsar does.
@@ -29,6 +29,7 @@ from broker.handlers.table import HANDLERS
 from broker.net.errors import ConnectionRefused
 from broker.net.keep_alive import KeepAlive, KeepAliveAction
 from broker.net.outbox import Outbox
+from broker.net.transport import Taken
 from broker.topic.producer import Producer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
@@ -123,10 +124,7 @@ class Session:
             while not self._ended:
                 if self._must_pause():
                     await self._wait_resumed()
-                await self._transport.receive_into(self._take)
-                while self._more:
-                    await self._wait_next_turn()
-                    self._more = not self.outbox.failed and self._handle_chunk(b"")
+                await self._transport.receive_into(self._take, is_left=self._more)
         except trio.BrokenResourceError as error:
             self.close_reason = self.close_reason or self.outbox.failed or f"lost: {error}"
         except (ConnectionRefused, RemoteProtocolError) as error:
@@ -177,22 +175,21 @@ class Session:
 
     # --- reading ------------------------------------------------------------------------
 
-    def _take(self, data: bytes) -> bool:
-        """One receive. Whether the next one may follow; else the session's task has to look."""
-        if not data:
+    def _take(self, data: bytes | None) -> Taken:
+        """One receive, or a turn with what the last one has left. After a STOP the session's task
+        has to look."""
+        if data is None:
+            self._more = not self.outbox.failed and self._handle_chunk(b"")
+        elif data:
+            self.keep_alive.received(self.service.clock.now())
+            self._more = self._handle_chunk(data)
+        else:
             self.close_reason = self.close_reason or "closed by the client"
             self._ended = True
-            return False
-        self.keep_alive.received(self.service.clock.now())
-        self._more = self._handle_chunk(data)
-        return not self._more and not self._must_pause()
-
-    async def _wait_next_turn(self) -> None:
-        """Between two turns with the same chunk: the others' turns, and the bounds."""
+            return Taken.STOP
         if self._must_pause():
-            await self._wait_resumed()
-        else:
-            await trio.lowlevel.checkpoint()
+            return Taken.STOP
+        return Taken.IN_PART if self._more else Taken.WHOLE
 
     def _handle_chunk(self, data: bytes) -> bool:
         """One turn, one journal kick, one flush: what one receive brought, or (without data) what

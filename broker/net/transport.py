@@ -8,17 +8,34 @@ kernel nearly always takes everything, and a task switch costs more than the sys
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Sequence
 
     from broker.net.readers import Readers
 
 RECEIVE_SIZE_BYTES_MIN = 64 * 1024
 RECEIVE_SIZE_BYTES_MAX = 1024 * 1024
+
+
+class Taken(Enum):
+    """What becomes of what was handed to a `take`, and what follows."""
+
+    WHOLE = "whole"
+    """It is handled: the next receive may follow."""
+    IN_PART = "in part"
+    """The rest is to be handled in a later turn: `take(None)`, before anything else is received."""
+    STOP = "stop"
+    """Nothing is to follow for now."""
+
+
+Take = Callable[[bytes | None], Taken]
+"""Called with each piece that comes; with None it is to go on with what is left of the last one."""
 
 
 class Transport(Protocol):
@@ -42,9 +59,9 @@ class Transport(Protocol):
         Raises: trio.BrokenResourceError.
         """
 
-    async def receive_into(self, take: Callable[[bytes], bool]) -> None:
-        """Hand what comes, piece by piece, to `take` until it returns False. An empty piece: the
-        other side has closed.
+    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
+        """Hand what comes, piece by piece, to `take` until that returns STOP. An empty piece: the
+        other side has closed. `is_left`: `take` begins with what it left when it stopped.
 
         Raises: trio.BrokenResourceError; whatever `take` raises.
         """
@@ -114,14 +131,16 @@ class SocketTransport:
             self._receive_size_bytes = max(size // 2, RECEIVE_SIZE_BYTES_MIN)
         return data
 
-    async def receive_into(self, take: Callable[[bytes], bool]) -> None:
-        """Hand what comes to `take` until it returns False, without a task switch each time."""
+    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
+        """Hand what comes to `take` until it returns STOP, without a task switch each time."""
         descriptor = self._socket.fileno()
         if descriptor == -1:
             raise trio.BrokenResourceError("connection closed")
-        receiving = self._receiving = _Receiving(take)
+        receiving = self._receiving = _Receiving(take, is_left)
         try:
             self._readers.add(descriptor, self._on_readable)
+            if is_left:
+                self._readers.call_soon(descriptor)
             await receiving.ended.wait()
         except OSError as error:
             raise trio.BrokenResourceError(str(error)) from error
@@ -132,18 +151,26 @@ class SocketTransport:
             raise receiving.error
 
     def _on_readable(self) -> int:
-        """Take what is there; how many bytes that was."""
+        """Take what is there, or go on with it; how many bytes that was."""
         receiving = self._receiving
         if receiving is None or receiving.ended.is_set():
             return 0
         data = None
         try:
-            data = self._receive_nowait()
-            if data is not None and not receiving.take(data):
+            if not receiving.is_left:
+                data = self._receive_nowait()
+                if data is None:
+                    return 0
+                receiving.size_bytes = len(data)
+            taken = receiving.take(data)
+            receiving.is_left = taken is Taken.IN_PART
+            if taken is Taken.STOP:
                 self._end_receiving(None)
+            elif taken is Taken.IN_PART and not receiving.ended.is_set():
+                self._readers.call_again(self._socket.fileno())
         except Exception as error:  # it is for the task that waits
             self._end_receiving(error)
-        return 0 if data is None else len(data)
+        return receiving.size_bytes
 
     def _end_receiving(self, error: Exception | None) -> None:
         """Wake who waits in `receive_into`; nothing is read until it calls again."""
@@ -181,10 +208,12 @@ class SocketTransport:
 class _Receiving:
     """One call of `receive_into`."""
 
-    __slots__ = ("ended", "error", "take")
+    __slots__ = ("ended", "error", "is_left", "size_bytes", "take")
 
-    def __init__(self, take: Callable[[bytes], bool]) -> None:
+    def __init__(self, take: Take, is_left: bool) -> None:
         self.take = take
+        self.is_left = is_left
+        self.size_bytes = 0
         self.ended = trio.Event()
         self.error: Exception | None = None
 
@@ -229,10 +258,16 @@ class StreamTransport:
                 raise trio.BrokenResourceError("connection closed") from error
         raise trio.BrokenResourceError("connection closed")
 
-    async def receive_into(self, take: Callable[[bytes], bool]) -> None:
-        """Hand what comes to `take` until it returns False."""
-        while take(await self.receive()):
-            pass
+    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
+        """Hand what comes to `take` until it returns STOP. The rest of a piece has its turns among
+        the tasks."""
+        taken = Taken.IN_PART if is_left else Taken.WHOLE
+        while taken is not Taken.STOP:
+            if taken is Taken.IN_PART:
+                await trio.lowlevel.checkpoint()
+                taken = take(None)
+            else:
+                taken = take(await self.receive())
 
     async def finish_sending(self) -> None:
         """Half-close if this kind of stream can; receiving goes on."""

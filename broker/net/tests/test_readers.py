@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -12,7 +13,7 @@ import trio
 from broker.net import readers as module
 from broker.net.readers import Readers
 from broker.net.tests.harness import TIMEOUT_SECONDS, eventually
-from broker.net.transport import SocketTransport
+from broker.net.transport import SocketTransport, Taken
 
 
 class Pair:
@@ -27,7 +28,7 @@ class Pair:
 
     def take(self, data):
         self.got.append(data)
-        return bool(data)
+        return Taken.WHOLE if data else Taken.STOP
 
 
 @asynccontextmanager
@@ -72,7 +73,7 @@ async def test_what_comes_after_a_refusal_waits_for_the_next_call():
 
         def take_one(data):
             pair.got.append(data)
-            return False
+            return Taken.STOP
 
         await pair.transport.receive_into(take_one)
         pair.peer.sendall(b"two")
@@ -104,7 +105,7 @@ async def test_closing_wakes_who_receives_also_from_within():
 
             def take(data, pair=pair):
                 pair.transport.close()
-                return bool(data)
+                return Taken.WHOLE if data else Taken.STOP
 
             if close_within:
                 pair.peer.sendall(b"x")
@@ -155,7 +156,7 @@ async def test_everything_else_runs_between_readers_that_take_long(monkeypatch):
 
             def take(data, pair=pair):
                 order.append(pair)
-                return True
+                return Taken.WHOLE
 
             nursery.start_soon(pair.transport.receive_into, take)
 
@@ -169,6 +170,47 @@ async def test_everything_else_runs_between_readers_that_take_long(monkeypatch):
         called = [at for at, each in enumerate(order) if each != "others"]
         assert sum(order.count(pair) for pair in pairs) == 5
         assert any("others" in order[a:b] for a, b in pairwise(called))
+
+
+async def test_what_is_left_of_a_piece_waits_its_turn_among_the_readers(monkeypatch):
+    monkeypatch.setattr(module, "TURN_SECONDS", 0.0)
+    async with running() as (_readers, nursery, new_pair):
+        order = []
+        turns = 20
+
+        def take(data, name):
+            order.append(name)
+            assert (data is None) is (order.count(name) > 1)
+            return Taken.IN_PART if order.count(name) < turns else Taken.WHOLE
+
+        for name in range(3):
+            pair = new_pair()
+            pair.peer.sendall(b"many requests")
+            nursery.start_soon(pair.transport.receive_into, partial(take, name=name))
+        await eventually(lambda: len(order) == 3 * turns)
+        all_here = max(order.index(name) for name in range(3)) + 1
+        first_done = min(len(order) - order[::-1].index(name) for name in range(3))
+        together = order[all_here : first_done - 1]
+        assert len(together) > turns
+        assert all(
+            len(set(three)) == 3 for three in zip(*(together[at:] for at in range(3)), strict=False)
+        )
+
+
+async def test_a_reader_begins_with_what_it_left_when_it_stopped():
+    async with running() as (_readers, _, new_pair):
+        pair = new_pair()
+        pieces = []
+
+        def take(data):
+            pieces.append(data)
+            return Taken.STOP
+
+        await trio.testing.wait_all_tasks_blocked()  # nothing comes that would wake the readers
+        await pair.transport.receive_into(take, is_left=True)
+        pair.peer.sendall(b"next")
+        await pair.transport.receive_into(take)
+        assert pieces == [None, b"next"]
 
 
 async def test_who_reads_little_does_not_wait_for_all_who_read_much(monkeypatch):
