@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 import trio
 
+from broker.broadcast import broadcast_subscription as module
 from broker.broadcast.broadcast_subscription import NameTaken
 from broker.broadcast.moves import ConsumerSeek, leave
 from broker.broadcast.tests.world import World, received, settle
@@ -445,3 +447,33 @@ async def test_statistics_name_the_slowest(autojump_clock):
         assert shown["broadcast"]["fastestPosition"] == "1:2"
         assert shown["subscriptionProperties"] == {"vela.broadcast": "true"}
         assert world.subscription.statistics_of(consumers[3]).messages_out == 3
+
+
+async def test_closing_gives_others_a_turn_between_portions_of_the_consumers(
+    autojump_clock, monkeypatch
+):
+    monkeypatch.setattr(module, "SENT_AWAY_PER_TURN", 10)
+    async with opened() as world:
+        consumers = [await world.join(f"c{number}") for number in range(95)]
+        subscription = world.subscription
+        left = []
+
+        async def others():
+            while subscription.attached:
+                left.append(len(subscription.attached))
+                world.publish()
+                with pytest.raises(BrokerError, match="fenced"):
+                    subscription.check_open()
+                subscription.flow(consumers[-1], 1)
+                subscription.remove_consumer(consumers[-2])  # its connection ends
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(subscription.close)
+            while len(subscription.attached) == 95:
+                await trio.lowlevel.checkpoint()
+            nursery.start_soon(others)
+        two_portions = 2 * 10 + 1  # as the loop's tasks take turns, and one that left by itself
+        assert all(before - after <= two_portions for before, after in pairwise([*left, 0]))
+        assert len(left) >= 2
+        assert all(each.session.disconnected == [each] for each in consumers)
