@@ -170,6 +170,14 @@ def run(name: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str
     except KeyboardInterrupt:
         print(f"vela pipeline {name}: stopped", file=sys.stderr)
         return 130
+    except ModuleNotFoundError as error:
+        print(
+            f"vela pipeline {name}: {sys.executable} has no package {error.name}: run `make "
+            "setup-pipeline`, or install there what requirements-pipeline.lock names",
+            file=sys.stderr,
+            flush=True,
+        )
+        return EXIT_REFUSED
     except Exception as error:
         print(f"vela pipeline {name}: {reason(error)}", file=sys.stderr, flush=True)
         return EXIT_REFUSED

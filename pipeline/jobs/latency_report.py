@@ -113,7 +113,9 @@ def _recorded(given: argparse.Namespace) -> dict[str, list[RunFigures]]:
                     if option == "--fanout"
                     else from_pulsar_perf(path, content)
                 )
-            except (OSError, json.JSONDecodeError) as error:
+            except OSError as error:
+                raise JobError(f"{path}: {error.strerror or error}") from None
+            except json.JSONDecodeError as error:
                 raise JobError(f"{path}: {error}") from None
             runs.setdefault(system, []).append(figures)
     return runs
