@@ -173,7 +173,7 @@ def flip(path: Path, position: int) -> None:
         log.write(bytes([byte ^ 1]))
 
 
-@pytest.mark.parametrize("what", ["content", "identity"])
+@pytest.mark.parametrize("what", ["content", pytest.param("identity", marks=pytest.mark.slow)])
 def test_an_entry_damaged_on_disk_is_an_error_that_names_it(
     spark: SparkSession, flushing: ServerProcess, topic: str, what: str
 ) -> None:

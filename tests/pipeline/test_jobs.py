@@ -135,6 +135,7 @@ def windows_of(spark: SparkSession, options: Options, topic: str) -> list[tuple[
     return sorted((*(row[name] for name in names), round(row["mean"], 9)) for row in rows)
 
 
+@pytest.mark.slow
 def test_a_day_replayed_by_time_is_the_day_that_was_streamed(
     spark: SparkSession,
     client: pulsar.Client,

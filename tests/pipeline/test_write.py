@@ -159,6 +159,7 @@ def test_a_stream_is_copied_from_topic_to_topic(
     assert admin(target, "GET", path_of(f"{topic}-copy") + "/stats")["msgInCounter"] == 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["dedup", "at-least-once"])
 def test_a_micro_batch_that_died_before_its_commit_is_written_again(
     spark: SparkSession,
