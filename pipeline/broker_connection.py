@@ -38,6 +38,10 @@ class ConnectionLost(Exception):
     """The broker went away or moved the topic; connecting again may help."""
 
 
+class BrokerAway(Exception):
+    """Connecting again did not help for as long as the user allows."""
+
+
 class Refused(Exception):
     """The broker refused, with its reason; asking again would not help."""
 

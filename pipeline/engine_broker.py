@@ -1,8 +1,12 @@
 """Reads slices through the broker: any topic, any entry that a reader may see.
 
 A lost connection is taken up again at the entry that is due, so a restart of the broker costs time,
-not rows. What does not arrive within `pollTimeoutMs`, and what was deleted between planning and
-reading, is data loss, which `failOnDataLoss` makes an error.
+not rows; a broker that stays away for `pollTimeoutMs` is an error, because it proves nothing about
+what it has stored. An entry that a broker does not send for so long, and what was deleted between
+planning and reading, is data loss, which `failOnDataLoss` makes an error. Otherwise reading goes on
+behind it: behind twice as many entries each time that brings none, so that damage costs at most as
+many whole entries again, and a long gap not a timeout for each. Time in which nobody asked for rows
+does not count.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from pipeline.admin import Admin, NotFound
-from pipeline.broker_connection import ConnectionLost, EntryReader
+from pipeline.broker_connection import BrokerAway, ConnectionLost, EntryReader
 from pipeline.chunks import ChunkBuffer, ChunkStartMissing
 from pipeline.compression import decompress
 from pipeline.data_loss import report_loss
@@ -33,7 +37,7 @@ LOOK_BACK_ENTRIES: Final = (64, 1024, 16384)
 def read_slice(options: SourceOptions, part: Slice) -> Iterator[list[Message]]:
     """The messages of a slice, entry by entry, in order.
 
-    Raises: DataLost, pipeline.decode.Unreadable, pipeline.broker_connection.Refused.
+    Raises: DataLost, pipeline.decode.Unreadable, pipeline.broker_connection.Refused and BrokerAway.
     """
     yield from _SliceReader(options, part).messages()
 
@@ -44,15 +48,21 @@ class _SliceReader:
         self._options = options
         self._part = part
         self._next = part.first_entry
+        self._to_skip = 1
         self._chunks = ChunkBuffer()
         self._progress_at = time.monotonic()
 
     def messages(self) -> Iterator[list[Message]]:
+        options = self._options
         while self._next <= self._part.last_entry:
             try:
                 yield from self._through_one_connection()
             except ConnectionLost as error:
-                self._check_timeout(str(error))
+                if self._is_late():
+                    raise BrokerAway(
+                        f"{self._part.topic}: no connection in {options.poll_timeout_ms} ms "
+                        f"({error}): start the broker, or give it longer with pollTimeoutMs"
+                    ) from error
                 time.sleep(RECONNECT_SECONDS)
 
     def _through_one_connection(self) -> Iterator[list[Message]]:
@@ -74,16 +84,19 @@ class _SliceReader:
                         continue
                     metadata, payload = parse(entry)
                     self._next = entry.entry_id + 1
-                    self._progress_at = time.monotonic()
+                    self._to_skip = 1
                     received += message_count(metadata)
                     if is_chunk(metadata):
                         yield self._chunk(entry)
                     else:
                         yield messages_of(entry, metadata, payload, decompress)
+                    self._progress_at = time.monotonic()
                     if self._next > part.last_entry or asked - received <= wanted // 2:
                         break
                 else:
-                    self._check_timeout("nothing arrives")
+                    if self._is_late():
+                        self._skip()
+                        return
 
     def _passed(self, entry: StoredEntry) -> None:
         """The broker is behind the slice already: what is missing cannot be seen, or is gone."""
@@ -107,14 +120,22 @@ class _SliceReader:
         passed = time.monotonic() - self._progress_at
         return max(self._options.poll_timeout_ms / 1000 - passed, 0.01)
 
-    def _check_timeout(self, reason: str) -> None:
+    def _is_late(self) -> bool:
         passed = time.monotonic() - self._progress_at
-        if passed * 1000 < self._options.poll_timeout_ms:
-            return
-        missing = f"{self._part.topic}: entry {self._part.ledger_id}:{self._next}"
-        timeout = f"{missing} did not arrive in {self._options.poll_timeout_ms} ms ({reason})"
-        report_loss(self._options, timeout)
-        self._next = self._part.last_entry + 1
+        return passed * 1000 >= self._options.poll_timeout_ms
+
+    def _skip(self) -> None:
+        """Give up what is due. The next connection begins behind it."""
+        part, options = self._part, self._options
+        last = min(self._next + self._to_skip - 1, part.last_entry)
+        name = f"{part.ledger_id}:{self._next}"
+        if last > self._next:
+            name += f" to {part.ledger_id}:{last}"
+        seconds = options.poll_timeout_ms / 1000
+        report_loss(options, f"{part.topic}: entry {name} did not arrive in {seconds:g} s")
+        self._next = last + 1
+        self._to_skip *= 2
+        self._progress_at = time.monotonic()
 
     def _chunk(self, entry: StoredEntry) -> list[Message]:
         metadata, payload = parse(entry)

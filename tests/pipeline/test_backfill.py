@@ -205,6 +205,8 @@ def test_an_entry_damaged_on_disk_is_an_error_that_names_it(
     for engine in ("auto", "broker"):
         with pytest.raises(Exception, match=f"{topic}: entry {bad.ledger_id()}:{bad.entry_id()}"):
             read(spark, strict, engine).collect()
+    found = [bytes(row["__messageId"]) for row in read(spark, options, "broker").collect()]
+    assert found == [each for each in ids if each != ids[123]]
     bound = f'{{"{topic}": "{bad.ledger_id()}:{bad.entry_id() - 1}"}}'
     assert read(spark, {**options, "endingOffsets": bound}, "bookie").count() == 123
 
