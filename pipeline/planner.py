@@ -176,13 +176,16 @@ def slices_of(
             continue
         result = cut(topic, began, end[topic], ledger_rows(stats))
         if result.start_gone and not _held_by(stats, anchor, began):
-            report_loss(
-                options,
-                f"{topic}: ledger {began.ledger_id}, where reading should go on behind entry "
-                f"{began.entry_id}, is no longer held",
-            )
+            report_loss(options, _gone(topic, began))
         slices += result.slices
     return slices
+
+
+def _gone(topic: str, began: Offset) -> str:
+    return (
+        f"{topic}: ledger {began.ledger_id}, where reading should go on behind entry "
+        f"{began.entry_id}, is no longer held"
+    )
 
 
 def _held_by(internal_stats: Json, anchor: str, began: Offset) -> bool:
@@ -231,6 +234,7 @@ class StreamPlanner:
         self._target: Offsets | None = None
         self._committed: Offsets = {}
         self._anchored: set[str] = set()
+        self._began: Offsets = {}
 
     def initial(self) -> dict[str, Any]:
         """Concrete ids, so that a restart begins at the same place.
@@ -239,6 +243,7 @@ class StreamPlanner:
         """
         topics = topics_of(self._admin, self._options)
         offsets = start_offsets(self._admin, self._options, topics, "latest")
+        self._began = offsets
         anchor = ""
         if self._options.retention_anchor:
             anchor = self._options.predefined_subscription
@@ -246,7 +251,20 @@ class StreamPlanner:
         return _stored(offsets, anchor)
 
     def _anchor(self, topic: str, anchor: str, offset: Offset) -> None:
-        """Make sure that it is there; one that was there already stays where it is."""
+        """Make sure that it is there; one that was there already stays where it is.
+
+        Raises: DataLost: it is not, and what it had to hold may be gone.
+        """
+        if offset not in (NOTHING_YET, self._began.get(topic)):
+            try:
+                stats = self._admin.internal_stats(topic)
+            except NotFound:
+                report_loss(self._options, f"{topic} was deleted")
+                return
+            held = {row.ledger_id for row in ledger_rows(stats)}
+            if anchor not in stats["cursors"] and offset.ledger_id not in held:
+                # Nothing is made yet: the anchor would look as if it had been there all the time.
+                report_loss(self._options, _gone(topic, offset))
         if self._admin.create_subscription(topic, anchor) and offset != NOTHING_YET:
             self._admin.move_subscription(topic, anchor, offset)
         self._anchored.add(topic)

@@ -10,6 +10,9 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, Record, String
 
+from pipeline.data_loss import DataLost
+from pipeline.options import source_options
+from pipeline.planner import StreamPlanner
 from tests.pipeline.topics import admin, path_of, publish
 
 if TYPE_CHECKING:
@@ -292,6 +295,32 @@ def test_retention_waits_for_a_stream_and_takes_what_it_has_committed(
     run(source(spark, trimmed), tmp_path)
 
     assert archived(spark, tmp_path) == sorted(ids)
+
+
+def test_a_topic_deleted_and_made_again_while_a_stream_runs_is_data_loss_until_it_is_allowed(
+    client: pulsar.Client, options: Options, topic: str
+) -> None:
+    def planner(loss: str = "true") -> StreamPlanner:
+        given = {**options, "startingOffsets": "earliest", "failOnDataLoss": loss}
+        return StreamPlanner(source_options(given, streaming=True))
+
+    publish(client, topic, [b"read"] * 10)
+    running = planner()
+    start = running.initial()
+    end = running.latest(start, limited=False)
+    publish(client, topic, [b"lost"] * 5)
+    admin(options, "DELETE", f"{path_of(topic)}?force=true")
+    publish(client, topic, [b"new"] * 5)
+
+    with pytest.raises(DataLost, match="is no longer held"):
+        running.commit(end)
+    for _ in range(2):
+        with pytest.raises(DataLost, match="is no longer held"):
+            planner().latest(end, limited=False)
+    allowed = planner("false")
+    after = allowed.latest(end, limited=False)
+    assert sum(part.entries for task in allowed.tasks(end, after) for part in task) == 5
+    allowed.commit(after)
 
 
 def test_a_stream_without_anchor_tells_of_what_retention_took_and_goes_on_behind_it(
