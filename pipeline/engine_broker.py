@@ -12,7 +12,6 @@ does not count.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from pipeline.admin import Admin, NotFound
@@ -21,6 +20,7 @@ from pipeline.chunks import ChunkBuffer, ChunkStartMissing
 from pipeline.compression import decompress
 from pipeline.data_loss import report_loss
 from pipeline.decode import Message, StoredEntry, is_chunk, messages_of, parse
+from pipeline.plan import back_from
 from protocol.metadata import message_count
 
 if TYPE_CHECKING:
@@ -83,13 +83,14 @@ class _SliceReader:
                     if (entry.ledger_id, entry.entry_id) < (part.ledger_id, self._next):
                         continue
                     metadata, payload = parse(entry)
+                    if is_chunk(metadata):
+                        messages = self._chunk(entry)
+                    else:
+                        messages = messages_of(entry, metadata, payload, decompress)
                     self._next = entry.entry_id + 1
                     self._to_skip = 1
                     received += message_count(metadata)
-                    if is_chunk(metadata):
-                        yield self._chunk(entry)
-                    else:
-                        yield messages_of(entry, metadata, payload, decompress)
+                    yield messages
                     self._progress_at = time.monotonic()
                     if self._next > part.last_entry or asked - received <= wanted // 2:
                         break
@@ -150,38 +151,46 @@ class _SliceReader:
         return messages_of(entry, metadata, whole, decompress)
 
     def _look_back(self, last: StoredEntry) -> bytes | None:
-        """The chunks of a message that began before the slice."""
+        """The chunks of a message that began before the slice, maybe in another ledger."""
         wanted, _ = parse(last)
+        ledgers = Admin(self._options.connection).ledgers(self._part.topic)
+        tried = None
         for distance in LOOK_BACK_ENTRIES:
-            first = max(last.entry_id - distance, 0)
-            part = replace(self._part, first_entry=first, last_entry=last.entry_id)
+            first = back_from(last.ledger_id, last.entry_id, distance, ledgers)
+            if first == tried:
+                break
+            tried = first
             buffer = ChunkBuffer()
             try:
-                for entry in _raw_entries(self._options, part):
+                for entry in _raw_entries(self._options, self._part.topic, first, last, distance):
                     metadata, payload = parse(entry)
                     if is_chunk(metadata) and metadata.uuid == wanted.uuid:
                         whole = buffer.add(metadata, payload)
                         if whole is not None:
                             return whole
             except ChunkStartMissing:
-                if first == 0:
-                    break
+                continue
         report_loss(
             self._options,
             f"{self._part.topic}: the first chunks of message {last.ledger_id}:{last.entry_id} "
-            f"are not among the {LOOK_BACK_ENTRIES[-1]} entries before it in its ledger",
+            f"are not among the {LOOK_BACK_ENTRIES[-1]} entries before it",
         )
         return None
 
 
-def _raw_entries(options: SourceOptions, part: Slice) -> Iterator[StoredEntry]:
-    """The entries of a slice over one connection, without retrying."""
-    connection = options.connection
-    with EntryReader(connection, part.topic, part.ledger_id, part.first_entry) as reader:
-        reader.flow(part.entries)
+def _raw_entries(
+    options: SourceOptions, topic: str, first: tuple[int, int], last: StoredEntry, distance: int
+) -> Iterator[StoredEntry]:
+    """The entries from `first` to `last` over one connection, without retrying."""
+    end = (last.ledger_id, last.entry_id)
+    with EntryReader(options.connection, topic, *first) as reader:
+        reader.flow(distance + 1)
         for entry in reader.entries(options.poll_timeout_ms / 1000):
-            if (entry.ledger_id, entry.entry_id) > (part.ledger_id, part.last_entry):
+            if (entry.ledger_id, entry.entry_id) > end:
                 return
+            more = message_count(parse(entry)[0]) - 1
+            if more > 0:  # A batch has taken the permits of other entries.
+                reader.flow(more)
             yield entry
-            if entry.entry_id == part.last_entry:
+            if (entry.ledger_id, entry.entry_id) == end:
                 return

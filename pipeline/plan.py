@@ -99,6 +99,19 @@ def cut(topic: str, start: Offset, end: Offset, ledgers: Sequence[LedgerRow]) ->
     return Cut(tuple(slices), gone)
 
 
+def back_from(
+    ledger_id: int, entry_id: int, distance: int, ledgers: Sequence[LedgerRow]
+) -> tuple[int, int]:
+    """Ledger and entry `distance` entries before one, or the first that there is."""
+    for row in sorted(ledgers, key=lambda row: row.ledger_id, reverse=True):
+        if entry_id >= distance:
+            break
+        if row.ledger_id < ledger_id and row.entries:
+            distance -= entry_id + 1
+            ledger_id, entry_id = row.ledger_id, row.entries - 1
+    return ledger_id, max(entry_id - distance, 0)
+
+
 def batch_tasks(
     slices: Sequence[Slice], *, bytes_per_partition_max: int, partitions_min: int
 ) -> list[Task]:

@@ -14,6 +14,7 @@ from pipeline.plan import (
     Slice,
     Task,
     admitted,
+    back_from,
     batch_tasks,
     cut,
     stream_tasks,
@@ -167,3 +168,15 @@ def test_every_topic_gets_its_share() -> None:
     end = admitted({}, latest, ledgers, Budget(size_bytes_max=2_000), {})
 
     assert end == {"a": Offset(1, 9), "b": Offset(1, 9)}
+
+
+@given(ledger_lists(), st.integers(0, 40), st.data())
+def test_going_back_counts_entries_across_ledgers_to_the_first(
+    ledgers: list[LedgerRow], distance: int, data: st.DataObject
+) -> None:
+    held = [(row.ledger_id, entry) for row in ledgers for entry in range(row.entries)]
+    if not held:
+        return
+    index = data.draw(st.integers(0, len(held) - 1))
+
+    assert back_from(*held[index], distance, ledgers) == held[max(index - distance, 0)]

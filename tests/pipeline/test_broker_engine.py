@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from contextlib import contextmanager, suppress
+from itertools import count
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pulsar
@@ -10,8 +14,10 @@ import pytest
 
 from pipeline.admin import Admin
 from pipeline.broker_connection import BrokerAway
+from pipeline.engine_broker import read_slice
 from pipeline.engines import read_task
 from pipeline.options import source_options
+from pipeline.plan import Slice
 from pipeline.planner import batch_plan
 from tests.pipeline.conftest import CONFIG, options_for, running_server
 from tests.pipeline.topics import publish
@@ -20,10 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pipeline.options import SourceOptions
     from tests.server_process import ServerProcess
 
 POLL_TIMEOUT_MS = 1000
 VALUES = [b"%d" % number for number in range(40)]
+LARGE = bytes(range(256)) * 32 * 1024
+"""A message of two chunks."""
 
 
 @pytest.fixture
@@ -78,3 +87,81 @@ def test_a_broker_that_stays_away_is_an_error_whatever_fail_on_data_loss_says(
 
     with pytest.raises(BrokerAway, match="start the broker, or give it longer with pollTimeoutMs"):
         list(rows)
+
+
+def published(broker: ServerProcess, topic: str, small: list[bytes], *, batched: bool) -> None:
+    """The small ones, then a message of two chunks."""
+    client = pulsar.Client(
+        broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    publish(client, topic, small, batched=batched)
+    publish(client, topic, [LARGE], chunking_enabled=True)
+    client.close()
+
+
+def values_of_last_entry(options: SourceOptions, topic: str) -> list[bytes | None]:
+    """As a task reads it that begins there."""
+    end = Admin(options.connection).last_offset(topic)
+    part = Slice(topic, end.ledger_id, end.entry_id, end.entry_id, 0, sealed=False)
+    return [message.payload for group in read_slice(options, part) for message in group]
+
+
+def test_a_message_whose_first_chunk_is_in_the_ledger_before_is_read(
+    broker: ServerProcess, topic: str
+) -> None:
+    small = [b"%d" % number for number in range(99)]
+    published(broker, topic, small, batched=False)
+    options = source_options(options_for(broker, topic), streaming=False)
+    tasks = batch_plan(Admin(options.connection), options, [])
+    assert [part.entries for task in tasks for part in task] == [100, 1]
+
+    groups = [group for task in tasks for _, group in read_task(options, task)]
+
+    assert [message.payload for group in groups for message in group] == [*small, LARGE]
+
+
+def test_batches_before_a_chunked_message_do_not_hide_its_first_chunk(
+    broker: ServerProcess, topic: str
+) -> None:
+    published(broker, topic, [b"x"] * 400, batched=True)
+    given = options_for(broker, topic) | {"pollTimeoutMs": str(POLL_TIMEOUT_MS)}
+
+    assert values_of_last_entry(source_options(given, streaming=False), topic) == [LARGE]
+
+
+@contextmanager
+def losing(port: int, lost: int) -> Iterator[int]:
+    """A way to a server on which the connection of that number, from 0, is lost; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def forward(one: socket.socket, other: socket.socket) -> None:
+            with one, other, suppress(OSError):
+                while data := one.recv(1 << 20):
+                    other.sendall(data)
+
+        def accept() -> None:
+            for number in count():
+                try:
+                    here, _ = listener.accept()
+                except OSError:
+                    return
+                if number == lost:
+                    here.close()
+                    continue
+                there = socket.create_connection(("127.0.0.1", port))
+                for one, other in ((here, there), (there, here)):
+                    Thread(target=forward, args=(one.dup(), other.dup()), daemon=True).start()
+                here.close()
+                there.close()
+
+        Thread(target=accept, daemon=True).start()
+        yield int(listener.getsockname()[1])
+
+
+def test_a_connection_lost_while_first_chunks_are_looked_for_loses_no_message(
+    broker: ServerProcess, topic: str
+) -> None:
+    published(broker, topic, VALUES, batched=False)
+    with losing(broker.broker_port, 1) as port:
+        given = options_for(broker, topic) | {"service.url": f"pulsar://127.0.0.1:{port}"}
+        assert values_of_last_entry(source_options(given, streaming=False), topic) == [LARGE]
