@@ -51,6 +51,7 @@ _AVRO_PRIMITIVES: Final = {
     "string": "STRING",
     "null": "VOID",
 }
+_AS_BYTES: Final = "Read the payloads as bytes with rawValues=true"
 _LOGICAL: Final = {
     "date": "DATE",
     "timestamp-millis": "TIMESTAMP",
@@ -120,8 +121,7 @@ def from_registry(answer: Mapping[str, Json] | None, topic: str) -> TopicSchema:
         raise SchemaError(f"{topic}: the definition of its {type_name} schema: {error}") from None
     raise SchemaError(
         f"{topic}: schema type {type_name} is not supported; supported are "
-        f"{', '.join((*PRIMITIVES, *sorted(RECORDS), 'KEY_VALUE'))}. Read the payloads as bytes "
-        "with rawValues=true"
+        f"{', '.join((*PRIMITIVES, *sorted(RECORDS), 'KEY_VALUE'))}. {_AS_BYTES}"
         + (", and parse them with the message class" if type_name in PROTOBUF else "")
     )
 
@@ -172,6 +172,15 @@ def common_schema(schemas: Mapping[str, TopicSchema], *, allow_different: bool) 
                 "different schemas: read them apart, or as bytes with "
                 "allowDifferentTopicSchemas=true"
             )
+    try:
+        taken = {name for name, _ in value_columns(first)} & {name for name, _ in METADATA_COLUMNS}
+    except SchemaError as error:
+        raise SchemaError(f"{names[0]}: {error}. {_AS_BYTES}") from None
+    if taken:
+        raise SchemaError(
+            f"{names[0]}: its fields {', '.join(sorted(taken))} have names of this source's own "
+            f"columns. {_AS_BYTES}"
+        )
     return first
 
 
@@ -183,6 +192,7 @@ def value_columns(schema: TopicSchema) -> list[tuple[str, str]]:
         return [("key", _ddl_of(schema.key)), ("value", _ddl_of(schema.value))]
     if schema.is_record:
         names = _Names()
+        names.open |= _names_of(schema.definition)
         return [
             (field["name"], _avro_ddl(field["type"], names))
             for field in schema.definition["fields"]
@@ -241,16 +251,20 @@ def _avro_ddl(schema: Json, names: _Names) -> str:
 
 
 def _record_ddl(schema: Json, names: _Names) -> str:
-    name = schema["name"]
-    names.known[name] = schema
-    if schema.get("namespace"):
-        names.known[f"{schema['namespace']}.{name}"] = schema
-    names.open.add(name)
+    own = _names_of(schema)
+    names.known |= dict.fromkeys(own, schema)
+    names.open |= own
     fields = [
         f"{_quoted(each['name'])}: {_avro_ddl(each['type'], names)}" for each in schema["fields"]
     ]
-    names.open.discard(name)
+    names.open -= own
     return f"STRUCT<{', '.join(fields)}>"
+
+
+def _names_of(record: Json) -> set[str]:
+    """Short and full."""
+    name = record["name"]
+    return {name, f"{record['namespace']}.{name}"} if record.get("namespace") else {name}
 
 
 def union_branches(schema: list[Json]) -> list[Json]:

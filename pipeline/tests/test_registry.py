@@ -89,6 +89,28 @@ def test_a_record_inside_itself_is_refused() -> None:
         value_columns(registered("AVRO", record(a=tree)))
 
 
+@pytest.mark.parametrize("mention", ["T", "city.T"])
+def test_a_whole_record_inside_itself_is_refused(mention: str) -> None:
+    tree = {
+        "type": "record",
+        "name": "T",
+        "namespace": "city",
+        "fields": [{"name": "next", "type": ["null", mention]}],
+    }
+
+    with pytest.raises(SchemaError, match="contains itself"):
+        value_columns(registered("AVRO", tree))
+    with pytest.raises(SchemaError, match="contains itself"):
+        value_columns(registered("AVRO", record(a=tree)))
+
+
+def test_a_schema_that_no_columns_can_hold_names_its_topic_and_a_way_out() -> None:
+    clash = registered("AVRO", record(__key="string"))
+
+    with pytest.raises(SchemaError, match=r"^t-1: .*__key.*rawValues=true"):
+        common_schema({"t-1": clash}, allow_different=False)
+
+
 def test_everything_else_is_one_column_value() -> None:
     assert value_columns(BYTES) == [("value", "BINARY")]
     assert value_columns(registered("INT16")) == [("value", "SMALLINT")]
