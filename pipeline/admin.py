@@ -14,6 +14,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import quote, urlsplit
 
@@ -186,7 +187,7 @@ class Admin:
                 content = answer.read()
         except urllib.error.HTTPError as refusal:
             raise _error(refusal, f"{method} {path}") from refusal
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             if redirects.owner_url:
                 raise AdminError(
                     f"{redirects.owner_url} does not answer ({error}): "
@@ -271,7 +272,10 @@ def _tls(connection: Connection) -> ssl.SSLContext:
 
 
 def _error(refusal: urllib.error.HTTPError, what: str) -> AdminError:
-    text = refusal.read().decode(errors="replace")
+    try:
+        text = refusal.read().decode(errors="replace")
+    except (OSError, HTTPException):
+        text = refusal.reason
     try:
         reason = json.loads(text)["reason"]
     except (ValueError, KeyError, TypeError):

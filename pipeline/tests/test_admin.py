@@ -20,19 +20,21 @@ TOPIC = "persistent://public/default/t"
 
 
 class _Restarting(BaseHTTPRequestHandler):
-    """Answers the first call with 503 and the next ones as it was told."""
+    """Answers the first call with 503 or half an answer, and the next ones as it was told."""
 
     calls: list[tuple[str, str]]
     status: int
+    is_cut = False
 
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.calls.append((self.command, self.path))
         content = b'{"reason": "no", "ledgerId": 1, "entryId": 2}'
-        self.send_response(503 if len(self.calls) == 1 else self.status)
+        is_first = len(self.calls) == 1
+        self.send_response(503 if is_first and not self.is_cut else self.status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(content[:9] if is_first and self.is_cut else content)
 
     do_GET = do_PUT = do_POST = _answer
 
@@ -80,6 +82,15 @@ def test_a_call_is_repeated_while_the_broker_restarts(
 
     first, second = handler.calls
     assert first == second
+
+
+def test_a_call_is_repeated_when_the_broker_stops_in_the_middle_of_its_answer(
+    admin: Admin, handler: type[_Restarting]
+) -> None:
+    handler.is_cut = True
+
+    assert admin.last_offset(TOPIC) == Offset(1, 2)
+    assert len(handler.calls) == 2
 
 
 def test_a_refusal_is_not_repeated(admin: Admin, handler: type[_Restarting]) -> None:
