@@ -3,7 +3,8 @@
 Exactly once: Spark's checkpoint holds the message ids of every micro-batch, and a restarted run
 repeats the micro-batch that was cut off under the same number.
 
-* Parquet: Spark's file sink lists the files that count in `_spark_metadata`. Files that a killed
+* Parquet: Spark's file sink lists the files that count in `_spark_metadata`, by the numbers of one
+  query, so no other query may write there (`pipeline.jobs.files.claim`). Files that a killed
   run left without listing them are deleted at the end, so that readers which do not know the list
   see every message once, too.
 * Delta: the table's log takes each number once (`pipeline.jobs.delta`). Nothing is deleted.
@@ -28,7 +29,7 @@ from pipeline.jobs.command import (
     started,
     watch,
 )
-from pipeline.jobs.files import names_in
+from pipeline.jobs.files import FILE_LIST, claim, names_in
 
 if TYPE_CHECKING:
     import argparse
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 NAME = "archive"
 PARQUET: Final = "parquet"
+_IDS: Final = "__topic STRING, __messageId BINARY"
 _PARTITIONS: Final = ("date", "hour")
-_FILE_LIST: Final = "_spark_metadata"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,6 +56,8 @@ def main(arguments: Sequence[str]) -> int:
             "date_format(__publishTime, 'HH') AS hour",
         )
         progress(f"{NAME}: reading into {given.output}")
+        if given.format == PARQUET:
+            claim(spark, given.output, _checkpoint(given))
         summary = watch(started(_writer(rows, given), given.follow_seconds), NAME)
         if given.format == delta.FORMAT:
             summary |= delta.table_state(spark, given.output)
@@ -103,7 +106,7 @@ def _check_format(spark: SparkSession, given: argparse.Namespace) -> None:
     """
     if given.format == delta.FORMAT:
         delta.require(spark)
-        if _FILE_LIST in names_in(spark, given.output):
+        if FILE_LIST in names_in(spark, given.output):
             raise JobError(
                 f"{given.output} is an archive in Parquet: give another --output, "
                 f"or --format {PARQUET}"
@@ -112,9 +115,12 @@ def _check_format(spark: SparkSession, given: argparse.Namespace) -> None:
         raise JobError(f"{given.output} is a Delta table: add --format {delta.FORMAT}")
 
 
+def _checkpoint(given: argparse.Namespace) -> str:
+    return given.checkpoint or f"{given.output}/_checkpoint"
+
+
 def _writer(rows: DataFrame, given: argparse.Namespace) -> DataStreamWriter:
-    checkpoint = given.checkpoint or f"{given.output}/_checkpoint"
-    writer = rows.writeStream.option("checkpointLocation", checkpoint)
+    writer = rows.writeStream.option("checkpointLocation", _checkpoint(given))
     if given.format == delta.FORMAT:
         return writer.foreachBatch(delta.TableWriter(given.output, *_PARTITIONS))
     return writer.format(PARQUET).partitionBy(*_PARTITIONS).option("path", given.output)
@@ -126,11 +132,11 @@ def tidy(spark: SparkSession, output: str) -> dict[str, Any]:
     hadoop = jvm.org.apache.hadoop.fs
     root = hadoop.Path(output)
     files = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    if not files.exists(hadoop.Path(f"{output}/{_FILE_LIST}")):
+    if not files.exists(hadoop.Path(f"{output}/{FILE_LIST}")):
         return {"files": 0, "files_removed": 0}
     listed = {
         hadoop.Path(jvm.java.net.URI(name)).toUri().getPath()
-        for name in spark.read.parquet(output).inputFiles()
+        for name in spark.read.schema(_IDS).parquet(output).inputFiles()
     }
     removed = 0
     found = files.listFiles(root, True)
@@ -146,7 +152,10 @@ def tidy(spark: SparkSession, output: str) -> dict[str, Any]:
 
 def verify(spark: SparkSession, output: str, written_as: str) -> dict[str, Any]:
     """Count rows and distinct message ids of the whole archive."""
-    ids = spark.read.format(written_as).load(output).select("__topic", "__messageId")
+    reader = spark.read.format(written_as)
+    if written_as == PARQUET:  # There may be no file yet that says its columns.
+        reader = reader.schema(_IDS)
+    ids = reader.load(output).select("__topic", "__messageId")
     rows, distinct = ids.count(), ids.distinct().count()
     return {"rows_in_archive": rows, "message_ids_in_archive": distinct}
 

@@ -1,17 +1,68 @@
-"""What is in a directory, in whatever file system its URL names."""
+"""What is in a directory, in whatever file system its URL names, and which query may add to it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.jobs.command import JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FILE_LIST: Final = "_spark_metadata"
+"""Where Spark's file sink lists the files that count, by micro-batch."""
+OWNER: Final = "_archive_query"
+"""The id of the one query that adds to an archive."""
+
 
 def names_in(spark: SparkSession, directory: str) -> frozenset[str]:
     """The files and directories in it; none if there is no such directory."""
-    place = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(directory)
-    files = place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    files, place = _file_system(spark, directory)
     if not files.exists(place):
         return frozenset()
     return frozenset(str(found.getPath().getName()) for found in files.listStatus(place))
+
+
+def claim(spark: SparkSession, output: str, checkpoint: str) -> None:
+    """See that the query of the checkpoint is the one that adds to this directory of files.
+
+    The list of files goes by numbers of micro-batches alone. What another query, or this one with a
+    new checkpoint, writes under a number that is in the list, Spark leaves out without a word.
+
+    Raises: JobError.
+    """
+    query = _kept(spark, f"{checkpoint}/metadata", json.dumps({"id": str(uuid.uuid4())}))
+    query_id = str(json.loads(query)["id"])
+    listed = _newest(names_in(spark, f"{output}/{FILE_LIST}"))
+    known = _newest(names_in(spark, f"{checkpoint}/offsets"))
+    if listed > known or _kept(spark, f"{output}/{OWNER}", query_id) != query_id:
+        raise JobError(
+            f"{output} was begun with another checkpoint than {checkpoint}: give that one, or "
+            "another --output and another --checkpoint"
+        )
+
+
+def _newest(names: frozenset[str]) -> int:
+    """The number of the newest micro-batch in one of Spark's logs, -1 when there is none."""
+    numbers = [name.removesuffix(".compact") for name in names]
+    return max((int(number) for number in numbers if number.isdigit()), default=-1)
+
+
+def _kept(spark: SparkSession, path: str, text: str) -> str:
+    """What the file holds; this text if it was not there."""
+    files, place = _file_system(spark, path)
+    if not files.exists(place):
+        written = files.create(place, False)
+        written.write(bytearray(text.encode()))
+        written.close()
+    read = files.open(place)
+    content = bytes(read.readAllBytes())
+    read.close()
+    return content.decode()
+
+
+def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    place = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(path)
+    return place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), place

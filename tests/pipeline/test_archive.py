@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset
 import pytest
 
-from tests.pipeline.job_runs import SECONDS_MAX, archive_process, kill_after, wait_for
+from pipeline.jobs import archive, files
+from pipeline.jobs.command import JobError
+from tests.pipeline.job_runs import SECONDS_MAX, archive_process, kill_after, run, wait_for
 from tests.pipeline.topics import admin, path_of, publish
 
 if TYPE_CHECKING:
@@ -75,6 +78,36 @@ def test_bad_input_ends_in_one_line(options: dict[str, str], tmp_path: Path) -> 
     assert out == ""
     (line,) = [each for each in err.splitlines() if each.startswith("vela pipeline archive:")]
     assert "does not exist" in line
+
+
+def test_an_archive_takes_rows_by_the_checkpoint_it_was_begun_with_alone(
+    spark: SparkSession,
+    client: pulsar.Client,
+    server_arguments: list[str],
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    """Spark leaves out a micro-batch whose number is in the list of files, whoever wrote that."""
+    arguments = [*server_arguments, "--topic", topic, "--output", str(tmp_path / "out")]
+    another = [*arguments, "--checkpoint", str(tmp_path / "another")]
+    client.create_producer(topic).close()
+    of_nothing = run(archive, tmp_path, *arguments, "--verify")
+
+    assert (of_nothing["files"], of_nothing["rows_in_archive"]) == (0, 0)
+    with pytest.raises(JobError, match="was begun with another checkpoint"):
+        archive.main(another)
+    ids = publish(client, topic, [b"x"] * 5)
+    run(archive, tmp_path, *arguments)
+    (tmp_path / "out" / files.OWNER).unlink()
+    with pytest.raises(JobError, match="was begun with another checkpoint"):
+        archive.main(another)
+    ids += publish(client, topic, [b"y"] * 5)
+    run(archive, tmp_path, *arguments)
+    shutil.rmtree(tmp_path / "out" / "_checkpoint")
+    with pytest.raises(JobError, match="was begun with another checkpoint"):
+        archive.main(arguments)
+
+    assert ids_by_any_reader(tmp_path) == Counter(ids)
 
 
 def test_a_restart_of_the_broker_costs_no_row(
