@@ -100,7 +100,8 @@ def test_the_document_holds_every_row_and_every_failure(tmp_path):
     report.plot(results, tmp_path / "spark.png")
 
     assert text.count("connector, ") >= 6
-    assert "| 1 KB in batches | broker, pulsar | 500 |" in text
+    assert "| 1 KB in batches | broker, pulsar | ? | 500 (333-1,000) |" in text
+    assert "| 1 KB one by one | broker, vela | 1 | 500 (333-1,000) |" in text
     assert "no answer" in text
     assert "out of order" in text
     assert "| bookie | ? |" in text

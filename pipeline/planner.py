@@ -298,7 +298,8 @@ class StreamPlanner:
             made_since = self._newest()
         for topic, offset in start.items():
             if topic not in latest and topic not in made_since:
-                report_loss(self._options, f"{topic} was deleted")
+                gone = f"{topic} was deleted, or is not among the topics asked for any more"
+                report_loss(self._options, gone)
             elif topic not in latest or latest[topic].sort_key < offset.sort_key:
                 latest[topic] = offset
         if anchor:

@@ -45,6 +45,8 @@ TAIL_RATE = 200
 BACKFILL_PARTS = 2
 """The backfill gets as much time as so many data sets."""
 QUICK_BACKFILL_MEGABYTES = 50
+BACKFILL_ROUNDS_MAX = 5
+"""The slowest hundredth of some seconds differs more from round to round than a rate does."""
 BACKFILL_SIZE_BYTES = 10_000
 ENGINES = ("broker", "bookie")
 SAME_SPARK = f" on Spark {SPARK_VERSION}"
@@ -279,7 +281,7 @@ def measure(run: Run, options: argparse.Namespace, begun: float) -> None:
         rows = megabytes * 1_000_000 // BACKFILL_SIZE_BYTES
         data = DataSet("backfill", rows, BACKFILL_SIZE_BYTES, True)
         idle_seconds = QUICK_IDLE_SECONDS if options.quick else IDLE_SECONDS
-        run.backfill(data, 1 if options.quick else 2, idle_seconds, end)
+        run.backfill(data, 1 if options.quick else BACKFILL_ROUNDS_MAX, idle_seconds, end)
 
 
 def main() -> int:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CPU = ("JVM", "Python", "server")
+SPREAD = frozenset({"rows/s", "CPU s/M rows"})
 FIGURES = ("rows/s", "MB/s", *(f"{name} CPU s/M rows" for name in CPU), "CPU s/M rows", "served")
 SAID = (
     "Every read asks for all columns and throws them away (`noop`). Before anything is timed, all"
     " variants must agree on the number of rows, of different message ids, and on the sum of the"
     " hashes of all values; two reads warm each variant up and do not count; rounds alternate, as"
-    " many as the time allows (spark.json has each), and the figures are medians. CPU is of the"
+    " many as the time allows (spark.json has each), and the figures are medians"
+    " (smallest-largest). `ratio` compares rows per second with the stock connector on real Pulsar. CPU is of the"
     " processes: Spark's JVM, Python (driver and workers),"
     " and the server with its embedded bookie; a server that is not being read is stopped by"
     " SIGSTOP. `served` is what the broker sent, divided by the bytes of all payloads. What is read"
@@ -44,6 +46,10 @@ class Variant:
         return f"{self.reader}, {self.server}"
 
 
+BASE = Variant("connector", "pulsar")
+"""What ratios refer to."""
+
+
 @dataclass
 class Measured:
     """The rounds of one variant on one data set."""
@@ -56,6 +62,12 @@ class Measured:
     def middle(self, figure: str) -> float | None:
         """The median over the rounds, None without one."""
         return median(one[figure] for one in self.rounds) if self.rounds else None
+
+    def told(self, figure: str) -> str:
+        """The median, with the smallest and the largest of several rounds where they tell more."""
+        return _with_spread(
+            self.middle(figure), [one[figure] for one in self.rounds if figure in SPREAD]
+        )
 
 
 def figures_of(
@@ -124,6 +136,12 @@ class Backfill:
         """The median over the rounds."""
         return median(getattr(one, percentile) for one in self.tails) if self.tails else None
 
+    def told(self, percentile: str) -> str:
+        """The median, the smallest and the largest."""
+        return _with_spread(
+            self.middle(percentile), [getattr(one, percentile) for one in self.tails]
+        )
+
     def read(self, figure: str) -> float | None:
         """The median of what the read itself did."""
         return median(one[figure] for one in self.reads) if self.reads else None
@@ -153,17 +171,26 @@ def short(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
+def _with_spread(middle: float | None, values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return short(middle)
+    return f"{short(middle)} ({short(min(values))}-{short(max(values))})"
+
+
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
 def table(measured: Sequence[Measured]) -> str:
-    """A row per data set and variant."""
-    lines = [_line(["data", "reader, server", *FIGURES]), "|---|---" + "|---:" * len(FIGURES) + "|"]
-    lines += [
-        _line([one.data, one.variant.name, *(short(one.middle(figure)) for figure in FIGURES)])
-        for one in measured
-    ]
+    """A row per data set and variant. The ratio is that of rows/s to `BASE`."""
+    heads = ["data", "reader, server", "ratio", *FIGURES]
+    lines = [_line(heads), "|---|---" + "|---:" * (len(heads) - 2) + "|"]
+    bases = {one.data: one.middle("rows/s") for one in measured if one.variant == BASE}
+    for one in measured:
+        base, rate = bases.get(one.data), one.middle("rows/s")
+        ratio = rate / base if base and rate else None
+        figures = [one.told(figure) for figure in FIGURES]
+        lines.append(_line([one.data, one.variant.name, short(ratio), *figures]))
     return "\n".join(lines)
 
 
@@ -172,9 +199,9 @@ def backfill_table(backfills: Sequence[Backfill]) -> str:
     heads = ["backfill by", "tail p50 ms", "tail p99 ms", "tail max ms", "backfill MB/s", "served"]
     lines = [_line(heads), "|---" + "|---:" * (len(heads) - 1) + "|"]
     for one in backfills:
-        figures = [one.middle(name) for name in ("p50", "p99", "max")]
-        figures += [one.read(name) for name in ("MB/s", "served")]
-        lines.append(_line([one.reader, *(short(each) for each in figures)]))
+        figures = [one.told(name) for name in ("p50", "p99", "max")]
+        figures += [short(one.read(name)) for name in ("MB/s", "served")]
+        lines.append(_line([one.reader, *figures]))
     return "\n".join(lines)
 
 
