@@ -85,6 +85,11 @@ def test_values_are_all_different_of_their_size_and_the_same_again():
     assert first == list(values(2000, 1000))
 
 
+def test_a_failure_is_told_without_the_trace_before_it():
+    assert report.last_line(OSError("trace:\n  File x\nlost: y\n")) == "lost: y"
+    assert report.last_line(OSError()) == "OSError"
+
+
 def test_the_document_holds_every_row_and_every_failure(tmp_path):
     measured = [
         Measured(data.name, each, [figures(1.0), figures(3.0), figures(2.0)])

@@ -35,8 +35,6 @@ PROTOCOL_TOOLS: Final = frozenset({"protocol.generate"})
 """Part of the room, but run by hand: it reads and writes files."""
 FILE_LINES_MAX: Final = 700
 FUNCTION_LINES_MAX: Final = 70
-GENERATED_PAGES: Final = ("docs/performance/spark",)
-"""Written by `make bench-spark`; a link to them is right before they are there."""
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*?) *#*$", re.MULTILINE)
@@ -178,10 +176,6 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             continue
         target, _, anchor = link.partition("#")
         there = (page.parent / target).resolve() if target else page
-        if there.is_relative_to(TREE) and not there.exists():
-            inside = there.relative_to(TREE).as_posix() + ("/" if target.endswith("/") else "")
-            if inside.startswith(GENERATED_PAGES):
-                continue
         if not there.exists() or (anchor and there.is_file() and anchor not in _anchors(there)):
             dead.append(link)
     assert not dead

@@ -128,7 +128,7 @@ class Run:
                     return self._read(each.variant.reader, server, data, check=True)
                 return self._timed(each.variant.reader, server, data)
         except (ReadFailed, RuntimeError, OSError) as failure:
-            each.failed.append(str(failure))
+            each.failed.append(report.last_line(failure))
             tell(f"{data.name}, {each.variant.name}: not counted: {failure}")
             return None
 
@@ -202,7 +202,7 @@ class Run:
                 backfill.reads.append(figures)
             backfill.tails.append(tail.between(begun, time.perf_counter_ns()))
         except (ReadFailed, RuntimeError, OSError, ValueError) as failure:
-            backfill.failed.append(str(failure))
+            backfill.failed.append(report.last_line(failure))
             tell(f"backfill, {backfill.reader}: not counted: {failure}")
             return
         last = backfill.tails[-1]

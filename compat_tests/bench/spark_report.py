@@ -165,6 +165,11 @@ class Results:
         return lines + [f"backfill, {b.reader}: {why}" for b in self.backfills for why in b.failed]
 
 
+def last_line(failure: Exception) -> str:
+    """What it says in the end: Spark puts the traces of its workers before that."""
+    return (str(failure).strip().splitlines() or [type(failure).__name__])[-1]
+
+
 def short(value: float | None) -> str:
     """A figure in a cell."""
     if value is None:
