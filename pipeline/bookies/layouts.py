@@ -21,18 +21,20 @@ _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/\s]+):(\d{1,5})")
 
 
 def ledger_layouts(internal_stats: Mapping[str, Any]) -> dict[int, LedgerLayout]:
-    """The layout of each ledger of a topic that is not offloaded, by ledger id.
+    """The layout of each ledger of a topic that is not offloaded, by ledger id. One that was made
+    while the server collected its answer may be without metadata, and is left out.
 
     Raises: BookiesNotReachable: no metadata was asked for, or its bookies have no addresses.
         InvalidMetadata: a text that is not understood.
     """
     layouts: dict[int, LedgerLayout] = {}
-    for row in internal_stats["ledgers"]:
-        if row.get("offloaded"):
-            continue
+    rows = [row for row in internal_stats["ledgers"] if not row.get("offloaded")]
+    if rows and not any(row.get("metadata") for row in rows):
+        raise BookiesNotReachable("the answer holds no ledger metadata: ask for metadata=true")
+    for row in rows:
         text = row.get("metadata")
         if not text:
-            raise BookiesNotReachable("the answer holds no ledger metadata: ask for metadata=true")
+            continue
         ledger_id = int(row["ledgerId"])
         try:
             layout = LedgerLayout.of(ledger_id, parse_ledger_metadata_text(text))

@@ -313,6 +313,12 @@ def test_a_server_that_names_no_addresses_is_told_apart(bookie_id):
         ledger_layouts({"ledgers": [{"ledgerId": 2}]})
 
 
+def test_a_ledger_that_was_made_during_the_answer_is_left_out_and_spoils_no_other():
+    rows = [{"ledgerId": 1, "metadata": TEXT % ("OPEN", "h:3181")}, {"ledgerId": 2}]
+
+    assert list(ledger_layouts({"ledgers": rows})) == [1]
+
+
 def test_addresses_may_be_of_either_family():
     assert address_of("h.example:3181") == ("h.example", 3181)
     assert address_of("[::1]:3181") == ("::1", 3181)
