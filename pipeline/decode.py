@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import zlib
 from functools import lru_cache
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-from google.protobuf.message import DecodeError
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import (
+    batch_messages,
     is_batch,
     is_encrypted,
     is_marker,
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 CODECS: Final = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "snappy"}
 """Codec names that `Decompress` is called with. ZLIB is done here."""
 _BATCHES_REMEMBERED: Final = 16
-_read_u32 = Struct(">I").unpack_from
-_parse_single = pb.SingleMessageMetadata.FromString
 
 
 class NeedsBroker(Exception):
@@ -142,27 +138,13 @@ def messages_of(
 def _of_batch(
     entry: StoredEntry, metadata: pb.MessageMetadata, content: bytes | memoryview
 ) -> list[Message]:
-    """Written for speed, because most rows come from here: whole bytes are cut, which is cheaper
-    than views of a kilobyte, and what most messages do not have is asked for once."""
+    """Most rows come from here: what all have in common, and what most do not have, is asked for
+    once, and payloads are cut from bytes, which costs less than views of a kilobyte."""
     ledger_id, entry_id, _ = entry
     count = metadata.num_messages_in_batch
     publish_time_ms, version = metadata.publish_time, metadata.schema_version
-    data = bytes(content)
-    length = len(data)
     found = []
-    end = 0
-    for index in range(count):
-        if end + 4 > length:
-            raise RemoteProtocolError(f"batch ends before its message {index} of {count}")
-        start: int = end + 4 + _read_u32(data, end)[0]
-        try:
-            single = _parse_single(data[end + 4 : start])
-        except DecodeError as error:
-            raise RemoteProtocolError(f"message {index} of a batch: {error}") from None
-        size = single.payload_size
-        end = start + size
-        if size < 0 or end > length:
-            raise RemoteProtocolError(f"message {index} of {count} passes the end of its batch")
+    for index, (single, payload) in enumerate(batch_messages(bytes(content), count)):
         if single.compacted_out:
             continue
         key = None
@@ -176,7 +158,7 @@ def _of_batch(
                 index,
                 count,
                 key,
-                None if single.null_value else data[start:end],
+                None if single.null_value else bytes(payload),
                 publish_time_ms,
                 single.event_time,
                 [(each.key, each.value) for each in properties] if properties else (),

@@ -38,6 +38,7 @@ _BROKER_HEAD_SIZE: Final = 6
 _U32: Final = Struct(">I")
 _read_u32 = _U32.unpack_from
 _parse_metadata = pb.MessageMetadata.FromString
+_parse_single = pb.SingleMessageMetadata.FromString
 
 
 def _checksum_offset(data: bytes) -> int:
@@ -208,23 +209,24 @@ def sticky_key(metadata: pb.MessageMetadata) -> bytes:
 
 def batch_messages(
     payload: bytes | memoryview, count: int
-) -> Iterator[tuple[pb.SingleMessageMetadata, memoryview]]:
+) -> Iterator[tuple[pb.SingleMessageMetadata, bytes | memoryview]]:
     """The messages of a batch, whose payload must be neither compressed nor encrypted any more.
+    They are copied out of bytes, and are views into a view.
 
     Raises: RemoteProtocolError: the payload is not a batch of that many messages.
     """
-    view = memoryview(payload)
+    length = len(payload)
     offset = 0
     for number in range(count):
-        if offset + 4 > len(view):
+        if offset + 4 > length:
             raise RemoteProtocolError(f"batch ends before its message {number} of {count}")
-        start = offset + 4
-        end: int = start + _read_u32(view, offset)[0]
+        end: int = offset + 4 + _read_u32(payload, offset)[0]
         try:
-            single = pb.SingleMessageMetadata.FromString(bytes(view[start:end]))
+            single = _parse_single(bytes(payload[offset + 4 : end]))
         except DecodeError as error:
             raise RemoteProtocolError(f"message {number} of a batch: {error}") from None
-        offset = end + single.payload_size
-        if end > len(view) or single.payload_size < 0 or offset > len(view):
+        size = single.payload_size
+        offset = end + size
+        if size < 0 or offset > length:
             raise RemoteProtocolError(f"message {number} of {count} passes the end of its batch")
-        yield single, view[end:offset]
+        yield single, payload[end:offset]

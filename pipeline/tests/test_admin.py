@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from pipeline.admin import Admin, AdminError
 from pipeline.offsets import Offset
 from pipeline.options import Connection
+from pipeline.tests.http_server import QuietHandler, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 TOPIC = "persistent://public/default/t"
 
 
-class _Restarting(BaseHTTPRequestHandler):
+class _Restarting(QuietHandler):
     """Answers the first call with 503 or half an answer, and the next ones as it was told."""
 
     calls: list[tuple[str, str]]
@@ -38,26 +36,10 @@ class _Restarting(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = _answer
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
 
 @pytest.fixture
 def handler() -> type[_Restarting]:
     return type("Handler", (_Restarting,), {"calls": [], "status": 200})
-
-
-@contextmanager
-def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The URL of a server."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture
@@ -101,7 +83,7 @@ def test_a_refusal_is_not_repeated(admin: Admin, handler: type[_Restarting]) -> 
     assert len(handler.calls) == 2
 
 
-class _Owner(BaseHTTPRequestHandler):
+class _Owner(QuietHandler):
     """Takes every call."""
 
     calls: list[tuple[str, str, bytes, str | None]]
@@ -116,9 +98,6 @@ class _Owner(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     do_GET = do_PUT = do_POST = do_DELETE = _answer
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 class _Other(_Owner):

@@ -9,8 +9,6 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -23,6 +21,7 @@ from pipeline.engine_bookie import BookieEngine
 from pipeline.jobs import archive
 from pipeline.options import source_options
 from pipeline.plan import Slice
+from pipeline.tests.http_server import QuietHandler, serving
 from protocol import client as codec
 from tests.pipeline.conftest import CONFIG, options_for, running_server
 from tests.pipeline.topics import admin, path_of, publish
@@ -85,7 +84,7 @@ def test_twenty_closed_ledgers_are_archived_past_the_broker(
 def naming_bookies(admin_url: str, bookie_id: str) -> Iterator[str]:
     """The admin API, as it is when the bookies have another address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None
             kind = {"Content-Type": "application/json"}
@@ -103,24 +102,8 @@ def naming_bookies(admin_url: str, bookie_id: str) -> Iterator[str]:
 
         do_GET = do_PUT = do_POST = _answer
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
     with serving(Handler) as url:
         yield url
-
-
-@contextmanager
-def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The URL of a server."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.mark.parametrize(
@@ -223,15 +206,12 @@ def test_an_entry_that_no_bookie_has_is_a_gap_of_one_entry() -> None:
     )
     answer = json.dumps({"ledgers": [{"ledgerId": 7, "metadata": metadata}]}).encode()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
 
     def read_with(url: str, fail_on_data_loss: str) -> list[Any]:
         given = {"admin.url": url, "topic": topic, "readEngine": "bookie"}
