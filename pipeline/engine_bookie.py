@@ -83,8 +83,8 @@ class BookieEngine:
                         yield from self._through_broker(part, entry.entry_id)
                         return
                     next_entry = entry.entry_id + 1
-                    deadline = self._deadline()
                     yield messages_of(entry, metadata, payload, decompress)
+                    deadline = self._deadline()
             except LedgerMissing as error:
                 report_loss(self._options, f"{part.topic}: {error}")
                 return

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 import pyarrow.dataset
@@ -23,6 +23,7 @@ from pipeline.options import source_options
 from pipeline.plan import Slice
 from pipeline.tests.http_server import QuietHandler, serving
 from protocol import client as codec
+from protocol.bookkeeper import messages as m
 from tests.pipeline.conftest import CONFIG, options_for, running_server
 from tests.pipeline.topics import admin, path_of, publish
 
@@ -194,11 +195,15 @@ def test_an_entry_damaged_on_disk_is_an_error_that_names_it(
     assert read(spark, {**options, "endingOffsets": bound}, "bookie").count() == 123
 
 
-def test_an_entry_that_no_bookie_has_is_a_gap_of_one_entry() -> None:
-    topic = "persistent://public/default/t"
-    bookie = FakeBookie()
-    stored = [codec.message(b"%d" % number) for number in range(10)]
-    bookie.ledgers[7] = {n: entry(7, n, each) for n, each in enumerate(stored) if n not in (4, 9)}
+LEDGER_TOPIC = "persistent://public/default/t"
+LEDGER_VALUES = [b"%d" % number for number in range(10)]
+
+
+@contextmanager
+def ledger_of(bookie: FakeBookie, *missing: int) -> Iterator[str]:
+    """A closed ledger 7 on it; the URL of the admin API that tells of it."""
+    stored = dict(enumerate(entry(7, n, codec.message(v)) for n, v in enumerate(LEDGER_VALUES)))
+    bookie.ledgers[7] = {number: body for number, body in stored.items() if number not in missing}
     metadata = (
         "LedgerMetadata{formatVersion=3, ensembleSize=1, writeQuorumSize=1, ackQuorumSize=1, "
         "state=CLOSED, length=100, lastEntryId=9, digestType=CRC32C, password=OMITTED, "
@@ -213,19 +218,38 @@ def test_an_entry_that_no_bookie_has_is_a_gap_of_one_entry() -> None:
             self.end_headers()
             self.wfile.write(answer)
 
-    def read_with(url: str, fail_on_data_loss: str) -> list[Any]:
-        given = {"admin.url": url, "topic": topic, "readEngine": "bookie"}
-        options = source_options({**given, "failOnDataLoss": fail_on_data_loss}, streaming=False)
-        with BookieEngine(options) as engine:
-            groups = list(engine.read_slice(Slice(topic, 7, 0, 9, 0, sealed=True)))
-        return [bytes(message.payload) for messages in groups for message in messages]
-
     try:
         with serving(Handler) as url:
-            with pytest.raises(DataLost, match=f"{topic}: entry 7:4: .*no such entry"):
-                read_with(url, "true")
-            found = read_with(url, "false")
+            yield url
     finally:
         bookie.close()
 
+
+def values_in_ledger(url: str, **more: str) -> Iterator[bytes]:
+    given = {"admin.url": url, "topic": LEDGER_TOPIC, "readEngine": "bookie", **more}
+    with BookieEngine(source_options(given, streaming=False)) as engine:
+        for messages in engine.read_slice(Slice(LEDGER_TOPIC, 7, 0, 9, 0, sealed=True)):
+            yield from [bytes(message.payload) for message in messages]
+
+
+def test_an_entry_that_no_bookie_has_is_a_gap_of_one_entry() -> None:
+    with ledger_of(FakeBookie(), 4, 9) as url:
+        with pytest.raises(DataLost, match=f"{LEDGER_TOPIC}: entry 7:4: .*no such entry"):
+            list(values_in_ledger(url, failOnDataLoss="true"))
+        found = list(values_in_ledger(url, failOnDataLoss="false"))
+
     assert found == [b"%d" % number for number in (0, 1, 2, 3, 5, 6, 7, 8)]
+
+
+def test_a_bookie_that_fails_once_is_asked_again_also_after_a_long_pause() -> None:
+    """The time in which the query asks for no rows is none in which the bookie was away."""
+    bookie = FakeBookie()
+    bookie.has_batch_reads = False
+    failures = [m.IO_ERROR]
+    bookie.status_of = lambda read: failures.pop() if read.entry_id == 5 and failures else m.OK
+    with ledger_of(bookie) as url:
+        values = values_in_ledger(url, pollTimeoutMs="1000")
+        begun = [next(values) for _ in range(5)]
+        time.sleep(1.2)  # the pause itself: longer than pollTimeoutMs
+
+        assert [*begun, *values] == LEDGER_VALUES
