@@ -183,17 +183,16 @@ async def last_message_id(request: AdminRequest) -> dict[str, int]:
     if not (name.is_partition or await request.context.namespaces.topic_exists(name)):
         raise not_found(f"Topic {name.full} not found")  # also when its namespace is unknown
     topic = await existing_persistent(request)
-    position = topic.last_position()
-    if position[1] < 0:
+    entry = await topic.newest_entry()
+    if entry is None:
         ledger_id, entry_id = topic.ledger.last_confirmed
         if entry_id >= 0:  # Deleted: Pulsar answers the earliest id, of no partition.
             return message_id_json(topic, EARLIEST) | {"partitionIndex": -1}
         return message_id_json(topic, (ledger_id, -1))
-    entry = (await topic.ledger.read(position, 1, 1))[0]
     metadata = entry.metadata
     if not metadata.HasField("num_messages_in_batch"):
-        return message_id_json(topic, position)
-    return message_id_json(topic, position, metadata.num_messages_in_batch - 1)
+        return message_id_json(topic, entry.position)
+    return message_id_json(topic, entry.position, metadata.num_messages_in_batch - 1)
 
 
 def message_id_json(

@@ -15,7 +15,7 @@ from broker.net.errors import ConnectionRefused
 from broker.subscription.api import TYPE_NAMES, AckId
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
-from protocol.errors import BrokerError, ConsumerNotFound, MetadataError, ServiceNotReady
+from protocol.errors import ConsumerNotFound, MetadataError, ServiceNotReady
 from protocol.metadata import is_batch
 from protocol.position import signed_id
 
@@ -181,16 +181,9 @@ async def last_message(topic: Topic) -> tuple[Position, int]:
 
     Raises: BrokerError: the entry cannot be read.
     """
-    position = topic.last_position()
-    ledger = topic.subscription_ledger()
-    if position[1] < 0 or ledger is None:
+    newest = await topic.newest_entry()
+    if newest is None:
         return (-1, -1), -1
-    entries = ledger.read_nowait(position, 1, 1)
-    if entries is None:
-        entries = await ledger.read(position, 1, 1)
-    if not entries:
-        raise BrokerError(
-            pb.ServerError.PersistenceError, f"the newest entry {position} cannot be read; retry"
-        )
-    metadata = entries[0].metadata
-    return position, metadata.num_messages_in_batch - 1 if is_batch(metadata) else -1
+    metadata = newest.metadata
+    batch_index = metadata.num_messages_in_batch - 1 if is_batch(metadata) else -1
+    return newest.position, batch_index

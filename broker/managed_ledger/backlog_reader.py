@@ -87,12 +87,17 @@ class BacklogReader:
             if entries is not None:
                 return entries
             first = self._table.at_or_after(position)
-            if count_max >= _SEQUENTIAL_COUNT_MIN or first == self._expected:
-                await self._fetch(first, _RUN_ENTRIES_MAX, self._run_size_bytes)
-            else:
+            try:
+                if count_max >= _SEQUENTIAL_COUNT_MIN or first == self._expected:
+                    await self._fetch(first, _RUN_ENTRIES_MAX, self._run_size_bytes)
+                    continue
                 few = await self._read_run(first, count_max, min(bytes_max, _SMALL_READ_BYTES))
-                self._expected = self._table.next_position(few[-1].position)
-                return few
+            except BrokerError:
+                if self._table.row_of(first[0]) is not None:
+                    raise
+                continue  # trimmed meanwhile: what is at or after the position lies behind it
+            self._expected = self._table.next_position(few[-1].position)
+            return few
 
     def _prefetch(self, after: Position) -> None:
         table = self._table

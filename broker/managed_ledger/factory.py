@@ -177,7 +177,6 @@ class ManagedLedgerFactory:
         for row in dropped:
             await self._client.delete(row.ledger_id)
         await self._restore_cursors(ledger)
-        ledger.request_trim()
         return ledger
 
     async def _restore_cursors(self, ledger: ManagedLedger) -> None:

@@ -120,10 +120,9 @@ class PersistentTopic(Topic):
             self.message_index = await self._last_message_index()
 
     async def _last_message_index(self) -> int:
-        position = self.last_position()
-        if position[1] < 0:
+        newest = await self.newest_entry()
+        if newest is None:
             return -1
-        newest = (await self.ledger.read(position, 1, 1))[0]
         metadata = broker_entry_metadata(newest.data)
         return metadata.index if metadata is not None and metadata.HasField("index") else -1
 
@@ -411,6 +410,21 @@ class PersistentTopic(Topic):
             return last
         before = self.ledger.previous_position(last)
         return before if before[1] >= 0 else (-1, -1)
+
+    async def newest_entry(self) -> Entry | None:
+        """See `Topic.newest_entry`. None also when the last one is trimmed while it is read."""
+        position = self.last_position()
+        while position[1] >= 0:
+            entries = await self.ledger.read(position, 1, 1)
+            if entries and entries[0].position == position:
+                return entries[0]
+            missed, position = position, self.last_position()
+            if position == missed:
+                raise BrokerError(
+                    ServerError.PersistenceError,
+                    f"the newest entry {position} cannot be read; retry",
+                )
+        return None
 
     async def terminate(self) -> Position:
         """Accept no more messages; consumers are told once they have drained the topic."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from broker.broadcast.stages import Stages
+    from broker.entry import Entry
     from broker.namespaces.namespaces import Namespace
     from broker.net.session import Session
     from broker.service import BrokerService
@@ -376,6 +377,13 @@ class Topic:
     def last_position(self) -> Position:
         """The newest entry; (-1, -1) when there is none."""
         return (-1, -1)
+
+    async def newest_entry(self) -> Entry | None:
+        """The entry at `last_position`; None when there is none.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+        return None
 
     def holds_messages(self) -> bool:
         """Whether anything is stored."""

@@ -8,6 +8,7 @@ import trio
 from broker.admin.tests.conftest import CONFIG, Http
 from broker.admin.tests.test_topic_layouts import FULL, T, http_of, publish
 from broker.app import running_broker
+from broker.bookie_client.client import LedgerClient
 from broker.managed_ledger.ledger import ManagedLedger
 
 UNSTORED = "Trim on a non-persistent topic is not allowed"
@@ -34,6 +35,26 @@ async def test_the_newest_message_is_not_one_that_was_deleted():
             "batchIndex": -1,
             "batchSize": 0,
         }
+
+
+async def test_a_newest_message_that_is_deleted_while_it_is_read_is_one_that_was_deleted(
+    monkeypatch,
+):
+    async with running_broker(CONFIG, None) as running, http_of(running) as session:
+        http = Http(session)
+        await publish(running, f"{FULL}/a", 2)
+        assert await http("PUT", f"{T}/a/unload") == (204, None)
+        assert await entries_of(http, "a") == 2
+        find = LedgerClient.reader
+
+        async def trim_and_find(client, ledger_id):
+            assert await http("POST", f"{T}/a/trim") == (200, None)
+            return await find(client, ledger_id)
+
+        monkeypatch.setattr(LedgerClient, "reader", trim_and_find)
+        status, last = await http("GET", f"{T}/a/lastMessageId")
+        assert (status, last["ledgerId"], last["entryId"]) == (200, -1, -1)
+        assert await entries_of(http, "a") == 0
 
 
 async def entries_of(http, topic):

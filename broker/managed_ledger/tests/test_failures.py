@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from bookie.api import Status
 from broker.bookie_client.errors import RecoveryFailed
 from broker.managed_ledger.appender import AppendState
+from broker.managed_ledger.config import RetentionPolicy
 from broker.managed_ledger.cursor_store import CursorStore
 from broker.managed_ledger.paths import cursor_info_path, ledger_info_path
 from broker.managed_ledger.tests.world import (
@@ -21,6 +22,7 @@ from broker.managed_ledger.tests.world import (
     settle,
 )
 from broker.metadata.store import MetadataUnavailable
+from protocol.bookkeeper.paths import ledger_path
 from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST
 
@@ -47,6 +49,23 @@ class HeldPut:
             self.reached.set()
             await self.go_on.wait()
         return version
+
+
+class HeldGet:
+    """Stops the next get of a path of the store before it is done."""
+
+    def __init__(self, store, path):
+        self._get = store.get
+        self._path = path
+        self.reached = trio.Event()
+        self.go_on = trio.Event()
+        store.get = self.get
+
+    async def get(self, path):
+        if path == self._path and not self.reached.is_set():
+            self.reached.set()
+            await self.go_on.wait()
+        return await self._get(path)
 
 
 def failing(error):
@@ -290,3 +309,29 @@ async def test_a_topic_goes_on_after_writes_that_nobody_heard_of(takes_effect, a
         again = await open_ledger(factory)
         assert again.properties == {"a": "2"}
         assert again.cursors["s"].mark_delete == positions[2]
+
+
+@pytest.mark.parametrize(("count_max", "payloads"), [(1, [b"3"]), (100, [b"3", b"4", b"5"])])
+async def test_a_read_goes_on_behind_the_ledgers_trimmed_meanwhile(
+    count_max, payloads, autojump_clock
+):
+    world = World(retention=RetentionPolicy(time_minutes=-1, size_mb=-1), max_entries_per_ledger=3)
+    async with world.broker() as factory:
+        await append_and_wait(await open_ledger(factory), *[b"%d" % n for n in range(6)])
+        await factory.aclose()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        cursor.ack_cumulative(ledger.position_after_n(EARLIEST, 3))
+        ledger.retention = RetentionPolicy()
+        held = HeldGet(world.store, ledger_path(ledger.first_position[0]))
+
+        async def read():
+            entries = await ledger.read(EARLIEST, count_max, 1 << 20)
+            assert [entry.data for entry in entries] == payloads
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await held.reached.wait()
+            assert await ledger.trim() == 1
+            held.go_on.set()

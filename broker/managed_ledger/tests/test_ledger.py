@@ -276,6 +276,21 @@ async def test_without_subscriptions_nothing_is_kept(autojump_clock):
         assert len(await factory.client.live_ledgers()) == 1
 
 
+async def test_what_nobody_subscribes_to_is_kept_over_a_restart_until_retention_is_checked(
+    autojump_clock,
+):
+    world = World(retention_check_interval_s=60.0)
+    async with world.broker() as factory:
+        await append_and_wait(await open_ledger(factory), *numbers(0, 3))
+        await factory.aclose()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        await trio.sleep(59)
+        assert await read_all(ledger) == numbers(0, 3)
+        await trio.sleep(2)
+        assert await read_all(ledger) == []
+
+
 async def test_retention_by_time(autojump_clock):
     from broker.managed_ledger.config import RetentionPolicy
 

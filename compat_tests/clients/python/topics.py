@@ -137,6 +137,17 @@ def topic_unloaded(stage: Stage) -> None:
     stage.see("came after it", sorted(again & unacked))
 
 
+@scenario("messages-of-nobody-outlive-an-unload")
+def kept_over_unload(stage: Stage) -> None:
+    producer = stage.client.create_producer(stage.topic())
+    send_all(producer, [str(number) for number in range(5)])
+    path = "/admin/v2/" + stage.topic().replace("://", "/")
+    stage.see("unload", stage.server.http("PUT", path + "/unload")[0])
+    send_all(producer, ["after"])
+    reader = stage.client.create_reader(stage.topic(), pulsar.MessageId.earliest)
+    stage.see("read", [reader.read_next(RECONNECT_MS_MAX).data().decode() for _ in range(6)])
+
+
 @scenario("trim-over-http")
 def trim(stage: Stage) -> None:
     admin = AdminRequests(stage.server.web_url)
