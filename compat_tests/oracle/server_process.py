@@ -35,6 +35,8 @@ _probe = itertools.count()
 # What both servers are told beyond their own defaults, in Pulsar's key names.
 SHARED_CONFIGURATION = {
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    # What nobody subscribes to goes at a moment of the server's own; not within a run.
+    "retentionCheckIntervalInSeconds": "7200",
 }
 
 
