@@ -61,6 +61,7 @@ class ManagedLedgerFactory:
         self._config = config
         self._clock = clock
         self._nursery: trio.Nursery | None = None
+        self._ended = False
         self._dirty: dict[Cursor, ManagedLedger] = {}
         self._opening: dict[str, trio.Event] = {}
         self.cache = EntryCache(config.cache_size_bytes, config.cache_eviction_time_s)
@@ -75,12 +76,16 @@ class ManagedLedgerFactory:
             self._nursery = nursery
             nursery.start_soon(self._keep_cursors_stored)
             nursery.start_soon(self._keep_cache_small)
-            nursery.start_soon(self._keep_ledgers_trimmed)
             task_status.started()
+            try:
+                await self._keep_ledgers_trimmed()
+            finally:
+                self._ended = True
 
     def _spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
         assert self._nursery is not None, "the factory's run has not been started"
-        self._nursery.start_soon(task, *args)
+        if not self._ended:  # A bookie may answer later than that: its task would be cancelled.
+            self._nursery.start_soon(task, *args)
 
     async def _keep_cursors_stored(self) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 from structlog.testing import capture_logs
 
 from bookie.api import Status
@@ -335,3 +336,21 @@ async def test_a_read_goes_on_behind_the_ledgers_trimmed_meanwhile(
             await held.reached.wait()
             assert await ledger.trim() == 1
             held.go_on.set()
+
+
+def test_a_bookie_that_refuses_after_the_end_of_the_broker_harms_nothing():
+    async def scenario(turns):
+        world = World()
+        world.bookie.is_holding = True
+        world.bookie.add_status = lambda _ledger_id, _entry_id: Status.IO_ERROR
+        async with world.broker() as factory:
+            ledger = await open_ledger(factory)
+            append(ledger, b"late")
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+        world.bookie.release(1)
+        await settle()
+        assert ledger.listener.appended == []
+
+    for turns in range(4):
+        trio.run(scenario, turns, clock=trio.testing.MockClock(autojump_threshold=0))
