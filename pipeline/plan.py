@@ -13,6 +13,7 @@ is the entry: a micro-batch holds at least one, whatever the bound says.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Final, final
 
@@ -191,21 +192,21 @@ def admitted(
     }
     size_bytes = sum(part.size_bytes for parts in slices.values() for part in parts)
     rows = sum(
-        part.entries * rows_per_entry.get(topic, 1.0)
+        part.entries * Fraction(rows_per_entry.get(topic, 1.0))
         for topic, parts in slices.items()
         for part in parts
     )
-    fraction = 1.0
+    fraction = Fraction(1)  # exact: rounding up what is a whole number must not add an entry
     if budget.size_bytes_max is not None and size_bytes > budget.size_bytes_max:
-        fraction = min(fraction, budget.size_bytes_max / size_bytes)
+        fraction = min(fraction, Fraction(budget.size_bytes_max, size_bytes))
     if budget.rows_max is not None and rows > budget.rows_max:
         fraction = min(fraction, budget.rows_max / rows)
-    if fraction == 1.0:
+    if fraction == 1:
         return dict(latest)
     return {topic: _end_of(slices[topic], fraction, end) for topic, end in latest.items()}
 
 
-def _end_of(slices: Sequence[Slice], fraction: float, end: Offset) -> Offset:
+def _end_of(slices: Sequence[Slice], fraction: Fraction, end: Offset) -> Offset:
     left = ceil(sum(part.entries for part in slices) * fraction)
     for part in slices:
         if left <= part.entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.offsets import NOTHING_YET, Offset
@@ -142,6 +142,7 @@ def test_a_start_in_a_ledger_that_is_gone_is_noticed() -> None:
 
 
 @given(ledger_lists(), st.integers(1, 3000), st.integers(1, 100))
+@example([LedgerRow(1, 25, 0, False)], 1, 7)
 def test_a_bounded_stream_reaches_its_end_and_never_goes_back(
     ledgers: list[LedgerRow], size_max: int, rows_max: int
 ) -> None:
