@@ -191,11 +191,9 @@ def admitted(
         for topic, end in latest.items()
     }
     size_bytes = sum(part.size_bytes for parts in slices.values() for part in parts)
-    rows = sum(
-        part.entries * Fraction(rows_per_entry.get(topic, 1.0))
-        for topic, parts in slices.items()
-        for part in parts
-    )
+    rows = Fraction()
+    for topic, parts in slices.items():
+        rows += sum(part.entries for part in parts) * Fraction(rows_per_entry.get(topic, 1.0))
     fraction = Fraction(1)  # exact: rounding up what is a whole number must not add an entry
     if budget.size_bytes_max is not None and size_bytes > budget.size_bytes_max:
         fraction = min(fraction, Fraction(budget.size_bytes_max, size_bytes))
