@@ -1,8 +1,9 @@
 """The figures of a latency report that need no Spark. Pure.
 
-Two kinds of recordings: the JSON report of `vela perf fanout`, and the text that Pulsar's
-`pulsar-perf` prints (`Aggregated latency stats --- Latency: mean: ...`). Both become `RunFigures`;
-times are milliseconds.
+Three kinds of recordings: the JSON report of `vela perf fanout`, the text that Pulsar's
+`pulsar-perf` prints (`Aggregated latency stats --- Latency: mean: ...`), and the JSON result of the
+OpenMessaging Benchmark. All become `RunFigures`, as do histograms (`histogram_log`); times are
+milliseconds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+BUCKETS: Final = 100
+"""Of a histogram, equally wide from 0 to the maximum."""
 PERCENTILES: Final = ("p50", "p95", "p99", "p99.9", "max")
 _AGGREGATED: Final = re.compile(r"Aggregated latency stats --- Latency: (.*)")
 _RECEIVED: Final = re.compile(r"Aggregated throughput stats --- (\d+) records (received|sent)")
@@ -29,8 +32,18 @@ _NAMES: Final = {
 }
 
 
+_OMB_NAMES: Final = {
+    "50pct": "p50",
+    "95pct": "p95",
+    "99pct": "p99",
+    "999pct": "p99.9",
+    "Max": "max",
+}
+_OMB_INTERVAL_SECONDS: Final = 10
+
+
 class UnknownRecording(ValueError):
-    """Neither of the two; says what was looked for."""
+    """None of these; says what was looked for."""
 
 
 @final
@@ -87,6 +100,27 @@ def from_pulsar_perf(run: str, text: str) -> RunFigures:
             delivery[_NAMES[name]] = float(value.replace(",", ""))
     counts = _RECEIVED.findall(text)
     return RunFigures(run=run, delivery=delivery, messages=int(counts[-1][0]) if counts else None)
+
+
+def from_omb(run: str, result: Mapping[str, Any]) -> RunFigures:
+    """The result file of the OpenMessaging Benchmark: what consumers saw, end to end. It has rates
+    and no counts; errors of publishing are the rates over its intervals of 10 s.
+
+    Raises: UnknownRecording.
+
+    Source: the fields of TestResult in the benchmark's framework.
+    """
+    try:
+        delivery = {
+            name: float(result[f"aggregatedEndToEndLatency{field_name}"])
+            for field_name, name in _OMB_NAMES.items()
+        }
+        errors = sum(result["publishErrorRate"]) * _OMB_INTERVAL_SECONDS
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnknownRecording(
+            f"{run}: no result of the OpenMessaging Benchmark: {error!r}"
+        ) from None
+    return RunFigures(run=run, delivery=delivery, errors=math.ceil(errors))
 
 
 @final

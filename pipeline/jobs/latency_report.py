@@ -3,11 +3,13 @@
 Inputs, any number of each:
 
 * `--samples NAME=PATH`: (consumer_id, seq, publish_ns, recv_ns) of every delivery, as Parquet or as
-  CSV with headings, a file or a directory of files: what `vela perf fanout --samples` writes.
-  Gives exact percentiles per consumer, a histogram, fairness between consumers, and what is lost,
-  doubled or out of order.
+  CSV with headings, a file or a directory of files: what `vela perf fanout --samples` writes. Or a
+  topic (`NAME=persistent://...`) whose schema has these fields. Gives exact percentiles per
+  consumer, a histogram, fairness between consumers, and what is lost, doubled or out of order.
 * `--fanout NAME=FILE`: reports of `vela perf fanout --json`.
 * `--perf NAME=FILE`: what pulsar-perf printed.
+* `--hgrm NAME=FILE`: what pulsar-perf wrote to `--histogram-file`, or another HdrHistogram log.
+* `--omb NAME=FILE`: results of the OpenMessaging Benchmark.
 
 Several runs of one NAME are one system; the first system named is what the others are compared to.
 Samples of a NAME that has reports, too, are the detail of those runs and not counted again.
@@ -22,14 +24,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.jobs import latency_figures
-from pipeline.jobs.command import JobError, finish, parser, progress, run, spark_session
+from pipeline.jobs.command import (
+    JobError,
+    add_server,
+    finish,
+    parser,
+    progress,
+    run,
+    server_options,
+    spark_session,
+)
 from pipeline.jobs.files import names_in
 from pipeline.latency import (
+    BUCKETS,
     PERCENTILES,
     Comparison,
     RunFigures,
     compare,
     from_fanout,
+    from_omb,
     from_pulsar_perf,
     gini,
     spread,
@@ -37,13 +50,13 @@ from pipeline.latency import (
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
 NAME = "latency-report"
 COLUMNS = ("consumer_id", "seq", "publish_ns", "recv_ns")
-HISTOGRAM_BUCKETS = 100
+TOPIC_PREFIX = "persistent://"
 CONSUMER_FIGURES = ("p50", "p99", "max")
 SLOWEST_SHOWN = 10
 
@@ -61,12 +74,13 @@ def main(arguments: Sequence[str]) -> int:
             for index, text in enumerate(given.samples):
                 system, path = _named(text, "--samples")
                 progress(f"{NAME}: {path}")
-                figures = analyse(spark, path, output / f"consumers-{system}-{index}")
+                frame = _samples_of(spark, path, server_options(given))
+                figures = analyse(spark, path, frame, output / f"consumers-{system}-{index}")
                 samples[f"{system}-{index}"] = figures
                 if system not in reported:
                     runs.setdefault(system, []).append(_as_run(path, figures))
     if not runs:
-        raise JobError("give at least one of --samples, --fanout and --perf")
+        raise JobError("give at least one of --samples, --fanout, --perf, --hgrm and --omb")
     comparisons, warnings = compare(runs)
     charts = latency_figures.draw_all(output, runs, samples)
     (output / "report.md").write_text(
@@ -90,6 +104,15 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     made.add_argument("--samples", action="append", default=[], metavar="NAME=PATH")
     made.add_argument("--fanout", action="append", default=[], metavar="NAME=FILE")
     made.add_argument("--perf", action="append", default=[], metavar="NAME=FILE")
+    made.add_argument("--hgrm", action="append", default=[], metavar="NAME=FILE")
+    made.add_argument(
+        "--hgrm-unit",
+        default="ms",
+        choices=("ms", "us", "ns"),
+        help="of values in --hgrm: pulsar-perf has ms in consume, us in produce [%(default)s]",
+    )
+    made.add_argument("--omb", action="append", default=[], metavar="NAME=FILE")
+    add_server(made)
     made.add_argument("--output", required=True, help="directory for the report")
     return made.parse_args(arguments)
 
@@ -102,20 +125,26 @@ def _named(text: str, option: str) -> tuple[str, str]:
 
 
 def _recorded(given: argparse.Namespace) -> dict[str, list[RunFigures]]:
+    def hgrm(path: str, content: str) -> RunFigures:
+        from pipeline.histogram_log import from_histogram_log
+
+        return from_histogram_log(path, content, given.hgrm_unit)
+
+    read: dict[str, Callable[[str, str], RunFigures]] = {
+        "fanout": lambda path, content: from_fanout(path, json.loads(content)),
+        "perf": from_pulsar_perf,
+        "hgrm": hgrm,
+        "omb": lambda path, content: from_omb(path, json.loads(content)),
+    }
     runs: dict[str, list[RunFigures]] = {}
-    for option, texts in (("--fanout", given.fanout), ("--perf", given.perf)):
-        for text in texts:
-            system, path = _named(text, option)
+    for option, figures_of in read.items():
+        for text in getattr(given, option):
+            system, path = _named(text, f"--{option}")
             try:
-                content = Path(path).read_text(encoding="utf-8")
-                figures = (
-                    from_fanout(path, json.loads(content))
-                    if option == "--fanout"
-                    else from_pulsar_perf(path, content)
-                )
+                figures = figures_of(path, Path(path).read_text(encoding="utf-8"))
             except OSError as error:
                 raise JobError(f"{path}: {error.strerror or error}") from None
-            except json.JSONDecodeError as error:
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
                 raise JobError(f"{path}: {error}") from None
             runs.setdefault(system, []).append(figures)
     return runs
@@ -141,19 +170,24 @@ def _row(each: Comparison) -> dict[str, Any]:
     }
 
 
-def analyse(spark: SparkSession, path: str, table: Path) -> dict[str, Any]:
-    """Everything about one recording; per-consumer rows go to `table`. Times in the result are ms.
+def _samples_of(spark: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
+    if path.startswith(TOPIC_PREFIX):
+        return spark.read.format("vela").options(**options, topic=path).load()
+    if any(name.endswith(".csv") for name in (path, *names_in(spark, path))):
+        kinds = "consumer_id STRING, seq BIGINT, publish_ns BIGINT, recv_ns BIGINT"
+        csv = {"header": "true", "enforceSchema": "false", "mode": "FAILFAST"}
+        return spark.read.schema(kinds).options(**csv).csv(path)
+    return spark.read.parquet(path)
+
+
+def analyse(spark: SparkSession, path: str, frame: DataFrame, table: Path) -> dict[str, Any]:
+    """Everything about the recording at `path`, which `frame` reads; per-consumer rows go to
+    `table`. Times in the result are ms.
 
     Raises: JobError.
     """
     from pyspark.sql import functions as f
 
-    if any(name.endswith(".csv") for name in (path, *names_in(spark, path))):
-        kinds = "consumer_id STRING, seq BIGINT, publish_ns BIGINT, recv_ns BIGINT"
-        options = {"header": "true", "enforceSchema": "false", "mode": "FAILFAST"}
-        frame = spark.read.schema(kinds).options(**options).csv(path)
-    else:
-        frame = spark.read.parquet(path)
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise JobError(f"{path} has no column {', '.join(missing)}")
@@ -240,12 +274,12 @@ def _histogram(rows: DataFrame, most: float) -> dict[str, list[Any]]:
     """Counts of equally wide buckets from 0 to the maximum."""
     from pyspark.sql import functions as f
 
-    width = (most or 1.0) / HISTOGRAM_BUCKETS
-    bucket = f.least(f.floor(f.col("ms") / width), f.lit(HISTOGRAM_BUCKETS - 1))
-    counts = [0] * HISTOGRAM_BUCKETS
+    width = (most or 1.0) / BUCKETS
+    bucket = f.least(f.floor(f.col("ms") / width), f.lit(BUCKETS - 1))
+    counts = [0] * BUCKETS
     for row in rows.groupBy(f.greatest(bucket, f.lit(0)).alias("bucket")).count().collect():
         counts[row["bucket"]] = row["count"]
-    edges = [width * index for index in range(HISTOGRAM_BUCKETS + 1)]
+    edges = [width * index for index in range(BUCKETS + 1)]
     return {"edges_ms": edges, "counts": counts}
 
 

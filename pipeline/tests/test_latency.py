@@ -11,6 +11,7 @@ from pipeline.latency import (
     UnknownRecording,
     compare,
     from_fanout,
+    from_omb,
     from_pulsar_perf,
     gini,
     spread,
@@ -28,6 +29,16 @@ FANOUT = {
     "lost": 2,
     "corrupt": 0,
     "duplicated": 1,
+}
+OMB = {
+    "workload": "1-topic-1-partition-1kb",
+    "publishErrorRate": [0.0, 1.25, 0.0],
+    "aggregatedPublishLatency50pct": 7.0,
+    "aggregatedEndToEndLatency50pct": 1.5,
+    "aggregatedEndToEndLatency95pct": 3.0,
+    "aggregatedEndToEndLatency99pct": 9.25,
+    "aggregatedEndToEndLatency999pct": 40.0,
+    "aggregatedEndToEndLatencyMax": 55.5,
 }
 PERF = """\
 2026-01-01T00:00:00,000+0000 [main] INFO  PerformanceConsumer - Throughput received:   1000 msg
@@ -55,7 +66,16 @@ def test_the_last_lines_of_pulsar_perf_are_read() -> None:
     assert run.messages == 12000
 
 
+def test_a_result_of_the_openmessaging_benchmark_is_read_end_to_end() -> None:
+    run = from_omb("a", OMB)
+
+    assert run.delivery == {"p50": 1.5, "p95": 3.0, "p99": 9.25, "p99.9": 40.0, "max": 55.5}
+    assert (run.messages, run.errors) == (None, 13)
+
+
 def test_something_else_is_refused() -> None:
+    with pytest.raises(UnknownRecording, match="publishErrorRate"):
+        from_omb("a", {name: rate for name, rate in OMB.items() if name != "publishErrorRate"})
     with pytest.raises(UnknownRecording):
         from_fanout("a", {"delivery": {}})
     with pytest.raises(UnknownRecording):
