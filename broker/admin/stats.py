@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.admin.router import Route
 from broker.admin.topic_json import (
@@ -20,11 +20,14 @@ from broker.topic.persistent import PersistentTopic
 from protocol.bookkeeper.ledger_metadata_text import ledger_metadata_text
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from broker.admin.context import AdminRequest
     from broker.topic.topic import Topic
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 async def stats(request: AdminRequest) -> Json:
@@ -70,14 +73,15 @@ async def internal_of_partitions(request: AdminRequest) -> Json:
 
 async def _internal(request: AdminRequest, topic: PersistentTopic) -> Json:
     context = request.context
-    texts: dict[int, str] = {}
-    if request.flag("metadata"):
-        for row in topic.ledger.statistics().ledgers:
-            try:
-                metadata = await context.ledgers.metadata_of(row.ledger_id)
-                texts[row.ledger_id] = ledger_metadata_text(metadata, context.bookie_addresses)
-            except LedgerError as error:
-                texts[row.ledger_id] = str(error)
+
+    async def text_of(ledger_id: int) -> str:
+        try:
+            metadata = await context.ledgers.metadata_of(ledger_id)
+            return ledger_metadata_text(metadata, context.bookie_addresses)
+        except LedgerError as error:
+            return str(error)
+
+    texts = await _of_ledgers(topic, text_of) if request.flag("metadata") else {}
     return internal_stats(topic, texts)
 
 
@@ -85,13 +89,25 @@ async def ledger_layouts(request: AdminRequest) -> Json:
     """Vela's own: where the entries of a topic lie, for readers that go past the broker."""
     context = request.context
     topic = await existing_persistent(request)
-    metadata: dict[int, LedgerMetadata] = {}
-    for row in topic.ledger.statistics().ledgers:
+
+    async def metadata_of(ledger_id: int) -> LedgerMetadata | None:
         try:
-            metadata[row.ledger_id] = await context.ledgers.metadata_of(row.ledger_id)
+            return await context.ledgers.metadata_of(ledger_id)
         except LedgerNotFound:
-            continue  # trimmed since
+            return None  # trimmed since
+
+    found = await _of_ledgers(topic, metadata_of)
+    metadata = {ledger_id: each for ledger_id, each in found.items() if each is not None}
     return topic_layouts(topic.ledger.statistics(), metadata, context.bookie_addresses)
+
+
+async def _of_ledgers(topic: PersistentTopic, ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
+    """The answer for each ledger the topic has in the end, those made meanwhile included."""
+    found: dict[int, T] = {}
+    while missing := sorted(topic.ledger.ledger_ids - found.keys()):
+        for ledger_id in missing:
+            found[ledger_id] = await ask(ledger_id)
+    return found
 
 
 async def internal_info(request: AdminRequest) -> Json:

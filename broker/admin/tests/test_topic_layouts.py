@@ -11,12 +11,14 @@ from broker.admin.server import AdminApplication
 from broker.admin.tests.conftest import CONFIG, Http
 from broker.admin.topic_layouts import topic_layouts
 from broker.app import running_broker
+from broker.bookie_client.client import LedgerClient
 from broker.managed_ledger.statistics import LedgerStatistics
 from protocol import client
 from protocol.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 
 T = "persistent/public/default"
 FOR_EVER = {"defaultRetentionTimeInMinutes": -1, "defaultRetentionSizeInMB": -1}
+ROLLING = {"managedLedgerMaxEntriesPerLedger": 2, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
 FULL = "persistent://public/default"
 
 
@@ -65,6 +67,28 @@ async def test_ledger_metadata_says_where_the_bookie_is_reached(tmp_path):
             for row, layout in zip(internal["ledgers"], layouts["ledgers"], strict=True):
                 assert f"ensembles={{0=[{bookie}]}}" in row["metadata"]
                 assert layout["ensembles"] == [{"firstEntryId": 0, "bookies": [bookie]}]
+
+
+async def test_a_ledger_made_while_the_answer_is_collected_has_its_metadata_in_it(monkeypatch):
+    config = dataclasses.replace(CONFIG, **FOR_EVER, **ROLLING)
+    find = LedgerClient.metadata_of
+    for path in ("internalStats?metadata=true", "ledgerLayouts"):
+        async with running_broker(config, None) as running, http_of(running) as session:
+            http = Http(session)
+            assert await http("PUT", f"{T}/a") == (204, None)
+            asked = []
+
+            async def find_late(client, ledger_id, asked=asked, running=running):
+                asked.append(ledger_id)
+                if len(asked) == 1:
+                    await publish(running, f"{FULL}/a", 3)
+                return await find(client, ledger_id)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(LedgerClient, "metadata_of", find_late)
+                _, answer = await http("GET", f"{T}/a/{path}")
+            assert len(answer["ledgers"]) == 2
+            assert all(row.get("metadata") or row.get("ensembles") for row in answer["ledgers"])
 
 
 async def test_layouts_tell_how_far_may_be_read(http, broker):

@@ -6,13 +6,12 @@ import pytest
 import trio
 
 from broker.admin.tests.conftest import CONFIG, Http
-from broker.admin.tests.test_topic_layouts import FULL, T, http_of, publish
+from broker.admin.tests.test_topic_layouts import FULL, ROLLING, T, http_of, publish
 from broker.app import running_broker
 from broker.bookie_client.client import LedgerClient
 from broker.managed_ledger.ledger import ManagedLedger
 
 UNSTORED = "Trim on a non-persistent topic is not allowed"
-ROLLING = {"managedLedgerMaxEntriesPerLedger": 2, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
 
 
 async def test_the_newest_message_is_not_one_that_was_deleted():
