@@ -80,7 +80,11 @@ def test_a_topic_that_is_not_there_is_named(
         ("hazard-broadcast", ["--areas", "away.csv"], "away.csv"),
         ("backlog-audit", [], "Namespace does not exist"),
         ("seed-telemetry", ["--topic", "bad://t"], "Invalid topic domain: 'bad'"),
-        ("latency-report", [], "give at least one of --samples, --fanout and --perf"),
+        (
+            "latency-report",
+            [],
+            "give at least one of --samples, --fanout, --perf, --hgrm and --omb",
+        ),
         ("latency-report", ["--samples", "a=away.csv"], "away.csv"),
     ],
 )
