@@ -80,6 +80,19 @@ async def test_trim_deletes_what_no_subscription_and_no_retention_wants(name, mo
         assert await entries_of(http, part) == 1
 
 
+async def test_skipping_all_of_nothing_lets_go_of_what_was_consumed_before_an_unload(http, broker):
+    await http("PUT", f"{T}/a")
+    await http("PUT", f"{T}/a/subscription/s")
+    await publish(broker, f"{FULL}/a", 3)
+    assert await http("POST", f"{T}/a/subscription/s/skip_all") == (204, None)
+    assert await http("PUT", f"{T}/a/unload") == (204, None)
+    assert await entries_of(http, "a") == 3
+    assert await http("POST", f"{T}/a/subscription/s/skip_all") == (204, None)
+    with trio.fail_after(20):
+        while await entries_of(http, "a"):
+            await trio.lowlevel.checkpoint()
+
+
 async def test_trim_of_what_is_not_there_or_not_stored_is_refused(http):
     await http("PUT", f"{T}/parted/partitions", 1)
     await http("PUT", "non-persistent/public/default/unstored")
