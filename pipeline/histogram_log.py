@@ -39,9 +39,10 @@ def from_histogram_log(run: str, text: str, unit: str) -> RunFigures:
             continue
         try:
             interval = HdrHistogram.decode(line.rpartition(",")[2].strip())
-        except _DAMAGE as error:
+        except _DAMAGE:
             raise UnknownRecording(
-                f"{run}: line {number} is no interval of an HdrHistogram log: {error}"
+                f"{run}: line {number} is no interval of an HdrHistogram log, as pulsar-perf "
+                "--histogram-file writes it; --perf reads what pulsar-perf prints"
             ) from None
         if whole is None:
             whole = interval

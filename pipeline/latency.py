@@ -85,8 +85,10 @@ def from_fanout(run: str, report: Mapping[str, Any]) -> RunFigures:
             expected=int(report["expected"]),
             stages={name: _ms(stage) for name, stage in report["stages"].items()},
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UnknownRecording(f"{run}: no report of vela perf fanout: {error!r} missing") from None
+    except KeyError as error:
+        raise UnknownRecording(f"{run}: no report of vela perf fanout: it lacks {error}") from None
+    except (TypeError, AttributeError):
+        raise UnknownRecording(f"{run}: no report of vela perf fanout") from None
 
 
 def from_pulsar_perf(run: str, text: str) -> RunFigures:
@@ -116,10 +118,12 @@ def from_omb(run: str, result: Mapping[str, Any]) -> RunFigures:
             for field_name, name in _OMB_NAMES.items()
         }
         errors = sum(result["publishErrorRate"]) * _OMB_INTERVAL_SECONDS
-    except (KeyError, TypeError, ValueError) as error:
+    except KeyError as error:
         raise UnknownRecording(
-            f"{run}: no result of the OpenMessaging Benchmark: {error!r}"
+            f"{run}: no result of the OpenMessaging Benchmark: it lacks {error}"
         ) from None
+    except (TypeError, ValueError):
+        raise UnknownRecording(f"{run}: no result of the OpenMessaging Benchmark") from None
     return RunFigures(run=run, delivery=delivery, errors=math.ceil(errors))
 
 

@@ -179,7 +179,11 @@ class _Writer:
             if result == pulsar.Result.Ok:
                 self._acknowledged += 1
             elif not self._failure:
-                self._failure = f"the broker refused a message: {result}"
+                self._failure = (
+                    "the broker did not confirm a message in time: is it running?"
+                    if result == pulsar.Result.Timeout
+                    else f"the broker refused a message: {result}"
+                )
 
     def _encoding(self, topic: str, schema: pyarrow.Schema) -> PayloadEncoding:
         encoding = self._encodings.get(topic)

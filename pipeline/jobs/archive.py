@@ -20,6 +20,7 @@ from pipeline.jobs.command import (
     JobError,
     add_server,
     add_source,
+    as_directory,
     finish,
     parser,
     progress,
@@ -47,6 +48,7 @@ _PARTITIONS: Final = ("date", "hour")
 def main(arguments: Sequence[str]) -> int:
     """Run the job; prints its summary."""
     given = _arguments(arguments)
+    as_directory(given.output, "--output")
     with spark_session(NAME, given) as spark:
         _check_format(spark, given)
         frame = spark.readStream.format("vela").options(**_options(given)).load()

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from pipeline.admin import Admin, NotFound
 from pipeline.audit import SubscriptionRow, rows_of, summary
-from pipeline.jobs.command import add_server, finish, parser, progress, run, spark_session
+from pipeline.jobs.command import (
+    add_server,
+    as_directory,
+    finish,
+    parser,
+    progress,
+    run,
+    spark_session,
+)
 from pipeline.options import Connection
 
 if TYPE_CHECKING:
@@ -31,6 +39,8 @@ COLOURS = {"ok": "#4c78a8", "stuck": "#f58518", "abandoned": "#e45756", "leaked"
 def main(arguments: Sequence[str]) -> int:
     """Run the job; prints its summary."""
     given = _arguments(arguments)
+    if given.output:
+        as_directory(given.output, "--output")
     admin = Admin(
         Connection(service_url=given.service_url, admin_url=given.admin_url, token=given.token)
     )

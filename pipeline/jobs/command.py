@@ -55,6 +55,13 @@ def add_source(made: argparse.ArgumentParser) -> None:
     )
 
 
+def as_directory(path: str, option: str) -> str:
+    """The path, unless a file is there. Raises: JobError."""
+    if Path(path).is_file():
+        raise JobError(f"{option} {path} is a file: name a directory")
+    return path
+
+
 def server_options(given: argparse.Namespace) -> dict[str, str]:
     """As the data source takes them."""
     options = {"service.url": given.service_url, "admin.url": given.admin_url}

@@ -15,6 +15,7 @@ from pipeline.jobs.command import (
     JobError,
     add_server,
     add_source,
+    as_directory,
     finish,
     parser,
     progress,
@@ -37,6 +38,7 @@ POINTS_MAX: Final = 20_000
 def main(arguments: Sequence[str]) -> int:
     """Run the job; prints its summary."""
     given = _arguments(arguments)
+    as_directory(given.output, "--output")
     with spark_session(NAME, given) as spark:
         frame = spark.read.format("vela").options(**source_options(given)).load()
         missing = {given.longitude, given.latitude} - set(frame.columns)

@@ -249,7 +249,7 @@ def _sample_lines(name: str, each: Mapping[str, Any]) -> list[str]:
     fairness = each["fairness"]
     spread = fairness["p99_max_to_median"]
     return [
-        f"## {name}",
+        f"## {name}: {each['recording']}",
         "",
         f"{each['deliveries']:,} deliveries to {each['consumers']:,} consumers: {each['lost']:,} "
         f"lost, {each['duplicated']:,} doubled, {each['out_of_order']:,} out of order.",

@@ -27,6 +27,7 @@ from pipeline.jobs import latency_figures
 from pipeline.jobs.command import (
     JobError,
     add_server,
+    as_directory,
     finish,
     parser,
     progress,
@@ -64,9 +65,9 @@ SLOWEST_SHOWN = 10
 def main(arguments: Sequence[str]) -> int:
     """Run the job; prints its summary."""
     given = _arguments(arguments)
-    output = Path(given.output)
-    output.mkdir(parents=True, exist_ok=True)
+    output = Path(as_directory(given.output, "--output"))
     runs = _recorded(given)
+    output.mkdir(parents=True, exist_ok=True)
     reported = set(runs)
     samples: dict[str, dict[str, Any]] = {}
     if given.samples:
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
                 progress(f"{NAME}: {path}")
                 frame = _samples_of(spark, path, server_options(given))
                 figures = analyse(spark, path, frame, output / f"consumers-{system}-{index}")
-                samples[f"{system}-{index}"] = figures
+                samples[f"{system}-{index}"] = figures | {"recording": path}
                 if system not in reported:
                     runs.setdefault(system, []).append(_as_run(path, figures))
     if not runs:
@@ -128,7 +129,7 @@ def _recorded(given: argparse.Namespace) -> dict[str, list[RunFigures]]:
     def hgrm(path: str, content: str) -> RunFigures:
         from pipeline.histogram_log import from_histogram_log
 
-        return from_histogram_log(path, content, given.hgrm_unit)
+        return from_histogram_log(f"{path} ({given.hgrm_unit})", content, given.hgrm_unit)
 
     read: dict[str, Callable[[str, str], RunFigures]] = {
         "fanout": lambda path, content: from_fanout(path, json.loads(content)),
@@ -144,8 +145,10 @@ def _recorded(given: argparse.Namespace) -> dict[str, list[RunFigures]]:
                 figures = figures_of(path, Path(path).read_text(encoding="utf-8"))
             except OSError as error:
                 raise JobError(f"{path}: {error.strerror or error}") from None
-            except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise JobError(f"{path}: {error}") from None
+            except json.JSONDecodeError as error:
+                raise JobError(f"--{option} {path} is no JSON: {error}") from None
+            except UnicodeDecodeError:
+                raise JobError(f"--{option} {path} is no text") from None
             runs.setdefault(system, []).append(figures)
     return runs
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pipeline.jobs.command import (
+    JobError,
     add_server,
     finish,
     parser,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 NAME = "seed-telemetry"
+COUNTS: Final = ("vehicles", "seconds", "interval_seconds", "drive_seconds", "roads", "tasks")
 READING_DDL: Final = (
     "vehicle_id STRING, ts BIGINT, lat DOUBLE, lon DOUBLE, speed DOUBLE, heading DOUBLE, "
     "road_id STRING, battery DOUBLE"
@@ -37,6 +39,9 @@ READING_DDL: Final = (
 def main(arguments: Sequence[str]) -> int:
     """Run the job; prints its summary."""
     given = _arguments(arguments)
+    for name in COUNTS:
+        if getattr(given, name) < 1:
+            raise JobError(f"--{name.replace('_', '-')} must be at least 1")
     fleet = Fleet(given.interval_seconds, given.drive_seconds, given.pause_seconds, given.roads)
     with spark_session(NAME, given) as spark:
         # Without Arrow: Spark's Arrow functions would need pandas for nothing.

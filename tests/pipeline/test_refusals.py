@@ -80,6 +80,11 @@ def test_a_topic_that_is_not_there_is_named(
         ("hazard-broadcast", ["--areas", "away.csv"], "away.csv"),
         ("backlog-audit", [], "Namespace does not exist"),
         ("seed-telemetry", ["--topic", "bad://t"], "Invalid topic domain: 'bad'"),
+        ("seed-telemetry", ["--vehicles", "-5"], "--vehicles must be at least 1"),
+        *(
+            (job, ["--output", __file__], "is a file: name a directory")
+            for job in ("archive", "last-position", "latency-report", "backlog-audit")
+        ),
         (
             "latency-report",
             [],
