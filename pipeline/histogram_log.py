@@ -33,23 +33,24 @@ def from_histogram_log(run: str, text: str, unit: str) -> RunFigures:
 
     Raises: UnknownRecording.
     """
-    whole: HdrHistogram | None = None
+    intervals: list[HdrHistogram] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith(("#", '"')):
             continue
         try:
-            interval = HdrHistogram.decode(line.rpartition(",")[2].strip())
+            intervals.append(HdrHistogram.decode(line.rpartition(",")[2].strip()))
         except _DAMAGE:
             raise UnknownRecording(
                 f"{run}: line {number} is no interval of an HdrHistogram log, as pulsar-perf "
                 "--histogram-file writes it; --perf reads what pulsar-perf prints"
             ) from None
-        if whole is None:
-            whole = interval
-        else:
-            whole.add(interval)
-    if whole is None or not whole.get_total_count():
+    if not any(interval.get_total_count() for interval in intervals):
         raise UnknownRecording(f"{run}: no interval of an HdrHistogram log with a value")
+    # A recorder that resizes itself writes intervals of growing ranges: the widest holds all.
+    intervals.sort(key=lambda interval: interval.highest_trackable_value, reverse=True)
+    whole, *others = intervals
+    for interval in others:
+        whole.add(interval)
     scale = UNITS_MS[unit]
     delivery = {
         name: whole.get_value_at_percentile(percent) * scale for name, percent in _PERCENTS.items()

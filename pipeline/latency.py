@@ -30,8 +30,6 @@ _NAMES: Final = {
     "max": "max",
     "Max": "max",
 }
-
-
 _OMB_NAMES: Final = {
     "50pct": "p50",
     "95pct": "p95",

@@ -165,6 +165,22 @@ def test_samples_come_from_a_topic_as_from_a_file(
     assert (found["topic-0"]["deliveries"], found["topic-0"]["lost"]) == (149, 1)
 
 
+def test_intervals_of_growing_ranges_are_added_up() -> None:
+    """As the resizing recorders of HdrHistogram write them."""
+    intervals = []
+    for highest, values in ((2_000, (3, 1_500)), (3_600_000, (900_000,)), (2_000, (7,))):
+        interval = HdrHistogram(1, highest, 3)
+        for value in values:
+            interval.record_value(value)
+        intervals.append(f"0.0,1.0,2.0,{interval.encode().decode()}")
+
+    run = from_histogram_log("a", "\n".join(intervals), "ms")
+
+    assert run.messages == 4
+    assert run.delivery["p50"] == 7
+    assert run.delivery["max"] == pytest.approx(900_000, rel=0.001)
+
+
 @given(st.data())
 def test_a_damaged_histogram_log_is_refused_and_never_read_as_something_else(
     data: st.DataObject,
