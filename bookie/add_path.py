@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bookie.api import AddSink, EntryBody, Turn
     from bookie.config import BookieConfig
-    from bookie.journal import GroupDone
+    from bookie.journal import Batch, GroupDone
     from bookie.layout import Layout
     from bookie.ledger_handle import LedgerHandle
 
@@ -347,6 +347,18 @@ class AddPath:
         finally:
             self.turn.end_turn()
 
+    def refuse_batch(self, batch: Batch) -> None:
+        """Answer what was handed to a stopped journal, not from within the call."""
+        for run in batch:
+            self._token.run_sync_soon(
+                _answer_alone,
+                Status.IO_ERROR,
+                run.ledger_id,
+                run.first_entry_id,
+                len(run.bodies),
+                run.sink,
+            )
+
     def fail_soon(self, error: BaseException) -> None:
         """Called by a journal thread that ended."""
         self._token.run_sync_soon(self.fail, error)
@@ -376,6 +388,7 @@ class AddPath:
         for journal in self._journals:
             journal.outstanding.clear()
             journal.pending = []
+            journal.stop()
         self.failed.set()
         for sink, ledger_id, entry_id, count in items:
             _answer_alone(Status.IO_ERROR, ledger_id, entry_id, count, sink)

@@ -100,7 +100,9 @@ class Bookie:
         adds = bookie._adds
         for number, writer in enumerate(layout.writers):
             name = f"bookie-journal-{number}"
-            layout.journals[number].start(name, writer, adds.group_done_soon, adds.fail_soon)
+            layout.journals[number].start(
+                name, writer, adds.group_done_soon, adds.fail_soon, adds.refuse_batch
+            )
         return bookie
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -128,9 +130,7 @@ class Bookie:
         with trio.CancelScope(shield=True):
             if adds.failure is None:
                 await adds.barrier_all()
-            # The first checkpoint may be one under way; the second one covers everything.
-            await self._checkpointer.checkpoint()
-            await self._checkpointer.checkpoint()
+            await self._checkpointer.aclose()
             for journal in self._journals:
                 journal.stop()
             await trio.to_thread.run_sync(self._close_files)

@@ -42,6 +42,7 @@ class Checkpointer:
         self._adds = adds
         self._wanted = trio.Event()
         self._lock = trio.Lock()
+        self._closed = False
         self._begun: tuple[list[LogMark], list[DurableSink], bool] | None = None
         """(marks, barriers, whether the marks may be advanced) of the checkpoint under way."""
         self.checkpoints = 0
@@ -57,36 +58,50 @@ class Checkpointer:
 
     def begin_if_idle(self) -> None:
         """Swap the caches now, unless a checkpoint is under way; the flush follows by itself."""
-        if self._begun is None and self._adds.failure is None and self._all_flushed():
+        if self._closed or self._adds.failure is not None:
+            return
+        if self._begun is None and self._all_flushed():
             self._begin()
             self._wanted.set()
 
     async def checkpoint(self) -> None:
-        """Flush what is in the caches now and advance the marks."""
+        """Flush what is in the caches now and advance the marks. Nothing after `aclose`."""
         async with self._lock:
-            if self._adds.failure is not None:
-                return
-            if self._begun is None:
-                self._begin()
-            assert self._begun is not None
-            marks, barriers, complete = self._begun
-            with trio.CancelScope(shield=True):
-                try:
-                    complete = await self._flush_all() and complete
-                    for barrier in barriers:
-                        if await barrier.wait():
-                            return
-                    if complete:
-                        await trio.to_thread.run_sync(partial(self._advance, marks))
-                        self.checkpoints += 1
-                except DiskFull as error:
-                    logger.warning("journal marks not advanced: disk full", error=str(error))
-                except Exception as error:
-                    self._adds.fail(error)
-                finally:
-                    self._begun = None
-            if self._adds.failure is None:
-                self._adds.made_room()
+            await self._checkpoint()
+
+    async def aclose(self) -> None:
+        """Flush everything, for the last time: the journals and the storages end after this, so no
+        later checkpoint may begin, whoever waits for its turn."""
+        async with self._lock:
+            # The first may be one that was begun before; the second covers everything.
+            await self._checkpoint()
+            await self._checkpoint()
+            self._closed = True
+
+    async def _checkpoint(self) -> None:
+        if self._adds.failure is not None or self._closed:
+            return
+        if self._begun is None:
+            self._begin()
+        assert self._begun is not None
+        marks, barriers, complete = self._begun
+        with trio.CancelScope(shield=True):
+            try:
+                complete = await self._flush_all() and complete
+                for barrier in barriers:
+                    if await barrier.wait():
+                        return
+                if complete:
+                    await trio.to_thread.run_sync(partial(self._advance, marks))
+                    self.checkpoints += 1
+            except DiskFull as error:
+                logger.warning("journal marks not advanced: disk full", error=str(error))
+            except Exception as error:
+                self._adds.fail(error)
+            finally:
+                self._begun = None
+        if self._adds.failure is None:
+            self._adds.made_room()
 
     def _all_flushed(self) -> bool:
         return all(storage.cache.flushing is None for storage in self._layout.storages)

@@ -11,7 +11,8 @@ Everything that must be durable in order goes the same way: master key and fence
 one body with a sink of their own; an empty body writes nothing and is answered in its turn (a
 barrier, or a refusal in order).
 
-A failure ends the thread; items not yet durable are never answered with OK.
+A failure ends the thread; items not yet durable are never answered with OK. After `stop` nothing
+is written any more, and a batch that is handed over is refused at once: a waiter always hears.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class Journal:
         "_failed",
         "_group_bytes_max",
         "_handed",
+        "_refuse",
+        "_stopped",
         "_worker",
         "_writer",
         "bytes_written",
@@ -98,6 +101,7 @@ class Journal:
         self._group_bytes_max = config.journalBufferedWritesThreshold
         self._handed: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
         self._worker: threading.Thread | None = None
+        self._stopped = False
         self.entries_handed = 0
         self.entries_answered = 0
         self.groups = 0
@@ -115,11 +119,14 @@ class Journal:
         writer: JournalWriter | None,
         answer: Callable[[GroupDone], None],
         failed: Callable[[BaseException], None],
+        refuse: Callable[[Batch], None],
     ) -> None:
-        """Start the thread. It calls `answer` and `failed`; without a writer it only answers."""
+        """Start the thread. It calls `answer` and `failed`; without a writer it only answers.
+        `refuse` is called by `kick` with each batch that comes after `stop`."""
         self._writer = writer
         self._answer = answer
         self._failed = failed
+        self._refuse = refuse
         self._worker = threading.Thread(target=self._run, name=name, daemon=True)
         self._worker.start()
 
@@ -162,12 +169,17 @@ class Journal:
         batch = self.pending
         if batch:
             self.pending = []
+            if self._stopped:
+                self._refuse(batch)
+                return
             self.entries_handed += _count_entries(batch)
             self.outstanding.append(batch)
             self._handed.put((batch, time.perf_counter()))
 
     def stop(self) -> None:
-        """Ask the thread to finish what was handed over and end; `join` waits for it."""
+        """Ask the thread to finish what was handed over and end; `join` waits for it. From the
+        event loop, as `kick`: a batch is either before the end or refused."""
+        self._stopped = True
         self._handed.put(None)
 
     def join(self) -> None:

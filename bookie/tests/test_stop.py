@@ -1,0 +1,65 @@
+"""The end of a bookie: whoever still waits for it hears, and nothing begins after the end."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from bookie.api import BookieError, Status
+from bookie.tests.conftest import KEY, RecordingSink, entry, whole
+
+
+async def test_a_barrier_handed_to_a_stopped_journal_is_refused(machine):
+    bookie = await machine.open()
+    sink = RecordingSink()
+    bookie.add_entry(1, 0, entry(1, 0), KEY, 0, sink)
+    await sink.wait_for(1)
+    for journal in bookie._journals:
+        journal.stop()
+    with trio.fail_after(5):
+        with pytest.raises(BookieError) as caught:
+            await bookie.force_ledger(1)
+        assert caught.value.status == Status.IO_ERROR
+        await bookie.aclose()
+    async with machine.running() as bookie:
+        assert await bookie.read_entry(1, 0) == whole(1, 0)
+
+
+async def test_an_add_handed_to_a_stopped_journal_is_refused(machine):
+    bookie = await machine.open()
+    sink = RecordingSink()
+    bookie.add_entry(1, 0, entry(1, 0), KEY, 0, sink)
+    await sink.wait_for(1)
+    for journal in bookie._journals:
+        journal.stop()
+    bookie.add_entries(1, 1, [entry(1, 1), entry(1, 2)], KEY, 0, sink)
+    bookie.kick()
+    await sink.wait_for(3)
+    assert sink.replies[1:] == [(Status.IO_ERROR, 1, 1), (Status.IO_ERROR, 1, 2)]
+    await bookie.aclose()
+
+
+async def test_a_checkpoint_whose_turn_comes_after_the_end_ends_too(machine):
+    """With a short flushInterval the last checkpoint of `run` came after the journals' end."""
+    bookie = await machine.open()
+    sink = RecordingSink()
+    bookie.add_entry(1, 0, entry(1, 0), KEY, 0, sink)
+    await sink.wait_for(1)
+    await bookie.aclose()
+    checkpoints = bookie.statistics().checkpoints
+    with trio.fail_after(5):
+        await bookie._checkpointer.checkpoint()
+    assert bookie.statistics().checkpoints == checkpoints
+
+
+async def test_closing_while_checkpoints_run_all_the_time_always_ends(machine):
+    for _round in range(20):
+        bookie = await machine.open(flushInterval=1)
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(bookie.run)
+                for _ in range(3):
+                    nursery.start_soon(bookie._checkpointer.checkpoint)
+                await bookie.aclose()
+                await bookie._checkpointer.checkpoint()
+                nursery.cancel_scope.cancel()
