@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 from bookie import direct_io
 from bookie.errors import DiskFailed, DiskFull
+from bookie.permissions import DIRECTORY_MODE, FILE_MODE, restrict_if_only, restrict_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +76,9 @@ class Disk(Protocol):
 
     def make_directories(self, path: str) -> None:
         """Create the directory and its parents, durably."""
+
+    def restrict(self, path: str) -> None:
+        """Let only the server's user read and write what exists in this `current` directory."""
 
     def list_names(self, path: str) -> Sequence[str]:
         """Names in a directory, sorted; empty when the directory does not exist."""
@@ -282,8 +286,13 @@ class RealDisk:
             missing.append(current)
             current = os.path.dirname(current)
         for directory in reversed(missing):
-            os.makedirs(directory, exist_ok=True)
+            os.makedirs(directory, mode=DIRECTORY_MODE, exist_ok=True)
             self.sync_directory(os.path.dirname(directory))
+
+    def restrict(self, path: str) -> None:
+        """Existing files of the directory, and the directory around it if it has no other use."""
+        restrict_if_only(os.path.dirname(path), {os.path.basename(path)})
+        restrict_tree(path)
 
     def list_names(self, path: str) -> Sequence[str]:
         """Sorted names."""
@@ -300,7 +309,7 @@ class RealDisk:
         """O_CREAT | O_EXCL."""
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            return RealFile(path, os.open(path, flags, 0o644))
+            return RealFile(path, os.open(path, flags, FILE_MODE))
         except FileExistsError:
             raise
         except OSError as error:

@@ -55,6 +55,7 @@ class Layout:
         cache_bytes = (config.dbStorage_writeCacheMaxSizeMb << 20) // len(self.ledger_directories)
         for directory in self.ledger_directories:
             self._disk.make_directories(directory)
+            self._disk.restrict(directory)
             index = self._open_index(directory)
             storage = LedgerStorage(self._disk, directory, index, config.logSizeLimit, cache_bytes)
             self.storages.append(storage)
@@ -80,6 +81,7 @@ class Layout:
         last_ids = []
         for directory, mark_store in zip(self.journal_directories, self.marks, strict=True):
             self._disk.make_directories(directory)
+            self._disk.restrict(directory)
             replay = JournalReplay(self._disk, directory, self.handle_of, self._flush_full)
             replay.run(mark_store.load())
             last_ids.append(replay.last_id)

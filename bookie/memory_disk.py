@@ -78,6 +78,9 @@ class MemoryDisk:
     def make_directories(self, path: str) -> None:
         """Directories are implied by names."""
 
+    def restrict(self, path: str) -> None:
+        """Names have no modes here."""
+
     def list_names(self, path: str) -> Sequence[str]:
         """Sorted names directly below `path`."""
         prefix = path.rstrip("/") + "/"

@@ -3,6 +3,9 @@
 `vela.lock` is locked (flock) for the life of the process and holds its process id, so that a second
 one is refused by name. The kernel drops the lock when the process dies, however it dies: there is
 never a stale lock to delete.
+
+Only the user of the process can read it: files of an earlier version are set right when it is
+opened, and the umask of the process makes new ones so, RocksDB's too.
 """
 
 from __future__ import annotations
@@ -11,14 +14,24 @@ import fcntl
 import os
 from typing import TYPE_CHECKING, Final, Self, final
 
+from bookie.permissions import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    OTHERS,
+    restrict,
+    restrict_if_only,
+    restrict_tree,
+)
+
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
 LOCK_FILE: Final = "vela.lock"
 METADATA: Final = "metadata"
-JOURNAL: Final = "bookkeeper/journal"
-LEDGERS: Final = "bookkeeper/ledgers"
+BOOKKEEPER: Final = "bookkeeper"
+JOURNAL: Final = f"{BOOKKEEPER}/journal"
+LEDGERS: Final = f"{BOOKKEEPER}/ledgers"
 
 
 class DataDirectoryError(Exception):
@@ -32,13 +45,17 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = -1
+        self._umask = 0
 
     def __enter__(self) -> Self:
-        """Create the directory if need be and lock it. Raises: DataDirectoryError."""
+        """Create the directory if need be, lock it, and let nobody else read it.
+
+        Raises: DataDirectoryError.
+        """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             self._descriptor = os.open(
-                self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+                self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE
             )
         except OSError as error:
             raise DataDirectoryError(
@@ -54,7 +71,16 @@ class DataDirectory:
             ) from None
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        self._umask = os.umask(OTHERS)
+        self._restrict()
         return self
+
+    def _restrict(self) -> None:
+        restrict(str(self.path / LOCK_FILE))
+        restrict_if_only(str(self.path), {LOCK_FILE, METADATA, BOOKKEEPER})
+        for name in (METADATA, BOOKKEEPER):
+            if (self.path / name).exists():
+                restrict_tree(str(self.path / name))
 
     def __exit__(
         self,
@@ -63,4 +89,5 @@ class DataDirectory:
         trace: TracebackType | None,
     ) -> None:
         """Unlock."""
+        os.umask(self._umask)
         os.close(self._descriptor)

@@ -204,6 +204,9 @@ class SimDisk:
     def make_directories(self, path: str) -> None:
         """Directories are implied by names."""
 
+    def restrict(self, path: str) -> None:
+        """Names have no modes here."""
+
     def list_names(self, path: str) -> Sequence[str]:
         """Names directly below."""
         with self.power.lock:
