@@ -93,6 +93,8 @@ class PersistentTopic(Topic):
         """Appends fail, which has been logged, and none has succeeded since."""
         self._failed_subscriptions: set[Subscription] = set()
         """They are being closed and opened again."""
+        self._refused_by_end: list[tuple[Any, BrokerError]] | None = None
+        """While the topic is being terminated: messages that came too late."""
         self._kick_pending = False
         self._arrived: list[Entry] = []
         """Taken in this turn and not yet appended: `kick`, which ends it, appends them together."""
@@ -306,6 +308,12 @@ class PersistentTopic(Topic):
 
     def on_append_failed(self, context: Any, error: BrokerError) -> None:  # noqa: ANN401 - a Publish
         """A message was not stored, and so is nothing of this topic behind it."""
+        if (
+            self._refused_by_end is not None
+            and error.server_error == ServerError.TopicTerminatedError
+        ):
+            self._refused_by_end.append((context, error))
+            return
         publish: Publish = context
         producer, send = publish.producer, publish.send
         session = producer.session
@@ -427,10 +435,21 @@ class PersistentTopic(Topic):
         return None
 
     async def terminate(self) -> Position:
-        """Accept no more messages; consumers are told once they have drained the topic."""
+        """Accept no more messages; consumers are told once they have drained the topic.
+
+        A producer is sent CLOSE_PRODUCER before its messages that came too late are refused, as in
+        Pulsar. In the other order the Go client waits for its timeout.
+        """
         await self.finish_publishes()
-        last = await self.ledger.terminate()
-        self.disconnect_producers()
+        if self._refused_by_end is None:
+            self._refused_by_end = []
+        try:
+            last = await self.ledger.terminate()
+            self.disconnect_producers()
+        finally:
+            refused, self._refused_by_end = self._refused_by_end or [], None
+            for context, error in refused:
+                self.on_append_failed(context, error)
         for subscription in self.subscriptions.values():
             subscription.topic_terminated()
         return last

@@ -224,6 +224,36 @@ async def test_a_terminated_topic_refuses_messages_and_producers():
         assert (await refused(connection)).error == E.TopicTerminatedError
 
 
+async def test_termination_closes_a_producer_before_it_refuses_its_messages(monkeypatch):
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await connection.publish(0)
+        await connection.expect(T.SEND_RECEIPT)
+        topic = broker.topic(TOPIC)
+        put, begun, go_on = broker.store.put, trio.Event(), trio.Event()
+
+        async def slow(*arguments, **keywords):
+            begun.set()
+            await go_on.wait()
+            return await put(*arguments, **keywords)
+
+        async with trio.open_nursery() as nursery:
+            monkeypatch.setattr(broker.store, "put", slow)
+            nursery.start_soon(topic.terminate)
+            await begun.wait()
+            await connection.publish(1)
+            await connection.publish(2)
+            (session,) = broker.service.sessions
+            await eventually(lambda: session.pending_publishes == 2)
+            go_on.set()
+            await connection.expect(T.CLOSE_PRODUCER)
+            refusals = [await connection.expect(T.SEND_ERROR) for _ in range(2)]
+        assert [each.sequence_id for each in refusals] == [1, 2]
+        assert {each.error for each in refusals} == {E.TopicTerminatedError}
+        assert session.pending_publishes == 0
+
+
 async def test_duplicates_are_answered_but_stored_once():
     async with running(brokerDeduplicationEnabled=True) as broker:
         connection = await broker.connect()
