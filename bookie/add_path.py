@@ -17,6 +17,7 @@ import trio
 from bookie import journal_format
 from bookie.adds import DurableSink, NoTurn, NullSink, RefusedSink, WaitingAdds
 from bookie.api import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, BookieError, Status
+from bookie.config import or_no_limit
 from bookie.errors import DiskFailed, StorageError
 from bookie.journal import EMPTY_BODY
 from bookie.statistics import LatencyHistogram
@@ -49,7 +50,8 @@ class AddPath:
         self._kick_scheduled = False
         self._waiting = {
             id(storage): WaitingAdds(
-                config.maxPendingAddRequestsPerThread, config.dbStorage_maxThrottleTimeMs / 1000
+                or_no_limit(config.maxPendingAddRequestsPerThread),
+                config.dbStorage_maxThrottleTimeMs / 1000,
             )
             for storage in layout.storages
         }

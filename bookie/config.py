@@ -4,12 +4,18 @@ with BookKeeper's or Pulsar's defaults (smaller caches: one process, small machi
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MB = 1 << 20
+_NO_LIMIT: Final = 2**60
+
+
+def or_no_limit(limit: int) -> int:
+    """A limit as a number to compare with: 0 and negative numbers mean none, as in BookKeeper."""
+    return limit if limit > 0 else _NO_LIMIT
 
 
 @final
@@ -45,18 +51,23 @@ class BookieConfig:
     dbStorage_maxThrottleTimeMs: int = 10_000
     """How long an add waits for a full write cache before TOO_MANY_REQUESTS."""
     maxPendingAddRequestsPerThread: int = 10_000
-    """Adds that may wait for a full write cache; more are refused with TOO_MANY_REQUESTS."""
+    """Adds that may wait for a full write cache; more are refused with TOO_MANY_REQUESTS.
+    0: no limit."""
     maxPendingReadRequestsPerThread: int = 2_500
-    """Reads that may wait for storage, per reader thread; more get TOO_MANY_REQUESTS."""
+    """Reads that may wait for storage, per reader thread; more get TOO_MANY_REQUESTS. 0: no
+    limit."""
     numReadWorkerThreads: int = 4
+    """0 counts as 1: BookKeeper would read on the thread of the connection."""
 
     logSizeLimit: int = 1 << 30
     gcWaitTime: int = 900_000
     minorCompactionThreshold: float = 0.2
     """Logs with less live data than this are compacted; 0 disables."""
     minorCompactionInterval: int = 3_600
+    """Seconds; 0 disables."""
     majorCompactionThreshold: float = 0.5
     majorCompactionInterval: int = 86_400
+    """Seconds; 0 disables."""
     compactionRateByEntries: int = 1_000
 
     diskUsageThreshold: float = 0.95

@@ -11,6 +11,7 @@ A fenced ledger leaves a tombstone for a week, so that a late writer cannot brin
 
 from __future__ import annotations
 
+import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, final
@@ -51,8 +52,10 @@ class GarbageCollector:
         self._lock = trio.Lock()
         self.live_ledgers: Callable[[], Awaitable[set[int]]] | None = None
         now = time.monotonic()
-        self._minor_at = now + config.minorCompactionInterval
-        self._major_at = now + config.majorCompactionInterval
+        self._minor_every = _period(config.minorCompactionInterval, config.minorCompactionThreshold)
+        self._major_every = _period(config.majorCompactionInterval, config.majorCompactionThreshold)
+        self._minor_at = now + self._minor_every
+        self._major_at = now + self._major_every
         self._tombstones = {
             ledger_id: now + _TOMBSTONE_SECONDS
             for ledger_id, handle in layout.handles.items()
@@ -83,10 +86,10 @@ class GarbageCollector:
             threshold = 0.0
             if now >= self._minor_at:
                 threshold = self._config.minorCompactionThreshold
-                self._minor_at = now + self._config.minorCompactionInterval
+                self._minor_at = now + self._minor_every
             if major or now >= self._major_at:
                 threshold = self._config.majorCompactionThreshold
-                self._major_at = now + self._config.majorCompactionInterval
+                self._major_at = now + self._major_every
                 major = True
             for storage in self._layout.storages:
                 try:
@@ -222,3 +225,8 @@ class GarbageCollector:
         except DiskFailed as error:
             self._fail(error)
             raise
+
+
+def _period(interval_seconds: int, threshold: float) -> float:
+    """Seconds between compactions; infinite when either key is 0, which disables them."""
+    return interval_seconds if interval_seconds > 0 and threshold > 0 else math.inf

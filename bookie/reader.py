@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from bookie.api import LAST_ENTRY, BookieError, EntryBody, Status
+from bookie.config import or_no_limit
 from bookie.read_cache import ReadAheadCache
 from bookie.statistics import LatencyHistogram
 
@@ -38,8 +39,9 @@ class EntryReader:
 
     def __init__(self, config: BookieConfig, handles: dict[int, LedgerHandle]) -> None:
         self._handles = handles
-        self._limiter = trio.CapacityLimiter(config.numReadWorkerThreads)
-        self._waiting_max = config.maxPendingReadRequestsPerThread * config.numReadWorkerThreads
+        threads = max(1, config.numReadWorkerThreads)
+        self._limiter = trio.CapacityLimiter(threads)
+        self._waiting_max = or_no_limit(config.maxPendingReadRequestsPerThread * threads)
         self._read_ahead_count = config.dbStorage_readAheadCacheBatchSize
         self.cache = ReadAheadCache(config.dbStorage_readAheadCacheMaxSizeMb << 20)
         self.reads = 0
@@ -175,9 +177,14 @@ class EntryReader:
             self.cache.put(ledger_id, first_entry_id + offset, found[offset])
         return found[:count]
 
+    @property
+    def has_room(self) -> bool:
+        """Whether one more read may wait for storage."""
+        return self.reads_waiting < self._waiting_max
+
     async def _in_thread(self, ledger_id: int, call: Callable[[], T]) -> T:
         """Run a storage call in a reader thread; failures are IO_ERROR."""
-        if self.reads_waiting >= self._waiting_max:
+        if not self.has_room:
             raise BookieError(Status.TOO_MANY_REQUESTS, "too many reads are waiting for the disk")
         self.reads_waiting += 1
         try:

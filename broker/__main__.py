@@ -94,6 +94,9 @@ main.add_command(pipeline)
     help="A file with Pulsar's keys; PULSAR_PREFIX_<key> variables override it. May be repeated.",
 )
 @click.option(
+    "--strict-config", is_flag=True, help="Refuse keys that are not known instead of warning."
+)
+@click.option(
     "--broker-port", type=click.IntRange(0, 65535), help="Binary protocol; 0: a free port."
 )
 @click.option("--web-port", type=click.IntRange(0, 65535), help="HTTP; 0: a free port.")
@@ -106,6 +109,7 @@ def standalone(
     data_dir: Path,
     in_memory: bool,
     config_files: tuple[Path, ...],
+    strict_config: bool,
     broker_port: int | None,
     web_port: int | None,
     bind_address: str | None,
@@ -123,10 +127,10 @@ def standalone(
         "advertisedAddress": advertised_address,
     }
     try:
-        loaded = load_config(config_files, os.environ, overrides)
+        loaded = load_config(config_files, os.environ, overrides, strict=strict_config)
     except ConfigError as error:
         _refuse(str(error))
-    _report_keys_without_effect(loaded)
+    _report_settings(loaded, in_memory)
     _run(loaded.config, None if in_memory else data_dir)
 
 
@@ -221,14 +225,24 @@ def _log_to_stderr(level: str) -> None:
     )
 
 
-def _report_keys_without_effect(loaded: LoadedConfig) -> None:
+def _report_settings(loaded: LoadedConfig, in_memory: bool) -> None:
+    """Tell what the configuration asks for and does not get. A stock file makes a few lines."""
     import structlog
 
+    from broker.start_notices import start_notices
+
     log = structlog.get_logger()
-    for setting in loaded.without_effect:
-        log.warning("has no effect", key=setting.key, value=setting.value, source=setting.source)
+    for notice in loaded.notices:
+        setting = notice.setting
+        log.warning(notice.text, key=setting.key, value=setting.shown_value, source=setting.source)
+    if loaded.unknown:
+        log.warning("unknown keys, ignored", keys=", ".join(loaded.unknown))
+    for text in start_notices(loaded.config, in_memory=in_memory):
+        log.warning(text)
     if loaded.without_effect_count:
-        log.info("keys of Pulsar without effect in Vela", count=loaded.without_effect_count)
+        log.info(
+            "known keys of Pulsar that have no effect in Vela", count=loaded.without_effect_count
+        )
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -29,6 +29,7 @@ from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication, serve_http
 from broker.bookie_client.client import LedgerClient, LedgerClientConfig
+from broker.config import or_no_limit
 from broker.config_file import as_properties
 from broker.data_directory import JOURNAL, LEDGERS, METADATA, DataDirectory
 from broker.managed_ledger.config import ManagedLedgerConfig
@@ -257,11 +258,6 @@ def _bookie_config(config: BrokerConfig, data_directory: Path) -> BookieConfig:
 
 
 def _ledger_client_config(config: BrokerConfig) -> LedgerClientConfig:
-    if config.managedLedgerDefaultEnsembleSize > 1:
-        log.warning(
-            "managedLedgerDefaultEnsembleSize counts as 1: standalone has one bookie",
-            managedLedgerDefaultEnsembleSize=config.managedLedgerDefaultEnsembleSize,
-        )
     return LedgerClientConfig(
         digest_type=_DIGEST_TYPES[config.managedLedgerDigestType],
         password=config.managedLedgerPassword.encode(),
@@ -303,8 +299,8 @@ async def _serve_bookie(
             frame_size_max=config.nettyMaxFrameSizeBytes,
             batch_read_bytes_max=config.maxBatchReadSize,
             connections_max=bookie_connections_max(config.bookieMaxConnections),
-            reads_pending_max=max(
-                1, config.maxPendingReadRequestsPerThread * config.numReadWorkerThreads
+            reads_pending_max=or_no_limit(
+                config.maxPendingReadRequestsPerThread * max(1, config.numReadWorkerThreads)
             ),
             # The other half is left to the broker's own cold reads.
             reads_at_once=max(1, config.numReadWorkerThreads // 2),

@@ -36,6 +36,22 @@ class Pattern:
     """The text must be a regular expression of Python; empty = none."""
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number of which 0 and everything below mean "no limit"; kept as 0."""
+
+
+NO_LIMIT: Final = 2**60
+"""What code that only compares may take for "no limit"."""
+
+
+def or_no_limit(limit: int) -> int:
+    """A limit as a number to compare with."""
+    return limit or NO_LIMIT
+
+
+NoneAtZero = Annotated[int, Limit()]
 Count = Annotated[int, Bounds(0)]
 Positive = Annotated[int, Bounds(1)]
 Port = Annotated[int, Bounds(0, 65535)]
@@ -56,7 +72,7 @@ SchemaStrategy = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """All settings. Numbers that are limits mean "no limit" when 0, as in Pulsar."""
+    """All settings. 0 means what it means in Pulsar and BookKeeper (docs/operations.md)."""
 
     # --- where it listens ---------------------------------------------------------------
     clusterName: str = "standalone"
@@ -66,16 +82,16 @@ class BrokerConfig:
     webServicePort: Port = 8080
 
     # --- connections --------------------------------------------------------------------
-    keepAliveIntervalSeconds: Positive = 30
+    keepAliveIntervalSeconds: NoneAtZero = 30
     maxMessageSize: Annotated[int, Bounds(1, 2**31 - 10240 - 1)] = 5 * 1024 * 1024
-    brokerMaxConnections: Count = 0
-    brokerMaxConnectionsPerIp: Count = 0
+    brokerMaxConnections: NoneAtZero = 0
+    brokerMaxConnectionsPerIp: NoneAtZero = 0
     maxConcurrentTopicLoadRequest: Positive = 5_000
-    maxPendingPublishRequestsPerConnection: Positive = 1_000
-    maxMessagePublishBufferSizeInMB: Positive = 256
-    connectionLivenessCheckTimeoutMillis: Count = 5_000
+    maxPendingPublishRequestsPerConnection: NoneAtZero = 1_000
+    maxMessagePublishBufferSizeInMB: NoneAtZero = 256
+    connectionLivenessCheckTimeoutMillis: NoneAtZero = 5_000
     topicLoadTimeoutSeconds: Positive = 60
-    brokerShutdownTimeoutMs: Positive = 60_000
+    brokerShutdownTimeoutMs: NoneAtZero = 60_000
 
     # --- topics and namespaces ----------------------------------------------------------
     enablePersistentTopics: bool = True
@@ -83,10 +99,10 @@ class BrokerConfig:
     allowAutoTopicCreation: bool = True
     allowAutoTopicCreationType: Literal["non-partitioned", "partitioned"] = "non-partitioned"
     defaultNumPartitions: Positive = 1
-    maxNumPartitionsPerPartitionedTopic: Count = 0
-    maxTenants: Count = 0
-    maxNamespacesPerTenant: Count = 0
-    maxTopicsPerNamespace: Count = 0
+    maxNumPartitionsPerPartitionedTopic: NoneAtZero = 0
+    maxTenants: NoneAtZero = 0
+    maxNamespacesPerTenant: NoneAtZero = 0
+    maxTopicsPerNamespace: NoneAtZero = 0
     defaultNumberOfNamespaceBundles: Positive = 4
     forceDeleteTenantAllowed: bool = False
     forceDeleteNamespaceAllowed: bool = False
@@ -95,18 +111,18 @@ class BrokerConfig:
         "delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"
     ] = "delete_when_no_subscriptions"
     brokerDeleteInactiveTopicsFrequencySeconds: Positive = 60
-    brokerDeleteInactiveTopicsMaxInactiveDurationSeconds: Count = 0
+    brokerDeleteInactiveTopicsMaxInactiveDurationSeconds: Annotated[int, Bounds(-1)] = -1
     defaultRetentionTimeInMinutes: Annotated[int, Bounds(-1)] = 0
     defaultRetentionSizeInMB: Annotated[int, Bounds(-1)] = 0
-    retentionCheckIntervalInSeconds: Positive = 120
+    retentionCheckIntervalInSeconds: NoneAtZero = 120
     statsUpdateFrequencyInSecs: Positive = 60
 
     # --- producers ----------------------------------------------------------------------
-    maxProducersPerTopic: Count = 0
+    maxProducersPerTopic: NoneAtZero = 0
     encryptionRequireOnProducer: bool = False
     brokerDeduplicationEnabled: bool = False
-    brokerDeduplicationEntriesInterval: Positive = 1_000
-    brokerDeduplicationMaxNumberOfProducers: Positive = 10_000
+    brokerDeduplicationEntriesInterval: Count = 1_000
+    brokerDeduplicationMaxNumberOfProducers: Count = 10_000
     brokerDeduplicationProducerInactivityTimeoutMinutes: Positive = 360
     brokerEntryMetadataInterceptors: tuple[str, ...] = ()
     exposingBrokerEntryMetadataToClientEnabled: bool = False
@@ -118,21 +134,21 @@ class BrokerConfig:
 
     # --- subscriptions and dispatch -----------------------------------------------------
     allowAutoSubscriptionCreation: bool = True
-    maxSubscriptionsPerTopic: Count = 0
-    maxConsumersPerTopic: Count = 0
-    maxConsumersPerSubscription: Count = 0
-    maxUnackedMessagesPerConsumer: Count = 50_000
-    maxUnackedMessagesPerSubscription: Count = 200_000
-    maxUnackedMessagesPerBroker: Count = 0
+    maxSubscriptionsPerTopic: NoneAtZero = 0
+    maxConsumersPerTopic: NoneAtZero = 0
+    maxConsumersPerSubscription: NoneAtZero = 0
+    maxUnackedMessagesPerConsumer: NoneAtZero = 50_000
+    maxUnackedMessagesPerSubscription: NoneAtZero = 200_000
+    maxUnackedMessagesPerBroker: NoneAtZero = 0
     acknowledgmentAtBatchIndexLevelEnabled: bool = False
     activeConsumerFailoverDelayTimeMillis: Count = 1_000
     subscriptionKeySharedUseConsistentHashing: bool = True
     subscriptionKeySharedConsistentHashingReplicaPoints: Positive = 100
-    keySharedLookAheadMsgInReplayThresholdPerConsumer: Count = 2_000
-    keySharedLookAheadMsgInReplayThresholdPerSubscription: Count = 20_000
+    keySharedLookAheadMsgInReplayThresholdPerConsumer: NoneAtZero = 2_000
+    keySharedLookAheadMsgInReplayThresholdPerSubscription: NoneAtZero = 20_000
     dispatcherMaxReadBatchSize: Positive = 100
-    dispatcherMaxReadSizeBytes: Positive = 5 * 1024 * 1024
-    dispatcherMaxRoundRobinBatchSize: Positive = 20
+    dispatcherMaxReadSizeBytes: Annotated[int, Bounds(-1)] = 5 * 1024 * 1024
+    dispatcherMaxRoundRobinBatchSize: Count = 20
     delayedDeliveryEnabled: bool = True
 
     # --- broadcast subscriptions (Vela's own) -------------------------------------------
@@ -146,18 +162,18 @@ class BrokerConfig:
     managedLedgerDefaultAckQuorum: Positive = 1
     managedLedgerDigestType: Literal["CRC32C", "CRC32", "MAC", "DUMMY"] = "CRC32C"
     managedLedgerPassword: str = ""
-    managedLedgerCacheSizeMB: Positive = 64
-    managedLedgerCacheEvictionTimeThresholdMillis: Positive = 1_000
+    managedLedgerCacheSizeMB: Count = 64
+    managedLedgerCacheEvictionTimeThresholdMillis: Count = 1_000
     managedLedgerCacheEvictionIntervalMs: Positive = 10
-    managedLedgerMaxEntriesPerLedger: Positive = 50_000
-    managedLedgerMaxSizePerLedgerMbytes: Positive = 2_048
+    managedLedgerMaxEntriesPerLedger: Count = 50_000
+    managedLedgerMaxSizePerLedgerMbytes: Count = 2_048
     managedLedgerMinLedgerRolloverTimeMinutes: Count = 10
-    managedLedgerMaxLedgerRolloverTimeMinutes: Positive = 240
+    managedLedgerMaxLedgerRolloverTimeMinutes: Count = 240
     managedLedgerCursorMaxEntriesPerLedger: Positive = 50_000
     managedLedgerCursorRolloverTimeInSeconds: Positive = 14_400
     managedLedgerCursorPositionFlushSeconds: Positive = 60
     managedLedgerDefaultMarkDeleteRateLimit: Rate = 1.0
-    managedLedgerMaxUnackedRangesToPersist: Positive = 10_000
+    managedLedgerMaxUnackedRangesToPersist: Count = 10_000
     managedLedgerMaxUnackedRangesToPersistInMetadataStore: Count = 1_000
     managedLedgerMaxBatchDeletedIndexToPersist: Count = 10_000
 
@@ -169,7 +185,7 @@ class BrokerConfig:
     bookiePort: Annotated[int, Bounds(-1, 65535)] = -1
     nettyMaxFrameSizeBytes: Positive = 5_253_120
     maxBatchReadSize: Positive = 5 * 1024 * 1024
-    bookieMaxConnections: Positive = 256
+    bookieMaxConnections: NoneAtZero = 256
 
     # --- bookie: journal ----------------------------------------------------------------
     journalDirectories: tuple[str, ...] = ()
@@ -178,27 +194,27 @@ class BrokerConfig:
     journalMaxBackups: Count = 5
     journalPreAllocSizeMB: Positive = 16
     journalAlignmentSize: Annotated[int, Bounds(512)] = 4096
-    journalBufferedWritesThreshold: Positive = 8 * 1024 * 1024
-    maxPendingAddRequestsPerThread: Count = 10_000
+    journalBufferedWritesThreshold: Count = 8 * 1024 * 1024
+    maxPendingAddRequestsPerThread: NoneAtZero = 10_000
 
     # --- bookie: ledger storage ---------------------------------------------------------
     ledgerDirectories: tuple[str, ...] = ()
     flushInterval: Positive = 60_000
     logSizeLimit: Annotated[int, Bounds(4096, 2**30)] = 1_073_741_824
     dbStorage_writeCacheMaxSizeMb: Positive = 128
-    dbStorage_readAheadCacheMaxSizeMb: Positive = 64
-    dbStorage_readAheadCacheBatchSize: Positive = 100
-    dbStorage_maxThrottleTimeMs: Positive = 10_000
-    numReadWorkerThreads: Positive = 8
-    maxPendingReadRequestsPerThread: Count = 2_500
+    dbStorage_readAheadCacheMaxSizeMb: Count = 64
+    dbStorage_readAheadCacheBatchSize: Count = 100
+    dbStorage_maxThrottleTimeMs: Count = 10_000
+    numReadWorkerThreads: Count = 8
+    maxPendingReadRequestsPerThread: NoneAtZero = 2_500
     gcWaitTime: Positive = 900_000
     minorCompactionThreshold: Ratio = 0.2
-    minorCompactionInterval: Count = 3_600
+    minorCompactionInterval: NoneAtZero = 3_600
     majorCompactionThreshold: Ratio = 0.5
-    majorCompactionInterval: Count = 86_400
+    majorCompactionInterval: NoneAtZero = 86_400
     compactionRateByEntries: Positive = 1_000
     minUsableSizeForHighPriorityWrites: Count = 256 * 1024 * 1024
-    diskUsageThreshold: Ratio = 0.95
+    diskUsageThreshold: Annotated[float, Bounds(0.001, 0.999)] = 0.95
     diskUsageWarnThreshold: Ratio = 0.90
     diskCheckInterval: Positive = 10_000
 
@@ -207,10 +223,10 @@ class BrokerConfig:
         """The host that lookups answer: what clients will connect to next."""
         if self.advertisedAddress:
             return self.advertisedAddress
-        return "localhost" if self.bindAddress in _WILDCARDS else self.bindAddress
+        return "localhost" if self.bindAddress in WILDCARD_ADDRESSES else self.bindAddress
 
 
-_WILDCARDS: Final = ("0.0.0.0", "::", "")
+WILDCARD_ADDRESSES: Final = ("0.0.0.0", "::", "")
 
 
 DEFAULT_CONFIG: Final = BrokerConfig()

@@ -4,11 +4,15 @@ Files are Java properties as Pulsar uses them: `key=value` lines, `#` comments. 
 the files, a later file an earlier one. Everything a user can get wrong ends in one `ConfigError`
 whose text is the one line to print: where, which key, what is wrong, what is allowed.
 
-A stock `broker.conf`, `standalone.conf` or `bookkeeper.conf` of real Pulsar must be accepted, and a
-misspelt key must not. So the keys of real Pulsar that Vela does not act on are listed, with their
-stock values, in `pulsar_keys.conf`: they are accepted, reported by one line with their number, and
-by one line each where the value is not the stock one. Some of them change what a user may rely on
-(authentication, TLS): those are refused unless they keep their stock value.
+A stock `broker.conf`, `standalone.conf` or `bookkeeper.conf` of real Pulsar starts. Its keys fall
+into these kinds (`broker.config_keys` says which):
+
+- keys with an effect, under their present or an older name;
+- known keys without an effect: counted, and named when their value is not a stock one;
+- keys that name other processes (ZooKeeper): a notice each;
+- keys that protect data, with a value that Vela cannot honour: refused;
+- unknown keys: told and passed over, as Pulsar does silently, or refused when `strict`. One that
+  resembles a key of security or durability is taken for a misspelling, and always refused.
 """
 
 from __future__ import annotations
@@ -20,7 +24,15 @@ import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from broker.config import Bounds, BrokerConfig, Pattern
+from broker.config import Bounds, BrokerConfig, Limit, Pattern
+from broker.config_keys import (
+    ALIASES,
+    NOT_APPLICABLE,
+    REFUSED,
+    is_critical,
+    nearest,
+    parse_stock_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,14 +41,12 @@ ENVIRONMENT_PREFIX: Final = "PULSAR_PREFIX_"
 _KNOWN_KEYS_FILE: Final = Path(__file__).with_name("pulsar_keys.conf")
 _TRUE: Final = frozenset({"true"})
 _FALSE: Final = frozenset({"false"})
-_RENAMED: Final = {
-    "journalDirectory": "journalDirectories",
-    "brokerServicePurgeInactiveFrequencyInSeconds": "brokerDeleteInactiveTopicsFrequencySeconds",
-    "managedLedgerMaxUnackedRangesToPersistInZooKeeper": (
-        "managedLedgerMaxUnackedRangesToPersistInMetadataStore"
-    ),
-}
-"""Older names of keys that Pulsar still reads; ignored where the value is blank or negative."""
+
+
+_SECRET: Final = re.compile(
+    r"password|secret|token|credential|AuthenticationParameters", re.IGNORECASE
+)
+"""Keys whose values are not written to the log."""
 
 
 class ConfigError(Exception):
@@ -52,6 +62,20 @@ class Setting:
     value: str
     source: str
 
+    @property
+    def shown_value(self) -> str:
+        """The value as a log may carry it."""
+        return "..." if _SECRET.search(self.key) else self.value
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell about a setting that is accepted."""
+
+    setting: Setting
+    text: str
+
 
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,24 +83,28 @@ class LoadedConfig:
     """The configuration and what the user should be told about it."""
 
     config: BrokerConfig
-    without_effect: tuple[Setting, ...]
-    """Known keys of Pulsar that Vela does not act on and whose value is not the stock one."""
+    notices: tuple[Notice, ...]
+    """Settings that do not do what their author may expect."""
     without_effect_count: int
-    """All known keys that Vela does not act on, those with stock values included."""
+    """Known keys of Pulsar that Vela does not act on, those with stock values included."""
+    unknown: tuple[str, ...]
+    """Keys that neither Pulsar nor Vela is known to have, and that resemble no other key."""
 
 
 def load_config(
     files: Iterable[Path],
     environment: Mapping[str, str],
     overrides: Mapping[str, object] | None = None,
+    *,
+    strict: bool = False,
 ) -> LoadedConfig:
     """Read `files` in order, then the environment, then already typed `overrides` (the CLI's).
 
-    Raises: ConfigError.
+    `strict` refuses unknown keys. Raises: ConfigError.
     """
     settings = [setting for path in files for setting in read_properties(path)]
     settings += environment_settings(environment)
-    return build_config(settings, overrides or {})
+    return build_config(settings, overrides or {}, strict=strict)
 
 
 def read_properties(path: Path) -> list[Setting]:
@@ -111,29 +139,31 @@ def environment_settings(environment: Mapping[str, str]) -> list[Setting]:
     ]
 
 
-def build_config(settings: Iterable[Setting], overrides: Mapping[str, object]) -> LoadedConfig:
+def build_config(
+    settings: Iterable[Setting], overrides: Mapping[str, object], *, strict: bool = False
+) -> LoadedConfig:
     """Type and check settings; the last one of a key wins, and a blank one means the default.
 
     Raises: ConfigError.
     """
     hints = _key_types()
+    last = {setting.key: setting for setting in settings}
     values: dict[str, Any] = {}
-    last: dict[str, Setting] = {}
-    for setting in settings:
-        last[setting.key] = setting
-    unused: list[Setting] = []
+    sorter = _UnusedSettings([*hints, *ALIASES], strict)
     for setting in last.values():
         key = _current_name(setting, last)
-        if key in hints:
-            if setting.value:
-                values[key] = _parse(setting, hints[key])
-        else:
-            unused.append(setting)
-    changed = _check_unused(unused)
+        if key is None:
+            continue
+        if key not in hints:
+            sorter.add(setting)
+        elif setting.value:
+            values[key] = _parse(setting, hints[key])
     values.update({key: value for key, value in overrides.items() if value is not None})
     config = BrokerConfig(**values)
     _check_together(config)
-    return LoadedConfig(config, changed, len(unused))
+    return LoadedConfig(
+        config, tuple(sorter.notices), sorter.without_effect_count, tuple(sorter.unknown)
+    )
 
 
 def as_properties(config: BrokerConfig) -> dict[str, str]:
@@ -146,60 +176,70 @@ def typed_values(config: BrokerConfig) -> dict[str, Any]:
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
-def _current_name(setting: Setting, given: Mapping[str, Setting]) -> str:
-    renamed = _RENAMED.get(setting.key)
-    if renamed is None or not setting.value or setting.value.startswith("-"):
-        return setting.key
-    return setting.key if renamed in given else renamed
+def _current_name(setting: Setting, given: Mapping[str, Setting]) -> str | None:
+    """The key that a setting sets; None: another setting of the same key counts instead."""
+    alias = ALIASES.get(setting.key)
+    if alias is not None:
+        current = given.get(alias.key)
+        counts = _is_given(setting) and (alias.wins or current is None or not current.value)
+        return alias.key if counts else None
+    for older, alias in ALIASES.items():
+        if alias.key == setting.key and alias.wins and older in given and _is_given(given[older]):
+            return None
+    return setting.key
 
 
-def _check_unused(settings: list[Setting]) -> tuple[Setting, ...]:
-    """Refuse unknown keys and unsupported values; return the known ones that differ from stock."""
-    if not settings:
-        return ()
-    known = _known_keys()
-    changed: list[Setting] = []
-    for setting in settings:
-        stock = known.get(setting.key)
+def _is_given(older: Setting) -> bool:
+    return bool(older.value) and not older.value.startswith("-")
+
+
+@final
+class _UnusedSettings:
+    """Sorts the settings of keys that Vela does not act on."""
+
+    def __init__(self, own_names: list[str], strict: bool) -> None:
+        self._known = parse_stock_values(_KNOWN_KEYS_FILE.read_text(encoding="utf-8"))
+        self._names = [*own_names, *self._known]
+        self._strict = strict
+        self.notices: list[Notice] = []
+        self.unknown: list[str] = []
+        self.without_effect_count = 0
+
+    def add(self, setting: Setting) -> None:
+        """Raises: ConfigError."""
+        stock = self._known.get(setting.key)
         if stock is None:
-            if setting.key in _RENAMED:
-                continue
-            raise ConfigError(
-                f"{setting.source}: unknown key {setting.key!r}{_suggestion(setting.key, known)}"
-            )
+            self._add_unknown(setting)
+            return
+        self.without_effect_count += 1
         if setting.value in stock or not setting.value:
-            continue
-        reason = _REFUSED.get(setting.key)
+            return
+        reason = REFUSED.get(setting.key)
         if reason is not None:
             raise ConfigError(
                 f"{setting.source}: {setting.key}={setting.value} is not supported: {reason}"
             )
-        changed.append(setting)
-    return tuple(changed)
+        reason = NOT_APPLICABLE.get(setting.key)
+        self.notices.append(
+            Notice(setting, f"has no effect: {reason}" if reason else "has no effect")
+        )
 
-
-_REFUSED: Final = {
-    "authenticationEnabled": "Vela does not authenticate clients yet",
-    "authorizationEnabled": "Vela does not authorize clients yet",
-    "brokerServicePortTls": "Vela has no TLS listener yet",
-    "webServicePortTls": "Vela has no TLS listener yet",
-    "tlsEnabled": "Vela has no TLS listener yet",
-    "transactionCoordinatorEnabled": "Vela has no transactions yet",
-    "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
-    "metadataStoreUrl": "Vela keeps its metadata in its own data directory",
-    "configurationMetadataStoreUrl": "Vela keeps its metadata in its own data directory",
-    "zookeeperServers": "Vela keeps its metadata in its own data directory",
-}
-"""Keys that a user relies on when they are set: silence would be worse than a refusal."""
-
-
-def _suggestion(key: str, known: Mapping[str, object]) -> str:
-    import difflib
-
-    names = [*(_key_types()), *known]
-    by_folded = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(key.lower(), by_folded, n=1, cutoff=0.75)
-    return f" (did you mean {by_folded[close[0]]!r}?)" if close else ""
+    def _add_unknown(self, setting: Setting) -> None:
+        like = nearest(setting.key, self._names)
+        told = f"unknown key {setting.key!r}"
+        if like is not None:
+            told += f" (did you mean {like!r}?)"
+        if like is not None and is_critical(like):
+            raise ConfigError(
+                f"{setting.source}: {told}: refused, because security or durability depends on "
+                f"{like}; correct or remove the line"
+            )
+        if self._strict:
+            raise ConfigError(f"{setting.source}: {told}: refused, because of --strict-config")
+        if like is None:
+            self.unknown.append(setting.key)
+        else:
+            self.notices.append(Notice(setting, f"unknown key, ignored (did you mean {like!r}?)"))
 
 
 def _key_types() -> dict[str, Any]:
@@ -210,17 +250,8 @@ def _key_types() -> dict[str, Any]:
     }
 
 
-def _known_keys() -> dict[str, frozenset[str]]:
-    known: dict[str, frozenset[str]] = {}
-    for line in _KNOWN_KEYS_FILE.read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
-            key, _, stock = line.partition("=")
-            known[key] = frozenset(stock.split("|"))
-    return known
-
-
 def _parse(setting: Setting, hint: Any) -> object:  # noqa: ANN401 - a typing form
-    bounds: Bounds | Pattern | None = None
+    bounds: Bounds | Limit | Pattern | None = None
     if typing.get_origin(hint) is typing.Annotated:
         hint, bounds = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
@@ -241,6 +272,8 @@ def _parse(setting: Setting, hint: Any) -> object:  # noqa: ANN401 - a typing fo
     if hint is str:
         return setting.value
     assert hint in (int, float), f"{setting.key} has a type that is not parsed: {hint}"
+    if isinstance(bounds, Limit):
+        return max(0, _number(setting, hint, None))
     return _number(setting, hint, bounds)
 
 
@@ -284,7 +317,10 @@ def _check_together(config: BrokerConfig) -> None:
             "managedLedgerDefaultEnsembleSize >= managedLedgerDefaultWriteQuorum >= "
             f"managedLedgerDefaultAckQuorum must hold, found {ensemble}, {write}, {ack}"
         )
-    if config.minorCompactionThreshold > config.majorCompactionThreshold:
+    minor_runs = config.minorCompactionThreshold > 0 and config.minorCompactionInterval > 0
+    major_runs = config.majorCompactionThreshold > 0 and config.majorCompactionInterval > 0
+    both_run = minor_runs and major_runs
+    if both_run and config.minorCompactionThreshold > config.majorCompactionThreshold:
         raise ConfigError(
             "minorCompactionThreshold must not be above majorCompactionThreshold, found "
             f"{config.minorCompactionThreshold:g} and {config.majorCompactionThreshold:g}"

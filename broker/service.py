@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, final
 import structlog
 import trio
 
+from broker.config import NO_LIMIT
 from broker.handlers.openings import Openings
 from broker.net.limits import limits_from
 from broker.net.outbox import OutputFlusher
@@ -81,7 +82,7 @@ class BrokerService:
         self.limits = limits_from(config)
         self.flusher = OutputFlusher()
         self.publish_budget = PublishBudget(self.limits.broker_publish_bytes_max)
-        self.subscription_config = _subscription_config(config)
+        self.subscription_config = subscription_config(config)
         self.broker_unacked = BrokerUnacked(config.maxUnackedMessagesPerBroker)
         self.entry_interceptor = entry_interceptor(config, clock)
         self.kicks: list[PublishedTo] = []
@@ -293,15 +294,19 @@ def _check_unused(topic: Topic) -> None:
         raise TopicBusy(f"Topic has {topic.consumer_count()} connected consumers")
 
 
-def _subscription_config(config: BrokerConfig) -> SubscriptionConfig:
+def subscription_config(config: BrokerConfig) -> SubscriptionConfig:
     return SubscriptionConfig(
         max_unacked_messages_per_consumer=config.maxUnackedMessagesPerConsumer,
         max_unacked_messages_per_subscription=config.maxUnackedMessagesPerSubscription,
         max_unacked_messages_per_broker=config.maxUnackedMessagesPerBroker,
         max_consumers_per_subscription=config.maxConsumersPerSubscription,
         dispatcher_max_read_batch_size=config.dispatcherMaxReadBatchSize,
-        dispatcher_max_read_size_bytes=config.dispatcherMaxReadSizeBytes,
-        dispatcher_max_round_robin_batch_size=config.dispatcherMaxRoundRobinBatchSize,
+        dispatcher_max_read_size_bytes=(
+            NO_LIMIT
+            if config.dispatcherMaxReadSizeBytes < 0
+            else max(1, config.dispatcherMaxReadSizeBytes)
+        ),
+        dispatcher_max_round_robin_batch_size=max(1, config.dispatcherMaxRoundRobinBatchSize),
         active_consumer_failover_delay_time_millis=config.activeConsumerFailoverDelayTimeMillis,
         acknowledgment_at_batch_index_level_enabled=config.acknowledgmentAtBatchIndexLevelEnabled,
         delayed_delivery_enabled=config.delayedDeliveryEnabled,

@@ -132,3 +132,20 @@ async def test_compaction_stops_when_the_disk_is_full(machine):
         await check(bookie, 1)
         await bookie.collect_garbage(major=True)
         await check(bookie, 1)
+
+
+@pytest.mark.parametrize("off", ["Interval", "Threshold"])
+async def test_compaction_with_a_zero_is_off(machine, off):
+    zeros = {f"minorCompaction{off}": 0, f"majorCompaction{off}": 0}
+    async with machine.running(**zeros) as bookie:
+        await fill(bookie)
+        bookie.set_live_ledgers(lambda: _only(1))
+        for _ in range(3):
+            await bookie.collect_garbage()
+        statistics = bookie.statistics()
+        assert (statistics.minor_compactions, statistics.major_compactions) == (0, 0)
+        assert statistics.reclaimed_compaction_bytes == 0
+
+
+async def _only(ledger_id):
+    return {ledger_id}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -65,18 +66,20 @@ class ManagedLedgerConfig:
         """What the configuration file says."""
         rate = config.managedLedgerDefaultMarkDeleteRateLimit
         flush_s = min(
-            1.0 / rate if rate > 0 else 1.0, config.managedLedgerCursorPositionFlushSeconds
+            1.0 / rate if rate > 0 else 0.0, config.managedLedgerCursorPositionFlushSeconds
         )
+        rollover_minutes_min = config.managedLedgerMinLedgerRolloverTimeMinutes
+        rollover_minutes_max = config.managedLedgerMaxLedgerRolloverTimeMinutes
         return cls(
-            max_entries_per_ledger=config.managedLedgerMaxEntriesPerLedger,
-            max_size_per_ledger_bytes=config.managedLedgerMaxSizePerLedgerMbytes * _MIB,
-            min_rollover_time_s=config.managedLedgerMinLedgerRolloverTimeMinutes * 60.0,
-            max_rollover_time_s=config.managedLedgerMaxLedgerRolloverTimeMinutes * 60.0,
+            max_entries_per_ledger=max(1, config.managedLedgerMaxEntriesPerLedger),
+            max_size_per_ledger_bytes=max(1, config.managedLedgerMaxSizePerLedgerMbytes * _MIB),
+            min_rollover_time_s=rollover_minutes_min * 60.0,
+            max_rollover_time_s=max(rollover_minutes_min, rollover_minutes_max) * 60.0,
             retention=RetentionPolicy(
                 time_minutes=config.defaultRetentionTimeInMinutes,
                 size_mb=config.defaultRetentionSizeInMB,
             ),
-            retention_check_interval_s=config.retentionCheckIntervalInSeconds,
+            retention_check_interval_s=config.retentionCheckIntervalInSeconds or math.inf,
             cache_size_bytes=config.managedLedgerCacheSizeMB * _MIB,
             cache_eviction_time_s=config.managedLedgerCacheEvictionTimeThresholdMillis / 1000,
             cache_eviction_interval_s=max(0.1, config.managedLedgerCacheEvictionIntervalMs / 1000),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from broker.config import or_no_limit
 from protocol.frames import MESSAGE_SIZE_BYTES_MAX_DEFAULT, frame_size_max
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class NetLimits:
     broker_publish_bytes_max: int = 256 * 1024 * 1024
     """The same in bytes, of all connections together (maxMessagePublishBufferSizeInMB)."""
     keep_alive_seconds: float = 30.0
-    """A silent peer is sent a PING after this, and closed after this again."""
+    """A silent peer is sent a PING after this, and closed after this again; infinite: never."""
     handshake_seconds_max: float = 30.0
     """A peer that has not sent CONNECT by then is closed."""
     connections_max: int = 0
@@ -57,9 +59,9 @@ def limits_from(config: BrokerConfig) -> NetLimits:
     return NetLimits(
         frame_size_bytes_max=frame_size_max(config.maxMessageSize),
         message_size_max=config.maxMessageSize,
-        pending_publishes_max=config.maxPendingPublishRequestsPerConnection,
-        broker_publish_bytes_max=config.maxMessagePublishBufferSizeInMB * 1024 * 1024,
-        keep_alive_seconds=float(config.keepAliveIntervalSeconds),
+        pending_publishes_max=or_no_limit(config.maxPendingPublishRequestsPerConnection),
+        broker_publish_bytes_max=or_no_limit(config.maxMessagePublishBufferSizeInMB * 1024 * 1024),
+        keep_alive_seconds=config.keepAliveIntervalSeconds or math.inf,
         connections_max=config.brokerMaxConnections,
         connections_per_ip_max=config.brokerMaxConnectionsPerIp,
     )

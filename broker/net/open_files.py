@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import resource
 
+from broker.config import or_no_limit
+
 RESERVED_FOR_STORAGE_MAX = 2_048
 CONNECTIONS_EXPECTED = 10_000
 """A limit that does not allow as many is worth a warning at start."""
@@ -43,6 +45,7 @@ def bookie_connections_within(open_files_max: int) -> int:
 
 def bookie_connections_max(configured: int) -> int:
     """`bookieMaxConnections`, or fewer where the limit of this process does not allow so many."""
+    configured = or_no_limit(configured)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return configured

@@ -114,7 +114,7 @@ def test_a_stopped_broker_can_be_started_again(running, tmp_path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("maxMesageSize=1", "unknown key 'maxMesageSize' (did you mean 'maxMessageSize'?)"),
+        ("journalSyncDta=1", "unknown key 'journalSyncDta' (did you mean 'journalSyncData'?)"),
         ("maxMessageSize=many", "invalid value 'many' for maxMessageSize"),
         ("tlsEnabled=true", "tlsEnabled=true is not supported"),
         (
@@ -128,6 +128,26 @@ def test_a_wrong_configuration_file_is_refused(tmp_path, line, complaint):
     path = tmp_path / "wrong.conf"
     path.write_text(f"{line}\n")
     assert f"{path}:1: {complaint}" in refusal("--in-memory", "--config", str(path))
+
+
+def test_an_unknown_key_is_a_warning_unless_strict(tmp_path):
+    path = tmp_path / "other.conf"
+    path.write_text("maxMesageSize=1\nkeyOfALaterVersion=1\nbindAddress=0.0.0.0\n")
+    arguments = ["--in-memory", "--config", str(path)]
+    strict = refusal(*arguments, "--strict-config")
+    assert f"{path}:1: unknown key 'maxMesageSize'" in strict
+    process = start(*arguments)
+    try:
+        assert process.stdout.readline().startswith("vela standalone ready: pulsar://localhost:")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=SECONDS_MAX)
+    finally:
+        process.kill()
+        process.communicate()
+    [unknown] = [line for line in err.splitlines() if "maxMessageSize" in line]
+    assert "unknown key, ignored (did you mean 'maxMessageSize'?)" in unknown
+    assert "keyOfALaterVersion" in err
+    assert "listening on all addresses (bindAddress=0.0.0.0) without authentication" in err
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from broker.config import DEFAULT_CONFIG, BrokerConfig
-from broker.config_file import ConfigError, as_properties, load_config, read_properties
+from broker.config_file import (
+    ConfigError,
+    Setting,
+    as_properties,
+    load_config,
+    read_properties,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -37,14 +43,16 @@ def test_blank_means_the_default(tmp_path: Path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("maxMesageSize=1", "unknown key 'maxMesageSize' (did you mean 'maxMessageSize'?)"),
-        ("zzz=1", "unknown key 'zzz'"),
+        ("journalSyncDta=true", "unknown key 'journalSyncDta' (did you mean 'journalSyncData'?)"),
+        ("authenticationEnabld=true", "security or durability depends on authenticationEnabled"),
+        ("bindAdress=127.0.0.1", "security or durability depends on bindAddress"),
         ("maxMessageSize=5MB", "expected a whole number of at least 1"),
+        ("maxConcurrentTopicLoadRequest=0", "expected a whole number of at least 1"),
         ("maxMessageSize=0", "expected a whole number of at least 1"),
         ("webServicePort=70000", "at most 65535"),
         ("allowAutoTopicCreation=yes", "expected true or false"),
         ("allowAutoTopicCreationType=x", "expected one of non-partitioned, partitioned"),
-        ("diskUsageThreshold=nan", "expected a number of at least 0 and at most 1"),
+        ("minorCompactionThreshold=nan", "expected a number of at least 0 and at most 1"),
         ("authenticationEnabled=true", "is not supported: Vela does not authenticate"),
         ("just words", "expected key=value"),
     ],
@@ -59,9 +67,34 @@ def test_a_mistake_is_one_line_that_names_place_and_key(tmp_path: Path, line: st
     assert "\n" not in text
 
 
-def test_a_misspelt_variable_is_refused():
-    with pytest.raises(ConfigError, match="PULSAR_PREFIX_maxMesageSize: unknown key"):
-        load_config([], {"PULSAR_PREFIX_maxMesageSize": "1"})
+def test_an_unknown_key_is_told_with_the_nearest_known_one(tmp_path: Path):
+    path = write(tmp_path, "maxMesageSize=1\nzzz=1\nqqq=2\n")
+    loaded = load_config([path], {})
+    assert loaded.config == DEFAULT_CONFIG
+    [notice] = loaded.notices
+    assert notice.setting == Setting("maxMesageSize", "1", f"{path}:1")
+    assert notice.text == "unknown key, ignored (did you mean 'maxMessageSize'?)"
+    assert loaded.unknown == ("zzz", "qqq")
+
+
+@pytest.mark.parametrize("line", ["maxMesageSize=1", "zzz=1"])
+def test_an_unknown_key_is_refused_when_strict(tmp_path: Path, line: str):
+    path = write(tmp_path, f"{line}\n")
+    with pytest.raises(ConfigError, match="refused, because of --strict-config"):
+        load_config([path], {}, strict=True)
+
+
+def test_a_misspelt_variable_is_told_or_refused_like_a_line():
+    loaded = load_config([], {"PULSAR_PREFIX_maxMesageSize": "1"})
+    assert loaded.notices[0].setting.source == "PULSAR_PREFIX_maxMesageSize"
+    with pytest.raises(ConfigError, match="PULSAR_PREFIX_journalSyncDta: unknown key"):
+        load_config([], {"PULSAR_PREFIX_journalSyncDta": "true"})
+
+
+def test_the_log_does_not_show_secrets():
+    shown = Setting("tlsKeyStorePassword", "open sesame", "a.conf:1").shown_value
+    assert "sesame" not in shown
+    assert Setting("numIOThreads", "8", "a.conf:1").shown_value == "8"
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path):
@@ -80,7 +113,8 @@ def test_known_keys_without_effect_are_accepted_and_reported(tmp_path: Path):
     )
     loaded = load_config([path], {})
     assert loaded.without_effect_count == 3
-    assert [setting.key for setting in loaded.without_effect] == ["loadBalancerDebugModeEnabled"]
+    told = [(notice.setting.key, notice.text) for notice in loaded.notices]
+    assert told == [("loadBalancerDebugModeEnabled", "has no effect")]
 
 
 def test_old_key_names_are_understood(tmp_path: Path):
@@ -88,6 +122,33 @@ def test_old_key_names_are_understood(tmp_path: Path):
     assert load_config([path], {}).config.journalDirectories == ("/a",)
     path = write(tmp_path, "journalDirectory=/a\njournalDirectories=/b,/c\n")
     assert load_config([path], {}).config.journalDirectories == ("/b", "/c")
+
+
+@pytest.mark.parametrize(
+    ("lines", "most"),
+    [
+        ("ToPersistInZooKeeper=7", 7),
+        ("ToPersistInZooKeeper=7 ToPersistInMetadataStore=9", 7),
+        ("ToPersistInMetadataStore=9 ToPersistInZooKeeper=7", 7),
+        ("ToPersistInMetadataStore=9 ToPersistInZooKeeper=-1", 9),
+        ("ToPersistInMetadataStore=9 ToPersistInZooKeeper=", 9),
+    ],
+)
+def test_an_older_name_counts_where_it_does_in_pulsar(tmp_path: Path, lines: str, most: int):
+    text = "".join(f"managedLedgerMaxUnackedRanges{line}\n" for line in lines.split())
+    config = load_config([write(tmp_path, text)], {}).config
+    assert config.managedLedgerMaxUnackedRangesToPersistInMetadataStore == most
+
+
+def test_a_negative_limit_is_no_limit(tmp_path: Path):
+    path = write(tmp_path, "maxProducersPerTopic=-1\nmaxMessagePublishBufferSizeInMB=-1\n")
+    config = load_config([path], {}).config
+    assert (config.maxProducersPerTopic, config.maxMessagePublishBufferSizeInMB) == (0, 0)
+
+
+def test_compaction_that_is_off_need_not_fit_the_other(tmp_path: Path):
+    path = write(tmp_path, "majorCompactionThreshold=0\n")
+    assert load_config([path], {}).config.majorCompactionThreshold == 0
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "conf").glob("*.conf")), ids=lambda p: p.name)

@@ -126,7 +126,7 @@ class DedupStore:
     @property
     def wants_snapshot(self) -> bool:
         """Whether enough has been published since the last one."""
-        return self._since_snapshot >= self._config.brokerDeduplicationEntriesInterval
+        return self._since_snapshot >= max(1, self._config.brokerDeduplicationEntriesInterval)
 
     async def snapshot(self) -> None:
         """Make the present state durable."""

@@ -123,7 +123,9 @@ class Housekeeping:
         service = self._service
         config = service.config
         interval = config.brokerDeleteInactiveTopicsFrequencySeconds
-        idle_seconds = config.brokerDeleteInactiveTopicsMaxInactiveDurationSeconds or interval
+        idle_seconds = config.brokerDeleteInactiveTopicsMaxInactiveDurationSeconds
+        if idle_seconds < 0:
+            idle_seconds = interval
         while True:
             await trio.sleep(interval)
             now = service.clock.now()

@@ -1,0 +1,67 @@
+"""What an operator should know about a configuration before the first client connects. Pure.
+
+One sentence each: dangers that a key brings, and keys that are set and have no effect in this mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
+
+from bookie.config import BookieConfig
+from broker.config import DEFAULT_CONFIG, WILDCARD_ADDRESSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker.config import BrokerConfig
+
+_OF_THE_BOOKIES_STORAGE: Final = frozenset(field.name for field in fields(BookieConfig))
+_OF_THE_BOOKIES_PORT: Final = frozenset(
+    {"nettyMaxFrameSizeBytes", "maxBatchReadSize", "bookieMaxConnections"}
+)
+
+
+def start_notices(config: BrokerConfig, *, in_memory: bool) -> list[str]:
+    """Sentences for the log, the most serious first."""
+    notices: list[str] = []
+    if config.bindAddress in WILDCARD_ADDRESSES:
+        notices.append(
+            f"listening on all addresses (bindAddress={config.bindAddress}) without "
+            "authentication: whoever reaches this machine can read, write and delete everything"
+        )
+    if not config.journalSyncData and not in_memory:
+        notices.append(
+            "journalSyncData=false: a power failure loses messages that were acknowledged"
+        )
+    if config.managedLedgerDefaultEnsembleSize > 1:
+        notices.append(
+            f"managedLedgerDefaultEnsembleSize={config.managedLedgerDefaultEnsembleSize} counts "
+            "as 1: standalone has one bookie, so there is one copy of every message"
+        )
+    if in_memory:
+        ignored = _changed(config, _OF_THE_BOOKIES_STORAGE)
+        if ignored:
+            notices.append(f"without effect, because nothing is stored (--in-memory): {ignored}")
+    if config.bookiePort < 0:
+        ignored = _changed(config, _OF_THE_BOOKIES_PORT)
+        if ignored:
+            notices.append(f"without effect, because bookiePort is off: {ignored}")
+    if config.exposeConsumerLevelMetricsInPrometheus and (
+        not config.exposeTopicLevelMetricsInPrometheus
+    ):
+        notices.append(
+            "exposeConsumerLevelMetricsInPrometheus has no effect without "
+            "exposeTopicLevelMetricsInPrometheus"
+        )
+    return notices
+
+
+def _changed(config: BrokerConfig, keys: Iterable[str]) -> str:
+    """The keys of a group that do not have their default, as a list to print."""
+    names = [
+        field.name
+        for field in fields(config)
+        if field.name in keys and getattr(config, field.name) != getattr(DEFAULT_CONFIG, field.name)
+    ]
+    return ", ".join(names)

@@ -1,0 +1,90 @@
+"""Configuration files as Pulsar ships them start Vela, with few words.
+
+`stock_configuration.txt` holds the keys and values of the files of three server distributions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.config_file import ConfigError, load_config
+from broker.config_keys import REFUSED, is_critical, nearest
+from broker.start_notices import start_notices
+
+if TYPE_CHECKING:
+    from broker.config_file import LoadedConfig
+
+FACTS = Path(__file__).with_name("stock_configuration.txt")
+VERSIONS = ("2.10.1", "3.3.6", "4.0.8")
+FILES = {"broker": "b", "standalone": "s", "bookkeeper": "k"}
+LINES_MAX = 5
+
+
+def stock_lines(version: str, file: str) -> list[str]:
+    column = 4 * VERSIONS.index(version)
+    facts = [line for line in FACTS.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
+    return [line[12:] for line in facts if FILES[file] in line[column : column + 3]]
+
+
+def load(tmp_path: Path, lines: list[str], *, strict: bool = False) -> LoadedConfig:
+    path = tmp_path / "stock.conf"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return load_config([path], {}, strict=strict)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("file", FILES)
+def test_a_stock_file_starts_without_a_flood_of_lines(tmp_path: Path, version: str, file: str):
+    lines = stock_lines(version, file)
+    assert len(lines) > 80
+    loaded = load(tmp_path, lines, strict=True)
+    told = [notice.text for notice in loaded.notices]
+    told += start_notices(loaded.config, in_memory=False)
+    assert len(told) <= LINES_MAX, told
+    assert loaded.unknown == ()
+    assert loaded.without_effect_count > 50
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_stock_files_of_a_version_start_together(tmp_path: Path, version: str):
+    lines = [line for file in FILES for line in stock_lines(version, file)]
+    config = load(tmp_path, lines, strict=True).config
+    assert config.bindAddress == "0.0.0.0"
+    assert config.journalDirectories == ("data/bookkeeper/journal",)
+
+
+@pytest.mark.parametrize("file", ["broker", "standalone"])
+def test_a_stock_file_that_asks_for_authentication_is_refused(tmp_path: Path, file: str):
+    lines = [
+        "authenticationEnabled=true" if line.startswith("authenticationEnabled=") else line
+        for line in stock_lines("4.0.8", file)
+    ]
+    with pytest.raises(ConfigError, match="authenticationEnabled=true is not supported"):
+        load(tmp_path, lines)
+
+
+def test_addresses_of_other_processes_are_told_and_passed_over(tmp_path: Path):
+    lines = stock_lines("2.10.1", "broker")
+    given = ["zookeeperServers=zk1:2181", "configurationStoreServers=zk1:2181", *lines]
+    given += ["metadataStoreUrl=zk:zk1:2181", "zkServers=zk1:2181"]
+    notices = load(tmp_path, given, strict=True).notices
+    told = {notice.setting.key: notice.text for notice in notices}
+    assert "metadataStoreUrl" in told
+    assert "its own data directory" in told["zkServers"]
+
+
+def test_keys_that_a_later_version_adds_are_not_taken_for_misspelt_ones():
+    """4.0.8 is a later version to a list of keys that ends with 2.10.1."""
+    keys = {
+        version: {line.partition("=")[0] for file in FILES for line in stock_lines(version, file)}
+        for version in VERSIONS
+    }
+    known = keys["2.10.1"] | set(BrokerConfig.__dataclass_fields__) | set(REFUSED)
+    added = keys["4.0.8"] - known
+    assert len(added) > 100
+    mistaken = {key: like for key in added if (like := nearest(key, known)) and is_critical(like)}
+    assert mistaken == {}
