@@ -29,6 +29,7 @@ from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication, serve_http
 from broker.bookie_client.client import LedgerClient, LedgerClientConfig
+from broker.broadcast.selection import BROADCAST
 from broker.config import or_no_limit
 from broker.config_file import as_properties
 from broker.data_directory import JOURNAL, LEDGERS, METADATA, DataDirectory
@@ -44,6 +45,8 @@ from broker.net.open_files import bookie_connections_max
 from broker.schemas.registry import SchemaRegistry
 from broker.seams import SystemClock
 from broker.service import BrokerService
+from broker.subscription.factory import SubscriptionKinds
+from broker.subscription.stock import STOCK
 from protocol.bookkeeper.digests import DigestType
 
 if TYPE_CHECKING:
@@ -199,6 +202,7 @@ def _service_over(
         factory=storage.factory,
         namespaces=namespaces,
         schemas=schemas,
+        subscription_kinds=SubscriptionKinds(BROADCAST, STOCK),
         clock=clock,
     )
     storage.bookie.set_turn(service.flusher)

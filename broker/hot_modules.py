@@ -47,7 +47,7 @@ HOT_MODULES: Final = (
     "bookie.ledger_storage",
     "bookie.write_cache",
     "broker.bookie_client.ledger_writer",
-    "broker.broadcast.ack_runs",
+    "protocol.ack_runs",
     "broker.broadcast.fanout_groups",
     "broker.broadcast.virtual_cursors",
     "broker.entry",

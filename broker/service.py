@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from broker.net.session import Session
     from broker.schemas.registry import SchemaRegistry
     from broker.seams import Clock
+    from broker.subscription.factory import SubscriptionKinds
     from broker.topic.topic import Topic
     from protocol.topic_name import TopicName
 
@@ -72,6 +73,7 @@ class BrokerService:
         namespaces: Namespaces,
         schemas: SchemaRegistry,
         clock: Clock,
+        subscription_kinds: SubscriptionKinds,
     ) -> None:
         self.config = config
         self.store = store
@@ -79,6 +81,7 @@ class BrokerService:
         self.namespaces = namespaces
         self.schemas = schemas
         self.clock = clock
+        self.subscription_kinds = subscription_kinds
         self.limits = limits_from(config)
         self.flusher = OutputFlusher()
         self.publish_budget = PublishBudget(self.limits.broker_publish_bytes_max)

@@ -30,6 +30,8 @@ from protocol.send_fields import SEND_PREFIX, read_send, send_of
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from protocol.ack_runs import AckRun, AckRuns
+
 FRAME_PADDING_BYTES: Final = 10 * 1024
 """What a frame may be larger than the largest message: room for the command."""
 
@@ -48,6 +50,9 @@ _parse_command = pb.BaseCommand.FromString
 
 _SMALL_CHUNK_BYTES: Final = 4096
 """Chunks of an unfinished frame below this are collected in one buffer, not as objects."""
+
+_ACK_BYTES_MAX: Final = 128
+"""No ACK of a run is larger; an unfinished frame of so few bytes may be one."""
 
 _SEND_PREFIX_0: Final = SEND_PREFIX[0]
 _SEND_PREFIX_1: Final = SEND_PREFIX[1]
@@ -242,6 +247,7 @@ class FrameDecoder:
         "_parts",
         "_plain_sends",
         "_tail",
+        "ack_runs",
     )
 
     def __init__(
@@ -257,6 +263,8 @@ class FrameDecoder:
         self._buffered = 0  # bytes in _parts
         self._needed = 0  # bytes of the unfinished frame, its size included; 0: not known yet
         self._failure: RemoteProtocolError | None = None
+        self.ack_runs: AckRuns | None = None
+        """Whose ACKs `take_ack_runs` recognises, on a connection that has such consumers."""
 
     @property
     def failure(self) -> RemoteProtocolError | None:
@@ -294,6 +302,19 @@ class FrameDecoder:
             if not frames:
                 raise
         return frames
+
+    def take_ack_runs(self, data: bytes) -> tuple[list[AckRun], bytes]:
+        """The runs of plain ACKs that `data` begins with, and what is left of it for `feed`, which
+        has to be given it before anything else."""
+        runs: list[AckRun] = []
+        known = self.ack_runs
+        if known is None or self._buffered > _ACK_BYTES_MAX or self._failure is not None:
+            return runs, data
+        if self._buffered:
+            data = b"".join((*self._parts, data))
+            self._forget()
+        taken = known.take(data, runs)
+        return runs, data[taken:]
 
     def _cut(self, data: bytes, position: int, frames: list[Frame]) -> None:
         """Take the whole frames off `data`, in which one starts at `position`; keep the rest."""

@@ -1,9 +1,9 @@
 """What an ACK does: to a virtual cursor, to what is delivered next, to the main cursor.
 
 One by one as they come from the parser, or a run of many consumers that acknowledge the same entry
-(`ack_runs`). Entries that do not exist, are acknowledged already, or lie before a position are
-no-ops. An entry that was not sent to this consumer in this connection may be acknowledged, since it
-may have been sent in an earlier one; it is not sent again then.
+(`protocol.ack_runs`). Entries that do not exist, are acknowledged already, or lie before a position
+are no-ops. An entry that was not sent to this consumer in this connection may be acknowledged,
+since it may have been sent in an earlier one; it is not sent again then.
 """
 
 from __future__ import annotations

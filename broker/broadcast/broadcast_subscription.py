@@ -21,30 +21,32 @@ Acks of entries that do not exist are no-ops, and so are cumulative acks backwar
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from broker.broadcast.acknowledgements import Acknowledgements
+from broker.broadcast.consumer_handle import BroadcastConsumerHandle
 from broker.broadcast.consumer_sequence import ConsumerSequence
 from broker.broadcast.cursor_keeper import CursorKeeper
 from broker.broadcast.entry_window import EntryWindow
 from broker.broadcast.fanout import Fanout
 from broker.broadcast.fanout_groups import FanoutGroups
-from broker.broadcast.lean_consumers import LeanConsumers
 from broker.broadcast.moves import reset_all, skip_all_to
 from broker.broadcast.ordinals import Ordinals
+from broker.broadcast.shared_properties import SharedProperties
 from broker.broadcast.stages import Stages
 from broker.broadcast.statistics import (
+    broadcast_series,
     broadcast_statistics,
-    consumer_statistics,
     why_not_dispatching,
 )
 from broker.broadcast.virtual_cursors import NEVER, VirtualCursors
-from broker.subscription.api import KEY_SHARED, SHARED, AckId
+from broker.subscription.api import KEY_SHARED, SHARED
 from broker.subscription.start import seek_mark_delete
 from protocol.commands import reached_end_of_topic
-from protocol.errors import BrokerError, ConsumerBusy, NotAllowed, ServerError, ServiceNotReady
+from protocol.errors import ConsumerBusy, NotAllowed, ServiceNotReady
 from protocol.templates import epoch_option, varint
 
 if TYPE_CHECKING:
@@ -54,24 +56,13 @@ if TYPE_CHECKING:
     from broker.subscription.consumer import Consumer
     from broker.subscription.factory import SubscriptionRequest, TopicContext
     from broker.subscription.ports import CursorPort
-    from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
+    from broker.subscription.series import Series
+    from broker.subscription.statistics import SubscriptionStatistics
     from protocol.position import Position
 
 
 SENT_AWAY_PER_TURN: Final = 500
 """Consumers that a close disconnects before everything else runs: a few milliseconds."""
-
-
-@final
-class NameTaken(ConsumerBusy):
-    """A consumer of that name is connected: `holder`."""
-
-    def __init__(self, holder: Consumer) -> None:
-        super().__init__(
-            f"a consumer named {holder.name!r} is connected to this broadcast subscription:"
-            " give every consumer a name of its own"
-        )
-        self.holder = holder
 
 
 @final
@@ -138,8 +129,6 @@ class BroadcastSubscription:
         self.rates = (0.0, 0.0, 0.0)
         """Messages, bytes and acks per second in the last window."""
         self._window_start = (context.clock.now(), 0, 0, 0)
-        self._starts: dict[Consumer, int] = {}
-        self._leaving: set[int] = set()
         self.moving: set[str] = set()
         """Names whose seek or unsubscribe is not stored yet."""
         self.ledger = ledger
@@ -148,7 +137,7 @@ class BroadcastSubscription:
         self.seeking = False
         self._closed = False
         self._unnamed = 0
-        self._lean = LeanConsumers()
+        self._shared_properties = SharedProperties()
         self._tail = self.ordinals.tail
 
     def _new_keeper(self, store: SnapshotStore | None) -> CursorKeeper:
@@ -178,38 +167,20 @@ class BroadcastSubscription:
         """Connected consumers in order of arrival."""
         return ConsumerSequence(self.attached)
 
-    async def prepare(self, consumer: Consumer, request: SubscriptionRequest) -> None:
-        """Before `add_consumer`: where the consumer starts if its name is new.
-
-        Raises: BrokerError: storage cannot be read now.
-        """
-        if request.start_rollback_seconds > 0:
-            since_ms = self.clock.wall_ms() - 1000 * request.start_rollback_seconds
-            found = await self.ledger.find_by_publish_time(since_ms)
-            self._starts[consumer] = self.ordinals.of(found)
-        else:
-            self.set_start(consumer, request)
-
-    def set_start(self, consumer: Consumer, request: SubscriptionRequest) -> None:
-        """The same for a start that storage need not be asked for."""
-        if request.start_message_id is not None:
-            ledger_id, entry_id, _ = request.start_message_id
-            start = seek_mark_delete(self.ledger, (ledger_id, entry_id))
-            self._starts[consumer] = self.ordinals.of(start)
-        elif request.earliest:
-            self._starts[consumer] = self.keeper.marked
-
-    def forget_start(self, consumer: Consumer) -> None:
-        """After `add_consumer`, whatever became of it."""
-        self._starts.pop(consumer, None)
+    async def locate(self, request: SubscriptionRequest) -> SubscriptionRequest:
+        """Each consumer has a start of its own. Raises: BrokerError: storage cannot be read now."""
+        since_ms = self.clock.wall_ms() - 1000 * request.start_rollback_seconds
+        found = await self.ledger.find_by_publish_time(since_ms)
+        return replace(request, start_after=found, start_rollback_seconds=0)
 
     def admits(self, durable: bool) -> bool:
         """A reader may join a durable broadcast; what must be kept needs a durable one."""
         return self.durable or not durable
 
-    def add_consumer(self, consumer: Consumer) -> None:
+    def add_consumer(
+        self, consumer: Consumer, request: SubscriptionRequest
+    ) -> BroadcastConsumerHandle:
         """Attach, or refuse with the reason."""
-        start = self._starts.pop(consumer, None)
         self.check_open()
         if consumer.sub_type == KEY_SHARED:
             raise NotAllowed(
@@ -224,26 +195,30 @@ class BroadcastSubscription:
             name = f"\0{self._unnamed}"
         slot = self.cursors.slot_of(name)
         if slot is None:
-            slot = self._join(name, start, durable=consumer.durable and bool(consumer.name))
+            slot = self._join(name, request, durable=consumer.durable and bool(consumer.name))
+        elif self.fanout.consumer_at(slot) is not None:
+            raise ConsumerBusy(
+                f"a consumer named {name!r} is connected to this broadcast subscription:"
+                " give every consumer a name of its own"
+            )
         else:
-            holder = self.fanout.consumers[slot] if slot < len(self.fanout.consumers) else None
-            if holder is not None:
-                raise NameTaken(holder)
             self.cursors.attach(slot)
         options = epoch_option(consumer.epoch if consumer.epoch >= 0 else None)
         self.attached[consumer] = slot
         consumer.joined = slot
-        self._lean.trim(consumer)
+        self._shared_properties.share(consumer)
         self.sub_type = consumer.sub_type
         self.fanout.attach(slot, consumer, varint(consumer.consumer_id), options)
+        return BroadcastConsumerHandle(consumer, self)
 
-    def _join(self, name: str, start: int | None, *, durable: bool) -> int:
+    def in_the_way_of(self, consumer: Consumer) -> Consumer | None:
+        """The one with its name."""
+        slot = self.cursors.slot_of(consumer.name) if consumer.name else None
+        return None if slot is None else self.fanout.consumer_at(slot)
+
+    def _join(self, name: str, request: SubscriptionRequest, *, durable: bool) -> int:
         keeper = self.keeper
-        if start is None:
-            unknown = self.clock.now() < keeper.unknown_until
-            start = keeper.marked if unknown else self.ordinals.tail
-        else:
-            start = min(max(start, self.ordinals.first - 1), self.ordinals.tail)
+        start = self._start_of(request)
         slot = self.cursors.join(name, start, durable=durable)
         keeper.follows_tail = True
         if durable or start < keeper.marked:
@@ -251,6 +226,21 @@ class BroadcastSubscription:
         if self.cursors.minimum != keeper.marked:
             keeper.advance()
         return slot
+
+    def _start_of(self, request: SubscriptionRequest) -> int:
+        """The ordinal after which a new name starts."""
+        keeper, ordinals = self.keeper, self.ordinals
+        if request.start_after is not None:
+            start = ordinals.of(request.start_after)
+        elif request.start_message_id is not None:
+            ledger_id, entry_id, _ = request.start_message_id
+            start = ordinals.of(seek_mark_delete(self.ledger, (ledger_id, entry_id)))
+        elif request.earliest:
+            start = keeper.marked
+        else:
+            unknown = self.clock.now() < keeper.unknown_until
+            return keeper.marked if unknown else ordinals.tail
+        return min(max(start, ordinals.first - 1), ordinals.tail)
 
     async def commit(self) -> None:
         """Return when the consumers that have joined, left or moved are stored as they are now.
@@ -264,7 +254,7 @@ class BroadcastSubscription:
         if self._closed or self.seeking:
             raise ServiceNotReady("Subscription is fenced")
 
-    def announce_active(self, consumer: Consumer) -> None:
+    def announce(self, consumer: Consumer) -> None:
         """All are active; it is told if the topic has ended."""
         slot = self.attached.get(consumer)
         if slot is not None and self.ledger.terminated:
@@ -273,19 +263,32 @@ class BroadcastSubscription:
     def remove_consumer(self, consumer: Consumer, *, comes_back: bool = False) -> None:
         """Detach; its virtual cursor is kept for the retention time (that of a non-durable one
         only if it `comes_back`, after a seek, and then not for long)."""
-        self._starts.pop(consumer, None)
-        slot = self.attached.pop(consumer, None)
+        slot = self._detach(consumer)
         if slot is None:
             return
-        self.fanout.detach(slot, consumer)
-        durable = self.cursors.durable[slot]
-        if slot in self._leaving or not (durable or comes_back):
-            self._leaving.discard(slot)
-            self.cursors.drop(slot)
-            self.keeper.changed()
-            self.keeper.advance()
+        durable = bool(self.cursors.durable[slot])
+        if durable or comes_back:
+            self.cursors.detach(slot, self.deadline(durable=durable))
+            self._abandon_if_empty()
         else:
-            self.cursors.detach(slot, self.deadline(durable=bool(durable)))
+            self._drop(slot)
+
+    def drop_consumer(self, consumer: Consumer) -> None:
+        """Detach, and end its virtual cursor."""
+        slot = self._detach(consumer)
+        if slot is not None:
+            self._drop(slot)
+
+    def _detach(self, consumer: Consumer) -> int | None:
+        slot = self.attached.pop(consumer, None)
+        if slot is not None:
+            self.fanout.detach(slot, consumer)
+        return slot
+
+    def _drop(self, slot: int) -> None:
+        self.cursors.drop(slot)
+        self.keeper.changed()
+        self.keeper.advance()
         self._abandon_if_empty()
 
     def deadline(self, *, durable: bool = True) -> float:
@@ -322,10 +325,6 @@ class BroadcastSubscription:
 
     # --- acks and redelivery ------------------------------------------------------------
 
-    def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
-        """Acknowledge for this consumer alone."""
-        self.acks.ack(consumer, ids, cumulative=cumulative)
-
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
     ) -> None:
@@ -343,30 +342,7 @@ class BroadcastSubscription:
             self.groups.set_options(slot, epoch_option(epoch))
         self.fanout.wake(self.groups.rewind(slot, count=consumer.sub_type == SHARED))
 
-    # --- leaving, seeking ---------------------------------------------------------------
-
-    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> bool:
-        """The virtual cursor of this consumer ends. Whether the subscription ends with it.
-
-        Raises: BrokerError: an administrator may not while consumers are connected.
-        """
-        if consumer is None:
-            if self.attached and not force:
-                raise BrokerError(
-                    ServerError.MetadataError, "Subscription has active connected consumers"
-                )
-            return True
-        slot = self.attached.get(consumer)
-        if slot is not None:
-            self._leaving.add(slot)
-        ends = len(self.cursors) - len(self._leaving) <= 0
-        if ends and slot is not None:
-            self._leaving.discard(slot)  # goes with the subscription, or stays if that fails
-        return ends
-
-    def stays(self, consumer: Consumer) -> None:
-        """It does not leave after all, although `check_unsubscribe` let it."""
-        self._leaving.discard(self.attached.get(consumer, -1))
+    # --- administration -----------------------------------------------------------------
 
     async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
         """Administrator: move everybody. Batch indexes are not kept."""
@@ -387,11 +363,6 @@ class BroadcastSubscription:
     async def clear_backlog(self) -> None:
         """Administrator: acknowledge everything for everybody."""
         skip_all_to(self, self.ordinals.tail)
-
-    async def expire_before(self, publish_time_ms: int) -> None:
-        """Administrator: acknowledge everything published before the time for everybody."""
-        found = await self.ledger.find_by_publish_time(publish_time_ms)
-        skip_all_to(self, self.ordinals.of(found))
 
     # --- questions ----------------------------------------------------------------------
 
@@ -457,9 +428,9 @@ class BroadcastSubscription:
         """A snapshot, with a bounded list of consumers."""
         return broadcast_statistics(self)
 
-    def statistics_of(self, consumer: Consumer) -> ConsumerStatistics:
-        """Of one consumer."""
-        return consumer_statistics(self, consumer, self.attached[consumer])
+    def series(self) -> Sequence[Series]:
+        """Gauges of the whole, and the six stages as histograms."""
+        return broadcast_series(self)
 
     def disconnect_consumers(self) -> None:
         """Remove them all, then tell their sessions."""

@@ -20,20 +20,18 @@ from typing import TYPE_CHECKING, Final, cast, final
 import structlog
 import trio
 
-from broker.broadcast.ack_runs import AckRuns
 from broker.broadcast.fanout_groups import Lane
 from protocol.ack_set import to_words
 from protocol.commands import message_head
 from protocol.errors import BrokerError
 
 if TYPE_CHECKING:
-    from broker.broadcast.ack_runs import RunTarget
     from broker.broadcast.entry_window import EntryWindow, ReadyEntry
     from broker.broadcast.fanout_groups import FanoutGroups, GroupKey
     from broker.broadcast.ordinals import Ordinals
     from broker.broadcast.stages import Stages
     from broker.broadcast.virtual_cursors import VirtualCursors
-    from broker.subscription.api import ConsumerSession
+    from broker.subscription.api import AckRunTarget, ConsumerSession
     from broker.subscription.consumer import Consumer
     from broker.subscription.factory import TopicContext
 
@@ -68,7 +66,7 @@ class Fanout:
         ordinals: Ordinals,
         window: EntryWindow,
         stages: Stages,
-        target: RunTarget,
+        target: AckRunTarget,
     ) -> None:
         self.lanes: dict[ConsumerSession, Lane] = {}
         self.consumers: list[Consumer | None] = []
@@ -105,26 +103,27 @@ class Fanout:
         lane = self.lanes.get(session)
         if lane is None:
             lane = self.lanes[session] = Lane(session)
-            if session.ack_runs is None:
-                session.ack_runs = AckRuns(self._target)
-            elif session.ack_runs.unused:
-                session.ack_runs.target = self._target  # it may hold part of a frame: keep it
-        runs = session.ack_runs
-        if runs is not None and runs.target is self._target:
-            runs.add(head, slot)
+        if lane.ack_runs is None:
+            lane.ack_runs = session.ack_runs_for(self._target)
+        if lane.ack_runs is not None:
+            lane.ack_runs.add(head, slot)
         bounded = consumer.sub_type == 1
         self._groups.attach(slot, lane, head, options, bounded=bounded)
 
     def detach(self, slot: int, consumer: Consumer) -> None:
         """It is gone."""
         self.consumers[slot] = None
-        session = consumer.session
-        runs = session.ack_runs
-        if runs is not None and runs.target is self._target:
-            runs.remove(self._groups.heads[slot])
         lane = self._groups.detach(slot)
-        if lane is not None and not lane.members:
-            self.lanes.pop(session, None)
+        if lane is None:
+            return
+        if lane.ack_runs is not None:
+            lane.ack_runs.remove(self._groups.heads[slot])
+        if not lane.members:
+            self.lanes.pop(consumer.session, None)
+
+    def consumer_at(self, slot: int) -> Consumer | None:
+        """Who is connected as this slot."""
+        return self.consumers[slot] if slot < len(self.consumers) else None
 
     # --- wake-ups -----------------------------------------------------------------------
 

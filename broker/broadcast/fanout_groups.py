@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from broker.broadcast.virtual_cursors import VirtualCursors
+    from protocol.ack_runs import AckRuns
 
 GroupKey = tuple[int, bytes]
 """(ordinal sent last, options at the end of the command)."""
@@ -36,6 +37,7 @@ class Lane:
     """The consumers of one connection."""
 
     __slots__ = (
+        "ack_runs",
         "full",
         "groups",
         "members",
@@ -48,6 +50,8 @@ class Lane:
 
     def __init__(self, session: object) -> None:
         self.session = session
+        self.ack_runs: AckRuns | None = None
+        """Where its consumers are known, if their plain ACKs come by the run."""
         self.groups: dict[GroupKey, dict[int, None]] = {}
         self.solos: dict[int, None] = {}
         """Slots to be served alone, next one first."""

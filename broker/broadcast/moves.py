@@ -18,78 +18,73 @@ from protocol.ack_set import from_words
 from protocol.errors import BrokerError, ConsumerNotFound, ServiceNotReady
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from broker.broadcast.broadcast_subscription import BroadcastSubscription
     from broker.subscription.consumer import Consumer
     from protocol.position import Position
 
 
-@final
-class ConsumerSeek:
-    """The seek of one consumer; the others notice nothing."""
+async def seek(
+    subscription: BroadcastSubscription,
+    consumer: Consumer,
+    position: Position,
+    ack_set: tuple[int, ...],
+) -> None:
+    """Let one consumer go on with `position` (`ack_set`: with its messages whose bits are set).
 
-    def __init__(self, subscription: BroadcastSubscription, consumer: Consumer) -> None:
-        self._subscription = subscription
-        self._consumer = consumer
-
-    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
-        """Go on with `position` (`ack_set`: with its messages whose bits are set).
-
-        Raises: BrokerError.
-        """
-        subscription = self._subscription
-        target = subscription.ordinals.of(seek_mark_delete(subscription.ledger, position))
-        batch = subscription.ordinals.exact(position) if ack_set else None
-        unacked = from_words(ack_set)
-        slot = self._slot()
-        undo = _Undo(subscription, slot)
-        _move(subscription, slot, target)
-        if batch is not None and subscription.batch_index:
-            subscription.cursors.ack_batch(slot, batch, unacked)
-        await self._store(undo)
-
-    async def seek_to_time(self, publish_time_ms: int) -> None:
-        """Go on with the first entry published at or after the time.
-
-        Raises: BrokerError.
-        """
-        subscription = self._subscription
-        found = await subscription.ledger.find_by_publish_time(publish_time_ms)
-        target = subscription.ordinals.of(found)
-        slot = self._slot()
-        undo = _Undo(subscription, slot)
-        _move(subscription, slot, target)
-        await self._store(undo)
-
-    def _slot(self) -> int:
-        self._subscription.check_open()
-        slot = self._subscription.attached.get(self._consumer)
-        if slot is None:
-            raise ConsumerNotFound("the consumer is gone: subscribe, then seek again")
-        return slot
-
-    async def _store(self, undo: _Undo) -> None:
-        subscription, consumer = self._subscription, self._consumer
-        subscription.remove_consumer(consumer, comes_back=True)
-        consumer.session.disconnect_consumer(consumer)
-        await undo.unless_stored()
-
-
-async def leave(subscription: BroadcastSubscription, consumer: Consumer) -> None:
-    """Unsubscribe one of several consumers, after `check_unsubscribe`: its virtual cursor ends.
-
-    Raises: BrokerError: that could not be stored, and its virtual cursor is still there.
+    Raises: BrokerError.
     """
+    target = subscription.ordinals.of(seek_mark_delete(subscription.ledger, position))
+    batch = subscription.ordinals.exact(position) if ack_set else None
+    unacked = from_words(ack_set)
+    slot = _slot(subscription, consumer)
+    undo = _Undo(subscription, slot)
+    _move(subscription, slot, target)
+    if batch is not None and subscription.batch_index:
+        subscription.cursors.ack_batch(slot, batch, unacked)
+    await _store(subscription, consumer, undo)
+
+
+async def seek_to_time(
+    subscription: BroadcastSubscription, consumer: Consumer, publish_time_ms: int
+) -> None:
+    """Let one consumer go on with the first entry published at or after the time.
+
+    Raises: BrokerError.
+    """
+    found = await subscription.ledger.find_by_publish_time(publish_time_ms)
+    target = subscription.ordinals.of(found)
+    slot = _slot(subscription, consumer)
+    undo = _Undo(subscription, slot)
+    _move(subscription, slot, target)
+    await _store(subscription, consumer, undo)
+
+
+def _slot(subscription: BroadcastSubscription, consumer: Consumer) -> int:
+    subscription.check_open()
     slot = subscription.attached.get(consumer)
     if slot is None:
-        return
-    try:
-        undo = _Undo(subscription, slot)
-    except BrokerError:
-        subscription.stays(consumer)
-        subscription.remove_consumer(consumer, comes_back=True)
-        raise
-    subscription.remove_consumer(consumer)
+        raise ConsumerNotFound("the consumer is gone: subscribe, then seek again")
+    return slot
+
+
+async def _store(subscription: BroadcastSubscription, consumer: Consumer, undo: _Undo) -> None:
+    subscription.remove_consumer(consumer, comes_back=True)
+    consumer.session.disconnect_consumer(consumer)
     await undo.unless_stored()
+
+
+def leave(subscription: BroadcastSubscription, consumer: Consumer) -> Awaitable[None]:
+    """Unsubscribe one of several consumers. It is detached and its virtual cursor has ended when
+    this returns; to be awaited until that is stored. If it cannot be stored, its virtual cursor is
+    there again.
+
+    Raises: BrokerError ServiceNotReady: a move of it is still being stored; it stays attached.
+    """
+    undo = _Undo(subscription, _slot(subscription, consumer))
+    subscription.drop_consumer(consumer)
+    return undo.unless_stored()
 
 
 @final
@@ -142,7 +137,7 @@ class _Undo:
         subscription = self._subscription
         cursors, name = subscription.cursors, self._name
         slot = cursors.slot_of(name)
-        holder = None if slot is None else subscription.fanout.consumers[slot]
+        holder = None if slot is None else subscription.fanout.consumer_at(slot)
         if holder is not None:  # it came back too early, or another one of that name came
             subscription.remove_consumer(holder, comes_back=True)
             holder.session.disconnect_consumer(holder)

@@ -55,18 +55,6 @@ def stated(properties: Mapping[str, str], metadata: Mapping[str, str]) -> bool |
     return answers.pop() if answers else None
 
 
-def check_kind(subscription: Subscription, request: SubscriptionRequest) -> None:
-    """Whether a consumer may attach to a subscription that exists.
-
-    Raises: BrokerError: it asks for the other kind, or its property is invalid.
-    """
-    if not request.metadata and not request.properties:
-        return
-    wanted = stated(request.properties, request.metadata)
-    if wanted is not None:
-        _check_same(request.name, wanted, isinstance(subscription, BroadcastSubscription))
-
-
 def _check_same(name: str, wanted: bool, is_broadcast: bool) -> None:
     if wanted == is_broadcast:
         return
@@ -109,6 +97,17 @@ class BroadcastKind:
             return wanted
         pattern = context.config.broadcast_subscription_name_pattern
         return bool(pattern) and _compiled(pattern).fullmatch(request.name) is not None
+
+    def check(self, subscription: Subscription, request: SubscriptionRequest) -> None:
+        """Whether a consumer may attach to a subscription that exists.
+
+        Raises: BrokerError: it asks for the other kind, or its property is invalid.
+        """
+        if not request.metadata and not request.properties:
+            return
+        wanted = stated(request.properties, request.metadata)
+        if wanted is not None:
+            _check_same(request.name, wanted, isinstance(subscription, BroadcastSubscription))
 
     async def open(self, request: SubscriptionRequest, context: TopicContext) -> Subscription:
         """Find the main cursor, or create it; take over the virtual cursors that are stored.

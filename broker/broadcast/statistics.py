@@ -12,7 +12,9 @@ from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.broadcast.stages import BUCKETS_SECONDS
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
+from broker.subscription.series import Gauge, HistogramSeries
 from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
 from protocol.position import position_text
 
@@ -20,16 +22,28 @@ if TYPE_CHECKING:
     from broker.broadcast.broadcast_subscription import BroadcastSubscription
     from broker.broadcast.stages import Histogram
     from broker.subscription.consumer import Consumer
+    from broker.subscription.series import Series
 
 CONSUMERS_LISTED: Final = 20
 LAGGARD_ENTRIES: Final = 1
 """A consumer is a laggard when more than so many of the newest entries were not sent to it."""
+_GAUGES: Final = (
+    ("vela_broadcast_virtual_cursors", "virtualCursors", "Consumer names with a position"),
+    ("vela_broadcast_virtual_cursors_kept", "virtualCursorsKept", "Of consumers that have left"),
+    ("vela_broadcast_slowest_backlog", "slowestBacklog", "Entries behind, the slowest consumer"),
+    ("vela_broadcast_laggards", "laggards", "Connected consumers not sent the newest entries"),
+    ("vela_broadcast_without_permits", "withoutPermits", "Consumers that take nothing now"),
+    ("vela_broadcast_connections_full", "connectionsFull", "Connections that take nothing now"),
+)
+_STAGE: Final = "vela_broadcast_stage_seconds"
+_STAGE_HELP: Final = "Where the time of a broadcast message goes"
 
 
 def consumer_statistics(
-    subscription: BroadcastSubscription, consumer: Consumer, slot: int
+    subscription: BroadcastSubscription, consumer: Consumer
 ) -> ConsumerStatistics:
-    """One consumer."""
+    """One attached consumer."""
+    slot = subscription.attached[consumer]
     groups, session = subscription.groups, consumer.session
     return ConsumerStatistics(
         consumer_name=consumer.name,
@@ -115,9 +129,7 @@ def broadcast_statistics(subscription: BroadcastSubscription) -> SubscriptionSta
         blocked_on_unacked=False,
         messages_out=fanout.messages_out,
         bytes_out=fanout.bytes_out,
-        consumers=tuple(
-            consumer_statistics(subscription, consumer, slot) for consumer, slot in listed
-        ),
+        consumers=tuple(consumer_statistics(subscription, consumer) for consumer, _ in listed),
         why_not_dispatching=subscription.why_not_dispatching(),
         acked_ranges_count=subscription.cursors.ragged_count,
         flow_last_ms=subscription.flow_last_ms,
@@ -176,6 +188,19 @@ def broadcast_details(subscription: BroadcastSubscription) -> dict[str, Any]:
             },
         },
     }
+
+
+def broadcast_series(subscription: BroadcastSubscription) -> list[Series]:
+    """For metrics: no series per consumer."""
+    details = broadcast_details(subscription)["broadcast"]
+    series: list[Series] = [
+        Gauge(name, help_text, details[field]) for name, field, help_text in _GAUGES
+    ]
+    for stage, histogram in subscription.stages.histograms.items():
+        labels = (("stage", stage),)
+        buckets = (BUCKETS_SECONDS, histogram.counts)
+        series.append(HistogramSeries(_STAGE, _STAGE_HELP, labels, *buckets, histogram.total))
+    return series
 
 
 def stage_json(histogram: Histogram) -> dict[str, float]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.broadcast.broadcast_subscription import BroadcastSubscription
-from broker.broadcast.moves import leave
-from broker.handlers.attached import Attached, PendingConsumer
+from broker.handlers.pending import PendingConsumer
 from broker.net.errors import ConnectionRefused
-from broker.subscription.api import TYPE_NAMES, AckId
+from broker.subscription.api import AckId
+from broker.subscription.statistics import iso_time
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ConsumerNotFound, MetadataError, ServiceNotReady
@@ -21,7 +20,7 @@ from protocol.position import signed_id
 
 if TYPE_CHECKING:
     from broker.net.session import Session
-    from broker.topic.topic import Topic
+    from broker.subscription.api import ConsumerHandle, SubscriptionOwner
     from protocol.position import Position
 
 _CUMULATIVE = pb.CommandAck.Cumulative
@@ -30,23 +29,23 @@ _PERMITS_MAX = 2**31 - 1
 
 def handle_flow(session: Session, body: pb.CommandFlow) -> None:
     """The consumer can take more messages."""
-    attached = session.consumers.get(body.consumer_id)
     permits = body.messagePermits
     if not 0 < permits <= _PERMITS_MAX:
         raise ConnectionRefused(
             f"FLOW of {permits} messages: it must grant at least one, at most {_PERMITS_MAX}"
         )
-    if attached.__class__ is Attached:
-        attached.subscription.flow(attached.consumer, permits)
-    elif isinstance(attached, PendingConsumer):
-        attached.permits += permits
+    consumer = session.consumers.get(body.consumer_id)
+    if isinstance(consumer, PendingConsumer):
+        consumer.permits += permits
+    elif consumer is not None:
+        consumer.flow(permits)
 
 
 def handle_ack(session: Session, body: pb.CommandAck) -> None:
     """Acknowledge; answered with ACK_RESPONSE when the client gave a request id."""
-    attached = session.consumers.get(body.consumer_id)
+    consumer = session.consumers.get(body.consumer_id)
     wants_answer = body.HasField("request_id")
-    if attached.__class__ is not Attached:
+    if consumer is None or isinstance(consumer, PendingConsumer):
         if wants_answer:
             raise ConsumerNotFound(f"Consumer {body.consumer_id} is not subscribed")
         return
@@ -56,20 +55,15 @@ def handle_ack(session: Session, body: pb.CommandAck) -> None:
         AckId(signed_id(each.ledgerId), signed_id(each.entryId), tuple(each.ack_set))
         for each in body.message_id
     ]
-    subscription = attached.subscription
-    subscription.ack(
-        attached.consumer,
-        ids,
-        cumulative=body.ack_type == _CUMULATIVE,
-    )
+    consumer.ack(ids, cumulative=body.ack_type == _CUMULATIVE)
     if wants_answer:
         session.send(commands.ack_response(body.consumer_id, body.request_id))
 
 
 def handle_redeliver(session: Session, body: pb.CommandRedeliverUnacknowledgedMessages) -> None:
     """Deliver again what was not acknowledged: some messages, or all of the consumer."""
-    attached = session.consumers.get(body.consumer_id)
-    if not isinstance(attached, Attached):
+    consumer = session.consumers.get(body.consumer_id)
+    if consumer is None or isinstance(consumer, PendingConsumer):
         return
     positions: list[Position] | None = None
     if body.message_ids:
@@ -77,29 +71,28 @@ def handle_redeliver(session: Session, body: pb.CommandRedeliverUnacknowledgedMe
             (signed_id(each.ledgerId), signed_id(each.entryId)) for each in body.message_ids
         ]
     epoch = body.consumer_epoch if body.HasField("consumer_epoch") else -1
-    attached.subscription.redeliver(attached.consumer, positions, epoch)
+    consumer.redeliver(positions, epoch)
+
+
+def attached(session: Session, consumer_id: int) -> ConsumerHandle:
+    """A consumer that is there. Raises: BrokerError."""
+    consumer = session.consumers.get(consumer_id)
+    if consumer is None or isinstance(consumer, PendingConsumer):
+        raise MetadataError("Consumer not found")
+    return consumer
 
 
 async def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> None:
-    """Remove the subscription of this consumer, with its position.
+    """Remove the subscription of this consumer, with its position, or what a broadcast keeps for
+    it.
 
     If that fails the client is told so and believes that its consumer goes on: it is then sent
     CLOSE_CONSUMER, subscribes again, and finds everything as it was.
     """
-    attached = session.consumers.get(body.consumer_id)
-    if not isinstance(attached, Attached):
-        raise MetadataError("Consumer not found")
-    subscription, topic = attached.subscription, attached.topic
-    ends = subscription.check_unsubscribe(attached.consumer, force=body.force)
+    left = attached(session, body.consumer_id).unsubscribe(force=body.force)
     del session.consumers[body.consumer_id]
     try:
-        if not ends and isinstance(subscription, BroadcastSubscription):
-            await leave(subscription, attached.consumer)
-            session.send(commands.success(body.request_id))
-            return
-        subscription.remove_consumer(attached.consumer)
-        if topic.subscriptions.get(subscription.name) is subscription:
-            await topic.delete_subscription(subscription.name, force=body.force)
+        await left
     except Exception:
         # The refusal must come first, and does: it is queued before another task runs.
         session.service.nursery.start_soon(_send_away, session, body.consumer_id)
@@ -114,27 +107,20 @@ async def _send_away(session: Session, consumer_id: int) -> None:
 
 def handle_close_consumer(session: Session, body: pb.CommandCloseConsumer) -> None:
     """Detach a consumer; what it did not acknowledge goes to others, or waits."""
-    attached = session.consumers.pop(body.consumer_id, None)
-    if isinstance(attached, PendingConsumer):
-        attached.cancelled = True
-    elif attached is not None:
-        attached.subscription.remove_consumer(attached.consumer)
+    consumer = session.consumers.pop(body.consumer_id, None)
+    if isinstance(consumer, PendingConsumer):
+        consumer.cancelled = True
+    elif consumer is not None:
+        consumer.remove()
     session.send(commands.success(body.request_id))
 
 
 def handle_consumer_stats(session: Session, body: pb.CommandConsumerStats) -> None:
     """Statistics of one consumer and its subscription."""
-    attached = session.consumers.get(body.consumer_id)
-    if not isinstance(attached, Attached):
+    consumer = session.consumers.get(body.consumer_id)
+    if consumer is None or isinstance(consumer, PendingConsumer):
         raise ConsumerNotFound(f"Consumer {body.consumer_id} is not subscribed")
-    consumer, subscription = attached.consumer, attached.subscription
-    statistics = subscription.statistics()
-    if isinstance(subscription, BroadcastSubscription):
-        row = subscription.statistics_of(consumer)
-    else:
-        row = statistics.consumers[list(subscription.consumers).index(consumer)]
-    sub_type = statistics.type_name or TYPE_NAMES[consumer.sub_type]
-    json = row.as_json()
+    row = consumer.statistics()
     session.send(
         commands.consumer_stats_response(
             body.request_id,
@@ -142,15 +128,15 @@ def handle_consumer_stats(session: Session, body: pb.CommandConsumerStats) -> No
                 "msgRateOut": row.message_rate_out,
                 "msgThroughputOut": row.byte_rate_out,
                 "msgRateRedeliver": row.redeliver_rate,
-                "consumerName": consumer.name,
+                "consumerName": row.consumer_name,
                 "availablePermits": max(row.available_permits, 0),
                 "unackedMessages": row.unacked_messages,
                 "blockedConsumerOnUnackedMsgs": row.blocked_on_unacked,
-                "address": session.remote_address,
-                "connectedSince": json["connectedSince"],
-                "type": sub_type,
+                "address": row.address,
+                "connectedSince": iso_time(row.connected_since_ms),
+                "type": consumer.type_name,
                 "msgRateExpired": 0.0,
-                "msgBacklog": statistics.backlog_entries,
+                "msgBacklog": consumer.subscription.backlog_entries,
                 "messageAckRate": row.ack_rate,
             },
         )
@@ -159,23 +145,17 @@ def handle_consumer_stats(session: Session, body: pb.CommandConsumerStats) -> No
 
 async def handle_get_last_message_id(session: Session, body: pb.CommandGetLastMessageId) -> None:
     """The newest message of the topic and the position up to which all is acknowledged."""
-    attached = session.consumers.get(body.consumer_id)
-    if not isinstance(attached, Attached):
-        raise MetadataError("Consumer not found")
-    topic = attached.topic
-    subscription = attached.subscription
-    mark_delete = subscription.mark_delete_position()
-    if isinstance(subscription, BroadcastSubscription):
-        mark_delete = subscription.mark_delete_of(attached.consumer)
-    position, batch_index = await last_message(topic)
+    consumer = attached(session, body.consumer_id)
+    mark_delete = consumer.mark_delete()
+    position, batch_index = await last_message(consumer.topic)
     session.send(
         commands.get_last_message_id_response(
-            body.request_id, position, topic.name.partition_index, batch_index, mark_delete
+            body.request_id, position, consumer.topic.partition, batch_index, mark_delete
         )
     )
 
 
-async def last_message(topic: Topic) -> tuple[Position, int]:
+async def last_message(topic: SubscriptionOwner) -> tuple[Position, int]:
     """Position of the newest entry, (-1, -1) for an empty topic, and the index of its last message
     when it is a batch, else -1.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.attached import PendingProducer
 from broker.handlers.lookup import parse_topic
+from broker.handlers.pending import PendingProducer
 from broker.subscription.factory import SubscriptionRequest
 from broker.topic.producer_request import SHARED, ProducerRequest
 from protocol import commands

@@ -1,24 +1,23 @@
 """SUBSCRIBE: attach a consumer, opening or creating its subscription.
 
+When topic and subscription are there, a consumer is attached at once, without a task of its own:
+a hundred thousand may come within seconds. It is answered when what its subscription keeps of it is
+stored. A task is needed when something must be opened or looked up first, or a schema registered.
+
 Nothing is left behind by a refusal: the schema is checked before the consumer is attached, and a
 consumer that was closed meanwhile is taken out again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, cast, final
 
-from broker.broadcast.broadcast_subscription import BroadcastSubscription, NameTaken
-from broker.broadcast.lean_consumers import COUNTERS, PENDING, PERMITS
-from broker.broadcast.selection import check_kind
-from broker.handlers.attached import Attached, PendingConsumer
 from broker.handlers.lookup import parse_topic
-from broker.handlers.subscribe_broadcast import attach_at_once, attach_to_broadcast
+from broker.handlers.pending import PendingConsumer
 from broker.subscription.api import EXCLUSIVE, FAILOVER
-from broker.subscription.consumer import EPOCH_UNSET, Consumer, Counters, KeySharedOptions
+from broker.subscription.consumer import EPOCH_UNSET, NO_OPTIONS, Consumer, KeySharedOptions
 from broker.subscription.factory import SubscriptionRequest
-from broker.subscription.permits import Permits
-from broker.subscription.unacked import PendingAcks
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from broker.net.session import Session
-    from broker.subscription.api import Subscription
+    from broker.subscription.api import ConsumerHandle, Subscription
     from broker.topic.topic import Topic
+    from protocol.topic_name import TopicName
 
 _EARLIEST = pb.CommandSubscribe.Earliest
-_STOCK = KeySharedOptions()
 
 
 def handle_subscribe(
@@ -58,107 +57,138 @@ def handle_subscribe(
         raise TooManyRequests(
             f"{len(session.consumers)} consumers are open on this connection, which is the bound"
         )
-    place = PendingConsumer()
-    session.consumers[body.consumer_id] = place
-    return _subscribe(session, body, place, follow=True)
+    return _Subscribing(session, body, parse_topic(body.topic)).begin()
 
 
-def _subscribe(
-    session: Session, body: pb.CommandSubscribe, place: PendingConsumer, *, follow: bool
-) -> Coroutine[Any, Any, None] | None:
-    """Attach the consumer at once, or else with `follow` after those who are opening the same
-    subscription; or return what has to be awaited for it."""
-    try:
-        if _create_at_once(session, body, place):
-            return None
-    except Exception:
-        del session.consumers[body.consumer_id]
-        raise
-    if follow and _follow(session, body, place):
-        return None
-    return _create(session, body, place, follow=follow)
+@final
+class _Subscribing:
+    """One SUBSCRIBE from its arrival to its answer."""
 
+    __slots__ = ("_body", "_place", "_request", "_session", "_topic_name")
 
-def _follow(session: Session, body: pb.CommandSubscribe, place: PendingConsumer) -> bool:
-    """Wait for somebody who is opening the subscription; False: nobody is."""
+    def __init__(self, session: Session, body: pb.CommandSubscribe, topic_name: TopicName) -> None:
+        self._session = session
+        self._body = body
+        self._topic_name = topic_name
+        self._request = _request(body)
+        self._place = session.consumers[body.consumer_id] = PendingConsumer()
 
-    def subscribe() -> Coroutine[Any, Any, None] | None:
-        return None if place.cancelled else _subscribe(session, body, place, follow=False)
+    def begin(self, *, follow: bool = True) -> Coroutine[Any, Any, None] | None:
+        """Attach the consumer at once, or else with `follow` after those who are opening the same
+        subscription; or return what has to be awaited for it."""
+        try:
+            if self._attach_at_once():
+                return None
+        except Exception:
+            self._vacate()
+            raise
+        return None if follow and self._follow() else self._open_and_attach(lead=follow)
 
-    def command() -> pb.BaseCommand:
-        return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body)
+    def _attach_at_once(self) -> bool:
+        """False: something has to be waited for, and nothing was done."""
+        body, request = self._body, self._request
+        topic = self._session.service.topics.get(self._topic_name.full)
+        if topic is None or topic.closing or body.HasField("schema"):
+            return False
+        subscription = topic.subscriptions.get(request.name)
+        if subscription is None or request.start_rollback_seconds:
+            return False
+        _check(topic, body)
+        consumer = _consumer(self._session, body, request)
+        try:
+            self._attach(topic, subscription, consumer, request)
+        except BrokerError as error:
+            if _in_the_way(subscription, consumer, error) is None:
+                raise
+            return False
+        return True
 
-    def go_on() -> None:
-        session.go_on(subscribe, command)
+    def _follow(self) -> bool:
+        """Wait for somebody who is opening the subscription; False: nobody is."""
+        session, body = self._session, self._body
 
-    follows = session.service.openings.call_after(_key(body), go_on)
-    if follows:
-        session.request_waits()
-    return follows
+        def subscribe() -> Coroutine[Any, Any, None] | None:
+            return None if self._place.cancelled else self.begin(follow=False)
 
+        def command() -> pb.BaseCommand:
+            return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body)
 
-def _key(body: pb.CommandSubscribe) -> tuple[str, str]:
-    return parse_topic(body.topic).full, body.subscription
+        def go_on() -> None:
+            session.go_on(subscribe, command)
 
+        key = (self._topic_name.full, self._request.name)
+        follows = session.service.openings.call_after(key, go_on)
+        if follows:
+            session.request_waits()
+        return follows
 
-def _create_at_once(session: Session, body: pb.CommandSubscribe, place: PendingConsumer) -> bool:
-    """The short way for consumers of a broadcast that is there; False: it must be the long way."""
-    topic = session.service.topics.get(parse_topic(body.topic).full)
-    if topic is None or topic.closing or body.HasField("schema"):
-        return False
-    if not isinstance(topic.subscriptions.get(body.subscription), BroadcastSubscription):
-        return False
-    _check(topic, body)
-    request = _request(body)
-    consumer = _consumer(session, body, request, lean=True)
-    return attach_at_once(session, topic, request, consumer, body.request_id, place)
+    async def _open_and_attach(self, *, lead: bool) -> None:
+        if lead and self._follow():
+            return  # another one of the same turn has begun to open it
+        request = self._request
+        try:
+            if lead:
+                service = self._session.service
+                key = (self._topic_name.full, request.name)
+                with service.openings.leading(key, service.nursery):
+                    topic, subscription = await self._open()
+            else:
+                topic, subscription = await self._open()
+            if request.start_rollback_seconds:
+                request = await subscription.locate(request)
+            consumer = _consumer(self._session, self._body, request)
+            try:
+                self._attach(topic, subscription, consumer, request)
+            except BrokerError as error:
+                holder = _in_the_way(subscription, consumer, error)
+                if holder is None or not await _is_dead(topic, holder):
+                    raise
+                subscription.remove_consumer(holder)
+                self._attach(topic, subscription, consumer, request)
+        except Exception:
+            self._vacate()
+            if not self._place.cancelled:  # else whoever closed it has been answered already
+                raise
 
+    async def _open(self) -> tuple[Topic, Subscription]:
+        body = self._body
+        topic = await self._session.service.get_or_load_topic(
+            self._topic_name, create=body.force_topic_creation
+        )
+        _check(topic, body)
+        await _check_schema(topic, body)
+        return topic, await topic.open_subscription(self._request)
 
-async def _create(
-    session: Session, body: pb.CommandSubscribe, place: PendingConsumer, *, follow: bool
-) -> None:
-    if follow and _follow(session, body, place):
-        return  # another one of the same turn has begun to open it
-    try:
-        request = _request(body)
-        if follow:
-            openings, nursery = session.service.openings, session.service.nursery
-            with openings.leading(_key(body), nursery):
-                topic, subscription = await _open(session, body, request)
-        else:
-            topic, subscription = await _open(session, body, request)
-        check_kind(subscription, request)
-        consumer = _consumer(session, body, request)
-        if isinstance(subscription, BroadcastSubscription):
-            await _attach_to_broadcast(topic, subscription, consumer, request)
-        else:
-            await _attach(topic, subscription, consumer)
+    def _attach(
+        self,
+        topic: Topic,
+        subscription: Subscription,
+        consumer: Consumer,
+        request: SubscriptionRequest,
+    ) -> None:
+        handle = topic.attach_consumer(subscription, consumer, request)
+        handle.when_kept(partial(self._answer, handle))
+
+    def _answer(self, handle: ConsumerHandle, error: BrokerError | None) -> None:
+        """The consumer can stay, or cannot."""
+        session, body, place = self._session, self._body, self._place
+        self._vacate()
         if place.cancelled:
-            subscription.remove_consumer(consumer)
-            return
-        session.consumers[body.consumer_id] = Attached(consumer, subscription, topic)
-        session.send(commands.success(body.request_id))
-        subscription.announce_active(consumer)
-        if place.permits:
-            subscription.flow(consumer, place.permits)
-    except Exception:
-        if place.cancelled:
-            return  # whoever closed it has been answered already
-        raise
-    finally:
-        if session.consumers.get(body.consumer_id) is place:
-            del session.consumers[body.consumer_id]
+            handle.remove()
+        elif error is not None:
+            handle.remove()
+            session.send(commands.error(body.request_id, error.server_error, error.message))
+        else:
+            session.consumers[body.consumer_id] = handle
+            session.send(commands.success(body.request_id))
+            handle.announce()
+            if place.permits:
+                handle.flow(place.permits)
 
-
-async def _open(
-    session: Session, body: pb.CommandSubscribe, request: SubscriptionRequest
-) -> tuple[Topic, Subscription]:
-    topic = await session.service.get_or_load_topic(
-        parse_topic(body.topic), create=body.force_topic_creation
-    )
-    _check(topic, body)
-    await _check_schema(topic, body)
-    return topic, await topic.open_subscription(request)
+    def _vacate(self) -> None:
+        consumers, consumer_id = self._session.consumers, self._body.consumer_id
+        if consumers.get(consumer_id) is self._place:
+            del consumers[consumer_id]
 
 
 def _check(topic: Topic, body: pb.CommandSubscribe) -> None:
@@ -191,49 +221,18 @@ async def _check_schema(topic: Topic, body: pb.CommandSubscribe) -> None:
     )
 
 
-async def _attach_to_broadcast(
-    topic: Topic,
-    subscription: BroadcastSubscription,
-    consumer: Consumer,
-    request: SubscriptionRequest,
-) -> None:
-    """Add the consumer; a connection that holds its name but is dead makes room first."""
-    holder = await attach_to_broadcast(topic, subscription, consumer, request)
-    if holder is None:
-        return
-    if not await _is_dead(topic, holder, consumer):
-        raise NameTaken(holder)
-    subscription.remove_consumer(holder)
-    holder = await attach_to_broadcast(topic, subscription, consumer, request)
-    if holder is not None:
-        raise NameTaken(holder)
+def _in_the_way(
+    subscription: Subscription, consumer: Consumer, error: BrokerError
+) -> Consumer | None:
+    """Whose place was refused to the consumer, if it is on another connection: that may be dead."""
+    if error.server_error != ServerError.ConsumerBusy:
+        return None
+    holder = subscription.in_the_way_of(consumer)
+    return None if holder is None or holder.session is consumer.session else holder
 
 
-async def _attach(topic: Topic, subscription: Subscription, consumer: Consumer) -> None:
-    """Add the consumer; a connection that holds its place but is dead makes room first."""
-    try:
-        topic.attach_consumer(subscription, consumer)
-    except BrokerError as error:
-        busy = error.server_error == ServerError.ConsumerBusy
-        if not busy or not await _clear_dead(topic, subscription, consumer):
-            raise
-        topic.attach_consumer(subscription, consumer)
-
-
-async def _clear_dead(topic: Topic, subscription: Subscription, consumer: Consumer) -> bool:
-    others = [each for each in subscription.consumers if each.session is not consumer.session]
-    cleared = False
-    for other in others[:1]:
-        if await _is_dead(topic, other, consumer):
-            subscription.remove_consumer(other)
-            cleared = True
-    return cleared
-
-
-async def _is_dead(topic: Topic, holder: Consumer, consumer: Consumer) -> bool:
+async def _is_dead(topic: Topic, holder: Consumer) -> bool:
     """Whether the connection of another consumer gives no sign of life; then it is closed."""
-    if holder.session is consumer.session:
-        return False
     seconds = topic.service.config.connectionLivenessCheckTimeoutMillis / 1000
     session = cast("Session", holder.session)
     if not seconds or await session.is_alive(seconds):
@@ -264,9 +263,8 @@ def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:
 
 
 def _consumer(
-    session: Session, body: pb.CommandSubscribe, request: SubscriptionRequest, *, lean: bool = False
+    session: Session, body: pb.CommandSubscribe, request: SubscriptionRequest
 ) -> Consumer:
-    """`lean`: it is for a broadcast, which shares what it does not use."""
     return Consumer(
         consumer_id=body.consumer_id,
         name=body.consumer_name,
@@ -275,14 +273,13 @@ def _consumer(
         priority_level=body.priority_level,
         durable=request.durable,
         read_compacted=request.read_compacted,
-        key_shared=_key_shared(body.keySharedMeta) if body.HasField("keySharedMeta") else _STOCK,
+        key_shared=(
+            _key_shared(body.keySharedMeta) if body.HasField("keySharedMeta") else NO_OPTIONS
+        ),
         metadata=request.metadata,
         subscription_properties=request.properties,
         epoch=body.consumer_epoch if body.HasField("consumer_epoch") else EPOCH_UNSET,
         connected_since_ms=session.service.clock.wall_ms(),
-        permits=PERMITS if lean else Permits(),
-        pending=PENDING if lean else PendingAcks(),
-        counters=COUNTERS if lean else Counters(),
     )
 
 

@@ -14,7 +14,6 @@ import trio
 
 from bookie.statistics import LATENCY_BUCKETS_MS
 from broker.admin.topic_json import topic_stats
-from broker.metrics.broadcast import add_broadcasts
 from broker.metrics.histograms import (
     LATENCY_LIMITS_MS,
     LATENCY_NAMES,
@@ -24,6 +23,7 @@ from broker.metrics.histograms import (
 )
 from broker.metrics.names import CONSUMER_SERIES, SUBSCRIPTION_SERIES, SUMMED, TOPIC_SERIES
 from broker.metrics.page import Page, label_text
+from broker.metrics.subscription_series import add_series
 from broker.topic.persistent import PersistentTopic
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class MetricsSource:
         self._histograms(page, text, topics)
         if single:
             self._subscriptions(page, labels, topics[0][1])
-            add_broadcasts(page, labels, topics[0][0])
+            add_series(page, labels, topics[0][0])
 
     def _histograms(self, page: Page, labels: str, topics: list[tuple[Topic, Json]]) -> None:
         total = [0.0] * (len(LATENCY_NAMES) + 2 + len(SIZE_NAMES) + 2 + 2)

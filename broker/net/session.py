@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, final
 import structlog
 import trio
 
-from broker.handlers.attached import PendingConsumer
+from broker.handlers.pending import PendingConsumer
 from broker.handlers.publish import handle_send
 from broker.handlers.table import HANDLERS
 from broker.net.errors import ConnectionRefused
@@ -33,6 +33,7 @@ from broker.net.transport import Taken
 from broker.topic.producer import Producer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
+from protocol.ack_runs import AckRuns
 from protocol.connection import COMMANDS, Handshake
 from protocol.errors import BrokerError, RemoteProtocolError, ServerError
 from protocol.frames import FrameDecoder
@@ -41,12 +42,11 @@ from protocol.send_fields import Send
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from broker.broadcast.ack_runs import AckRuns
-    from broker.handlers.attached import Attached, PendingProducer
+    from broker.handlers.pending import PendingProducer
     from broker.net.limits import NetLimits
     from broker.net.transport import Transport
     from broker.service import BrokerService
-    from broker.subscription.api import Subscription
+    from broker.subscription.api import AckRunTarget, ConsumerHandle, Subscription
     from broker.subscription.consumer import Consumer
     from protocol.frames import Frame
 
@@ -73,9 +73,8 @@ class Session:
             transport, service.flusher, limits, self._outbox_drained, self._start_writer
         )
         self.send = self.outbox.put
-        self.ack_runs: AckRuns | None = None
         self.producers: dict[int, Producer | PendingProducer] = {}
-        self.consumers: dict[int, Attached | PendingConsumer] = {}
+        self.consumers: dict[int, ConsumerHandle | PendingConsumer] = {}
         self.closed_producers: dict[int, float] = {}
         """Producers closed by the broker: what the client sent before it noticed is dropped."""
         self.pending_publishes = 0
@@ -92,6 +91,8 @@ class Session:
         self.close_reason = ""
         self._transport = transport
         self._decoder = FrameDecoder(limits.frame_size_bytes_max, plain_sends=True)
+        self._ack_target: AckRunTarget | None = None
+        """Who takes the runs of ACKs that the decoder recognises."""
         self._frames: Iterator[Frame] = iter(())
         """What the last receive brought and no turn has handled yet."""
         self._more = False
@@ -159,7 +160,8 @@ class Session:
 
     def _detach_all(self) -> None:
         """The connection is gone: so are its producers and consumers."""
-        self.ack_runs = None  # large, and this object waits for a garbage collection
+        self._decoder.ack_runs = None  # large, and this object waits for a garbage collection
+        self._ack_target = None
         producers, self.producers = self.producers, {}
         for producer in producers.values():
             if isinstance(producer, Producer):
@@ -171,7 +173,7 @@ class Session:
             if isinstance(attached, PendingConsumer):
                 attached.cancelled = True
             else:
-                attached.subscription.remove_consumer(attached.consumer)
+                attached.remove()
 
     # --- reading ------------------------------------------------------------------------
 
@@ -199,8 +201,8 @@ class Session:
         service.flusher.begin_turn()
         try:
             if data:
-                if self.ack_runs is not None and not self._decoder.buffered_bytes:
-                    data = self.ack_runs.take(data)
+                if self._ack_target is not None:
+                    data = self._take_ack_runs(data, self._ack_target)
                 self._frames = self._decode(data) if data else iter(())
             for frame in self._frames:
                 if isinstance(frame, Send):
@@ -233,6 +235,13 @@ class Session:
         pieces = [data[start : start + DECODED_PER_TURN_BYTES] for start in starts]
         # Not a generator expression: compiled, it would decode all pieces at once.
         return chain.from_iterable(map(self._decoder.feed, pieces))
+
+    def _take_ack_runs(self, data: bytes, target: AckRunTarget) -> bytes:
+        """What is left when the ACKs at the beginning have been taken."""
+        runs, rest = self._decoder.take_ack_runs(data)
+        for consumers, position in runs:
+            target.ack_run(consumers, position)
+        return rest
 
     def _handle(self, command: pb.BaseCommand) -> None:
         kind = command.type
@@ -373,7 +382,7 @@ class Session:
         for attached in list(self.consumers.values()):
             if isinstance(attached, PendingConsumer) or attached.subscription is told:
                 continue
-            attached.subscription.on_writable(attached.consumer)
+            attached.on_writable()
             if attached.subscription.wakes_connections:
                 told = attached.subscription
 
@@ -443,6 +452,18 @@ class Session:
     def supports_broker_entry_metadata(self) -> bool:
         """Whether the client asked for 0x0e02 headers."""
         return "supports_broker_entry_metadata" in self.handshake.client_features
+
+    def ack_runs_for(self, target: AckRunTarget) -> AckRuns | None:
+        """Where the target adds consumers whose plain ACKs it takes by the run; None: another one
+        has consumers there."""
+        runs = self._decoder.ack_runs
+        if self._ack_target is not target:
+            if runs is not None and not runs.unused:
+                return None
+            self._ack_target = target
+        if runs is None:
+            runs = self._decoder.ack_runs = AckRuns()
+        return runs
 
     def send_many(self, buffers: list[bytes]) -> None:
         """Queue the buffers of many frames at once, in order."""

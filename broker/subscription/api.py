@@ -1,7 +1,10 @@
-"""What a subscription is to the rest of the broker: the interface connections and topics use.
+"""What a subscription is to the rest of the broker, and what one of its consumers is.
 
-A subscription is made by a `SubscriptionKind` (see `broker.subscription.factory`), so that other
-kinds than the stock one, such as a broadcast to all consumers, stand behind the same methods.
+Topics and administrators use `Subscription`, which is about all consumers together. A connection
+uses the `ConsumerHandle` that `Subscription.add_consumer` returns: what the commands of one
+consumer do. Both are made by a `SubscriptionKind` (see `broker.subscription.factory`), and each
+kind decides what a command means: SEEK moves the cursor that all consumers of a stock subscription
+share, and the consumer's own position in a broadcast.
 
 Rules every kind keeps:
 
@@ -19,13 +22,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from broker.broadcast.ack_runs import AckRuns
-    from broker.broadcast.stages import Stages
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
-    from broker.subscription.statistics import SubscriptionStatistics
+    from broker.subscription.factory import SubscriptionRequest
+    from broker.subscription.series import Series
+    from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
+    from protocol.ack_runs import AckRuns
+    from protocol.errors import BrokerError
     from protocol.position import Position
 
 EXCLUSIVE = 0
@@ -53,16 +58,25 @@ class AckId(NamedTuple):
     ack_set: tuple[int, ...] = ()
 
 
+class AckRunTarget(Protocol):
+    """A subscription that takes the plain ACKs of its consumers by the run."""
+
+    def ack_run(self, consumers: list[int], position: Position) -> None:
+        """All of the consumers have acknowledged the whole entry. They are given by the numbers
+        under which they were added to the connection's `AckRuns`."""
+
+
 class ConsumerSession(Protocol):
     """The connection a consumer lives on, as far as a subscription needs it."""
 
-    ack_runs: AckRuns | None
-    """Set by a subscription that wants plain ACK frames of its consumers unparsed."""
+    def ack_runs_for(self, target: AckRunTarget) -> AckRuns | None:
+        """Where the target adds those of its consumers whose plain ACKs it takes by the run. None:
+        another subscription has consumers there, and all ACKs for this target are parsed."""
 
     @property
     def writable(self) -> bool:
         """False while the outbox is over its high-water mark: its consumers are not chosen.
-        When it drains the session calls `subscription.on_writable(consumer)` for each of them."""
+        When it drains the session calls `on_writable` of their handles."""
 
     @property
     def protocol_version(self) -> int:
@@ -98,8 +112,106 @@ class SubscriptionOwner(Protocol):
         """A non-durable subscription lost its last consumer: the owner takes it off its map and
         arranges `close()` and the deletion of its cursor. Called synchronously."""
 
-    def watch_publishes(self, stages: Stages, *, begin: bool) -> None:
-        """Report the times of publishes to `stages` from now on, or no more."""
+    async def end_subscription(self, subscription: Subscription, *, force: bool) -> None:
+        """Its last consumer has unsubscribed: delete it with its cursor, if it is still there.
+
+        Raises: BrokerError: others are connected (and not `force`), or storage fails.
+        """
+
+    def watch_publishes(self, observer: PublishObserver, *, begin: bool) -> None:
+        """Report publishes to the observer from now on, or no more."""
+
+    @property
+    def partition(self) -> int:
+        """Index of the partition, -1 when the topic is not partitioned."""
+
+    async def newest_entry(self) -> Entry | None:
+        """The newest entry of the topic; None when there is none.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+
+
+class PublishObserver(Protocol):
+    """Hears of every publish of a topic, in order."""
+
+    def published(self, publish_time_ms: int, wall_ms: int, arrived: float, now: float) -> None:
+        """A message that arrived at `arrived` was handed to storage."""
+
+    def lost(self) -> None:
+        """The oldest message under way was not stored."""
+
+
+class ConsumerHandle(Protocol):
+    """One attached consumer, as its connection uses it. After `remove` nothing has an effect."""
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer."""
+
+    @property
+    def subscription(self) -> Subscription:
+        """What it is attached to."""
+
+    @property
+    def topic(self) -> SubscriptionOwner:
+        """Whose messages it gets."""
+
+    @property
+    def type_name(self) -> str:
+        """The type of its subscription, as Pulsar's tools show it."""
+
+    def when_kept(self, call: Callable[[BrokerError | None], None]) -> None:
+        """Call when the consumer may be answered, with None, or with the reason why it cannot
+        stay: some kinds must store its name first. May call at once."""
+
+    def announce(self) -> None:
+        """The consumer was answered SUCCESS: tell it whether it is active (Failover) and whether
+        the topic has ended. To be called once."""
+
+    def flow(self, permits: int) -> None:
+        """It can take `permits` more messages."""
+
+    def ack(self, ids: Sequence[AckId], *, cumulative: bool) -> None:
+        """Acknowledge entries or parts of them; unknown and old ids are no-ops.
+
+        Raises: BrokerError: the ack is refused as a whole (ACK_RESPONSE carries the error).
+        """
+
+    def redeliver(self, positions: Sequence[Position] | None, epoch: int) -> None:
+        """REDELIVER_UNACKNOWLEDGED_MESSAGES; None = everything of this consumer. `epoch` is
+        consumer_epoch, -1 when absent."""
+
+    def on_writable(self) -> None:
+        """Its connection has room again."""
+
+    def remove(self) -> None:
+        """It was closed, or its connection is gone. Idempotent."""
+
+    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+        """Make `position` the next one to be delivered (EARLIEST and LATEST included;
+        `ack_set`: only the messages of it whose bits are set). Who is moved is disconnected, with
+        the new position stored, before this returns.
+
+        Raises: BrokerError ServiceNotReady: another seek is running.
+        """
+
+    async def seek_to_time(self, publish_time_ms: int) -> None:
+        """As `seek`, to the first entry published at or after the time."""
+
+    def unsubscribe(self, *, force: bool) -> Awaitable[None]:
+        """Give up what is kept for the consumer. It is detached when this returns; to be awaited
+        until that is stored. If storing fails everything is as it was, without the consumer.
+
+        Raises: BrokerError: at once, and the consumer stays attached: others are connected to what
+            it shares with them (and not `force`).
+        """
+
+    def statistics(self) -> ConsumerStatistics:
+        """A snapshot for CONSUMER_STATS."""
+
+    def mark_delete(self) -> Position | None:
+        """Up to where it has acknowledged everything; None when nothing is kept."""
 
 
 class Subscription(Protocol):
@@ -118,8 +230,7 @@ class Subscription(Protocol):
         """Whether its position outlives its consumers."""
 
     def admits(self, durable: bool) -> bool:
-        """Whether a consumer that is (not) durable may attach although the subscription is not
-        like it."""
+        """Whether a consumer that is (not) durable may attach."""
 
     @property
     def wakes_connections(self) -> bool:
@@ -129,45 +240,30 @@ class Subscription(Protocol):
     def consumers(self) -> Sequence[Consumer]:
         """Connected consumers in order of arrival."""
 
-    def add_consumer(self, consumer: Consumer) -> None:
-        """Attach a consumer. The caller has answered SUCCESS first or queues it before any frame:
-        messages flow only after `flow`. Call `announce_active` right after SUCCESS was queued: it
-        sends the newcomer ACTIVE_CONSUMER_CHANGE or REACHED_END_OF_TOPIC where due.
+    async def locate(self, request: SubscriptionRequest) -> SubscriptionRequest:
+        """The request with its start as a position, where storage must be asked for it and each
+        consumer has a start of its own. Only for requests with `start_rollback_seconds`.
+
+        Raises: BrokerError: storage cannot be read now.
+        """
+
+    def add_consumer(self, consumer: Consumer, request: SubscriptionRequest) -> ConsumerHandle:
+        """Attach a consumer. It is answered SUCCESS after `ConsumerHandle.when_kept`; messages
+        flow only after `flow`.
 
         Raises: BrokerError ConsumerBusy, ConsumerAssignError, NotAllowedError, ServiceNotReady.
         """
 
-    def announce_active(self, consumer: Consumer) -> None:
-        """The consumer has been answered SUCCESS: tell it whether it is active (Failover) and
-        whether the topic has ended. To be called once for every consumer."""
+    def in_the_way_of(self, consumer: Consumer) -> Consumer | None:
+        """Who holds the place that was refused to the consumer with ConsumerBusy."""
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Detach: what it had unacked is redelivered to others at once. Idempotent."""
 
-    def flow(self, consumer: Consumer, permits: int) -> None:
-        """The consumer can take `permits` more messages."""
-
-    def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
-        """Acknowledge entries or parts of them; unknown and old ids are no-ops.
-
-        Raises: BrokerError: the ack is refused as a whole (ACK_RESPONSE carries the error).
-        """
-
-    def redeliver(
-        self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
-    ) -> None:
-        """REDELIVER_UNACKNOWLEDGED_MESSAGES; None = everything of this consumer. `epoch` is
-        consumer_epoch, -1 when absent."""
-
-    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> bool:
-        """Raises: BrokerError: other consumers are connected (and not `force`). On success the
-        caller closes and deletes the subscription, if the answer is True; False: only what is kept
-        for this consumer ends."""
-
     async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
-        """Make `position` the next one to be delivered (EARLIEST and LATEST included;
-        `ack_set`: only the messages of it whose bits are set). All
-        consumers are disconnected, with the cursor already reset, before this returns.
+        """Admin: make `position` the next one to be delivered, for everybody (EARLIEST and LATEST
+        included; `ack_set`: only the messages of it whose bits are set). All consumers are
+        disconnected, with the cursor already reset, before this returns.
 
         Raises: BrokerError ServiceNotReady: another seek is running.
         """
@@ -187,15 +283,12 @@ class Subscription(Protocol):
     def topic_terminated(self) -> None:
         """No entry will be added any more: tell consumers that have drained the topic."""
 
-    def on_writable(self, consumer: Consumer) -> None:
-        """The consumer's session has room again."""
-
     @property
     def backlog_entries(self) -> int:
         """Entries not acknowledged yet; Pulsar's msgBacklog. Derived, never counted."""
 
     def mark_delete_position(self) -> Position | None:
-        """For GET_LAST_MESSAGE_ID; None when there is no cursor (non-persistent topic)."""
+        """Of its cursor; None when there is none (non-persistent topic)."""
 
     def why_not_dispatching(self) -> str:
         """One sentence why nothing is being delivered now; empty when nothing holds it."""
@@ -205,7 +298,10 @@ class Subscription(Protocol):
         broker calls it every statsUpdateFrequencyInSecs."""
 
     def statistics(self) -> SubscriptionStatistics:
-        """A snapshot for the admin API, metrics and CONSUMER_STATS."""
+        """A snapshot for the admin API and metrics."""
+
+    def series(self) -> Sequence[Series]:
+        """What metrics show of this kind only."""
 
     def disconnect_consumers(self) -> None:
         """Remove every consumer and let their sessions send CLOSE_CONSUMER."""

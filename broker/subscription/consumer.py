@@ -8,7 +8,7 @@ the sum over `pending`, both checked by the property tests.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from broker.subscription.permits import Permits
 from broker.subscription.unacked import PendingAcks
@@ -32,7 +32,7 @@ class KeySharedOptions:
 
 
 @final
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Counters:
     """What the statistics show of a consumer; only ever increasing, or a time in wall ms."""
 
@@ -47,10 +47,21 @@ class Counters:
     messages_dropped: int = 0
 
 
+NO_OPTIONS: Final = KeySharedOptions()
+_NO_PERMITS: Final = Permits()
+_NOTHING_PENDING: Final = PendingAcks()
+_NO_COUNTERS: Final = Counters()
+"""Of all consumers that are not equipped: nobody changes them."""
+
+
 @final
 @dataclass(slots=True, eq=False)
 class Consumer:
-    """One attached consumer. Identity is the object: ids are unique per connection only."""
+    """One consumer. Identity is the object: ids are unique per connection only.
+
+    A subscription that keeps permits, pending acks and counters with each consumer calls `equip`.
+    One that keeps them in another form does not, which matters when it has 100,000 of them.
+    """
 
     consumer_id: int
     name: str
@@ -59,21 +70,27 @@ class Consumer:
     priority_level: int = 0
     durable: bool = True
     read_compacted: bool = False
-    key_shared: KeySharedOptions = field(default_factory=KeySharedOptions)
+    key_shared: KeySharedOptions = NO_OPTIONS
     metadata: Mapping[str, str] = field(default_factory=dict)
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
     epoch: int = EPOCH_UNSET
     """CommandSubscribe.consumer_epoch; raised by redeliver requests."""
     role: str = ""
     connected_since_ms: int = 0
-    permits: Permits = field(default_factory=Permits)
-    pending: PendingAcks = field(default_factory=PendingAcks)
-    counters: Counters = field(default_factory=Counters)
+    permits: Permits = _NO_PERMITS
+    pending: PendingAcks = _NOTHING_PENDING
+    counters: Counters = _NO_COUNTERS
     blocked_on_unacked: bool = False
     """Set and cleared by the subscription from `pending` and the limit, nowhere else."""
     end_of_topic_sent: bool = False
     joined: int = 0
     """Order of arrival in the subscription, given by it."""
+
+    def equip(self) -> None:
+        """Give it permits, pending acks and counters of its own."""
+        self.permits = Permits()
+        self.pending = PendingAcks()
+        self.counters = Counters()
 
     def __repr__(self) -> str:
         return f"Consumer({self.consumer_id}, {self.name!r})"

@@ -1,8 +1,8 @@
 """Where subscriptions are made: by kind, so that a topic need not know the kinds.
 
 The kind is decided from what the first subscriber says and from the properties kept with an
-existing cursor. `KINDS` holds one opener per kind, asked in order; the first that claims the
-request opens it. The stock kinds claim everything and stand last.
+existing cursor. `SubscriptionKinds` holds one opener per kind, asked in order; the first that
+claims the request opens it. The stock kinds claim everything and stand last.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from broker.subscription.config import SubscriptionConfig
     from broker.subscription.limits import BrokerUnacked
     from broker.subscription.ports import LedgerPort
+    from protocol.position import Position
 
 
 @final
@@ -35,6 +36,8 @@ class SubscriptionRequest:
     start_message_id: tuple[int, int, int] | None = None
     """(ledger id, entry id, batch index or -1), signed. Decides the start if not durable."""
     start_rollback_seconds: int = 0
+    start_after: Position | None = None
+    """Where that leads: the last position before it (`Subscription.locate`)."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Subscription properties: kept with the cursor."""
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -65,24 +68,36 @@ class SubscriptionKind(Protocol):
     def claims(self, request: SubscriptionRequest, context: TopicContext) -> bool:
         """Whether the request, or the cursor kept under its name, is of this kind."""
 
+    def check(self, subscription: Subscription, request: SubscriptionRequest) -> None:
+        """Raises: BrokerError: the request cannot be met by the open subscription of its name,
+        because it asks for this kind, or for another one."""
+
     async def open(self, request: SubscriptionRequest, context: TopicContext) -> Subscription:
         """Open its cursor (or find it) and make the subscription."""
 
 
-async def open_subscription(request: SubscriptionRequest, context: TopicContext) -> Subscription:
-    """Make the subscription a request names, opening or creating its cursor.
+@final
+class SubscriptionKinds:
+    """All kinds of this broker."""
 
-    The caller adds it to the topic's map, and sees to it that one name is opened once at a time.
-    """
-    for kind in kinds():
-        if kind.claims(request, context):
-            return await kind.open(request, context)
-    raise AssertionError("the stock kind claims every request")
+    __slots__ = ("_kinds",)
 
+    def __init__(self, *kinds: SubscriptionKind) -> None:
+        """The first one that claims a request opens it; the last one must claim everything."""
+        self._kinds = kinds
 
-def kinds() -> tuple[SubscriptionKind, ...]:
-    """All kinds, special ones first."""
-    from broker.broadcast.selection import BROADCAST
-    from broker.subscription.stock import STOCK
+    def check(self, subscription: Subscription, request: SubscriptionRequest) -> None:
+        """Raises: BrokerError: the request cannot be met by the open subscription of its name."""
+        for kind in self._kinds:
+            kind.check(subscription, request)
 
-    return (BROADCAST, STOCK)
+    async def open(self, request: SubscriptionRequest, context: TopicContext) -> Subscription:
+        """Make the subscription a request names, opening or creating its cursor.
+
+        The caller adds it to the topic's map, and sees to it that one name is opened once at a
+        time.
+        """
+        for kind in self._kinds:
+            if kind.claims(request, context):
+                return await kind.open(request, context)
+        raise AssertionError("the last kind claims every request")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.subscription.active_consumer import choose_active
 from broker.subscription.api import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
+from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_single import ACTIVE_CHANGE_VERSION_MIN
 from broker.subscription.key_ranges import AutoSplit, ConsistentHashing, KeyRanges, StickyRanges
 from broker.subscription.outgoing import Outgoing
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from broker.entry import Entry
     from broker.subscription.api import AckId
     from broker.subscription.consumer import Consumer
-    from broker.subscription.factory import TopicContext
+    from broker.subscription.factory import SubscriptionRequest, TopicContext
+    from broker.subscription.series import Series
+    from broker.subscription.statistics import ConsumerStatistics
     from protocol.position import Position
 
 
@@ -46,7 +49,7 @@ class NonPersistentSubscription:
         self.name = name
         self.sub_type: int | None = None
         self.consumers: list[Consumer] = []
-        self._context = context
+        self.context = context
         self._clock = context.clock
         self._rates: dict[Consumer, Rates] = {}
         self._rotation = RoundRobin()
@@ -69,8 +72,13 @@ class NonPersistentSubscription:
         """Both: nothing is kept."""
         return True
 
-    def add_consumer(self, consumer: Consumer) -> None:
+    async def locate(self, request: SubscriptionRequest) -> SubscriptionRequest:
+        """There is no past to start from."""
+        return request
+
+    def add_consumer(self, consumer: Consumer, request: SubscriptionRequest) -> StockConsumerHandle:
         """Attach, or refuse with the reason."""
+        del request  # all that matters of it is in the consumer
         if self._closed:
             raise BrokerError(ServerError.ServiceNotReady, "Subscription is fenced")
         if consumer.read_compacted:
@@ -84,9 +92,10 @@ class NonPersistentSubscription:
                 raise BrokerError(
                     ServerError.ConsumerBusy, "Exclusive consumer is already connected"
                 )
-        consumers_max = self._context.config.max_consumers_per_subscription
+        consumers_max = self.context.config.max_consumers_per_subscription
         if consumer.sub_type != EXCLUSIVE and 0 < consumers_max <= len(self.consumers):
             raise BrokerError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
+        consumer.equip()
         if consumer.sub_type == KEY_SHARED:
             if not self.consumers:
                 self._ranges = self._ranges_for(consumer)
@@ -98,9 +107,15 @@ class NonPersistentSubscription:
         self._rates[consumer] = Rates(self._clock.now())
         self._rotation.add(consumer)
         self._choose()
+        return StockConsumerHandle(consumer, self)
+
+    def in_the_way_of(self, consumer: Consumer) -> Consumer | None:
+        """The first one of another connection."""
+        others = (each for each in self.consumers if each.session is not consumer.session)
+        return next(others, None)
 
     def _ranges_for(self, consumer: Consumer) -> KeyRanges:
-        config = self._context.config
+        config = self.context.config
         if consumer.key_shared.sticky:
             return StickyRanges()
         if config.subscription_key_shared_use_consistent_hashing:
@@ -112,7 +127,7 @@ class NonPersistentSubscription:
     def _choose(self) -> None:
         if self.sub_type not in (EXCLUSIVE, FAILOVER):
             return
-        context = self._context
+        context = self.context
         chosen = choose_active(self.consumers, context.partition, context.topic_name)
         if chosen is not self._active:
             self._active = chosen
@@ -143,7 +158,7 @@ class NonPersistentSubscription:
         self._choose()
         if not self.consumers and not self._closed:
             self._closed = True
-            self._context.owner.on_subscription_abandoned(self)
+            self.context.owner.on_subscription_abandoned(self)
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         """More permits, for what comes."""
@@ -220,14 +235,6 @@ class NonPersistentSubscription:
         """None."""
         return None
 
-    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> bool:
-        """Only the only consumer may."""
-        if force or not self.consumers or self.consumers == [consumer]:
-            return True
-        raise BrokerError(
-            ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
-        )
-
     # Statistics, end
 
     def why_not_dispatching(self) -> str:
@@ -264,6 +271,14 @@ class NonPersistentSubscription:
             flow_last_ms=self._flow_last_ms,
             messages_dropped=self.messages_dropped,
         )
+
+    def statistics_of(self, consumer: Consumer) -> ConsumerStatistics:
+        """Of one consumer."""
+        return consumer_statistics(consumer, self._rates[consumer], None)
+
+    def series(self) -> Sequence[Series]:
+        """None of its own."""
+        return ()
 
     def disconnect_consumers(self) -> None:
         """Remove them all, then tell their sessions."""

@@ -21,6 +21,9 @@ class StockKind:
         """Whatever no other kind wants."""
         return True
 
+    def check(self, subscription: Subscription, request: SubscriptionRequest) -> None:
+        """Any stock consumer may ask to attach."""
+
     async def open(self, request: SubscriptionRequest, context: TopicContext) -> Subscription:
         """Find the cursor, or create it where the request says."""
         ledger = context.ledger

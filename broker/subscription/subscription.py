@@ -17,13 +17,14 @@ import structlog
 import trio
 
 from broker.subscription.api import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
+from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_key_shared import KeySharedDispatcher
 from broker.subscription.dispatch_shared import SharedDispatcher
 from broker.subscription.dispatch_single import SingleDispatcher
 from broker.subscription.outgoing import ack_bits
 from broker.subscription.pump import Pump, Step
 from broker.subscription.rates import Rates
-from broker.subscription.snapshot import subscription_statistics
+from broker.subscription.snapshot import consumer_statistics, subscription_statistics
 from broker.subscription.start import seek_mark_delete
 from protocol.commands import reached_end_of_topic
 from protocol.errors import BrokerError, ServerError
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from broker.subscription.api import AckId
     from broker.subscription.consumer import Consumer
     from broker.subscription.dispatcher import Dispatcher
-    from broker.subscription.factory import TopicContext
+    from broker.subscription.factory import SubscriptionRequest, TopicContext
     from broker.subscription.ports import CursorPort, LedgerPort
-    from broker.subscription.statistics import SubscriptionStatistics
+    from broker.subscription.series import Series
+    from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
     from protocol.position import Position
 
 SKIP_SLICE_ENTRIES: Final = 2_000
@@ -86,8 +88,13 @@ class PersistentSubscription:
         """Only its own kind."""
         return durable == self.durable
 
-    def add_consumer(self, consumer: Consumer) -> None:
+    async def locate(self, request: SubscriptionRequest) -> SubscriptionRequest:
+        """Where the cursor is, all consumers start."""
+        return request
+
+    def add_consumer(self, consumer: Consumer, request: SubscriptionRequest) -> StockConsumerHandle:
         """Attach, or refuse with the reason."""
+        del request  # all that matters of it is in the consumer, or was for the cursor
         self._check_open()
         if consumer.read_compacted and consumer.sub_type not in (EXCLUSIVE, FAILOVER):
             raise BrokerError(
@@ -99,6 +106,7 @@ class PersistentSubscription:
         consumers_max = self._config.max_consumers_per_subscription
         if consumer.sub_type != EXCLUSIVE and 0 < consumers_max <= len(self.consumers):
             raise BrokerError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
+        consumer.equip()
         dispatcher = self.dispatcher if self.consumers else self._dispatcher_for(consumer)
         assert dispatcher is not None
         dispatcher.add(consumer)
@@ -111,6 +119,12 @@ class PersistentSubscription:
         if self._linger is not None:
             self._linger.cancel()
         self.pump.run()
+        return StockConsumerHandle(consumer, self)
+
+    def in_the_way_of(self, consumer: Consumer) -> Consumer | None:
+        """The first one of another connection."""
+        others = (each for each in self.consumers if each.session is not consumer.session)
+        return next(others, None)
 
     def _dispatcher_for(self, consumer: Consumer) -> Dispatcher:
         """The one there is, if it is of the type and carries nothing over; else a new one."""
@@ -264,14 +278,6 @@ class PersistentSubscription:
 
     # Cursor
 
-    def check_unsubscribe(self, consumer: Consumer | None, *, force: bool = False) -> bool:
-        """Only the only consumer may."""
-        if force or not self.consumers or self.consumers == [consumer]:
-            return True
-        raise BrokerError(
-            ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
-        )
-
     async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
         """Go on with `position`."""
         await self._reset(seek_mark_delete(self._ledger, position))
@@ -411,6 +417,14 @@ class PersistentSubscription:
     def statistics(self) -> SubscriptionStatistics:
         """A snapshot."""
         return subscription_statistics(self)
+
+    def statistics_of(self, consumer: Consumer) -> ConsumerStatistics:
+        """Of one consumer."""
+        return consumer_statistics(consumer, self.rates[consumer], self.dispatcher)
+
+    def series(self) -> Sequence[Series]:
+        """None of its own."""
+        return ()
 
     def disconnect_consumers(self) -> None:
         """Remove them all, then tell their sessions."""

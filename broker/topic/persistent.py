@@ -19,7 +19,7 @@ import trio
 from broker.entry import Entry
 from broker.managed_ledger.config import RetentionPolicy
 from broker.metrics.histograms import EntrySizes, PublishTimes
-from broker.subscription.factory import SubscriptionRequest, open_subscription
+from broker.subscription.factory import SubscriptionRequest
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topic.topic import Topic
@@ -31,13 +31,12 @@ from protocol.templates import ReceiptTemplate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.broadcast.stages import Stages
     from broker.config import BrokerConfig
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.namespaces.namespaces import Namespace
     from broker.net.session import Session
     from broker.service import BrokerService
-    from broker.subscription.api import Subscription
+    from broker.subscription.api import PublishObserver, Subscription
     from broker.subscription.ports import LedgerPort
     from broker.topic.producer import Producer
     from protocol.position import Position
@@ -82,8 +81,8 @@ class PersistentTopic(Topic):
         self._budget = service.publish_budget
         self.publish_times = PublishTimes()
         self.entry_sizes = EntrySizes()
-        self.stages: tuple[Stages, ...] = ()
-        """Of its broadcast subscriptions, which want to know where the time goes."""
+        self._observers: tuple[PublishObserver, ...] = ()
+        """Of subscriptions that want to know where the time goes."""
         self.dedup: DedupStore | None = None
         self.message_index = -1
         """Index of the newest message; kept only with an entry interceptor."""
@@ -190,7 +189,7 @@ class PersistentTopic(Topic):
         self._taken += 1
         self._arrived.append(entry)
         self._arrived_contexts.append(context)
-        if self.stages:
+        if self._observers:
             self._observe(entry, session.keep_alive.received_at)
         if not self._kick_pending:
             self._kick_pending = True
@@ -199,13 +198,13 @@ class PersistentTopic(Topic):
     def _observe(self, entry: Entry, arrived: float) -> None:
         clock = self.service.clock
         now, wall_ms = clock.now(), clock.wall_ms()
-        for stages in self.stages:
-            stages.published(entry.metadata.publish_time, wall_ms, arrived, now)
+        for observer in self._observers:
+            observer.published(entry.metadata.publish_time, wall_ms, arrived, now)
 
-    def watch_publishes(self, stages: Stages, *, begin: bool) -> None:
-        """A broadcast subscription wants to hear of publishes, or no more."""
-        others = tuple(each for each in self.stages if each is not stages)
-        self.stages = (*others, stages) if begin else others
+    def watch_publishes(self, observer: PublishObserver, *, begin: bool) -> None:
+        """A subscription wants to hear of publishes, or no more."""
+        others = tuple(each for each in self._observers if each is not observer)
+        self._observers = (*others, observer) if begin else others
 
     def kick(self) -> None:
         """End of a chunk: append what it brought, and hand it to the journal."""
@@ -318,8 +317,8 @@ class PersistentTopic(Topic):
         producer, send = publish.producer, publish.send
         session = producer.session
         session.publish_done(1, publish.size)
-        for stages in self.stages:
-            stages.lost()
+        for observer in self._observers:
+            observer.lost()
         session.send(
             commands.send_error(
                 producer.producer_id, send.sequence_id, error.server_error, error.message
@@ -466,7 +465,8 @@ class PersistentTopic(Topic):
         request = SubscriptionRequest(
             name=name, properties=dict(self.ledger.cursors[name].properties)
         )
-        self.subscriptions[name] = await open_subscription(request, self.context())
+        kinds = self.service.subscription_kinds
+        self.subscriptions[name] = await kinds.open(request, self.context())
 
     async def close_storage(self) -> None:
         """Release the ledger; everything taken is answered before."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from broker.subscription.factory import SubscriptionRequest, TopicContext, open_subscription
+from broker.subscription.factory import SubscriptionRequest, TopicContext
 from broker.topic.errors import TopicBusy
 from broker.topic.owned import KeyedLocks, run_owned
 from broker.topic.producer import Producer
@@ -30,12 +30,11 @@ from protocol.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from broker.broadcast.stages import Stages
     from broker.entry import Entry
     from broker.namespaces.namespaces import Namespace
     from broker.net.session import Session
     from broker.service import BrokerService
-    from broker.subscription.api import Subscription
+    from broker.subscription.api import ConsumerHandle, PublishObserver, Subscription
     from broker.subscription.consumer import Consumer
     from broker.subscription.ports import LedgerPort
     from broker.topic.producer_request import ProducerRequest
@@ -81,6 +80,11 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name.full})"
+
+    @property
+    def partition(self) -> int:
+        """Index of the partition, -1 when the topic is not partitioned."""
+        return self.name.partition_index
 
     def check_open(self) -> None:
         """Raises: BrokerError ServiceNotReady: the client shall look up again and retry."""
@@ -256,12 +260,14 @@ class Topic:
             await self._finish_drop(request.name)
             subscription = self.subscriptions.get(request.name)
             if subscription is None:
-                subscription = await open_subscription(request, self.context())
+                subscription = await self.service.subscription_kinds.open(request, self.context())
                 self.subscriptions[request.name] = subscription
                 self.touch()
             return subscription
 
-    def attach_consumer(self, subscription: Subscription, consumer: Consumer) -> None:
+    def attach_consumer(
+        self, subscription: Subscription, consumer: Consumer, request: SubscriptionRequest
+    ) -> ConsumerHandle:
         """Add a consumer to a subscription of this topic.
 
         Raises: BrokerError.
@@ -269,7 +275,8 @@ class Topic:
         self.check_open()
         if self.subscriptions.get(subscription.name) is not subscription:
             raise ServiceNotReady("Subscription is being closed; try again")
-        if consumer.durable != subscription.durable and not subscription.admits(consumer.durable):
+        self.service.subscription_kinds.check(subscription, request)
+        if not subscription.admits(consumer.durable):
             kind = "Durable" if subscription.durable else "NonDurable"
             raise NotAllowed(f"{kind} subscription with the same name already exists.")
         limit = self.namespace.policies.limit(
@@ -277,8 +284,9 @@ class Topic:
         )
         if limit and self.consumer_count() >= limit:
             raise ConsumerBusy("Topic reached max consumers limit")
-        subscription.add_consumer(consumer)
+        handle = subscription.add_consumer(consumer, request)
         self.touch()
+        return handle
 
     def consumer_count(self) -> int:
         """Connected consumers of all subscriptions."""
@@ -335,7 +343,12 @@ class Topic:
             self._abandoned[name] = subscription
             self.service.nursery.start_soon(self._drop_abandoned, name)
 
-    def watch_publishes(self, stages: Stages, *, begin: bool) -> None:
+    async def end_subscription(self, subscription: Subscription, *, force: bool) -> None:
+        """Its last consumer has unsubscribed. Raises: BrokerError."""
+        if self.subscriptions.get(subscription.name) is subscription:
+            await self.delete_subscription(subscription.name, force=force)
+
+    def watch_publishes(self, observer: PublishObserver, *, begin: bool) -> None:
         """Only stored topics have something to tell."""
 
     async def _drop_abandoned(self, name: str) -> None:

@@ -9,12 +9,10 @@ import pytest
 import trio
 
 from broker.broadcast import broadcast_subscription as module
-from broker.broadcast.broadcast_subscription import NameTaken
-from broker.broadcast.moves import ConsumerSeek, leave
 from broker.broadcast.tests.world import World, received, settle
 from broker.subscription.api import EXCLUSIVE, KEY_SHARED
 from broker.subscription.tests.fakes import FakeSession
-from protocol.errors import BrokerError, NotAllowed, ServerError
+from protocol.errors import BrokerError, ConsumerBusy, NotAllowed, ServerError
 
 
 @asynccontextmanager
@@ -192,7 +190,7 @@ async def test_seeking_back_holds_storage_again_and_disconnects_that_consumer_on
         for consumer in (one, two):
             world.ack(consumer, *positions)
         assert world.subscription.backlog_entries == 0
-        await ConsumerSeek(world.subscription, one).seek(positions[2])
+        await world.handles[one].seek(positions[2])
         assert (one.session.disconnected, two.session.disconnected) == ([one], [])
         assert world.subscription.cursor.mark_delete == positions[1]
         again = await world.join("one")
@@ -213,7 +211,7 @@ async def test_a_seek_that_cannot_be_stored_leaves_the_consumer_where_it_was(aut
         cursor = world.subscription.cursor
         world.ledger.client.failing = True
         with pytest.raises(BrokerError, match="could not be stored"):
-            await ConsumerSeek(world.subscription, one).seek(positions[index])
+            await world.handles[one].seek(positions[index])
         assert cursor.mark_delete == positions[1]
         world.ledger.client.failing = False
         await trio.sleep(5)
@@ -232,17 +230,15 @@ async def test_an_unsubscribe_that_cannot_be_stored_leaves_the_consumer_its_plac
         world.ack(one, positions[0], positions[2])
         world.ack(two, *positions)
         await world.subscription.commit()
-        assert not world.subscription.check_unsubscribe(one)
         world.ledger.client.failing = True
         with pytest.raises(BrokerError, match="could not be stored"):
-            await leave(world.subscription, one)
+            await world.handles[one].unsubscribe(force=False)
         assert world.subscription.cursor.mark_delete == positions[0]
         world.ledger.client.failing = False
         again = await world.join("one")
         await settle()
         assert received(again) == [positions[1], positions[3]]
-        assert not world.subscription.check_unsubscribe(again)
-        await leave(world.subscription, again)
+        await world.handles[again].unsubscribe(force=False)
         assert world.subscription.cursors.slot_of("one") is None
         assert world.subscription.cursor.mark_delete == positions[3]
 
@@ -269,7 +265,7 @@ async def test_who_came_back_during_a_seek_that_was_refused_goes_back_too(autoju
 
 async def _refused_seek(world, consumer, position):
     with pytest.raises(BrokerError, match="could not be stored"):
-        await ConsumerSeek(world.subscription, consumer).seek(position)
+        await world.handles[consumer].seek(position)
 
 
 async def _come_back_during_a_refused_seek(world, nursery, consumer, position):
@@ -292,13 +288,13 @@ async def test_two_refused_seeks_at_once_leave_the_consumer_where_it_was(autojum
         async with trio.open_nursery() as nursery:
             early = await _come_back_during_a_refused_seek(world, nursery, one, positions[2])
             with pytest.raises(BrokerError, match="still being stored") as refused:
-                await ConsumerSeek(world.subscription, early).seek(positions[4])
+                await world.handles[early].seek(positions[4])
             assert refused.value.server_error == ServerError.ServiceNotReady
         again = await world.join("one")
         await settle()
         assert received(again) == positions
         world.ledger.client.failing = False
-        await ConsumerSeek(world.subscription, again).seek(positions[4])
+        await world.handles[again].seek(positions[4])
         last = await world.join("one")
         await settle()
         assert received(last) == positions[4:]
@@ -313,9 +309,8 @@ async def test_an_unsubscribe_during_a_seek_that_is_refused_leaves_the_consumer(
         await world.subscription.commit()
         async with trio.open_nursery() as nursery:
             early = await _come_back_during_a_refused_seek(world, nursery, one, positions[2])
-            assert not world.subscription.check_unsubscribe(early)
             with pytest.raises(BrokerError, match="still being stored"):
-                await leave(world.subscription, early)
+                await world.handles[early].unsubscribe(force=False)
         again = await world.join("one")
         await settle()
         assert received(again) == positions
@@ -336,7 +331,7 @@ async def test_unacked_messages_block_shared_until_half_is_acked(autojump_clock)
 async def test_refusals(autojump_clock):
     async with opened(max_consumers_per_subscription=2) as world:
         await world.join("a")
-        with pytest.raises(NameTaken, match="a name of its own"):
+        with pytest.raises(ConsumerBusy, match="a name of its own"):
             await world.join("a")
         with pytest.raises(NotAllowed, match="Key_Shared has no meaning"):
             await world.join("k", sub_type=KEY_SHARED)
@@ -446,7 +441,7 @@ async def test_statistics_name_the_slowest(autojump_clock):
         assert shown["broadcast"]["slowestBacklog"] == 3
         assert shown["broadcast"]["fastestPosition"] == "1:2"
         assert shown["subscriptionProperties"] == {"vela.broadcast": "true"}
-        assert world.subscription.statistics_of(consumers[3]).messages_out == 3
+        assert world.handles[consumers[3]].statistics().messages_out == 3
 
 
 async def test_closing_gives_others_a_turn_between_portions_of_the_consumers(

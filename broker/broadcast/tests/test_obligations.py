@@ -10,7 +10,6 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.broadcast.moves import ConsumerSeek
 from broker.broadcast.statistics import LAGGARD_ENTRIES
 from broker.broadcast.tests.world import World, received, settle
 from broker.subscription.api import EXCLUSIVE, SHARED
@@ -96,7 +95,7 @@ class Run:
             return
         name = self.random.choice(sorted(self.connected))
         entry = self.random.choice(self.world.ledger.entries)
-        await ConsumerSeek(self.world.subscription, self.connected.pop(name)).seek(entry.position)
+        await self.world.handles[self.connected.pop(name)].seek(entry.position)
         self.acked[name] = set(range(1, self.index(entry.position)))
         self.left_ms[name] = self.world.clock.ms
 

@@ -119,6 +119,7 @@ class World:
         self.subscription = None
         self.abandoned = []
         self.ids = 0
+        self.handles = {}
 
     def on_subscription_abandoned(self, subscription):
         self.abandoned.append(subscription)
@@ -164,15 +165,14 @@ class World:
         self.ids += 1
         consumer = Consumer(self.ids, name, session or FakeSession(), sub_type, **fields)
         request = SubscriptionRequest(name="all", earliest=earliest)
-        await self.subscription.prepare(consumer, request)
-        self.subscription.add_consumer(consumer)
+        self.handles[consumer] = self.subscription.add_consumer(consumer, request)
         if flow:
             self.subscription.flow(consumer, flow)
         return consumer
 
     def ack(self, consumer, *positions, cumulative=False, ack_set=()):
         ids = [AckId(*position, ack_set) for position in positions]
-        self.subscription.ack(consumer, ids, cumulative=cumulative)
+        self.handles[consumer].ack(ids, cumulative=cumulative)
 
 
 def received(consumer):

@@ -13,6 +13,7 @@ from bookie.config import BookieConfig
 from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
 from broker.bookie_client.client import LedgerClient, LedgerClientConfig
+from broker.broadcast.selection import BROADCAST
 from broker.config import BrokerConfig
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
@@ -22,6 +23,8 @@ from broker.net.listener import BrokerListener
 from broker.schemas.registry import SchemaRegistry
 from broker.seams import SystemClock
 from broker.service import BrokerService
+from broker.subscription.factory import SubscriptionKinds
+from broker.subscription.stock import STOCK
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 
@@ -178,6 +181,7 @@ async def running(limits=None, clock=None, **settings):
             factory=factory,
             namespaces=namespaces,
             schemas=SchemaRegistry(store, clock, config),
+            subscription_kinds=SubscriptionKinds(BROADCAST, STOCK),
             clock=clock,
         )
         if limits:

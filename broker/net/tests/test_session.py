@@ -13,7 +13,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, memory_stream_pair
 
-from broker.handlers.attached import PendingConsumer
+from broker.handlers.pending import PendingConsumer
 from broker.net.session import REQUESTS_PER_TURN
 from broker.net.tests.harness import Connection, T, eventually, running
 from protocol import client as c

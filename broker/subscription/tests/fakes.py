@@ -12,7 +12,8 @@ from broker.entry import Entry
 from broker.subscription.api import SHARED, AckId
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.consumer import Consumer, KeySharedOptions
-from broker.subscription.factory import SubscriptionRequest, TopicContext, open_subscription
+from broker.subscription.factory import SubscriptionKinds, SubscriptionRequest, TopicContext
+from broker.subscription.stock import STOCK
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, ServerError
 from protocol.frames import FrameDecoder
@@ -239,7 +240,6 @@ class FakeSession:
     client_version: str = "test"
     supports_broker_entry_metadata: bool = False
     writable: bool = True
-    ack_runs: object = None
     received: list = field(default_factory=list)
     commands: list = field(default_factory=list)
     writes: list = field(default_factory=list)
@@ -273,6 +273,9 @@ class FakeSession:
         if self.full_after is not None and len(self.received) >= self.full_after:
             self.writable = False
 
+    def ack_runs_for(self, target):
+        return None
+
     def disconnect_consumer(self, consumer):
         self.disconnected.append(consumer)
 
@@ -290,12 +293,19 @@ class FakeSession:
 class FakeOwner:
     def __init__(self):
         self.abandoned = []
+        self.ended = []
+
+    async def end_subscription(self, subscription, *, force):
+        self.ended.append((subscription, force))
 
     def on_subscription_abandoned(self, subscription):
         self.abandoned.append(subscription)
 
     def watch_publishes(self, stages, *, begin):
         self.stages = stages if begin else None
+
+
+KINDS = SubscriptionKinds(STOCK)
 
 
 class Bench:
@@ -317,13 +327,13 @@ class Bench:
         )
         self.subscription = None
         self.consumer_count = 0
+        self.handles = {}
         self.on_entry = lambda entry: None
 
     async def open(self, name="s", **request):
         request.setdefault("earliest", True)
-        self.subscription = await open_subscription(
-            SubscriptionRequest(name=name, **request), self.context
-        )
+        self.request = SubscriptionRequest(name=name, **request)
+        self.subscription = await KINDS.open(self.request, self.context)
         return self.subscription
 
     def consumer(self, sub_type=SHARED, permits=0, name=None, session=None, **fields):
@@ -335,8 +345,9 @@ class Bench:
             sub_type=sub_type,
             **fields,
         )
-        self.subscription.add_consumer(consumer)
-        self.subscription.announce_active(consumer)
+        handle = self.subscription.add_consumer(consumer, self.request)
+        self.handles[consumer] = handle
+        handle.announce()
         if permits:
             self.subscription.flow(consumer, permits)
         return consumer

@@ -261,12 +261,21 @@ async def test_broker_entry_metadata_is_shown_to_who_asked(nursery):
 
 async def test_unsubscribe_is_for_the_only_consumer(nursery):
     bench = await exclusive(nursery)
-    first, second = bench_pair = (bench.consumer(SHARED), bench.consumer(SHARED))
-    with pytest.raises(BrokerError):
-        bench.subscription.check_unsubscribe(first)
-    bench.subscription.check_unsubscribe(first, force=True)
-    bench.subscription.remove_consumer(second)
-    bench.subscription.check_unsubscribe(bench_pair[0])
+    first, second = bench.consumer(SHARED), bench.consumer(SHARED)
+    with pytest.raises(BrokerError, match="shared consumer attempting to unsubscribe"):
+        bench.handles[first].unsubscribe(force=False)
+    assert bench.subscription.consumers == [first, second]
+    bench.handles[second].remove()
+    await bench.handles[first].unsubscribe(force=False)
+    assert bench.owner.ended == [(bench.subscription, False)]
+
+
+async def test_a_forced_unsubscribe_does_not_ask_for_others(nursery):
+    bench = await exclusive(nursery)
+    first, second = bench.consumer(SHARED), bench.consumer(SHARED)
+    await bench.handles[first].unsubscribe(force=True)
+    assert bench.subscription.consumers == [second]
+    assert bench.owner.ended == [(bench.subscription, True)]
 
 
 async def test_skip_and_clear_backlog(nursery):

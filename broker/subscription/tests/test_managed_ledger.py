@@ -6,7 +6,6 @@ import trio
 
 from broker.managed_ledger.tests.world import World
 from broker.subscription.api import EXCLUSIVE, KEY_SHARED, SHARED
-from broker.subscription.factory import SubscriptionRequest, open_subscription
 from broker.subscription.tests.ledger_bench import LedgerBench, settle
 from protocol.position import EARLIEST, LATEST
 
@@ -117,10 +116,7 @@ async def test_a_reader_starts_at_its_message_id(nursery, autojump_clock):
             ((positions[0][0], 999), positions[4:]),
         ]
         for number, (start, expected) in enumerate(starts):
-            request = SubscriptionRequest(
-                name=f"r{number}", durable=False, start_message_id=(*start, -1), earliest=True
-            )
-            bench.subscription = await open_subscription(request, bench.context)
+            await bench.open(name=f"r{number}", durable=False, start_message_id=(*start, -1))
             reader = bench.consumer(EXCLUSIVE, permits=100)
             await settle()
             assert reader.session.positions() == expected, start

@@ -7,7 +7,7 @@ import trio
 
 from broker.net.tests.harness import running
 from broker.subscription.factory import SubscriptionRequest
-from broker.topic import topic as topics
+from broker.subscription.stock import STOCK
 from protocol.errors import PersistenceError
 from protocol.topic_name import TopicName
 
@@ -68,7 +68,7 @@ async def test_when_it_cannot_be_opened_everybody_hears_of_it_and_the_next_may_t
     async with running() as broker:
         topic = await load(broker)
         with monkeypatch.context() as patch, trio.fail_after(10):
-            patch.setattr(topics, "open_subscription", failing)
+            patch.setattr(STOCK.__class__, "open", failing)
             async with trio.open_nursery() as wanting:
                 for _ in range(5):
                     wanting.start_soon(want, topic)

@@ -9,7 +9,8 @@ and differ in the consumer id alone:
 So a run is split at the tail of its first frame, and the heads are looked up. Head and tail
 together are exactly one frame, so whatever is found this way is what a parser would have found;
 everything else (cumulative, several ids, batch indexes, a request id, other commands) is left to
-the parser, from the first byte that does not belong to the run.
+the parser, from the first byte that does not belong to the run. `FrameDecoder.take_ack_runs` calls
+this at the beginning of a frame only, and keeps what is incomplete.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from protocol.position import Position
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 RUN_MIN: Final = 4
 """After a shorter run the rest of the data is left to the parser: looking for runs costs a scan."""
 _TABLES_MAX: Final = 4
-_PENDING_MAX: Final = 128
 _TAIL_MAX: Final = 128
 """More than the expression below can match, so that nothing large is remembered."""
 _HEAD: Final = b"\x08\x0a\x52"
@@ -40,36 +40,31 @@ _TAIL: Final = re.compile(
     re.DOTALL,
 )  # fmt: skip
 
-
-class RunTarget(Protocol):
-    """Who acknowledges a run."""
-
-    def ack_run(self, slots: list[int], position: Position) -> None:
-        """All of the slots have acknowledged the entry."""
+AckRun = tuple[list[int], "Position"]
+"""(numbers of consumers, in the order of their ACKs; the entry that all of them acknowledge)."""
 
 
 @final
 class AckRuns:
-    """The consumers of one subscription on one connection, by what their ACK frames begin with."""
+    """The consumers of one connection whose plain ACKs are wanted by the run, by what their ACK
+    frames begin with. A consumer's number is chosen by whoever adds it."""
 
-    __slots__ = ("_consumers", "_pending", "_tables", "target")
+    __slots__ = ("_consumers", "_tables")
 
-    def __init__(self, target: RunTarget) -> None:
-        self.target = target
+    def __init__(self) -> None:
         self._consumers: dict[bytes, int] = {}
         self._tables: dict[int, dict[bytes, int]] = {}
-        self._pending = b""
 
     @property
     def unused(self) -> bool:
-        """Whether it knows no consumer: then another subscription may take it over."""
+        """Whether it knows no consumer."""
         return not self._consumers
 
-    def add(self, consumer: bytes, slot: int) -> None:
+    def add(self, consumer: bytes, number: int) -> None:
         """A consumer (its id as a varint) was attached."""
-        self._consumers[consumer] = slot
+        self._consumers[consumer] = number
         for tail_size, table in self._tables.items():
-            table[_head(consumer, tail_size)] = slot
+            table[_head(consumer, tail_size)] = number
 
     def remove(self, consumer: bytes) -> None:
         """It has left."""
@@ -77,48 +72,42 @@ class AckRuns:
         for tail_size, table in self._tables.items():
             table.pop(_head(consumer, tail_size), None)
 
-    def take(self, data: bytes) -> bytes:
-        """Acknowledge the runs that `data` begins with; what is left for the parser. The parser
-        must hold no unfinished frame."""
-        if self._pending:
-            data = self._pending + data
-            self._pending = b""
+    def take(self, data: bytes, runs: list[AckRun]) -> int:
+        """Append the runs that `data` begins with, and return how many bytes they are. `data`
+        begins with a frame."""
+        taken = 0
         while data.startswith(_HEAD, _HEAD_OFFSET):
             size = 4 + int.from_bytes(data[:4], "big")
             if size > len(data):
-                if len(data) < _PENDING_MAX:
-                    self._pending = data
-                    return b""
-                return data
+                break
             start = _CONSUMER_OFFSET
             while start < size and data[start] & 0x80:
                 start += 1
             tail = data[start + 1 : size]
             position = _position(tail)
             if position is None:
-                return data
-            count, consumed = self._take_run(data, tail, position)
-            if consumed:
-                data = data[consumed:]
+                break
+            count, consumed = self._take_run(data, tail, position, runs)
+            taken += consumed
             if count < RUN_MIN:
-                return data
-        if len(data) < _HEAD_OFFSET + len(_HEAD) and _may_be_ack(data):
-            self._pending = data
-            return b""
-        return data
+                break
+            data = data[consumed:]
+        return taken
 
-    def _take_run(self, data: bytes, tail: bytes, position: Position) -> tuple[int, int]:
+    def _take_run(
+        self, data: bytes, tail: bytes, position: Position, runs: list[AckRun]
+    ) -> tuple[int, int]:
         parts = data.split(tail)
         rest = parts.pop()
-        slots = list(map(self._table(len(tail)).get, parts))
-        if None in slots:
-            count = slots.index(None)
+        found = list(map(self._table(len(tail)).get, parts))
+        if None in found:
+            count = found.index(None)
             consumed = sum(map(len, parts[:count])) + count * len(tail)
         else:
-            count = len(slots)
+            count = len(found)
             consumed = len(data) - len(rest)
         if count:
-            self.target.ack_run([slot for slot in slots[:count] if slot is not None], position)
+            runs.append(([number for number in found[:count] if number is not None], position))
         return count, consumed
 
     def _table(self, tail_size: int) -> dict[bytes, int]:
@@ -126,7 +115,7 @@ class AckRuns:
         if table is None:
             while len(self._tables) >= _TABLES_MAX:
                 del self._tables[next(iter(self._tables))]
-            table = {_head(consumer, tail_size): slot for consumer, slot in self._consumers.items()}
+            table = {_head(each, tail_size): number for each, number in self._consumers.items()}
             self._tables[tail_size] = table
         return table
 
@@ -161,12 +150,3 @@ def _number(varint: bytes) -> int:
     for shift, byte in enumerate(varint):
         value |= (byte & 0x7F) << (7 * shift)
     return value
-
-
-def _may_be_ack(data: bytes) -> bool:
-    """Whether so few bytes can be the beginning of a small frame."""
-    return (
-        bool(data)
-        and data[:3] == b"\0\0\0"[: len(data[:3])]
-        and (len(data) <= _HEAD_OFFSET or _HEAD.startswith(data[_HEAD_OFFSET:]))
-    )

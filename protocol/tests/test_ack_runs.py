@@ -5,23 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.broadcast.ack_runs import AckRuns
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
+from protocol.ack_runs import AckRuns
 from protocol.frames import FrameDecoder
 from protocol.templates import varint
 
 CONSUMERS = [0, 1, 5, 127, 128, 300, 16_384, 70_000]
-
-
-class Collected:
-    """What was acknowledged, in order, as (consumer id, position)."""
-
-    def __init__(self):
-        self.acks = []
-
-    def ack_run(self, slots, position):
-        self.acks += [(CONSUMERS[slot], position) for slot in slots]
 
 
 def frames():
@@ -52,15 +42,14 @@ def frames():
 
 def fed(chunks):
     """What a session makes of the chunks: everything as (consumer id, ids, kind...) in order."""
-    collected = Collected()
-    runs, decoder = AckRuns(collected), FrameDecoder()
-    for slot, consumer in enumerate(CONSUMERS):
-        runs.add(varint(consumer), slot)
+    decoder = FrameDecoder()
+    decoder.ack_runs = AckRuns()
+    for number, consumer in enumerate(CONSUMERS):
+        decoder.ack_runs.add(varint(consumer), number)
     commands = []
     for chunk in chunks:
-        data = chunk if decoder.buffered_bytes else runs.take(chunk)
-        commands += [("run", *ack) for ack in collected.acks]
-        collected.acks.clear()
+        runs, data = decoder.take_ack_runs(chunk)
+        commands += [("run", CONSUMERS[each], position) for run, position in runs for each in run]
         for command, _ in decoder.feed(data):
             if _is_plain(command):
                 body = command.ack
@@ -101,21 +90,39 @@ def test_any_delivery_means_the_same(data, sizes):
 
 @given(st.binary(max_size=200), st.booleans())
 def test_arbitrary_bytes_are_left_to_the_parser(data, like_an_ack):
-    runs = AckRuns(Collected())
-    runs.add(varint(1), 0)
+    known = AckRuns()
+    known.add(varint(1), 0)
     if like_an_ack:
         data = b"\0\0\0\x18\0\0\0\x14\x08\x0a\x52\x10\x08" + data
-    left = runs.take(data)
-    assert left == data or (left == b"" and runs.take(b"") in (b"", data))
+    runs = []
+    assert known.take(data, runs) == 0
+    assert runs == []
 
 
 def test_a_consumer_that_left_is_the_parsers():
-    collected = Collected()
-    runs = AckRuns(collected)
-    runs.add(varint(1), 1)
+    known = AckRuns()
+    known.add(varint(1), 7)
     ack = client.ack(1, [(3, 4)])
-    assert runs.take(ack * 5) == b""
-    runs.remove(varint(1))
-    assert runs.take(ack) == ack
-    assert runs.unused
-    assert collected.acks == [(1, (3, 4))] * 5
+    runs = []
+    assert known.take(ack * 5, runs) == len(ack) * 5
+    known.remove(varint(1))
+    assert known.take(ack, runs) == 0
+    assert known.unused
+    assert runs == [([7] * 5, (3, 4))]
+
+
+def test_an_ack_that_arrives_in_pieces_is_taken_with_its_run():
+    """Its beginning waits in the decoder, like that of any other frame."""
+    decoder = FrameDecoder()
+    decoder.ack_runs = AckRuns()
+    for number, consumer in enumerate(CONSUMERS):
+        decoder.ack_runs.add(varint(consumer), number)
+    data = b"".join(client.ack(each, [(3, 4)]) for each in CONSUMERS)
+    for cut in range(1, len(data)):
+        first, rest = decoder.take_ack_runs(data[:cut])
+        assert decoder.feed(rest) == []
+        assert decoder.buffered_bytes < 64
+        last, rest = decoder.take_ack_runs(data[cut:])
+        assert rest == b""
+        numbers = [number for run, _ in (*first, *last) for number in run]
+        assert numbers == list(range(len(CONSUMERS)))

@@ -1,4 +1,4 @@
-"""What a session keeps under a producer or consumer id: the real one, or a place held for it.
+"""The place held under a producer or consumer id until the real one is there.
 
 A place is taken the moment PRODUCER or SUBSCRIBE arrives, because a client may go on, and may even
 close what is not there yet (its operation timed out).
@@ -9,22 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from broker.subscription.api import Subscription
-    from broker.subscription.consumer import Consumer
     from broker.topic.producer import Producer
-    from broker.topic.topic import Topic
-
-
-@final
-class Attached:
-    """A consumer and what it is attached to."""
-
-    __slots__ = ("consumer", "subscription", "topic")
-
-    def __init__(self, consumer: Consumer, subscription: Subscription, topic: Topic) -> None:
-        self.consumer = consumer
-        self.subscription = subscription
-        self.topic = topic
 
 
 @final

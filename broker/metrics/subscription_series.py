@@ -1,0 +1,36 @@
+"""Series that a kind of subscription has beside those of all kinds: gauges and histograms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.metrics.page import label_text
+from broker.subscription.series import Gauge
+
+if TYPE_CHECKING:
+    from broker.metrics.page import Page
+    from broker.subscription.series import HistogramSeries
+    from broker.topic.topic import Topic
+
+
+def add_series(page: Page, labels: dict[str, str], topic: Topic) -> None:
+    """Of all subscriptions of a topic."""
+    for name, subscription in topic.subscriptions.items():
+        own = {**labels, "subscription": name}
+        for series in subscription.series():
+            if isinstance(series, Gauge):
+                page.add(series.name, "gauge", series.help_text, label_text(own), series.value)
+            else:
+                _add_histogram(page, {**own, **dict(series.labels)}, series)
+
+
+def _add_histogram(page: Page, labels: dict[str, str], series: HistogramSeries) -> None:
+    name = series.name
+    lines = page.family(name, "histogram", series.help_text)
+    count = 0
+    for upper, number in zip((*series.uppers, None), series.counts, strict=True):
+        count += number
+        bucket = label_text({**labels, "le": "+Inf" if upper is None else f"{upper:g}"})
+        lines.append(f"{name}_bucket{bucket} {count}")
+    lines.append(f"{name}_sum{label_text(labels)} {series.total:.6f}")
+    lines.append(f"{name}_count{label_text(labels)} {count}")

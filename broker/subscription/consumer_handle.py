@@ -1,0 +1,122 @@
+"""The handle of a consumer of a stock subscription: what it may do, it does to what all share.
+
+One cursor belongs to all consumers, so SEEK and UNSUBSCRIBE are about the whole subscription.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, final
+
+from broker.subscription.api import TYPE_NAMES, Subscription
+from protocol.errors import BrokerError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from broker.subscription.api import AckId, SubscriptionOwner
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.factory import TopicContext
+    from broker.subscription.statistics import ConsumerStatistics
+    from protocol.position import Position
+
+
+class StockSubscription(Subscription, Protocol):
+    """What the handle needs of its subscription."""
+
+    context: TopicContext
+
+    def announce_active(self, consumer: Consumer) -> None:
+        """See `ConsumerHandle.announce`."""
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """See `ConsumerHandle.flow`."""
+
+    def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
+        """See `ConsumerHandle.ack`."""
+
+    def redeliver(
+        self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
+    ) -> None:
+        """See `ConsumerHandle.redeliver`."""
+
+    def on_writable(self, consumer: Consumer) -> None:
+        """See `ConsumerHandle.on_writable`."""
+
+    def statistics_of(self, consumer: Consumer) -> ConsumerStatistics:
+        """See `ConsumerHandle.statistics`."""
+
+
+@final
+class StockConsumerHandle:
+    """See `broker.subscription.api.ConsumerHandle`."""
+
+    __slots__ = ("consumer", "subscription")
+
+    def __init__(self, consumer: Consumer, subscription: StockSubscription) -> None:
+        self.consumer = consumer
+        self.subscription = subscription
+
+    @property
+    def topic(self) -> SubscriptionOwner:
+        """Whose messages it gets."""
+        return self.subscription.context.owner
+
+    @property
+    def type_name(self) -> str:
+        """As the client asked for it."""
+        return TYPE_NAMES[self.consumer.sub_type]
+
+    def when_kept(self, call: Callable[[BrokerError | None], None]) -> None:
+        """Nothing is stored of a consumer."""
+        call(None)
+
+    def announce(self) -> None:
+        """Tell whether it is active, and whether the topic has ended."""
+        self.subscription.announce_active(self.consumer)
+
+    def flow(self, permits: int) -> None:
+        """More permits."""
+        self.subscription.flow(self.consumer, permits)
+
+    def ack(self, ids: Sequence[AckId], *, cumulative: bool) -> None:
+        """Acknowledge, for all consumers."""
+        self.subscription.ack(self.consumer, ids, cumulative=cumulative)
+
+    def redeliver(self, positions: Sequence[Position] | None, epoch: int) -> None:
+        """Deliver again."""
+        self.subscription.redeliver(self.consumer, positions, epoch)
+
+    def on_writable(self) -> None:
+        """Its connection has room again."""
+        self.subscription.on_writable(self.consumer)
+
+    def remove(self) -> None:
+        """It is gone."""
+        self.subscription.remove_consumer(self.consumer)
+
+    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+        """Move the cursor of all."""
+        await self.subscription.seek(position, ack_set)
+
+    async def seek_to_time(self, publish_time_ms: int) -> None:
+        """Move the cursor of all."""
+        await self.subscription.seek_to_time(publish_time_ms)
+
+    def unsubscribe(self, *, force: bool) -> Awaitable[None]:
+        """End the subscription; only its only consumer may, without `force`."""
+        subscription, consumer = self.subscription, self.consumer
+        if not force and [each for each in subscription.consumers if each is not consumer]:
+            raise BrokerError(
+                ServerError.MetadataError,
+                "Unconnected or shared consumer attempting to unsubscribe",
+            )
+        subscription.remove_consumer(consumer)
+        return self.topic.end_subscription(subscription, force=force)
+
+    def statistics(self) -> ConsumerStatistics:
+        """Its row."""
+        return self.subscription.statistics_of(self.consumer)
+
+    def mark_delete(self) -> Position | None:
+        """Of the cursor of all."""
+        return self.subscription.mark_delete_position()
