@@ -17,26 +17,21 @@ SLOT_COUNT: Final = 1 << 16
 _SIGN_MASK: Final = 0x7FFFFFFF
 
 
-def murmur3(key: bytes) -> int:
-    """Murmur3_32 of the key, as an unsigned number."""
-    value: int = mmh3.hash(key, 0, False)
-    return value
-
-
-def positive_murmur3(key: bytes) -> int:
-    """The hash without its sign bit: what Pulsar calls the hash of a key."""
+def key_hash(key: bytes) -> int:
+    """What Pulsar calls the hash of a key: Murmur3_32, seed 0, without its sign bit."""
     value: int = mmh3.hash(key, 0, False)
     return value & _SIGN_MASK
 
 
-def key_slot(key: bytes) -> int:
-    """The slot of a sticky key, 0 to 65535."""
-    return positive_murmur3(key) % SLOT_COUNT
+def key_slot(key: bytes, slot_count: int = SLOT_COUNT) -> int:
+    """The slot of a sticky key with auto split and sticky ranges: slot 0 means "no hash", and a key
+    whose hash leads there has slot 1."""
+    return key_hash(key) % slot_count or 1
 
 
-def key_slot_not_zero(key: bytes) -> int:
-    """The slot of a sticky key where slot 0 is kept free to mean "no hash": 1 to 65535."""
-    return positive_murmur3(key) % (SLOT_COUNT - 1) + 1
+def key_slot_on_ring(key: bytes, slot_count: int = SLOT_COUNT) -> int:
+    """The slot of a sticky key with consistent hashing: 1 to `slot_count` - 1."""
+    return key_hash(key) % (slot_count - 1) + 1
 
 
 def java_string_hash(text: str) -> int:
@@ -55,4 +50,4 @@ def partition_by_java_string_hash(key: str, partition_count: int) -> int:
 
 def partition_by_murmur3(key: str, partition_count: int) -> int:
     """Where clients with Murmur3 routing send a key."""
-    return positive_murmur3(key.encode()) % partition_count
+    return key_hash(key.encode()) % partition_count

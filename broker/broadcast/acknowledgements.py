@@ -73,7 +73,7 @@ class Acknowledgements:
         if ordinal is None or self.closed:
             return
         cursors, groups = self._cursors, self._groups
-        one_by_one = groups.any_blocked or groups.counted or self._ledger.terminated
+        one_by_one = groups.blocked or groups.counted or self._ledger.terminated
         if one_by_one:
             rest = slots
         else:
@@ -123,7 +123,7 @@ class Acknowledgements:
                     groups.forget_count(slot, ordinal)
             self.count += 1
         self.last_ms = self._clock.wall_ms()
-        if groups.any_blocked:
+        if groups.blocked:
             self._fanout.wake(groups.acked(slot))
         if cursors.minimum != self._keeper.marked:
             self._keeper.advance()

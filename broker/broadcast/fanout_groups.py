@@ -10,9 +10,19 @@ A consumer is served alone ("solo") while something of its own is in its way: en
 out of order ahead of it, part of a batch, redelivery counts; and its replays (single entries it
 asked for again) are sent apart from the groups.
 
-Invariants: an attached slot is in exactly one place: a group of its lane (key: position and the
-options its heads carry), its lane's solos, or parked, which is none; `place` decides which, from
-the arrays alone. A group is never empty. Permits: granted - sent = `permits[slot]`.
+The state of a slot says where it is, and nothing else does:
+
+| state | the slot is |
+|---|---|
+| `ABSENT` | nowhere: its consumer is not connected |
+| `IN_STEP` | in a group of its lane; the key is its position and the options its heads carry |
+| `ALONE` | among the solos of its lane |
+| `DRY` | parked without permits |
+| `BLOCKED` | parked with too much unacknowledged, permits or not |
+| `LOOSE` | taken out of its place, for as long as one call of this class takes |
+
+`place` decides, from the arrays alone, where a loose slot belongs; `_NEXT` says which changes there
+are, and `_enter` makes them. Invariants: a group is never empty; granted - sent = `permits[slot]`.
 """
 
 from __future__ import annotations
@@ -30,6 +40,22 @@ GroupKey = tuple[int, bytes]
 """(ordinal sent last, options at the end of the command)."""
 
 PERMITS_MAX: Final = 2**31 - 1
+
+ABSENT: Final = 0
+LOOSE: Final = 1
+IN_STEP: Final = 2
+ALONE: Final = 3
+DRY: Final = 4
+BLOCKED: Final = 5
+_NEXT: Final = (
+    (LOOSE,),  # ABSENT: attach
+    (IN_STEP, ALONE, DRY, BLOCKED, ABSENT),  # LOOSE: place, detach
+    (LOOSE, DRY, BLOCKED),  # IN_STEP: advance parks a slot that it does not put into a group
+    (LOOSE,),  # ALONE
+    (LOOSE,),  # DRY: grant, and what moves it
+    (LOOSE,),  # BLOCKED: acked, and what moves it
+)
+"""By state: those that may follow it."""
 
 
 @final
@@ -84,14 +110,14 @@ class FanoutGroups:
     """Delivery state of all connected consumers. `unacked_max` is in entries; 0: no bound."""
 
     __slots__ = (
-        "_blocked",
         "_bounded",
         "_counts",
         "_cursors",
-        "_parked",
         "_replays",
         "_solo_until",
+        "_states",
         "_unacked_max",
+        "blocked",
         "bytes_out",
         "flow_ms",
         "granted",
@@ -122,16 +148,23 @@ class FanoutGroups:
         """Messages sent again, by slot."""
         self._bounded = bytearray()
         """By slot: 1 when the bound on unacknowledged entries applies (Shared)."""
-        self._blocked: set[int] = set()
-        self._parked: set[int] = set()
+        self._states = bytearray()
+        """By slot."""
+        self.blocked = 0
+        """How many are `BLOCKED`: they wait for their own acks."""
         self._solo_until: dict[int, int] = {}
+        """By slot: up to this ordinal something of its own lies ahead."""
         self._counts: dict[int, dict[int, int]] = {}
+        """By slot and ordinal: how often it asked for the entry again."""
         self._replays: dict[int, dict[int, None]] = {}
+        """By slot: ordinals to be delivered again, apart from the groups."""
 
     def clear(self) -> None:
         """Forget everybody: nobody is attached any more."""
         del self.flow_ms[:]
         del self._bounded[:]
+        del self._states[:]
+        self.blocked = 0
         for each in (
             self.sent,
             self.permits,
@@ -159,7 +192,8 @@ class FanoutGroups:
             self.heads.append(b"")
             self.options.append(b"")
             self._bounded.append(0)
-        assert self.lanes[slot] is None
+            self._states.append(ABSENT)
+        self._enter(slot, LOOSE)
         self.sent[slot] = self._cursors.acked[slot]
         self.permits[slot] = self.granted[slot] = self.bytes_out[slot] = 0
         self.flow_ms[slot] = 0
@@ -177,7 +211,8 @@ class FanoutGroups:
         lane = self.lanes[slot] if slot < len(self.lanes) else None
         if lane is None:
             return None
-        self._unplace(slot, lane)
+        self._take_out(slot, lane)
+        self._enter(slot, ABSENT)
         self.lanes[slot] = None
         lane.members -= 1
         self._solo_until.pop(slot, None)
@@ -188,65 +223,68 @@ class FanoutGroups:
 
     def set_options(self, slot: int, options: bytes) -> None:
         """Its heads carry something else from now on."""
-        lane = self.lanes[slot]
-        assert lane is not None
-        self._unplace(slot, lane)
+        self._take_out(slot, self._lane(slot))
         self.options[slot] = options
         self.place(slot)
 
     # --- where a consumer belongs -------------------------------------------------------
 
-    def place(self, slot: int) -> Lane | None:
-        """Put the slot where it belongs now. Its lane, unless it is parked."""
+    def _enter(self, slot: int, state: int) -> None:
+        """The only place where a state changes."""
+        before = self._states[slot]
+        assert state in _NEXT[before], f"slot {slot} cannot go from state {before} to {state}"
+        self._states[slot] = state
+        if state == BLOCKED:
+            self.blocked += 1
+        elif before == BLOCKED:
+            self.blocked -= 1
+
+    def _lane(self, slot: int) -> Lane:
         lane = self.lanes[slot]
         assert lane is not None
-        if self.permits[slot] <= 0:
-            self._parked.add(slot)
-            return None
-        if self._bounded[slot] and self._is_over(slot):
-            self._parked.add(slot)
-            self._blocked.add(slot)
-            return None
-        self._parked.discard(slot)
-        self._blocked.discard(slot)
-        if slot in self._solo_until or slot in self._replays:
-            lane.solos[slot] = None
-        else:
-            key = (self.sent[slot], self.options[slot])
-            group = lane.groups.get(key)
-            if group is None:
-                lane.groups[key] = {slot: None}
-            else:
-                group[slot] = None
         return lane
 
-    def _unplace(self, slot: int, lane: Lane) -> None:
-        if slot in self._parked:
-            self._parked.discard(slot)
-            self._blocked.discard(slot)
-            return
-        if slot in lane.solos:
-            del lane.solos[slot]
-            return
+    def place(self, slot: int) -> Lane | None:
+        """Put a loose slot where it belongs now. Its lane, unless it is parked."""
+        if self._bounded[slot] and self._is_over(slot):
+            self._enter(slot, BLOCKED)
+            return None
+        if self.permits[slot] <= 0:
+            self._enter(slot, DRY)
+            return None
+        lane = self._lane(slot)
+        if slot in self._solo_until or slot in self._replays:
+            self._enter(slot, ALONE)
+            lane.solos[slot] = None
+            return lane
+        self._enter(slot, IN_STEP)
         key = (self.sent[slot], self.options[slot])
-        group = lane.groups[key]
-        del group[slot]
-        if not group:
-            del lane.groups[key]
+        group = lane.groups.get(key)
+        if group is None:
+            lane.groups[key] = {slot: None}
+        else:
+            group[slot] = None
+        return lane
 
-    def replace(self, slot: int) -> Lane | None:
-        """Something about it changed: take it out and `place` it again."""
-        lane = self.lanes[slot]
-        assert lane is not None
-        self._unplace(slot, lane)
-        return self.place(slot)
+    def _take_out(self, slot: int, lane: Lane) -> None:
+        state = self._states[slot]
+        if state == ALONE:
+            del lane.solos[slot]
+        elif state == IN_STEP:
+            key = (self.sent[slot], self.options[slot])
+            group = lane.groups[key]
+            del group[slot]
+            if not group:
+                del lane.groups[key]
+        self._enter(slot, LOOSE)
 
     def _is_over(self, slot: int) -> bool:
+        """Whether too much is unacknowledged; who is blocked for it stays so until half of it."""
         limit = self._unacked_max
         if not limit:
             return False
         unacked = self.unacked(slot)
-        return unacked > limit // 2 if slot in self._blocked else unacked >= limit
+        return unacked > limit // 2 if self._states[slot] == BLOCKED else unacked >= limit
 
     def unacked(self, slot: int) -> int:
         """Entries sent and not acknowledged."""
@@ -276,8 +314,8 @@ class FanoutGroups:
         after = min(before + permits, PERMITS_MAX)
         self.permits[slot] = after
         self.granted[slot] += after - before
-        if before <= 0 < after:
-            self._parked.discard(slot)
+        if after > 0 and self._states[slot] == DRY:
+            self._enter(slot, LOOSE)
             return self.place(slot)
         return None
 
@@ -287,29 +325,20 @@ class FanoutGroups:
 
     def acked(self, slot: int) -> Lane | None:
         """Its virtual cursor moved: its lane, if that unblocked it."""
-        if slot in self._blocked and not self._is_over(slot):
-            self._parked.discard(slot)
+        if self._states[slot] == BLOCKED and not self._is_over(slot):
+            self._enter(slot, LOOSE)
             return self.place(slot)
         return None
 
-    @property
-    def any_blocked(self) -> bool:
-        """Whether anybody waits for its own acks."""
-        return bool(self._blocked)
-
     def overtaken(self, slot: int) -> None:
         """It acknowledged more than it was sent in this connection: leave that out."""
-        lane = self.lanes[slot]
-        assert lane is not None
-        self._unplace(slot, lane)
+        self._take_out(slot, self._lane(slot))
         self._look_ahead(slot)
         self.place(slot)
 
     def rewind(self, slot: int, *, count: bool) -> Lane | None:
         """Deliver everything unacknowledged again, in order; `count` it as redelivered."""
-        lane = self.lanes[slot]
-        assert lane is not None
-        self._unplace(slot, lane)
+        self._take_out(slot, self._lane(slot))
         cursors, sent = self._cursors, self.sent[slot]
         acked = cursors.acked[slot]
         if count:
@@ -326,9 +355,7 @@ class FanoutGroups:
 
     def replay(self, slot: int, ordinals: Iterable[int]) -> Lane | None:
         """Deliver these again, if they were sent and are not acknowledged."""
-        lane = self.lanes[slot]
-        assert lane is not None
-        self._unplace(slot, lane)
+        self._take_out(slot, self._lane(slot))
         cursors, sent = self._cursors, self.sent[slot]
         counts = self._counts.setdefault(slot, {})
         wanted = self._replays.setdefault(slot, {})
@@ -376,11 +403,13 @@ class FanoutGroups:
             bounded = self._bounded
             over = [slot for slot in slots if bounded[slot] and self._is_over(slot)]
         if dry or over:
-            self._parked.update(dry)
-            self._parked.update(over)
-            self._blocked.update(over)
-            parked = self._parked
-            slots = [slot for slot in slots if slot not in parked]
+            for slot in over:
+                self._enter(slot, BLOCKED)
+            states = self._states
+            for slot in dry:
+                if states[slot] == IN_STEP:
+                    self._enter(slot, DRY)
+            slots = [slot for slot in slots if states[slot] == IN_STEP]
             if not slots:
                 return
         key = (ordinal, options)
@@ -403,20 +432,19 @@ class FanoutGroups:
                     return ordinal
                 del replays[ordinal]
             del self._replays[slot]
-        lane = self.lanes[slot]
-        assert lane is not None
         until = self._solo_until.get(slot)
+        lane = self._lane(slot)
         if until is not None:
-            lane.solos.pop(slot, None)
             at = max(self.sent[slot], min(cursors.acked[slot], tail))
             while at < min(until, tail) and cursors.is_acked(slot, at + 1):
                 at += 1
             self.sent[slot] = at
             if at < until:
+                del lane.solos[slot]  # to the end of the line
                 lane.solos[slot] = None
                 return at + 1 if at < tail else None
             del self._solo_until[slot]
-        lane.solos.pop(slot, None)
+        self._take_out(slot, lane)
         self.place(slot)
         return None
 
@@ -434,11 +462,9 @@ class FanoutGroups:
             self.redelivered[slot] = self.redelivered.get(slot, 0) + messages
         self.permits[slot] -= messages
         self.bytes_out[slot] += size
-        lane = self.lanes[slot]
-        assert lane is not None
-        del lane.solos[slot]
+        self._take_out(slot, self._lane(slot))
         self.place(slot)
-        return slot in lane.solos
+        return self._states[slot] == ALONE
 
     def forget_count(self, slot: int, ordinal: int) -> None:
         """The entry is acknowledged: its redelivery count is not needed."""
@@ -457,34 +483,27 @@ class FanoutGroups:
             else:
                 del self._counts[slot]
 
-    # --- for statistics and checks ------------------------------------------------------
-
-    def is_solo(self, slot: int) -> bool:
-        """Whether it is served alone."""
-        return slot in self._solo_until or slot in self._replays
+    # --- for statistics -----------------------------------------------------------------
 
     def is_blocked(self, slot: int) -> bool:
         """Whether it waits for its own acks."""
-        return slot in self._blocked
+        return self._states[slot] == BLOCKED
 
-    def is_parked(self, slot: int) -> bool:
-        """Whether it cannot be sent anything: no permits, or blocked."""
-        return slot in self._parked
-
-    @property
-    def parked_slots(self) -> set[int]:
-        """Who cannot be sent anything; for reading only."""
-        return self._parked
-
-    @property
-    def parked(self) -> int:
-        """How many connected consumers cannot be sent anything."""
-        return len(self._parked)
+    def parked_slots(self) -> list[int]:
+        """Who cannot be sent anything. Costs what there are of them."""
+        found: list[int] = []
+        states = self._states
+        for state in (DRY, BLOCKED):
+            at = states.find(state)
+            while at >= 0:
+                found.append(at)
+                at = states.find(state, at + 1)
+        return found
 
     @property
-    def blocked(self) -> int:
-        """How many of them wait for their own acks."""
-        return len(self._blocked)
+    def dry(self) -> int:
+        """How many have no permits, and would be sent something if they had."""
+        return self._states.count(DRY)
 
     @property
     def replaying(self) -> int:

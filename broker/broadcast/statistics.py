@@ -97,7 +97,7 @@ def sent_counts(subscription: BroadcastSubscription) -> dict[int, int]:
 def alone(subscription: BroadcastSubscription) -> list[int]:
     """Connected consumers that are in no group."""
     solos = [slot for lane in subscription.fanout.lanes.values() for slot in lane.solos]
-    return [*solos, *subscription.groups.parked_slots]
+    return [*solos, *subscription.groups.parked_slots()]
 
 
 def total_unacked(subscription: BroadcastSubscription) -> int:
@@ -175,7 +175,7 @@ def broadcast_details(subscription: BroadcastSubscription) -> dict[str, Any]:
             "fastestPosition": _text(subscription, fastest),
             "fastestBacklog": 0 if fastest is None else max(0, tail - fastest),
             "laggards": laggards,
-            "withoutPermits": groups.parked - groups.blocked,
+            "withoutPermits": groups.dry,
             "blockedOnUnacked": groups.blocked,
             "connections": len(subscription.fanout.lanes),
             "connectionsFull": subscription.fanout.full_lanes,
@@ -231,7 +231,7 @@ def why_not_dispatching(subscription: BroadcastSubscription) -> str:
         reasons.append(f"waiting for storage: {fanout.failure}")
     if blocked := groups.blocked:
         reasons.append(f"{blocked} consumers blocked on unacked messages")
-    if dry := groups.parked - groups.blocked:
+    if dry := groups.dry:
         reasons.append(f"{dry} consumers without permits")
     if full := fanout.full_lanes:
         reasons.append(f"{full} connections are full")

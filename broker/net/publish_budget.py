@@ -1,8 +1,10 @@
-"""How many bytes of publishes all connections together may have waiting for storage.
+"""The publishes that wait for their answers: of each connection, and of all together.
 
-Over the bound, connections that publish stop being read until the sum has fallen to half of it.
-Without it a slow disk would let every connection fill its own share and the broker run out of
-memory at once.
+A connection over its bound is not read until its sum has fallen to half of it; over the bound of
+all together that goes for every connection that publishes. Without that bound a slow disk would
+let every connection fill its own share, and the broker run out of memory.
+
+`PendingPublishes` of a connection is the one place that counts, up and down, for both.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.net.limits import NetLimits
+
 
 @final
 class PublishBudget:
-    """Invariant: `pending_bytes` is the sum over all connections of their pending publishes."""
+    """Of all connections. Invariant: `pending_bytes` is the sum of their `size_bytes`."""
 
     __slots__ = ("_waiting", "bytes_max", "pending_bytes")
 
@@ -40,3 +44,53 @@ class PublishBudget:
             waiting, self._waiting = self._waiting, []
             for callback in waiting:
                 callback()
+
+
+@final
+class PendingPublishes:
+    """Of one connection."""
+
+    __slots__ = ("_budget", "_limits", "count", "size_bytes")
+
+    def __init__(self, budget: PublishBudget, limits: NetLimits) -> None:
+        self._budget = budget
+        self._limits = limits
+        self.count = 0
+        self.size_bytes = 0
+
+    def taken(self, size_bytes: int) -> None:
+        """A message is on its way to storage."""
+        self.count += 1
+        self.size_bytes += size_bytes
+        self._budget.pending_bytes += size_bytes
+
+    def answered(self, count: int, size_bytes: int) -> None:
+        """So many are durable, or refused."""
+        self.count -= count
+        self.size_bytes -= size_bytes
+        self._budget.release(size_bytes)
+
+    @property
+    def too_many(self) -> bool:
+        """The connection should not be read now."""
+        limits = self._limits
+        return (
+            self.count > limits.pending_publishes_max
+            or self.size_bytes > limits.pending_publish_bytes_max
+            or (self.count > 0 and self._budget.exhausted)
+        )
+
+    @property
+    def few(self) -> bool:
+        """After `too_many`: it may be read again."""
+        limits = self._limits
+        return (
+            self.count <= limits.pending_publishes_max // 2
+            and self.size_bytes <= limits.pending_publish_bytes_max // 2
+            and (self.count == 0 or not self._budget.exhausted)
+        )
+
+    def call_when_free(self, callback: Callable[[], None]) -> None:
+        """Call when all connections together have room again, if that is what is waited for."""
+        if self._budget.exhausted:
+            self._budget.call_when_free(callback)

@@ -29,6 +29,7 @@ from broker.handlers.table import HANDLERS
 from broker.net.errors import ConnectionRefused
 from broker.net.keep_alive import KeepAlive, KeepAliveAction
 from broker.net.outbox import Outbox
+from broker.net.publish_budget import PendingPublishes
 from broker.net.transport import Taken
 from broker.topic.producer import Producer
 from protocol import commands
@@ -77,8 +78,7 @@ class Session:
         self.consumers: dict[int, ConsumerHandle | PendingConsumer] = {}
         self.closed_producers: dict[int, float] = {}
         """Producers closed by the broker: what the client sent before it noticed is dropped."""
-        self.pending_publishes = 0
-        self.pending_publish_bytes = 0
+        self.publishes = PendingPublishes(service.publish_budget, limits)
         self.handshake = Handshake()
         self.connected = False
         """The same as `handshake.connected`, for the hot path."""
@@ -332,27 +332,22 @@ class Session:
     def _must_pause(self) -> bool:
         limits = self.limits
         return (
-            self.pending_publishes > limits.pending_publishes_max
-            or self.pending_publish_bytes > limits.pending_publish_bytes_max
+            self.publishes.too_many
             or self._requests > limits.pending_requests_max
             or self.outbox.pending_bytes > limits.output_pause_reading_bytes
-            or (self.pending_publishes > 0 and self.service.publish_budget.exhausted)
         )
 
     def _may_resume(self) -> bool:
         limits = self.limits
         return (
-            self.pending_publishes <= limits.pending_publishes_max // 2
-            and self.pending_publish_bytes <= limits.pending_publish_bytes_max // 2
+            self.publishes.few
             and self._requests <= limits.pending_requests_max // 2
             and self.outbox.pending_bytes <= limits.output_pause_reading_bytes // 2
-            and (self.pending_publishes == 0 or not self.service.publish_budget.exhausted)
         )
 
     async def _wait_resumed(self) -> None:
         self._paused = trio.Event()
-        if self.service.publish_budget.exhausted:
-            self.service.publish_budget.call_when_free(self.resume)
+        self.publishes.call_when_free(self.resume)
         await self._paused.wait()
         self.keep_alive.received(self.service.clock.now())
 
@@ -370,9 +365,7 @@ class Session:
 
     def publish_done(self, count: int, size_bytes: int) -> None:
         """So many messages have been answered."""
-        self.pending_publishes -= count
-        self.pending_publish_bytes -= size_bytes
-        self.service.publish_budget.release(size_bytes)
+        self.publishes.answered(count, size_bytes)
         if self._paused is not None:
             self.resume()
 

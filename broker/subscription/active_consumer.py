@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.subscription.key_ranges import key_hash
+from protocol.hashing import key_hash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Which consumer of a Key_Shared subscription owns which key slots.
 
-A key's hash is Murmur3_32 (seed 0) without its sign bit. Slots, as Pulsar 4.0.8 numbers them:
-hash % 65536 with slot 0 taken for 1 (auto split and sticky ranges), hash % 65535 + 1 (consistent
-hashing). Slot 0 means "no hash" there, and stays unused here too.
+Slots are numbered as in Pulsar 4.0.8 (`protocol.hashing`). Slot 0 means "no hash" there, and stays
+unused here too.
 
 - AutoSplit: a new consumer takes the lower half of the largest range, the lowest one on a tie; a
   leaving consumer's range goes to its upper neighbour, or to the lower one if it was the top.
@@ -13,21 +12,13 @@ hashing). Slot 0 means "no hash" there, and stays unused here too.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from typing import TYPE_CHECKING, Final, Protocol, final
-
-import mmh3
+from typing import TYPE_CHECKING, Protocol, final
 
 from protocol.errors import BrokerError, ServerError
+from protocol.hashing import SLOT_COUNT, key_slot, key_slot_on_ring
 
 if TYPE_CHECKING:
     from broker.subscription.consumer import Consumer
-
-SLOT_COUNT: Final = 65_536
-
-
-def key_hash(key: bytes) -> int:
-    """The non-negative 31-bit hash all slots are made from."""
-    return mmh3.hash(key, 0, signed=False) & 0x7FFF_FFFF
 
 
 class KeyRanges(Protocol):
@@ -62,7 +53,7 @@ class AutoSplit:
 
     def slot(self, key: bytes) -> int:
         """hash % slots; 0 is taken for 1."""
-        return key_hash(key) % (self._top + 1) or 1
+        return key_slot(key, self._top + 1)
 
     def owner(self, slot: int) -> Consumer | None:
         """The consumer of the first range that ends at or after the slot."""
@@ -126,7 +117,7 @@ class ConsistentHashing:
 
     def slot(self, key: bytes) -> int:
         """1 to slots - 1."""
-        return key_hash(key) % self._slots + 1
+        return key_slot_on_ring(key, self._slots + 1)
 
     def owner(self, slot: int) -> Consumer | None:
         """The first point at or after the slot, around the ring."""
@@ -197,7 +188,7 @@ class StickyRanges:
 
     def slot(self, key: bytes) -> int:
         """hash % slots; 0 is taken for 1."""
-        return key_hash(key) % self._slots or 1
+        return key_slot(key, self._slots)
 
     def owner(self, slot: int) -> Consumer | None:
         """The consumer whose range holds the slot."""

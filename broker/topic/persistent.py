@@ -78,7 +78,6 @@ class PersistentTopic(Topic):
     ) -> None:
         super().__init__(service, name, namespace)
         self.ledger = ledger
-        self._budget = service.publish_budget
         self.publish_times = PublishTimes()
         self.entry_sizes = EntrySizes()
         self._observers: tuple[PublishObserver, ...] = ()
@@ -172,11 +171,8 @@ class PersistentTopic(Topic):
         verdict = _NEW if self.dedup is None else self.dedup.admit(context, payload)
         if verdict is _DUPLICATE:
             return
-        session = producer.session
-        session.pending_publishes += 1
-        session.pending_publish_bytes += size
-        service = self.service
-        self._budget.pending_bytes += size
+        session, service = producer.session, self.service
+        session.publishes.taken(size)
         if verdict is not _NEW:
             return  # a copy of a message in flight: it is answered with it
         message_count = send.num_messages

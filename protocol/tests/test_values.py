@@ -22,14 +22,18 @@ MURMUR = [
 ]
 
 
-@pytest.mark.parametrize(("key", "whole", "slot", "slot_not_zero"), MURMUR)
-def test_key_hashes(key, whole, slot, slot_not_zero):
+@pytest.mark.parametrize(("key", "whole", "slot", "slot_on_ring"), MURMUR)
+def test_key_hashes(key, whole, slot, slot_on_ring):
     encoded = key.encode()
-    assert hashing.murmur3(encoded) == whole
-    assert hashing.positive_murmur3(encoded) == whole & 0x7FFFFFFF
+    assert hashing.key_hash(encoded) == whole & 0x7FFFFFFF
     assert hashing.key_slot(encoded) == slot
-    assert hashing.key_slot_not_zero(encoded) == slot_not_zero
+    assert hashing.key_slot_on_ring(encoded) == slot_on_ring
     assert hashing.partition_by_murmur3(key, 10) == (whole & 0x7FFFFFFF) % 10
+
+
+def test_the_slot_that_means_no_hash_is_given_to_no_key():
+    assert {hashing.key_slot(b"%d" % number, 2) for number in range(64)} == {1}
+    assert {hashing.key_slot_on_ring(b"%d" % number, 3) for number in range(64)} == {1, 2}
 
 
 def test_java_string_hash():

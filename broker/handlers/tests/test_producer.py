@@ -245,13 +245,13 @@ async def test_termination_closes_a_producer_before_it_refuses_its_messages(monk
             await connection.publish(1)
             await connection.publish(2)
             (session,) = broker.service.sessions
-            await eventually(lambda: session.pending_publishes == 2)
+            await eventually(lambda: session.publishes.count == 2)
             go_on.set()
             await connection.expect(T.CLOSE_PRODUCER)
             refusals = [await connection.expect(T.SEND_ERROR) for _ in range(2)]
         assert [each.sequence_id for each in refusals] == [1, 2]
         assert {each.error for each in refusals} == {E.TopicTerminatedError}
-        assert session.pending_publishes == 0
+        assert session.publishes.count == 0
 
 
 async def test_duplicates_are_answered_but_stored_once():

@@ -221,7 +221,7 @@ async def test_publishing_pauses_at_the_bound_and_nothing_is_lost():
                 receipt = await connection.expect(T.SEND_RECEIPT)
                 assert receipt.sequence_id == number
         session = next(iter(broker.service.sessions))
-        assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+        assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
         assert broker.service.publish_budget.pending_bytes == 0
         assert not session.reading_paused
 

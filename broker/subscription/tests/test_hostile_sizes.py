@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.subscription.key_ranges import SLOT_COUNT, StickyRanges
+from broker.subscription.key_ranges import StickyRanges
 from broker.subscription.outgoing import ACK_WORDS_MAX, ack_bits
 from protocol.errors import BrokerError
+from protocol.hashing import SLOT_COUNT
 
 
 def consumer(*ranges):

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from broker.subscription.api import KEY_SHARED
 from broker.subscription.consumer import Consumer
-from broker.subscription.key_ranges import SLOT_COUNT, AutoSplit, ConsistentHashing, key_hash
+from broker.subscription.key_ranges import AutoSplit, ConsistentHashing
 from broker.subscription.tests.fakes import FakeSession
 from protocol.errors import BrokerError
+from protocol.hashing import SLOT_COUNT, key_hash
 
 
 def consumer(name):

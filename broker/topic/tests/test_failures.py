@@ -214,7 +214,7 @@ async def test_a_fault_while_messages_are_stored_refuses_them_and_opens_the_topi
                 await broker.service.unload_topic(TopicName.parse(TOPIC))
         assert "a bug in the storage client" in str([line.get("exc_info") for line in logs])
         (session,) = broker.service.sessions
-        assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+        assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
         await connection.producer(TOPIC)
         assert broker.service.topics[TOPIC] is not topic
         for sequence_id in range(3):

@@ -110,14 +110,14 @@ async def test_copies_of_a_message_in_flight_hold_back_their_connection():
         with HeldAppends(broker.topic(TOPIC)) as appends:
             for _ in range(6):
                 await connection.publish(0)
-            await eventually(lambda: session.pending_publishes == 6)
-            size = session.pending_publish_bytes // 6
+            await eventually(lambda: session.publishes.count == 6)
+            size = session.publishes.size_bytes // 6
             assert size > 0
             assert broker.service.publish_budget.pending_bytes == 6 * size
             appends.release()
             for _ in range(6):
                 assert (await connection.expect(T.SEND_RECEIPT)).sequence_id == 0
-            assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+            assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
             assert broker.service.publish_budget.pending_bytes == 0
             assert broker.topic(TOPIC).ledger.entries == 1
 
@@ -130,11 +130,11 @@ async def test_refused_copies_no_longer_hold_back_their_connection():
         with HeldAppends(broker.topic(TOPIC)) as appends:
             for _ in range(3):
                 await connection.publish(0)
-            await eventually(lambda: session.pending_publishes == 3)
+            await eventually(lambda: session.publishes.count == 3)
             appends.fail()
             for _ in range(3):
                 assert (await connection.expect(T.SEND_ERROR)).sequence_id == 0
-            assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+            assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
             assert broker.service.publish_budget.pending_bytes == 0
 
 
@@ -146,7 +146,7 @@ async def test_copies_in_flight_are_answered_when_deduplication_is_switched_off(
         with HeldAppends(broker.topic(TOPIC)) as appends:
             for _ in range(3):
                 await connection.publish(0)
-            await eventually(lambda: session.pending_publishes == 3)
+            await eventually(lambda: session.publishes.count == 3)
             await broker.service.namespaces.change_policies(
                 "public/default", lambda p: p.with_fields(deduplicationEnabled=False)
             )
@@ -155,7 +155,7 @@ async def test_copies_in_flight_are_answered_when_deduplication_is_switched_off(
                 assert (await connection.expect(T.SEND_ERROR)).sequence_id == 0
             appends.release()
             await connection.expect(T.SEND_RECEIPT)
-            assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+            assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
 
 
 async def test_a_failed_append_sends_its_producers_away_and_drops_what_follows():

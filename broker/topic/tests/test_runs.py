@@ -81,7 +81,7 @@ def test_every_message_gets_its_answer_in_order(messages, piece, dedup):
                 assert positions == sorted(set(positions))
                 assert ledger.entries == len(positions)
             (session,) = broker.service.sessions
-            assert (session.pending_publishes, session.pending_publish_bytes) == (0, 0)
+            assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
             assert broker.service.publish_budget.pending_bytes == 0
 
     trio.run(scenario)
