@@ -144,7 +144,7 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     from broker.app import StartError
     from broker.data_directory import DataDirectoryError
 
-    _take_open_files()
+    _take_open_files(config)
     try:
         trio.run(_serve, config, data_directory, running)
     except* (StartError, DataDirectoryError, StorageError) as group:
@@ -157,13 +157,13 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     _refuse(str(error))
 
 
-def _take_open_files() -> None:
+def _take_open_files(config: BrokerConfig) -> None:
     import structlog
 
     from broker.net import open_files
 
     limit = open_files.raise_open_files_limit()
-    connections = open_files.connections_max()
+    connections = open_files.connections_max(config.maxHttpServerConnections)
     if 0 < connections < open_files.CONNECTIONS_EXPECTED:
         structlog.get_logger().warning(
             "few connections are possible; raise the limit of open files (ulimit -n) for more",

@@ -33,6 +33,8 @@ from broker.broadcast.selection import BROADCAST
 from broker.config import or_no_limit
 from broker.config_file import as_properties
 from broker.data_directory import JOURNAL, LEDGERS, METADATA, DataDirectory
+from broker.http.callers import CallerRules
+from broker.http.limits import http_limits_from
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from broker.managed_ledger.orphans import OrphanCollector
@@ -99,11 +101,12 @@ async def running_broker(
             stack.enter_context(DataDirectory(data_directory))
         clock = SystemClock()
         web_socket = stack.enter_context(_bind_http(config.bindAddress, config.webServicePort))
-        application = AdminApplication(Router(all_routes()))
+        application = AdminApplication(Router(all_routes()), _caller_rules(config))
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         http_stop = trio.Event()
-        await nursery.start(serve_http, application, [web_socket], http_stop)
+        limits = http_limits_from(config)
+        await nursery.start(serve_http, application, limits, [web_socket], http_stop)
 
         storage = await _open_storage(stack, nursery, config, data_directory, clock)
         store, bookie = storage.store, storage.bookie
@@ -281,6 +284,11 @@ def _bind_http(host: str, port: int) -> socket.socket:
         raise StartError(_cannot_listen("webServicePort", host, port, error)) from error
     listening.setblocking(False)
     return listening
+
+
+def _caller_rules(config: BrokerConfig) -> CallerRules:
+    own = (config.bindAddress, config.advertisedAddress, socket.gethostname())
+    return CallerRules(own, config.webServiceAllowedHosts)
 
 
 async def _bind_broker(listener: BrokerListener, config: BrokerConfig) -> None:

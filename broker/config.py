@@ -93,6 +93,17 @@ class BrokerConfig:
     topicLoadTimeoutSeconds: Positive = 60
     brokerShutdownTimeoutMs: NoneAtZero = 60_000
 
+    # --- HTTP -----------------------------------------------------------------------------
+    maxHttpServerConnections: Count = 2_048
+    httpMaxRequestHeaderSize: Annotated[int, Bounds(1_024, 1024 * 1024)] = 8_192
+    httpRequestsLimitEnabled: bool = False
+    httpRequestsMaxPerSecond: Annotated[float, Bounds(0.001)] = 100.0
+    webServiceAllowedHosts: tuple[str, ...] = ()
+    webServiceMaxBufferedMB: Positive = 64
+    webServiceRequestTimeoutSeconds: Positive = 30
+    webServiceIdleTimeoutSeconds: Positive = 60
+    webServiceAnswerTimeoutSeconds: Positive = 120
+
     # --- topics and namespaces ----------------------------------------------------------
     enablePersistentTopics: bool = True
     enableNonPersistentTopics: bool = True

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from broker.service import BrokerService
 
 Json = Any
+JSON_VALUES_MAX: Final = 100_000
+"""More commas and brackets than this take the event loop too long to read."""
+_SEPARATORS: Final = (b",", b"[", b"{")
 _TRUE: Final = frozenset({"true", "1", ""})
 
 
@@ -116,6 +119,9 @@ class AdminRequest:
         data = await self._body()
         if not data.strip():
             return None
+        values = sum(map(data.count, _SEPARATORS))
+        if values > JSON_VALUES_MAX:
+            raise Refusal(413, f"The body holds more than {JSON_VALUES_MAX} values")
         try:
             return json.loads(data)
         except (ValueError, RecursionError) as error:

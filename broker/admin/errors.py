@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from bookie.api import BookieError
+from broker.http.errors import RequestRefused
 from broker.namespaces.refusal import Refusal
 from broker.topic.errors import TopicBusy
 from protocol import pulsar_api_pb2 as pb
@@ -40,6 +41,8 @@ _STATUS_OF: Final[Mapping[int, int]] = {
 def status_and_reason(error: Exception) -> tuple[int, str]:
     """What to answer instead of the result; an error nobody foresaw is logged with its trace."""
     if isinstance(error, Refusal):
+        return error.status, error.reason
+    if isinstance(error, RequestRefused):
         return error.status, error.reason
     if isinstance(error, TopicBusy):
         return 412, error.message

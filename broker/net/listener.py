@@ -46,7 +46,7 @@ class BrokerListener:
         self._per_address: Counter[str] = Counter()
         self._sockets: list[socket.socket] = []
         self._readers = Readers()
-        self._connections_of_files_max = connections_max()
+        self._connections_of_files_max = connections_max(service.config.maxHttpServerConnections)
         self._turned_away = 0
 
     @property

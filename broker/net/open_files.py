@@ -2,7 +2,8 @@
 
 Every connection is a descriptor, and so is every open file of journal, entry logs and index. A
 broker that gives its last one to a client cannot write a ledger any more, so connections are
-admitted up to a bound below the limit, and those above it are told why.
+admitted up to a bound below the limit, and those above it are told why. HTTP has a part of its own,
+so that neither side can keep the other out.
 """
 
 from __future__ import annotations
@@ -32,10 +33,33 @@ def connections_within(open_files_max: int) -> int:
     return max(1, open_files_max - min(open_files_max // 4, RESERVED_FOR_STORAGE_MAX))
 
 
-def connections_max() -> int:
-    """The bound that the present limit of this process gives; 0: it has no limit."""
+def http_connections_within(open_files_max: int, configured: int) -> int:
+    """How many of these may be HTTP: `maxHttpServerConnections`, but no more than an eighth."""
+    eighth = max(1, connections_within(open_files_max) // 8)
+    return min(configured, eighth) if configured else eighth
+
+
+def client_connections_within(open_files_max: int, http_configured: int) -> int:
+    """How many of these may be clients of the binary protocol: the rest."""
+    http = http_connections_within(open_files_max, http_configured)
+    return max(1, connections_within(open_files_max) - http)
+
+
+def connections_max(http_configured: int) -> int:
+    """The bound of the binary protocol under the limit of this process; 0: it has no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 0 if soft == resource.RLIM_INFINITY else connections_within(soft)
+    if soft == resource.RLIM_INFINITY:
+        return 0
+    return client_connections_within(soft, http_configured)
+
+
+def http_connections_max(configured: int) -> int:
+    """`maxHttpServerConnections`, or fewer where the limit of this process does not allow so many;
+    0: neither has a bound."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        configured if soft == resource.RLIM_INFINITY else http_connections_within(soft, configured)
+    )
 
 
 def bookie_connections_within(open_files_max: int) -> int:

@@ -61,7 +61,7 @@ def test_ready_line_refusals_of_a_second_one_and_clean_stop(running, tmp_path):
     process, line = running
     broker_port, web_port = map(int, READY.fullmatch(line).groups())
     with socket.create_connection(("127.0.0.1", web_port)) as connection:
-        connection.sendall(b"GET /admin/v2/brokers/health HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /admin/v2/brokers/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(4096).startswith(b"HTTP/1.1 200")
     in_use = refusal("--data-dir", str(tmp_path / "data"))
     assert in_use.endswith(f"data is in use by process {process.pid}")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
-from broker.net.open_files import connections_within
+from broker.config import DEFAULT_CONFIG
+from broker.net.open_files import client_connections_within, http_connections_within
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
 from tests.bad_input.raw_connection import RawConnection
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPEN_FILES_MAX = 256
+HTTP_CONNECTIONS_MAX = DEFAULT_CONFIG.maxHttpServerConnections
 TOPIC = "persistent://public/default/few-files"
 
 
@@ -25,7 +30,7 @@ def test_connections_above_the_limit_of_open_files_are_told_why(tmp_path: Path) 
     try:
         server.wait_ready(60)
         assert "ulimit -n" in server.last_lines(200)
-        possible = connections_within(OPEN_FILES_MAX)
+        possible = client_connections_within(OPEN_FILES_MAX, HTTP_CONNECTIONS_MAX)
         with ExitStack() as stack:
             served = [
                 stack.enter_context(RawConnection(server.service_url)) for _ in range(possible)
@@ -41,6 +46,38 @@ def test_connections_above_the_limit_of_open_files_are_told_why(tmp_path: Path) 
             served[0].expect(pb.BaseCommand.PRODUCER_SUCCESS)
             served[0].send(wire.send(1, 0, wire.message(b"kept")))
             served[0].expect(pb.BaseCommand.SEND_RECEIPT)
+    finally:
+        server.kill()
+        server.wait_ended()
+
+
+def test_idle_http_connections_leave_the_storage_its_files(tmp_path: Path) -> None:
+    """More of them than the limit of open files; on the code before, the broker ended."""
+    command = f'sh -c \'ulimit -n {OPEN_FILES_MAX} && exec "$0" "$@"\' {VELA}'
+    server = ServerProcess(tmp_path, command)
+    server.start()
+    try:
+        server.wait_ready(60)
+        address = ("127.0.0.1", server.web_port)
+        possible = http_connections_within(OPEN_FILES_MAX, HTTP_CONNECTIONS_MAX)
+        with ExitStack() as stack:
+            for _ in range(OPEN_FILES_MAX * 2):
+                stack.enter_context(socket.create_connection(address, timeout=10))
+            # New files of the storage: a topic's ledgers, an entry log, the metadata.
+            producing = stack.enter_context(RawConnection(server.service_url))
+            producing.connect()
+            for number in range(20):
+                producing.send(wire.producer(f"{TOPIC}-{number}", number, number))
+                producing.expect(pb.BaseCommand.PRODUCER_SUCCESS)
+                producing.send(wire.send(number, 0, wire.message(b"kept")))
+                producing.expect(pb.BaseCommand.SEND_RECEIPT)
+            files = os.listdir(f"/proc/{server.pid}/fd")
+            assert len(files) <= OPEN_FILES_MAX - possible
+            # A new connection is served: one of those that wait gave way.
+            with urlopen(f"http://127.0.0.1:{server.web_port}/admin/v2/brokers/health") as answer:
+                assert answer.read() == b"ok"
+        assert not server.has_ended()
+        assert "Traceback" not in server.last_lines(10_000)
     finally:
         server.kill()
         server.wait_ended()

@@ -12,6 +12,7 @@ from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication
 from broker.app import running_broker
 from broker.config import DEFAULT_CONFIG
+from broker.http.callers import CallerRules
 
 CONFIG = dataclasses.replace(DEFAULT_CONFIG, brokerServicePort=0, webServicePort=0)
 
@@ -24,7 +25,7 @@ async def broker():
 
 @pytest.fixture
 async def http(broker):
-    application = AdminApplication(Router(all_routes()))
+    application = AdminApplication(Router(all_routes()), CallerRules((), ["vela"]))
     application.context = broker.admin
     transport = httpx.ASGITransport(application, raise_app_exceptions=True)
     async with httpx.AsyncClient(transport=transport, base_url="http://vela") as client:

@@ -12,6 +12,7 @@ from bookie.errors import DiskFailed
 from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import BODY_BYTES_MAX, AdminApplication, read_body
+from broker.http.callers import CallerRules
 from broker.namespaces.refusal import Refusal
 
 AVRO = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]})
@@ -20,7 +21,7 @@ S = "schemas/public/default"
 
 
 async def test_nothing_answers_200_before_the_broker_is_ready():
-    transport = httpx.ASGITransport(AdminApplication(Router(all_routes())))
+    transport = httpx.ASGITransport(AdminApplication(Router(all_routes()), CallerRules((), ["*"])))
     async with httpx.AsyncClient(transport=transport, base_url="http://vela") as client:
         for path in ("/metrics", "/admin/v2/brokers/health", "/status.html", "/admin/v2/tenants"):
             assert (await client.get(path)).status_code == 503

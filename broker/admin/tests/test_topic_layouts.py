@@ -12,6 +12,7 @@ from broker.admin.tests.conftest import CONFIG, Http
 from broker.admin.topic_layouts import topic_layouts
 from broker.app import running_broker
 from broker.bookie_client.client import LedgerClient
+from broker.http.callers import CallerRules
 from broker.managed_ledger.statistics import LedgerStatistics
 from protocol import client
 from protocol.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
@@ -23,7 +24,7 @@ FULL = "persistent://public/default"
 
 
 def http_of(running):
-    application = AdminApplication(Router(all_routes()))
+    application = AdminApplication(Router(all_routes()), CallerRules((), ["*"]))
     application.context = running.admin
     transport = httpx.ASGITransport(application, raise_app_exceptions=True)
     return httpx.AsyncClient(transport=transport, base_url="http://vela")

@@ -1,0 +1,152 @@
+"""Accepts HTTP connections, and decides who gives way when there are too many, or too many bytes.
+
+An idle connection never keeps a new one out: at the bound the one that has waited longest for a
+request is closed, which clients with kept connections are prepared for. If every connection has a
+request under way, the new one is answered with 503.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from broker.http.budgets import ByteBudget, RequestRate
+from broker.http.connection import HttpConnection, Phase
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable
+
+    from starlette.types import ASGIApp
+
+    from broker.http.limits import HttpLimits
+
+log = structlog.get_logger()
+
+GRACEFUL_SECONDS: Final = 1.0
+RETRY_ACCEPT_SECONDS: Final = 0.1
+TURNED_AWAY_MAX: Final = 8
+"""So many refused connections at a time are kept until their clients have read why."""
+TURNED_AWAY_SECONDS_MAX: Final = 1.0
+SLOW_SECONDS: Final = 2.0
+"""Who is waited for this long may be let go when bytes are short."""
+_IDLE: Final = frozenset({Phase.HEAD})
+_HOLDING_BYTES: Final = frozenset({Phase.BODY, Phase.ANSWER})
+
+
+@final
+class HttpServer:
+    """The connections of all listening sockets. `connection.Shared` is what they see of it."""
+
+    def __init__(self, application: ASGIApp, limits: HttpLimits) -> None:
+        self.application = application
+        self.limits = limits
+        self.budget = ByteBudget(limits.buffered_bytes_max)
+        self.rate = RequestRate(limits.requests_per_second_max, trio.current_time())
+        self.stopping = False
+        self._connections: dict[HttpConnection, None] = {}
+        self._turned_away = 0
+
+    def __len__(self) -> int:
+        """Connections that are served."""
+        return len(self._connections)
+
+    async def serve(
+        self,
+        listening: Iterable[socket.socket],
+        stop: trio.Event,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until `stop` is set, then let requests under way finish for a moment."""
+        async with trio.open_nursery() as serving:
+            async with trio.open_nursery() as accepting:
+                for each in listening:
+                    listener = trio.SocketListener(trio.socket.from_stdlib_socket(each))
+                    accepting.start_soon(self._accept, listener, serving)
+                task_status.started()
+                await stop.wait()
+                accepting.cancel_scope.cancel()
+            self.stopping = True
+            for connection in [each for each in self._connections if each.phase in _IDLE]:
+                self._let_go(connection)
+            serving.cancel_scope.deadline = trio.current_time() + GRACEFUL_SECONDS
+
+    async def serve_stream(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection to its end."""
+        if not self._make_place():
+            await self._turn_away(stream)
+            return
+        connection = HttpConnection(self, stream)
+        self._connections[connection] = None
+        try:
+            await connection.run()
+        finally:
+            self._connections.pop(connection, None)
+
+    def free_bytes(self) -> None:
+        """Let the client go that has been waited for longest while it holds bytes."""
+        slowest = self._longest(_HOLDING_BYTES)
+        if slowest is not None and trio.current_time() - slowest.since >= SLOW_SECONDS:
+            log.warning("HTTP client cut off", reason="webServiceMaxBufferedMB is reached")
+            self._let_go(slowest)
+
+    async def _accept(self, listener: trio.SocketListener, serving: trio.Nursery) -> None:
+        failure = ""
+        async with listener:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except OSError as error:  # the limit of open files, or memory
+                    if str(error) != failure:
+                        failure = str(error)
+                        log.error("cannot accept HTTP connections, trying again", error=failure)
+                    await trio.sleep(RETRY_ACCEPT_SECONDS)
+                    continue
+                failure = ""
+                serving.start_soon(self.serve_stream, stream)
+
+    def _make_place(self) -> bool:
+        """Whether one more connection may be served."""
+        most = self.limits.connections_max
+        if not most or len(self._connections) < most:
+            return True
+        idle = self._longest(_IDLE)
+        if idle is None:
+            return False
+        self._let_go(idle)
+        return True
+
+    def _longest(self, phases: frozenset[Phase]) -> HttpConnection | None:
+        waiting = (each for each in self._connections if each.phase in phases)
+        return min(waiting, key=lambda each: each.since, default=None)
+
+    def _let_go(self, connection: HttpConnection) -> None:
+        del self._connections[connection]
+        connection.give_way()
+
+    async def _turn_away(self, stream: trio.abc.Stream) -> None:
+        """Answer 503. When very many are turned away at once they are not told why."""
+        reason = "All connections are busy: maxHttpServerConnections, or the limit of open files"
+        body = json.dumps({"reason": reason})
+        head = (
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self._turned_away += 1
+        try:
+            if self._turned_away <= TURNED_AWAY_MAX:
+                log.warning("HTTP connection not admitted", reason=reason)
+                with trio.move_on_after(TURNED_AWAY_SECONDS_MAX):
+                    await stream.send_all((head + body).encode("ascii"))
+                    if isinstance(stream, trio.abc.HalfCloseableStream):
+                        await stream.send_eof()
+                    while await stream.receive_some(4096):
+                        pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            log.debug("HTTP client left before it was refused")
+        finally:
+            self._turned_away -= 1
+            await trio.aclose_forcefully(stream)
