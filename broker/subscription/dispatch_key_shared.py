@@ -17,6 +17,7 @@ from broker.subscription.api import KEY_SHARED
 from broker.subscription.dispatch_many import ManyDispatcher
 from broker.subscription.key_ranges import AutoSplit, ConsistentHashing, KeyRanges, StickyRanges
 from broker.subscription.key_replay import KeyReplay
+from broker.subscription.ports import has_acked
 from broker.subscription.pump import Step
 from broker.subscription.round_robin import can_take
 from broker.subscription.statistics import DrainingHash
@@ -192,11 +193,12 @@ class KeySharedDispatcher(ManyDispatcher):
             if not entries:
                 return Step.READ if entries is None else Step.IDLE
             self._count_left -= len(entries)
+            some_acked = has_acked(cursor, entries[0].position)
             for index, entry in enumerate(entries):
                 if self._in_flight.blocked:
                     source.give_back(entries[index:])
                     return Step.IDLE
-                if cursor.individually_acked_count and cursor.is_acked(entry.position):
+                if some_acked and cursor.is_acked(entry.position):
                     continue
                 self._send_or_wait(entry)
         return Step.MORE

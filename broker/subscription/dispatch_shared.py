@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.subscription.api import SHARED
 from broker.subscription.dispatch_many import ManyDispatcher
+from broker.subscription.ports import has_acked
 from broker.subscription.pump import Step
 from broker.subscription.redelivery import ReplayQueue
 from broker.subscription.round_robin import can_take
@@ -110,8 +111,9 @@ class SharedDispatcher(ManyDispatcher):
             if not entries:
                 return Step.READ if entries is None else Step.IDLE
             self._count_left -= len(entries)
+            some_acked = has_acked(cursor, entries[0].position)
             for index, entry in enumerate(entries):
-                if cursor.individually_acked_count and cursor.is_acked(entry.position):
+                if some_acked and cursor.is_acked(entry.position):
                     continue
                 if self._delay(entry, -1):
                     continue

@@ -18,6 +18,7 @@ from broker.subscription.api import EXCLUSIVE, FAILOVER
 from broker.subscription.entry_source import EntrySource
 from broker.subscription.key_ranges import StickyRanges
 from broker.subscription.outgoing import ack_words, stored_bytes
+from broker.subscription.ports import has_acked
 from broker.subscription.pump import Step
 from protocol.commands import active_consumer_change, message_head
 from protocol.errors import BrokerError, ServerError
@@ -204,7 +205,7 @@ class SingleDispatcher:
         """Send the first entries that fit the permits and give the rest back: bytes sent."""
         cursor = self._cursor
         batch_index = self._config.acknowledgment_at_batch_index_level_enabled
-        if batch_index or self._filter is not None or cursor.individually_acked_count:
+        if batch_index or self._filter is not None or has_acked(cursor, entries[0].position):
             return self._send_checked(consumer, entries, permits_left)
         consumer_id, partition = consumer.consumer_id, self._context.partition
         epoch = consumer.epoch if consumer.epoch >= 0 else None

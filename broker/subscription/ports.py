@@ -100,3 +100,9 @@ class LedgerPort(Protocol):
         self, name: str, initial: Position, properties: Mapping[str, str], durable: bool = True
     ) -> CursorPort:
         """Find the cursor, or create it with `initial` as its mark-delete position."""
+
+
+def has_acked(cursor: CursorPort, position: Position) -> bool:
+    """Whether entries from the position on may be acknowledged, so that each has to be looked at.
+    Reading lies behind the mark-delete position when acks of a former connection join it."""
+    return cursor.individually_acked_count > 0 or position <= cursor.mark_delete

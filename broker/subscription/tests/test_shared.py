@@ -329,3 +329,20 @@ async def test_a_connection_that_breaks_while_being_served_costs_nothing(nursery
     positions = bench.publish(*[make_data() for _ in range(50)])
     await settled()
     assert sorted(second.session.positions()) == positions
+
+
+@pytest.mark.parametrize("sub_type", [SHARED, EXCLUSIVE])
+async def test_what_was_acked_before_a_reconnect_is_not_sent_when_the_cursor_passes_it(
+    nursery, sub_type
+):
+    """The hole (1, 2) joins the mark-delete position while the next entry to read lies before."""
+    bench = await shared(nursery, 5)
+    former = bench.consumer(sub_type, permits=5)
+    bench.ack(former, (1, 2))
+    bench.handles[former].remove()
+    again = bench.consumer(sub_type, permits=2)
+    assert again.session.positions() == [(1, 0), (1, 1)]
+    bench.ack(again, (1, 0), (1, 1))
+    assert bench.subscription.mark_delete_position() == (1, 2)
+    bench.subscription.flow(again, 5)
+    assert again.session.positions() == [(1, 0), (1, 1), (1, 3), (1, 4)]
