@@ -273,6 +273,11 @@ class Bookie:
         """Ledgers this bookie has."""
         return [handle.ledger_id for handle in self._handles.values() if handle.exists]
 
+    @property
+    def damage(self) -> str:
+        """What was found damaged since the start, a line for the user; empty: nothing."""
+        return next((s.index.damage for s in self._storages if s.index.damage), "")
+
     def is_writable(self) -> bool:
         """Some ledger directory takes adds."""
         return self._adds.failure is None and any(storage.writable for storage in self._storages)

@@ -41,3 +41,8 @@ class DiskFull(StorageError):
 
 class BookieRefusesToStart(StorageError):
     """The directories given are not this bookie's, are incomplete, or lack a journal."""
+
+
+class IndexUnreadable(StorageError):
+    """The index cannot say where an entry lies, or what it knows of a ledger. That is an error of
+    the request, never "not there"."""

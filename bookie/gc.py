@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 import structlog
 import trio
 
-from bookie.errors import Corruption, DiskFailed, DiskFull
+from bookie.errors import Corruption, DiskFailed, DiskFull, StorageError
 from bookie.ledger_handle import encode_ledger_data
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class GarbageCollector:
                 await self._collect_ledgers()
             except DiskFull as error:
                 logger.warning("garbage collection stopped: disk full", error=str(error))
-            except (DiskFailed, OSError) as error:
+            except (StorageError, OSError) as error:
                 logger.error("garbage collection stopped", error=str(error))
                 return
             now = time.monotonic()
@@ -96,7 +96,7 @@ class GarbageCollector:
                     await self._collect_logs(storage, threshold, major=major)
                 except DiskFull as error:
                     logger.warning("compaction stopped: disk full", error=str(error))
-                except (DiskFailed, OSError) as error:
+                except (StorageError, OSError) as error:
                     # A failed write was already reported as fatal; a failed read deletes nothing.
                     logger.error("garbage collection stopped", error=str(error))
                     return

@@ -9,6 +9,8 @@ locations, so anything behind it in the logs was never indexed and is cut off at
 
 Writes become durable with `sync`, in the order they were made: after a crash a prefix of them is
 there. All writes come from one thread; `location` and `last_entry_id` may come from any.
+
+Every read may raise IndexUnreadable, every write DiskFailed.
 """
 
 from __future__ import annotations
@@ -41,6 +43,10 @@ class IndexBatch(Protocol):
 
 class EntryIndex(Protocol):
     """Both indexes of one ledger directory."""
+
+    @property
+    def damage(self) -> str:
+        """What was found damaged since the start, a line for the user; empty: nothing."""
 
     def new_batch(self) -> IndexBatch:
         """An empty batch of location rows."""

@@ -32,6 +32,8 @@ class MemoryIndex:
         self._locations: dict[int, dict[int, int]] = {}
         self._ledgers: dict[int, bytes] = {}
         self._end = 0
+        self.damage = ""
+        """Never any: there is nothing on disk."""
 
     def new_batch(self) -> MemoryBatch:
         """An empty batch."""

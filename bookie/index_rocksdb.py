@@ -8,18 +8,12 @@ releases the lock while it waits for the disk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast, final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast, final
 
-from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    DBCompressionType,
-    Options,
-    Rdict,
-    WriteBatch,
-)
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, WriteBatch
 
-from bookie.errors import DiskFailed
+from bookie.errors import BookieRefusesToStart, DiskFailed, IndexUnreadable
 from bookie.index import (
     END_KEY,
     ENTRY_ID_MAX,
@@ -29,19 +23,26 @@ from bookie.index import (
     unpack_location_key,
     unpack_u64,
 )
+from rocks.database import Database
+from rocks.errors import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bookie.index import IndexBatch
 
-_BLOCK_CACHE_BYTES = 16 << 20
-_WRITE_BUFFER_BYTES = 16 << 20
+LOCATIONS: Final = "locations"
+LEDGERS: Final = "ledgers"
+REMEDY: Final = (
+    "Rebuild the index from the entry logs and journals (vela bookie rebuild-index), "
+    "or restore the bookie's directories from a backup"
+)
+_BLOCK_CACHE_BYTES: Final = 16 << 20
+_WRITE_BUFFER_BYTES: Final = 16 << 20
 
 
 def _options() -> Options:
     options = Options(raw_mode=True)
-    options.create_if_missing(True)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_max_write_buffer_number(4)
@@ -56,17 +57,40 @@ def _options() -> Options:
     return options
 
 
+def open_index_database(path: Path, *, may_create: bool) -> Database:
+    """`locations` or `ledgers` of a directory.
+
+    Raises: DatabaseError.
+    """
+    return Database.open(path, _options(), remedy=REMEDY, may_create=may_create)
+
+
 @final
 class RocksIndex:
     """Both databases below one directory."""
 
     def __init__(self, directory: str) -> None:
+        """Check and open both; they are created only where there is no entry log yet.
+
+        Raises: BookieRefusesToStart.
+        """
+        place = Path(directory)
+        may_create = not any(place.glob("*.log"))
         try:
-            self._locations = Rdict(directory + "/locations", _options())
-            self._ledgers = Rdict(directory + "/ledgers", _options())
-        except Exception as error:
-            raise DiskFailed(f"opening the RocksDB index in {directory}: {error}") from error
+            self._locations = open_index_database(place / LOCATIONS, may_create=may_create)
+            try:
+                self._ledgers = open_index_database(place / LEDGERS, may_create=may_create)
+            except BaseException:
+                self._locations.close()
+                raise
+        except DatabaseError as error:
+            raise BookieRefusesToStart(str(error)) from error
         self._ledgers_dirty = False
+
+    @property
+    def damage(self) -> str:
+        """See EntryIndex."""
+        return self._locations.damage or self._ledgers.damage
 
     def new_batch(self) -> IndexBatch:
         """A RocksDB write batch."""
@@ -77,61 +101,67 @@ class RocksIndex:
         """Apply without sync."""
         try:
             self._locations.write(cast("WriteBatch", batch))
-        except Exception as error:
-            raise DiskFailed(f"writing the RocksDB index: {error}") from error
+        except DatabaseError as error:
+            raise DiskFailed(f"the index cannot be written: {error}") from error
 
     def sync(self) -> None:
         """Sync the write-ahead logs of both databases."""
         try:
-            self._locations.flush_wal(True)
+            self._locations.sync()
             if self._ledgers_dirty:
                 self._ledgers_dirty = False
-                self._ledgers.flush_wal(True)
-        except Exception as error:
-            raise DiskFailed(f"syncing the RocksDB index: {error}") from error
+                self._ledgers.sync()
+        except DatabaseError as error:
+            raise DiskFailed(f"the index cannot be synced: {error}") from error
 
     def location(self, ledger_id: int, entry_id: int) -> int:
         """The location or 0."""
-        value = self._locations.get(pack_location_key(ledger_id, entry_id))
-        return int(unpack_u64(value)[0]) if value is not None else 0
+        return self._number(pack_location_key(ledger_id, entry_id))
 
     def last_entry_id(self, ledger_id: int) -> int:
         """Floor lookup of the highest possible key of the ledger."""
-        position = self._locations.iter()
-        position.seek_for_prev(pack_location_key(ledger_id, ENTRY_ID_MAX))
-        if not position.valid():
-            return -1
-        ledger, entry_id = unpack_location_key(position.key())
+        try:
+            cursor = self._locations.cursor()
+            cursor.seek_for_prev(pack_location_key(ledger_id, ENTRY_ID_MAX))
+            if not cursor.valid():
+                return -1
+            ledger, entry_id = unpack_location_key(cursor.key())
+        except DatabaseError as error:
+            raise IndexUnreadable(str(error)) from error
         return int(entry_id) if ledger == ledger_id else -1
 
     def entry_ids(self, ledger_id: int) -> Iterator[int]:
         """Ascending entry ids."""
-        position = self._locations.iter()
-        position.seek(pack_location_key(ledger_id, 0))
-        while position.valid():
-            ledger, entry_id = unpack_location_key(position.key())
-            if ledger != ledger_id:
-                return
-            yield entry_id
-            position.next()
+        try:
+            for key, _value in self._locations.items(pack_location_key(ledger_id, 0)):
+                ledger, entry_id = unpack_location_key(key)
+                if ledger != ledger_id:
+                    return
+                yield entry_id
+        except DatabaseError as error:
+            raise IndexUnreadable(str(error)) from error
 
     def end_of_logs(self) -> int:
         """The end row."""
-        value = self._locations.get(END_KEY)
-        return int(unpack_u64(value)[0]) if value is not None else 0
+        return self._number(END_KEY)
 
     def remove_locations(self, ledger_id: int) -> None:
         """One range deletion."""
-        self._locations.delete_range(
-            pack_location_key(ledger_id, 0), pack_location_key(ledger_id + 1, 0)
-        )
+        first = pack_location_key(ledger_id, 0)
+        try:
+            self._locations.remove_range(first, pack_location_key(ledger_id + 1, 0))
+        except DatabaseError as error:
+            raise DiskFailed(f"the index cannot be written: {error}") from error
 
     def ledgers(self) -> Iterator[tuple[int, bytes]]:
         """All ledger rows, without BookKeeper's flags row."""
-        for key, value in self._ledgers.items():
-            ledger_id = int.from_bytes(cast("bytes", key), "big", signed=True)
-            if ledger_id != FLAGS_LEDGER:
-                yield ledger_id, cast("bytes", value)
+        try:
+            for key, value in self._ledgers.items():
+                ledger_id = int.from_bytes(key, "big", signed=True)
+                if ledger_id != FLAGS_LEDGER:
+                    yield ledger_id, value
+        except DatabaseError as error:
+            raise IndexUnreadable(str(error)) from error
 
     def write_ledgers(self, rows: dict[int, bytes | None]) -> None:
         """One batch."""
@@ -142,9 +172,19 @@ class RocksIndex:
             else:
                 batch.put(pack_ledger_key(ledger_id), data)
         self._ledgers_dirty = True
-        self._ledgers.write(batch)
+        try:
+            self._ledgers.write(batch)
+        except DatabaseError as error:
+            raise DiskFailed(f"the index cannot be written: {error}") from error
 
     def close(self) -> None:
         """Close both databases."""
         self._locations.close()
         self._ledgers.close()
+
+    def _number(self, key: bytes) -> int:
+        try:
+            value = self._locations.get(key)
+        except DatabaseError as error:
+            raise IndexUnreadable(str(error)) from error
+        return int(unpack_u64(value)[0]) if value is not None else 0

@@ -13,6 +13,7 @@ cursors written), sessions end, the bookie flushes and writes its checkpoint, th
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
+from bookie.cookie import FILE_NAME as COOKIE
 from bookie.net.server import BookieServer, BookieServerConfig
 from broker.admin.context import AdminContext
 from broker.admin.router import Router
@@ -175,7 +177,7 @@ async def _open_storage(
     clock: SystemClock,
 ) -> _Storage:
     """Metadata store, bookie and managed ledgers; `stack` closes them in reverse order."""
-    store = await _open_store(data_directory)
+    store = await _open_store(config, data_directory)
     stack.push_async_callback(_shielded, store.aclose)
     bookie = await _open_bookie(config, data_directory)
     stack.push_async_callback(_shielded, bookie.aclose)
@@ -226,7 +228,7 @@ async def _shielded(close: Callable[[], Awaitable[None]]) -> None:
         await close()
 
 
-async def _open_store(data_directory: Path | None) -> MetadataStore:
+async def _open_store(config: BrokerConfig, data_directory: Path | None) -> MetadataStore:
     if data_directory is None:
         from broker.metadata.memory_store import MemoryStore
 
@@ -234,8 +236,10 @@ async def _open_store(data_directory: Path | None) -> MetadataStore:
     from broker.metadata.rocks_store import RocksStore
     from broker.metadata.store import MetadataUnavailable
 
+    # New metadata beside a bookie with data would make all of it garbage.
+    may_create = not _bookie_has_data(_bookie_config(config, data_directory))
     try:
-        return await RocksStore.open(data_directory / METADATA)
+        return await RocksStore.open(data_directory / METADATA, may_create=may_create)
     except MetadataUnavailable as error:
         raise StartError(str(error)) from error
 
@@ -252,6 +256,10 @@ async def _open_bookie(config: BrokerConfig, data_directory: Path | None) -> Boo
         return await Bookie.open(_bookie_config(config, data_directory))
     except OSError as error:
         raise StartError(f"cannot open the bookie's storage: {error}") from error
+
+
+def _bookie_has_data(config: BookieConfig) -> bool:
+    return any(os.path.exists(f"{name}/current/{COOKIE}") for name in config.ledgerDirectories)
 
 
 def _bookie_config(config: BrokerConfig, data_directory: Path) -> BookieConfig:

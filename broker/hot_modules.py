@@ -31,7 +31,7 @@ FINGERPRINT_FILE: Final = BUILD_DIRECTORY / "fingerprint"
 GROUP: Final = "vela_hot"
 SWITCH: Final = "VELA_COMPILED"
 USED: Final = "with compiled hot modules"
-ROOMS: Final = ("protocol", "bookie", "broker")
+ROOMS: Final = ("protocol", "rocks", "bookie", "broker")
 
 HOT_MODULES: Final = (
     "protocol.send_fields",

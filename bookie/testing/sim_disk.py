@@ -333,6 +333,7 @@ class SimIndex:
     def __init__(self, log: _IndexLog, power: Power) -> None:
         self._log = log
         self._power = power
+        self.damage = ""
         self._index = MemoryIndex()
         for operation in (*log.locations, *log.ledgers):
             self._do(operation)

@@ -68,6 +68,9 @@ class AdminContext:
         await self.check_ready()
         if self.bookie is not None and not self.bookie.is_writable():
             raise Refusal(503, "The bookie is read-only: nothing can be stored, the disk is full")
+        damage = self.store.damage or (self.bookie.damage if self.bookie is not None else "")
+        if damage:
+            raise Refusal(503, f"Stored data is damaged: {damage}")
 
     async def check_ready(self) -> None:
         """Raises: Refusal: clients cannot use the broker. With a full disk they can: they read."""

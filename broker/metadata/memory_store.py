@@ -24,6 +24,8 @@ class MemoryStore:
         self._nodes: dict[bytes, tuple[bytes, int]] = {}
         self._keys: list[bytes] = []
         self._sequences: dict[str, int] = {}
+        self.damage = ""
+        """Never any: there is nothing on disk."""
 
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""

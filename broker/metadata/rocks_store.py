@@ -9,8 +9,9 @@ in a group takes effect although its caller does not hear of it.
 Format: a node is `n` + key (see `node_keys`) -> 8 bytes version, value; a sequence counter is
 `s` + path -> 8 bytes next number. Both big-endian.
 
-Only this file touches RocksDB for metadata. Only one process can have the database open (RocksDB
-locks the directory); the second one is refused with the directory's name.
+The database is checked before it is opened, and each of its rows is read once (`rocks/`): what is
+deleted later is deleted on the word of this store. Only one process can have it open; the second
+one is refused with the directory's name.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import trio
-from rocksdict import Options, Rdict, WriteBatch, WriteOptions
+from rocksdict import Options, WriteBatch
 
 from broker.metadata.memory_store import check_deletable, check_version
 from broker.metadata.node_keys import after_child_key, child_name, first_child_key, node_key
 from broker.metadata.store import MetadataUnavailable, NodeNotFound, VersionConflict
+from rocks.database import Database
+from rocks.errors import DatabaseDamaged, DatabaseError, DatabaseInUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +39,7 @@ _SEQUENCE: Final = b"s"
 _NUMBER: Final = Struct(">q")
 _READ_THREADS_MAX: Final = 4
 _WRITE_BUFFER_BYTES: Final = 8 * 1024 * 1024
+_REMEDY: Final = "Restore the metadata directory and the bookie's directories from one backup"
 
 
 class _Operation:
@@ -55,7 +59,7 @@ class _Group:
 
     __slots__ = ("_changed", "_database", "batch")
 
-    def __init__(self, database: Rdict) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
         self._changed: dict[bytes, bytes | None] = {}
         self.batch = WriteBatch(raw_mode=True)
@@ -63,8 +67,7 @@ class _Group:
     def get(self, key: bytes) -> bytes | None:
         if key in self._changed:
             return self._changed[key]
-        value: bytes | None = self._database.get(key)
-        return value
+        return self._database.get(key)
 
     def put(self, key: bytes, value: bytes) -> None:
         self._changed[key] = value
@@ -83,39 +86,49 @@ class _Group:
 class RocksStore:
     """See the module essay. Make one with `await RocksStore.open(directory)`."""
 
-    def __init__(self, database: Rdict) -> None:
-        self._database: Rdict | None = database
+    def __init__(self, database: Database) -> None:
+        self._database: Database | None = database
         self._pending: list[_Operation] = []
         self._write_lock = trio.Lock()
         self._read_limiter = trio.CapacityLimiter(_READ_THREADS_MAX)
-        self._sync = WriteOptions()
-        self._sync.sync = True
 
     @classmethod
-    async def open(cls, directory: Path) -> RocksStore:
-        """Open or create the database. Raises: MetadataUnavailable."""
+    async def open(cls, directory: Path, *, may_create: bool = True) -> RocksStore:
+        """Open or create the database. `may_create` False: an absent one is damage, because what
+        it described is still there.
 
-        def open_database() -> Rdict:
-            directory.mkdir(parents=True, exist_ok=True)
+        Raises: MetadataUnavailable.
+        """
+
+        def open_database() -> Database:
             options = Options(raw_mode=True)
-            options.create_if_missing(True)
             options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
             options.set_keep_log_file_num(2)
             options.set_max_open_files(256)
-            return Rdict(str(directory), options)
+            database = Database.open(directory, options, remedy=_REMEDY, may_create=may_create)
+            try:
+                database.verify()
+            except BaseException:
+                database.close()
+                raise
+            return database
 
         try:
             return cls(await trio.to_thread.run_sync(open_database))
-        except Exception as error:
-            raise MetadataUnavailable(
-                f"the metadata directory {directory} cannot be opened (is another broker using"
-                f" it?): {error}"
-            ) from error
+        except DatabaseInUse as error:
+            raise MetadataUnavailable(f"{error}: is another broker using it?") from error
+        except DatabaseError as error:
+            raise MetadataUnavailable(str(error)) from error
+
+    @property
+    def damage(self) -> str:
+        """See MetadataStore."""
+        return "" if self._database is None else self._database.damage
 
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""
         key = _NODE + node_key(path)
-        stored: bytes | None = await self._read(lambda: self._open_database().get(key))
+        stored = await self._read(lambda: self._open_database().get(key))
         return None if stored is None else _split(stored)
 
     async def put(self, path: str, value: bytes, expected_version: int | None) -> int:
@@ -156,9 +169,9 @@ class RocksStore:
             database = self._open_database()
             if database.get(key) is not None:
                 return True
-            iterator = database.iter()
-            iterator.seek(first_child_key(key))
-            return bool(iterator.valid()) and child_name(key, iterator.key()) is not None
+            cursor = database.cursor()
+            cursor.seek(first_child_key(key))
+            return cursor.valid() and child_name(key, cursor.key()) is not None
 
         return await self._read(look)
 
@@ -219,7 +232,7 @@ class RocksStore:
                 except Exception as error:
                     operation.error = _refusal("written", error)
             if not group.is_empty:
-                database.write(group.batch, self._sync)
+                database.write(group.batch, synced=True)
         except Exception as error:
             for operation in operations:
                 operation.error = operation.error or _refusal("written", error)
@@ -228,19 +241,19 @@ class RocksStore:
 
     def _children(self, parent: bytes) -> list[str]:
         names: list[str] = []
-        iterator = self._open_database().iter()
-        iterator.seek(first_child_key(parent))
-        while iterator.valid():
-            name = child_name(parent, iterator.key())
+        cursor = self._open_database().cursor()
+        cursor.seek(first_child_key(parent))
+        while cursor.valid():
+            name = child_name(parent, cursor.key())
             if name is None:
                 break
             names.append(name.decode())
-            iterator.next()
-            if iterator.valid() and child_name(parent, iterator.key()) == name:
-                iterator.seek(after_child_key(parent, name))
+            cursor.next()
+            if cursor.valid() and child_name(parent, cursor.key()) == name:
+                cursor.seek(after_child_key(parent, name))
         return sorted(names)
 
-    def _open_database(self) -> Rdict:
+    def _open_database(self) -> Database:
         database = self._database
         if database is None:
             raise MetadataUnavailable("the metadata store is closed")
@@ -250,6 +263,8 @@ class RocksStore:
 def _refusal(done: str, error: Exception) -> MetadataUnavailable:
     if isinstance(error, MetadataUnavailable):
         return error
+    if isinstance(error, DatabaseDamaged):
+        return MetadataUnavailable(str(error))
     return MetadataUnavailable(
         f"the metadata store cannot be {done}, look at the broker's disk and try again: {error}"
     )

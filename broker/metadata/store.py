@@ -34,6 +34,10 @@ class MetadataStore(Protocol):
     full or fails, or the store is closed. A write that failed so may have taken effect or not.
     """
 
+    @property
+    def damage(self) -> str:
+        """What was found damaged since the start, a line for the user; empty: nothing."""
+
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""
 
