@@ -9,6 +9,10 @@ Invariants: `last_add_confirmed` only grows, by entries all of which are durable
 failure, a fence or `close` it never moves again, so what `close` writes as the last entry is what
 the application was told. Late replies are ignored.
 
+A bookie that has no room for an entry (TOO_MANY_REQUESTS) has not failed: the entry is sent again
+later, as `HeldAdds` says, and those after it wait; the listener sees to the delay. This is so for
+one bookie; of several, the others may still reach the ack quorum.
+
 A bookie that fails while its write set can still reach the ack quorum is tolerated. Beyond that the
 writer fails as a whole: its owner closes the ledger and goes on in a new one. Replacing a bookie
 within the ledger (BookKeeper's ensemble change) would go where `_fail` is called: a new segment
@@ -17,10 +21,12 @@ from `last_add_confirmed + 1` on by compare-and-set, then sending everything unc
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Protocol, final
 
 from bookie.api import Status
 from broker.bookie_client.errors import LedgerFenced, LedgerNotFound
+from broker.bookie_client.held_adds import HeldAdds
 from broker.bookie_client.quorum import AckTracker
 from broker.metadata.store import VersionConflict
 from protocol.bookkeeper.digests import Digest, master_key
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     from broker.metadata.store import MetadataStore
 
 _OK = int(Status.OK)
+_NO_ROOM = int(Status.TOO_MANY_REQUESTS)
 _FATAL = frozenset({int(Status.FENCED), int(Status.UNAUTHORIZED)})
 
 
@@ -47,6 +54,9 @@ class WriterListener(Protocol):
 
     def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
         """All entries up to `entry_id` are durable; they hold `length` payload bytes."""
+
+    def on_adds_refused(self, writer: LedgerWriter, delay_s: float) -> None:
+        """The bookie has no room now: call `writer.retry` after so many seconds."""
 
     def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
         """Once: nothing beyond the last confirmed entry will ever be confirmed."""
@@ -62,11 +72,13 @@ class LedgerWriter:
         "_digest",
         "_early",
         "_failure",
+        "_held",
         "_is_single",
         "_is_stopped",
         "_lengths",
         "_listener",
         "_master_key",
+        "_runs",
         "_sinks",
         "_store",
         "_tracker",
@@ -103,6 +115,10 @@ class LedgerWriter:
         self._lengths: list[int] = []
         self._acked = -1
         self._early: set[int] = set()
+        self._held = HeldAdds()
+        self._runs: deque[tuple[int, list[bytes]]] = deque()
+        """(first entry id, payloads) of what is not confirmed, for sending again. The caller keeps
+        these payloads too, until they are confirmed."""
         self._failure: int | None = None
         self._is_stopped = False
         self._tracker = AckTracker(metadata.write_quorum_size, metadata.ack_quorum_size)
@@ -136,11 +152,38 @@ class LedgerWriter:
         self.length_sent = length
         self.next_entry_id = entry_id
         if self._is_single:
-            self._bookies[0].add_entries(ledger_id, first, bodies, self._master_key, 0, self)
+            self._runs.append((first, payloads))
+            if self._held:
+                self._held.hold(first, len(payloads))
+            else:
+                self._bookies[0].add_entries(ledger_id, first, bodies, self._master_key, 0, self)
         else:
             for index, body in enumerate(bodies, first):
                 self._send(index, body)
         return first
+
+    def retry(self) -> None:
+        """Send again what the bookie had no room for, or a part of it."""
+        if self._is_stopped:
+            return
+        for first, count in self._held.take_window():
+            bodies = self._bodies_again(first, count)
+            self._bookies[0].add_entries(self.ledger_id, first, bodies, self._master_key, 0, self)
+        self.kick()
+
+    def _bodies_again(self, first: int, count: int) -> list[EntryBody]:
+        """These entries once more. None of them is confirmed."""
+        confirmed = self.last_add_confirmed
+        bodies: list[EntryBody] = []
+        end = first + count
+        for run_first, payloads in self._runs:
+            for entry_id in range(max(first, run_first), min(end, run_first + len(payloads))):
+                payload = payloads[entry_id - run_first]
+                length = self._lengths[entry_id - confirmed - 1]
+                head = self._digest.head(self.ledger_id, entry_id, confirmed, length, payload)
+                bodies.append((head, payload))
+        assert len(bodies) == count
+        return bodies
 
     def kick(self) -> None:
         """What was added so far may be written now."""
@@ -156,6 +199,8 @@ class LedgerWriter:
                     self._absorb_early()
             else:
                 self._early.update(range(first_entry_id, first_entry_id + count))
+        elif status == _NO_ROOM:
+            self._held.refused(first_entry_id, count)
         elif self._failure is None:
             self._failure = status
 
@@ -170,10 +215,26 @@ class LedgerWriter:
             length = self.length = lengths[confirmed - 1]
             del lengths[:confirmed]
             self.last_add_confirmed = acked
+            runs = self._runs
+            while runs and runs[0][0] + len(runs[0][1]) - 1 <= acked:
+                runs.popleft()
             self._listener.on_entries_confirmed(self, acked, length)
         if self._failure is not None and not self._is_stopped:
             self._is_stopped = True
             self._listener.on_writer_failed(self, self._failure)
+        if self._held and not self._is_stopped:
+            self._go_on_with_held()
+
+    def _go_on_with_held(self) -> None:
+        """Once everything that was sent has been answered, the next window may go."""
+        unanswered = self.next_entry_id - self._acked - 1 - len(self._early) - len(self._held)
+        if unanswered:
+            return
+        delay_s = self._held.delay_s()
+        if delay_s:
+            self._listener.on_adds_refused(self, delay_s)
+        else:
+            self.retry()
 
     async def close(self) -> None:
         """Fix the end of the ledger at the last confirmed entry. May be called again.

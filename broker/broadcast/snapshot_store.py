@@ -15,9 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
-import trio
 
-from bookie.api import Status
+from broker.bookie_client.awaited_ledger import AwaitedLedger, LedgerMaker
 from broker.bookie_client.errors import LedgerError, LedgerNotFound
 from broker.broadcast.snapshot_codec import (
     ChunkKey,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.bookie_client.ledger_reader import LedgerReader
-    from broker.bookie_client.ledger_writer import LedgerWriter, WriterListener
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
 ENTRY_SIZE_BYTES_MAX: Final = 1024 * 1024
@@ -46,13 +44,8 @@ _READ_BYTES: Final = 8 * 1024 * 1024
 _log = structlog.get_logger()
 
 
-class SnapshotLedgers(Protocol):
+class SnapshotLedgers(LedgerMaker, Protocol):
     """What is needed of the ledger client."""
-
-    async def create_ledger(
-        self, custom_metadata: Mapping[str, bytes], listener: WriterListener
-    ) -> LedgerWriter:
-        """A new, open ledger."""
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
         """Fence and close it."""
@@ -91,7 +84,7 @@ class SnapshotStore:
         self._custom_metadata = custom_metadata
         self._entry_size_bytes_max = entry_size_bytes_max
         self._places: dict[ChunkKey, ChunkPlace] = {}
-        self._ledger: _SnapshotLedger | None = None
+        self._ledger: AwaitedLedger | None = None
         self.lost = False
         """`load` found that what was stored is gone."""
 
@@ -160,24 +153,21 @@ class SnapshotStore:
             await self._append(self._ledger, self._places, blobs)
             return
         former_id = self.ledger_id
-        ledger = _SnapshotLedger()
-        ledger.writer = await self._ledgers.create_ledger(self._custom_metadata, ledger)
+        ledger = await AwaitedLedger.create(
+            self._ledgers, self._custom_metadata, "ledger of virtual cursors"
+        )
         places: dict[ChunkKey, ChunkPlace] = {}
-        try:
-            await self._append(ledger, places, blobs)
-            await self._cursor.set_properties(
-                {**self._cursor.properties, ATTACHED_LEDGER_PROPERTY: str(ledger.writer.ledger_id)}
-            )
-        except BaseException:
-            ledger.failed = True
-            raise
+        await self._append(ledger, places, blobs)
+        await self._cursor.set_properties(
+            {**self._cursor.properties, ATTACHED_LEDGER_PROPERTY: str(ledger.ledger_id)}
+        )
         self._ledger, self._places = ledger, places
         if former_id is not None:
             await self._ledgers.delete(former_id)
 
     async def _append(
         self,
-        ledger: _SnapshotLedger,
+        ledger: AwaitedLedger,
         places: dict[ChunkKey, ChunkPlace],
         blobs: Mapping[ChunkKey, bytes],
     ) -> None:
@@ -187,57 +177,17 @@ class SnapshotStore:
             places[key] = (ledger.next_entry_id + len(entries), len(parts))
             entries += parts
         entries.append(encode_commit(places))
-        await ledger.append(entries)
+        try:
+            await ledger.append(entries)
+        except BaseException as error:
+            # `places` names chunks now that may not be there: the next write begins a new ledger.
+            ledger.give_up()
+            if isinstance(error, LedgerError):
+                _log.warning("virtual_cursors_ledger_failed", error=str(error))
+            raise
 
     async def close(self) -> None:
         """End the ledger being written, so that the next open need not recover it."""
         ledger, self._ledger = self._ledger, None
         if ledger is not None and not ledger.failed:
             await ledger.writer.close()
-
-
-@final
-class _SnapshotLedger:
-    """A ledger being written, with appends that wait until they are durable."""
-
-    writer: LedgerWriter
-
-    def __init__(self) -> None:
-        self.confirmed = -1
-        self.size_bytes = 0
-        self.next_entry_id = 0
-        self.failed = False
-        self._changed = trio.Event()
-
-    async def append(self, entries: list[bytes]) -> None:
-        """Raises: LedgerError: not all of them are durable."""
-        if not self.failed:
-            for data in entries:
-                self.next_entry_id = self.writer.add(data) + 1
-                self.size_bytes += len(data)
-            self.writer.kick()
-        last = self.next_entry_id - 1
-        while self.confirmed < last and not self.failed:
-            self._changed = trio.Event()
-            try:
-                await self._changed.wait()
-            except BaseException:
-                self.failed = True
-                raise
-        if self.failed:
-            raise LedgerError(
-                f"ledger {self.writer.ledger_id} of virtual cursors cannot be written"
-            )
-
-    def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
-        self.confirmed = entry_id
-        self._changed.set()
-
-    def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
-        _log.warning(
-            "virtual_cursors_ledger_failed",
-            ledger_id=writer.ledger_id,
-            status=Status(status).name,
-        )
-        self.failed = True
-        self._changed.set()

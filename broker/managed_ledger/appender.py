@@ -79,6 +79,7 @@ class Appender:
         "_failed_rolls",
         "_last_status",
         "_list",
+        "_met_refusal",
         "_on_ledgers_changed",
         "_opened_at",
         "_pending",
@@ -123,6 +124,8 @@ class Appender:
         self._broken_delay_s = 0.0
         """0: writing works, or has not been given up yet."""
         self._last_status = Status.OK
+        self._met_refusal = False
+        """One line in the log for each ledger that meets it."""
         self._drained = trio.Event()
         self.state = AppendState.CLOSED
         self.failure: BrokerError | None = None
@@ -242,6 +245,28 @@ class Appender:
         if self.listener is not None:
             self.listener.on_appended(pending, contexts)
 
+    def on_adds_refused(self, writer: LedgerWriter, delay_s: float) -> None:
+        """The bookie has no room now; publishers feel it as slow receipts (WriterListener)."""
+        if not self._met_refusal:
+            self._met_refusal = True
+            _log.warning(
+                "adds_wait_for_the_bookie",
+                topic=self._list.name,
+                ledger_id=writer.ledger_id,
+                pending=len(self._pending),
+                advice="the write cache is full: see dbStorage_writeCacheMaxSizeMb and"
+                " maxPendingAddRequestsPerThread",
+            )
+        self._context.spawn(self._retry, writer, delay_s)
+
+    async def _retry(self, writer: LedgerWriter, delay_s: float) -> None:
+        await trio.sleep(delay_s)
+        if writer is self._current:
+            try:
+                writer.retry()
+            except Exception as error:
+                self._abandon(error, [])
+
     def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
         """The tail ledger takes no more entries (WriterListener)."""
         if writer is not self._current:
@@ -289,6 +314,7 @@ class Appender:
         """Write to this new, listed ledger from now on."""
         self._current = self._writer = writer
         self._confirmed = -1
+        self._met_refusal = False
         self._opened_at = self._context.clock.now()
         self.opened_at_ms = self._context.clock.wall_ms()
         self.state = AppendState.OPEN

@@ -17,9 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 import structlog
-import trio
 
-from bookie.api import Status
+from broker.bookie_client.awaited_ledger import AwaitedLedger
 from broker.bookie_client.errors import LedgerError
 from broker.managed_ledger.cursor_record import (
     INLINE,
@@ -34,12 +33,12 @@ from broker.managed_ledger.cursor_record import (
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.paths import cursor_info_path
-from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
+from broker.metadata.owned_record import OwnedRecord
+from broker.metadata.store import NodeNotFound, VersionConflict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.bookie_client.ledger_writer import LedgerWriter
     from broker.managed_ledger.ack_state import AckState
     from broker.managed_ledger.context import LedgerContext
 
@@ -62,10 +61,9 @@ class CursorStore:
         self._topic_name = topic_name
         self._cursor_name = cursor_name
         self._path = cursor_info_path(topic_name, cursor_name)
-        self._version = MUST_NOT_EXIST
-        self._unheard: bytes | None = None
-        """What was put last, while nobody knows whether that took effect."""
-        self._ledger: _CursorLedger | None = None
+        self._record = OwnedRecord(context.store, self._path)
+        self._ledger: AwaitedLedger | None = None
+        self._ledger_opened_at = 0.0
         self._capped: set[str] = set()
         self.cursor_ledger_id = INLINE
 
@@ -79,11 +77,10 @@ class CursorStore:
 
         Raises: OwnershipLost: the record is gone.
         """
-        stored = await self._context.store.get(self._path)
+        stored = await self._record.get()
         if stored is None:
             raise OwnershipLost(self._topic_name)
-        record = decode_cursor_record(stored[0])
-        self._version = stored[1]
+        record = decode_cursor_record(stored)
         self.cursor_ledger_id = record.cursor_ledger_id
         if record.cursor_ledger_id == INLINE:
             return record.position, record.properties
@@ -134,7 +131,7 @@ class CursorStore:
         is_new = (
             ledger is None
             or ledger.confirmed + 1 >= config.cursor_max_entries_per_ledger
-            or self._context.clock.now() - ledger.opened_at >= config.cursor_rollover_time_s
+            or self._context.clock.now() - self._ledger_opened_at >= config.cursor_rollover_time_s
         )
         if ledger is not None and not is_new:
             try:
@@ -144,14 +141,16 @@ class CursorStore:
                 raise
             return
         mark_delete = state.mark_delete
-        new = _CursorLedger(self._context.clock.now())
-        new.writer = await self._context.client.create_ledger(
-            ledger_custom_metadata(self._topic_name, self._cursor_name), new
+        opened_at = self._context.clock.now()
+        new = await AwaitedLedger.create(
+            self._context.client,
+            ledger_custom_metadata(self._topic_name, self._cursor_name),
+            "cursor ledger",
         )
         await new.append(data)
-        await self._put(encode_pointer_record(new.writer.ledger_id, mark_delete, cursor_properties))
-        await self._leave_ledger(new.writer.ledger_id)
-        self._ledger = new
+        await self._put(encode_pointer_record(new.ledger_id, mark_delete, cursor_properties))
+        await self._leave_ledger(new.ledger_id)
+        self._ledger, self._ledger_opened_at = new, opened_at
 
     async def write_inline(
         self, state: AckState, properties: dict[str, int], cursor_properties: dict[str, str]
@@ -229,64 +228,10 @@ class CursorStore:
         # A new owner has written the list before it reads the cursors: what this broker writes
         # into their records after that would only make the new owner doubt its ownership.
         await self._check_owner()
-        if self._unheard is not None:
-            await self._learn_outcome(self._unheard)
-        self._unheard = data
         try:
-            self._version = await self._context.store.put(self._path, data, self._version)
+            await self._record.put(data)
         except VersionConflict:
-            if not await self._learn_outcome(data):
-                raise OwnershipLost(self._topic_name) from None
+            raise OwnershipLost(self._topic_name) from None
         except BaseException:
             self._ledger = None  # the record may point elsewhere now: the next one says where
             raise
-        self._unheard = None
-
-    async def _learn_outcome(self, data: bytes) -> bool:
-        """Whether a write took effect that failed in between. Raises: OwnershipLost."""
-        stored = await self._context.store.get(self._path)
-        if stored == (data, self._version + 1):
-            self._version += 1
-            return True
-        if (MUST_NOT_EXIST if stored is None else stored[1]) != self._version:
-            raise OwnershipLost(self._topic_name)
-        return False
-
-
-@final
-class _CursorLedger:
-    """A cursor ledger being written, with appends that wait until they are durable."""
-
-    writer: LedgerWriter
-
-    def __init__(self, opened_at: float) -> None:
-        self.opened_at = opened_at
-        self.confirmed = -1
-        self._failure: int | None = None
-        self._changed = trio.Event()
-
-    async def append(self, entries: list[bytes]) -> None:
-        """Raises: LedgerError: not all of them are durable."""
-        last = -1
-        for data in entries:
-            if self._failure is not None:
-                break
-            last = self.writer.add(data)
-        self.writer.kick()
-        while self.confirmed < last:
-            if self._failure is not None:
-                break
-            self._changed = trio.Event()
-            await self._changed.wait()
-        if self._failure is not None:
-            raise LedgerError(
-                f"cursor ledger {self.writer.ledger_id}: {Status(self._failure).name}"
-            )
-
-    def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
-        self.confirmed = entry_id
-        self._changed.set()
-
-    def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
-        self._failure = status
-        self._changed.set()

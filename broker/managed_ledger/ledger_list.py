@@ -5,9 +5,7 @@ A change is first written, then made in memory, so that nothing is ever used tha
 not know; only entries and sizes of the ledger being written grow in memory alone, and recovery
 finds them out. Whoever changes the list holds `lock` from reading the table to updating it, except
 who opens the topic and has it alone. A conflict means that another broker has opened the topic:
-this one has lost it for good. A write whose outcome
-was not heard (the store failed in between) is recognised by its content before the next one; until
-then the store may be one version ahead of us.
+this one has lost it for good (`OwnedRecord`).
 """
 
 from __future__ import annotations
@@ -18,7 +16,8 @@ import trio
 
 from broker.managed_ledger.ledger_record import LedgerRecord, encode_ledger_record
 from broker.managed_ledger.paths import ledger_info_path
-from broker.metadata.store import MUST_NOT_EXIST, VersionConflict
+from broker.metadata.owned_record import OwnedRecord
+from broker.metadata.store import VersionConflict
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
@@ -44,9 +43,7 @@ class LedgerList:
     """See the module essay."""
 
     __slots__ = (
-        "_store",
-        "_unheard",
-        "_version",
+        "_record",
         "lock",
         "name",
         "properties",
@@ -62,29 +59,21 @@ class LedgerList:
         record: LedgerRecord,
         version: int,
     ) -> None:
-        self._store = store
-        self._version = version
+        self._record = OwnedRecord(store, ledger_info_path(name), version)
         self.name = name
         self.table = table
         self.properties = dict(record.properties)
         self.terminated_position: Position | None = record.terminated_position
         self.lock = trio.Lock()
-        self._unheard: bytes | None = None
-        """What was put last, while nobody knows whether that took effect."""
 
     @property
     def version(self) -> int:
         """Version of the record in the store."""
-        return self._version
+        return self._record.version
 
     async def check_owner(self) -> None:
-        """Raises: OwnershipLost: somebody else has written the list.
-
-        While the outcome of our own save is unknown the store may be one version ahead of us; if
-        that version is somebody else's, the save, or the next one, finds out.
-        """
-        stored = await self._store.get(ledger_info_path(self.name))
-        if stored is None or stored[1] > self._version + (self._unheard is not None):
+        """Raises: OwnershipLost: somebody else has written the list."""
+        if not await self._record.is_ours():
             raise OwnershipLost(self.name)
 
     async def save(
@@ -102,25 +91,9 @@ class LedgerList:
         terminated = terminated_position or self.terminated_position
         kept = self.properties if properties is None else properties
         data = encode_ledger_record(LedgerRecord(rows, terminated, kept))
-        path = ledger_info_path(self.name)
-        if self._unheard is not None:
-            await self._learn_outcome(self._unheard)
-        self._unheard = data
         try:
-            self._version = await self._store.put(path, data, self._version)
+            await self._record.put(data)
         except VersionConflict:
-            if not await self._learn_outcome(data):
-                raise OwnershipLost(self.name) from None
-        self._unheard = None
+            raise OwnershipLost(self.name) from None
         self.terminated_position = terminated
         self.properties = dict(kept)
-
-    async def _learn_outcome(self, data: bytes) -> bool:
-        """Whether a write took effect that failed in between. Raises: OwnershipLost."""
-        stored = await self._store.get(ledger_info_path(self.name))
-        if stored == (data, self._version + 1):
-            self._version += 1
-            return True
-        if (MUST_NOT_EXIST if stored is None else stored[1]) != self._version:
-            raise OwnershipLost(self.name)
-        return False

@@ -23,12 +23,16 @@ class Recorder:
     def __init__(self):
         self.confirmed = []
         self.failures = []
+        self.delays = []
 
     def on_entries_confirmed(self, writer, entry_id, length):
         self.confirmed.append((entry_id, length))
 
     def on_writer_failed(self, writer, status):
         self.failures.append(status)
+
+    def on_adds_refused(self, writer, delay_s):
+        self.delays.append(delay_s)
 
 
 class World:

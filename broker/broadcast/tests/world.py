@@ -62,12 +62,18 @@ class SnapshotWriter:
         self.ledger_id = ledger_id
         self.listener = listener
         self.added = []
+        self.length_sent = 0
+
+    @property
+    def next_entry_id(self):
+        return len(self.owner.ledgers[self.ledger_id]) + len(self.added)
 
     def add(self, data):
         if self.owner.failing:
             raise LedgerError("no bookie")
         self.added.append(data)
-        return len(self.owner.ledgers[self.ledger_id]) + len(self.added) - 1
+        self.length_sent += len(data)
+        return self.next_entry_id - 1
 
     def kick(self):
         entries = self.owner.ledgers[self.ledger_id]

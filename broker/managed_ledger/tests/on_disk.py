@@ -29,19 +29,21 @@ CONFIG = ManagedLedgerConfig(
 
 
 @asynccontextmanager
-async def factory_on(directory: Path):
+async def factory_on(directory: Path, config=CONFIG, **bookie_keys):
     store = await RocksStore.open(directory / "metadata")
     bookie = await Bookie.open(
         BookieConfig(
             journalDirectories=(str(directory / "journal"),),
             ledgerDirectories=(str(directory / "ledgers"),),
             journalPreAllocSizeMB=1,
+            **bookie_keys,
         )
     )
     clock = SystemClock()
     client = LedgerClient(store, {"b": bookie}, LedgerClientConfig(), clock)
     bookie.set_live_ledgers(client.live_ledgers)
-    factory = ManagedLedgerFactory(store, client, CONFIG, clock)
+    factory = ManagedLedgerFactory(store, client, config, clock)
+    factory.bookie = bookie
     async with trio.open_nursery() as nursery:
         await nursery.start(bookie.run)
         await nursery.start(factory.run)

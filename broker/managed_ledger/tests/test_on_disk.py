@@ -7,6 +7,7 @@ from functools import partial
 import trio
 
 from broker.entry import Entry
+from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.tests.on_disk import NAME, factory_on
 from broker.managed_ledger.tests.world import append, open_ledger, read_all
 from protocol.position import EARLIEST
@@ -65,3 +66,19 @@ async def test_kill_9_loses_nothing_that_was_confirmed(tmp_path):
             )
             for lower, upper in cursor.acked_ranges():
                 assert upper[1] == lower[1] + 1
+
+
+async def test_a_bookie_without_room_slows_a_topic_and_costs_it_no_ledger(tmp_path):
+    payloads = [b"%06d" % number * 400 for number in range(4000)]
+    keys = {"dbStorage_writeCacheMaxSizeMb": 1, "maxPendingAddRequestsPerThread": 1}
+    async with factory_on(tmp_path, ManagedLedgerConfig(), **keys) as factory:
+        ledger = await open_ledger(factory)
+        append(ledger, *payloads)
+        await ledger.listener.until(4000)
+        assert ledger.listener.contexts == payloads
+        assert ledger.listener.failed == []
+        assert len({ledger_id for ledger_id, _ in ledger.listener.positions}) == 1
+        refused = factory.bookie.statistics().adds_refused
+        assert 0 < refused < 2 * len(payloads)
+    async with factory_on(tmp_path, **keys) as factory:
+        assert await read_all(await open_ledger(factory), count_max=500) == payloads

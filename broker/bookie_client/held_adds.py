@@ -1,0 +1,70 @@
+"""Entries of one ledger that its bookie had no room for, until they are sent again. Pure.
+
+A bookie whose write cache is full refuses adds with TOO_MANY_REQUESTS. That says nothing about the
+ledger, so the same entries are sent again later, to the same ledger, under the same ids; newer ones
+are held back until then. Sending all of them at once would have most of them refused again: they go
+in windows, the lowest ids first, one window under way at a time. A window of which nothing was
+refused makes the next one twice as large; one that met a refusal makes it half as large, and the
+next one waits, twice as long after each such window.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, final
+
+WINDOW_FIRST: Final = 32
+DELAY_FIRST_S: Final = 0.02
+DELAY_MAX_S: Final = 1.0
+
+
+@final
+class HeldAdds:
+    """See the module. Entry ids only: whoever sends has the entries."""
+
+    __slots__ = ("_delay_s", "_entry_ids", "_was_refused", "_window")
+
+    def __init__(self) -> None:
+        self._entry_ids: list[int] = []
+        self._window = WINDOW_FIRST
+        self._delay_s = DELAY_FIRST_S
+        self._was_refused = False
+
+    def __len__(self) -> int:
+        return len(self._entry_ids)
+
+    def hold(self, first_entry_id: int, count: int) -> None:
+        """These were not sent yet."""
+        for entry_id in range(first_entry_id, first_entry_id + count):
+            heapq.heappush(self._entry_ids, entry_id)
+
+    def refused(self, first_entry_id: int, count: int) -> None:
+        """The bookie did not take these."""
+        self.hold(first_entry_id, count)
+        self._was_refused = True
+
+    def delay_s(self) -> float:
+        """Everything under way has been answered: how many seconds to wait before the next window.
+        0: send it now."""
+        if not self._was_refused:
+            self._window *= 2
+            self._delay_s = DELAY_FIRST_S
+            return 0.0
+        self._was_refused = False
+        self._window = max(1, self._window // 2)
+        delay = self._delay_s
+        self._delay_s = min(DELAY_MAX_S, 2 * delay)
+        return delay
+
+    def take_window(self) -> list[tuple[int, int]]:
+        """The entries to send next, as (first entry id, count), ascending."""
+        runs: list[tuple[int, int]] = []
+        for _ in range(min(self._window, len(self._entry_ids))):
+            entry_id = heapq.heappop(self._entry_ids)
+            if runs and runs[-1][0] + runs[-1][1] == entry_id:
+                runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+            else:
+                runs.append((entry_id, 1))
+        if not self._entry_ids:
+            self._window = WINDOW_FIRST
+        return runs
