@@ -27,6 +27,8 @@ from protocol.metadata import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from protocol.position import Position
+
     Decompress = Callable[[str, bytes | memoryview, int], bytes]
 
 CODECS: Final = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "snappy"}
@@ -66,6 +68,8 @@ class Message(NamedTuple):
     event_time_ms: int
     properties: Sequence[tuple[str, str]]
     schema_version: bytes
+    first_chunk: Position | None = None
+    """The entry of the first chunk of a message that was cut into chunks."""
 
 
 def parse(entry: StoredEntry) -> tuple[pb.MessageMetadata, memoryview]:
@@ -103,8 +107,9 @@ def messages_of(
     metadata: pb.MessageMetadata,
     payload: bytes | memoryview,
     decompress: Decompress,
+    first_chunk: Position | None = None,
 ) -> list[Message]:
-    """The messages of an entry (or of a chunked message put together).
+    """The messages of an entry (or of a chunked message put together, with its `first_chunk`).
 
     Raises: Unreadable.
     """
@@ -131,6 +136,7 @@ def messages_of(
         metadata.event_time,
         [(each.key, each.value) for each in properties] if properties else (),
         metadata.schema_version,
+        first_chunk,
     )
     return [message]
 
@@ -196,11 +202,17 @@ def _varint(value: int) -> bytes:
 
 def message_ids(partition: int, messages: Sequence[Message]) -> list[bytes]:
     """The ids of messages of one entry as clients serialize them (MessageIdData): of a batch with
-    index and size."""
+    index and size, of a chunked message with the id of its first chunk (PIP-107)."""
     first = messages[0]
     head = b"\x08" + _varint(first.ledger_id) + b"\x10" + _varint(first.entry_id)
     if partition >= 0:
         head += b"\x18" + _varint(partition)
+    if first.first_chunk is not None:
+        ledger_id, entry_id = first.first_chunk
+        inner = b"\x08" + _varint(ledger_id) + b"\x10" + _varint(entry_id)
+        if partition >= 0:
+            inner += b"\x18" + _varint(partition)
+        return [head + b"\x3a" + _varint(len(inner)) + inner]
     if first.batch_index < 0:
         return [head] * len(messages)
     tails = _id_tails(first.batch_size)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from pipeline.admin import Admin, NotFound
 from pipeline.broker_connection import BrokerAway, ConnectionLost, EntryReader
-from pipeline.chunks import ChunkBuffer, ChunkStartMissing
+from pipeline.chunks import ChunkBuffer, ChunkStartMissing, Whole
 from pipeline.compression import decompress
 from pipeline.data_loss import report_loss
 from pipeline.decode import Message, StoredEntry, is_chunk, messages_of, parse
@@ -141,16 +141,16 @@ class _SliceReader:
     def _chunk(self, entry: StoredEntry) -> list[Message]:
         metadata, payload = parse(entry)
         try:
-            whole = self._chunks.add(metadata, payload)
+            whole = self._chunks.add(metadata, payload, (entry.ledger_id, entry.entry_id))
         except ChunkStartMissing:
             if metadata.chunk_id < metadata.num_chunks_from_msg - 1:
                 return []  # Its last chunk decides whether the message is ours.
             whole = self._look_back(entry)
         if whole is None:
             return []
-        return messages_of(entry, metadata, whole, decompress)
+        return messages_of(entry, metadata, whole.payload, decompress, whole.first_chunk)
 
-    def _look_back(self, last: StoredEntry) -> bytes | None:
+    def _look_back(self, last: StoredEntry) -> Whole | None:
         """The chunks of a message that began before the slice, maybe in another ledger."""
         wanted, _ = parse(last)
         ledgers = Admin(self._options.connection).ledgers(self._part.topic)
@@ -165,7 +165,8 @@ class _SliceReader:
                 for entry in _raw_entries(self._options, self._part.topic, first, last, distance):
                     metadata, payload = parse(entry)
                     if is_chunk(metadata) and metadata.uuid == wanted.uuid:
-                        whole = buffer.add(metadata, payload)
+                        position = (entry.ledger_id, entry.entry_id)
+                        whole = buffer.add(metadata, payload, position)
                         if whole is not None:
                             return whole
             except ChunkStartMissing:

@@ -138,14 +138,36 @@ def test_chunks_of_two_producers_come_together(payload: bytes, size: int, other_
     interleaved = sorted([*enumerate(one), *enumerate(other)], key=lambda pair: pair[0])
     buffer = ChunkBuffer()
 
-    whole = [buffer.add(metadata, part) for _, (metadata, part) in interleaved]
+    added = [
+        buffer.add(metadata, part, (3, entry_id))
+        for entry_id, (_, (metadata, part)) in enumerate(interleaved)
+    ]
 
-    assert [each for each in whole if each is not None] == [payload, payload]
+    whole = [each for each in added if each is not None]
+    assert [each.payload for each in whole] == [payload, payload]
+    assert sorted(each.first_chunk for each in whole) == [(3, 0), (3, 1)]
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(-1, 900))
+def test_the_id_of_a_chunked_message_names_its_first_chunk(
+    first_ledger: int, first_entry: int, partition: int
+) -> None:
+    first = (first_ledger, first_entry)
+    message = Message(7, 9, -1, 0, None, b"", 0, 0, [], b"", first)
+
+    (encoded,) = message_ids(partition, [message])
+
+    wire = pb.MessageIdData.FromString(encoded)
+    assert from_bytes(encoded)[:4] == (7, 9, partition, -1)
+    assert (wire.first_chunk_message_id.ledgerId, wire.first_chunk_message_id.entryId) == first
+    assert wire.SerializeToString() == encoded
 
 
 def test_a_chunk_without_its_beginning_is_noticed() -> None:
     with pytest.raises(ChunkStartMissing):
-        ChunkBuffer().add(pb.MessageMetadata(uuid="u", num_chunks_from_msg=3, chunk_id=1), b"")
+        ChunkBuffer().add(
+            pb.MessageMetadata(uuid="u", num_chunks_from_msg=3, chunk_id=1), b"", (0, 1)
+        )
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(-1, 900), st.integers(-1, 900))
