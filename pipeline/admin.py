@@ -118,6 +118,13 @@ class Admin:
         except NotFound:
             return None
 
+    def schema_version_count(self, topic: str) -> int:
+        """How many versions of its schema a topic has; 0 without a schema."""
+        try:
+            return len(self._get(f"{_schema_path(topic)}s")["getSchemaResponses"])
+        except NotFound:
+            return 0
+
     def register_schema(
         self, topic: str, type_name: str, text: str, properties: Mapping[str, str] | None = None
     ) -> None:

@@ -55,6 +55,9 @@ _SOURCE: Final = (
     "maxBytesPerPartition",
     "includeMetadata",
     "rawValues",
+    "mode",
+    "columnNameOfCorruptRecord",
+    "deadLetterTopic",
     "retentionAnchor",
     "waitingForNonExistedTopic",
     "publishTimeSkewMs",
@@ -65,6 +68,7 @@ _SINK: Final = (
     "sinkMode",
     "producerName",
     "dedupBatch",
+    "reportFile",
     "pulsar.producer.batchingEnabled",
     "pulsar.producer.batchingMaxMessages",
     "pulsar.producer.batchingMaxPublishDelayMs",
@@ -78,6 +82,12 @@ _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path", "outp
 ENGINES: Final = ("auto", "broker", "bookie")
 ANCHORS: Final = ("subscription", "none")
 SINK_MODES: Final = ("at-least-once", "dedup")
+FAIL_FAST: Final = "FAILFAST"
+PERMISSIVE: Final = "PERMISSIVE"
+DROP_MALFORMED: Final = "DROPMALFORMED"
+MODES: Final = (FAIL_FAST, PERMISSIVE, DROP_MALFORMED)
+"""What becomes of a message that its schema cannot decode; names as in Spark's file sources."""
+CORRUPT_COLUMN_DEFAULT: Final = "_corrupt_record"
 COMPRESSIONS: Final = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 
 
@@ -93,9 +103,40 @@ class Connection:
     service_url: str = SERVICE_URL_DEFAULT
     admin_url: str = ADMIN_URL_DEFAULT
     token: str = ""
+    token_source: str = ""
+    """`file:PATH` or `env:NAME` while the token is still to be read, see `pipeline.credentials`."""
     tls_trust_certs_file: str = ""
     tls_allow_insecure: bool = False
     operation_timeout_ms: int = 30_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """What becomes of messages that their schema cannot decode.
+
+    `corrupt_column` gets their payload with PERMISSIVE; `dead_letter_topic` is empty when they are
+    not published again.
+    """
+
+    mode: str = FAIL_FAST
+    corrupt_column: str = CORRUPT_COLUMN_DEFAULT
+    dead_letter_topic: str = ""
+
+    @property
+    def fails(self) -> bool:
+        """Whether one such message ends the query."""
+        return self.mode == FAIL_FAST
+
+    @property
+    def column(self) -> str:
+        """The column that has the payload of such messages; empty when there is none."""
+        return self.corrupt_column if self.mode == PERMISSIVE else ""
+
+    @property
+    def drops(self) -> bool:
+        """Whether rows of such messages are left out."""
+        return self.mode == DROP_MALFORMED
 
 
 @final
@@ -122,6 +163,7 @@ class SourceOptions:
     bytes_per_partition_max: int = BYTES_PER_PARTITION_MAX_DEFAULT
     include_metadata: bool = True
     raw_values: bool = False
+    malformed: Malformed = field(default_factory=Malformed)
     retention_anchor: bool = True
     wait_for_topic: bool = False
     publish_time_skew_ms: int = PUBLISH_TIME_SKEW_MS_DEFAULT
@@ -146,13 +188,15 @@ class ProducerSettings:
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """Where to write and how. `topic` is empty when every row names its own in `__topic`.
-    `dedup_batch` numbers the batch of a sink that is written to from `foreachBatch`."""
+    `dedup_batch` numbers the batch of a sink that is written to from `foreachBatch`.
+    `report_file` is where the driver tells what a batch write has stored, empty for nowhere."""
 
     connection: Connection
     topic: str = ""
     dedup: bool = False
     producer_name: str = ""
     dedup_batch: int | None = None
+    report_file: str = ""
     producer: ProducerSettings = field(default_factory=ProducerSettings)
 
 
@@ -169,6 +213,11 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
         raise InvalidOption("give startingOffsets or startingTime, not both")
     if ending is not None and ending_time is not None:
         raise InvalidOption("give endingOffsets or endingTime, not both")
+    if starting_time is not None and ending_time is not None and starting_time >= ending_time:
+        raise InvalidOption(
+            f"startingTime {starting_time} is not before endingTime {ending_time}: nothing can lie "
+            "between them"
+        )
     if streaming and (ending is not None or ending_time is not None):
         raise InvalidOption("a stream has no end: endingOffsets and endingTime are for spark.read")
     if streaming is False and starting is not None and starting.symbol == "latest":
@@ -199,6 +248,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
         ),
         include_metadata=read.flag("includeMetadata", True),
         raw_values=read.flag("rawValues", False),
+        malformed=_malformed(read),
         retention_anchor=read.choice("retentionAnchor", ANCHORS, ANCHORS[0]) == ANCHORS[0],
         wait_for_topic=read.flag("waitingForNonExistedTopic", False),
         publish_time_skew_ms=read.number(
@@ -221,6 +271,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         dedup=read.choice("sinkMode", SINK_MODES, SINK_MODES[0]) == "dedup",
         producer_name=read.text("producerName", ""),
         dedup_batch=read.optional_number("dedupBatch", least=0),
+        report_file=read.text("reportFile", ""),
         producer=ProducerSettings(
             batching_enabled=read.flag("pulsar.producer.batchingEnabled", True),
             batching_messages_max=read.number("pulsar.producer.batchingMaxMessages", 1000),
@@ -231,6 +282,21 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
             block_if_queue_full=read.flag("pulsar.producer.blockIfQueueFull", True),
         ),
     )
+
+
+def check_not_ahead(options: SourceOptions, now_ms: int) -> None:
+    """A read that begins after everything there can be is a mistake in the time, not an empty read.
+
+    Publish times are the clocks of producers, so the bound is `publishTimeSkewMs` after now.
+
+    Raises: InvalidOption.
+    """
+    start_ms = options.starting_time_ms
+    if start_ms is not None and start_ms > now_ms + options.publish_time_skew_ms:
+        raise InvalidOption(
+            f"startingTime {start_ms} lies {(start_ms - now_ms) / 1000:.0f} s in the future: "
+            "it is milliseconds since 1970"
+        )
 
 
 def topic_matches(pattern: str, topic: str) -> bool:
@@ -284,6 +350,21 @@ def _topic_name(text: str) -> str:
     return name.full
 
 
+def _malformed(read: _Reader) -> Malformed:
+    topic = read.text("deadLetterTopic", "")
+    made = Malformed(
+        read.choice("mode", MODES, FAIL_FAST),
+        read.text("columnNameOfCorruptRecord", CORRUPT_COLUMN_DEFAULT),
+        _topic_name(topic) if topic else "",
+    )
+    if made.fails and topic:
+        raise InvalidOption(
+            f"deadLetterTopic takes messages that are passed over: set mode={PERMISSIVE} or "
+            f"mode={DROP_MALFORMED}"
+        )
+    return made
+
+
 def _connection(read: _Reader) -> Connection:
     plugin, params = (
         read.text("pulsar.client.authPluginClassName", ""),
@@ -293,8 +374,10 @@ def _connection(read: _Reader) -> Connection:
     if plugin and not token:
         raise InvalidOption(
             "pulsar.client.authPluginClassName: only AuthenticationToken with "
-            f"pulsar.client.authParams=token:... is supported, got {plugin!r}"
+            "pulsar.client.authParams=token:..., file:///... or env:... is supported, "
+            f"got {plugin!r}"
         )
+    source = token if token.startswith(("file:", "env:")) else ""
     service_url = read.text("service.url", SERVICE_URL_DEFAULT)
     if not re.match(r"pulsar(\+ssl)?://[^/]+", service_url):
         raise InvalidOption(f"service.url must begin with pulsar://host:port, got {service_url!r}")
@@ -304,7 +387,8 @@ def _connection(read: _Reader) -> Connection:
     return Connection(
         service_url=service_url,
         admin_url=admin_url,
-        token=token,
+        token="" if source else token,
+        token_source=source,
         tls_trust_certs_file=read.text("pulsar.client.tlsTrustCertsFilePath", ""),
         tls_allow_insecure=read.flag("pulsar.client.tlsAllowInsecureConnection", False),
         operation_timeout_ms=read.number("pulsar.client.operationTimeoutMs", 30_000),

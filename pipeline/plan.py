@@ -4,7 +4,9 @@ A range `(start, end]` of a topic is cut at ledger boundaries, because a ledger 
 changes and can be read from its bookies. Batch reads cut further by size, so that a topic without
 partitions is read by as many tasks as it has data for. Streams must plan the same tasks when a
 micro-batch is repeated after a crash (sinks that drop duplicates count rows by task), so for them
-only numbers decide that cannot change: ids and entry counts of the range, never sizes.
+only numbers decide that cannot change: ids and entry counts of the range, and how many entries a
+task may have. That last number comes from the sizes of when the micro-batch was first planned, and
+is kept in the checkpoint with its end.
 
 Admission control walks the same ledgers to find the end of a micro-batch of bounded size. Its unit
 is the entry: a micro-batch holds at least one, whatever the bound says.
@@ -14,7 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import groupby
 from math import ceil
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 from pipeline.offsets import NOTHING_YET, Offset, Offsets
@@ -127,13 +131,28 @@ def batch_tasks(
     return _grouped(pieces, [piece.size_bytes for piece in pieces], wanted)
 
 
-def stream_tasks(slices: Sequence[Slice]) -> list[Task]:
-    """The same tasks every time for the same slices, whatever the sizes are."""
-    pieces: list[Slice] = []
-    for part in slices:
-        pieces += _split(part, ceil(part.entries / STREAM_ENTRIES_PER_TASK_MAX))
-    weights = [piece.entries for piece in pieces]
-    return _grouped(pieces, weights, STREAM_ENTRIES_PER_TASK_MAX)
+def entries_per_task(slices: Sequence[Slice], bytes_per_partition_max: int) -> int:
+    """How many entries of one topic a stream's task may have, by the ledger with the largest ones.
+
+    From 1 to `STREAM_ENTRIES_PER_TASK_MAX`.
+    """
+    largest = max((ceil(part.size_bytes / part.entries) for part in slices), default=1)
+    return min(max(bytes_per_partition_max // max(largest, 1), 1), STREAM_ENTRIES_PER_TASK_MAX)
+
+
+def stream_tasks(slices: Sequence[Slice], entries_max: Mapping[str, int]) -> list[Task]:
+    """The same tasks every time for the same slices, whatever the sizes are.
+
+    `entries_max`: the most entries of a task by topic, `STREAM_ENTRIES_PER_TASK_MAX` when absent.
+    """
+    tasks: list[Task] = []
+    for topic, parts in groupby(slices, key=attrgetter("topic")):
+        most = entries_max.get(topic, STREAM_ENTRIES_PER_TASK_MAX)
+        pieces: list[Slice] = []
+        for part in parts:
+            pieces += _split(part, ceil(part.entries / most))
+        tasks += _grouped(pieces, [piece.entries for piece in pieces], most)
+    return tasks
 
 
 def _split(part: Slice, count: int) -> list[Slice]:

@@ -29,8 +29,24 @@ from pipeline.offsets import (
     later,
     to_checkpoint,
 )
-from pipeline.options import InvalidOption, SourceOptions, pattern_namespace, topic_matches
-from pipeline.plan import Budget, Slice, Task, admitted, batch_tasks, cut, stream_tasks
+from pipeline.options import (
+    InvalidOption,
+    SourceOptions,
+    check_not_ahead,
+    pattern_namespace,
+    topic_matches,
+)
+from pipeline.plan import (
+    Budget,
+    LedgerRow,
+    Slice,
+    Task,
+    admitted,
+    batch_tasks,
+    cut,
+    entries_per_task,
+    stream_tasks,
+)
 from pipeline.registry import BYTES, TopicSchema, common_schema, from_registry
 from protocol.position import EARLIEST, LATEST
 from protocol.topic_name import TopicName
@@ -203,8 +219,9 @@ def batch_plan(
 ) -> list[Task]:
     """The tasks of a batch read, without what no row that fulfils the conditions can be in.
 
-    Raises: UnknownTopic, DataLost.
+    Raises: UnknownTopic, DataLost, InvalidOption.
     """
+    check_not_ahead(options, time.time_ns() // 1_000_000)
     topics = [topic for topic in topics_of(admin, options) if keeps_topic(conditions, topic)]
     start = start_offsets(admin, options, topics, "earliest")
     end = end_offsets(admin, options, topics)
@@ -241,6 +258,7 @@ class StreamPlanner:
 
         Spark may ask several times and keep one answer, so the anchor is only named here.
         """
+        check_not_ahead(self._options, time.time_ns() // 1_000_000)
         topics = topics_of(self._admin, self._options)
         offsets = start_offsets(self._admin, self._options, topics, "latest")
         self._began = offsets
@@ -305,18 +323,44 @@ class StreamPlanner:
         if anchor:
             for topic in latest.keys() - self._anchored:
                 self._anchor(topic, anchor, start.get(topic, NOTHING_YET))
-        if limited:
-            latest = self._limited(start, latest)
-        return _stored(latest, anchor)
-
-    def _limited(self, start: Offsets, latest: Offsets) -> Offsets:
-        options = self._options
         moved = {
             topic: end
             for topic, end in latest.items()
             if start.get(topic, NOTHING_YET).sort_key < end.sort_key
         }
-        ledgers = {topic: self._admin.ledgers(topic) for topic in moved}
+        ledgers = {}
+        for topic in moved:
+            try:
+                ledgers[topic] = self._admin.ledgers(topic)
+            except NotFound:
+                ledgers[topic] = []  # `tasks` tells that it was deleted.
+        if limited:
+            latest = self._limited(start, moved, latest, ledgers)
+        return _stored(latest, anchor, self._entries_max(stored_start, latest, ledgers))
+
+    def _entries_max(
+        self,
+        stored_start: Mapping[str, Any],
+        latest: Offsets,
+        ledgers: Mapping[str, Sequence[LedgerRow]],
+    ) -> dict[str, int]:
+        """Of a topic that has not moved the number stays, so that equal offsets are equal texts."""
+        start, entries_max = from_checkpoint(stored_start), dict(stored_start.get("n", {}))
+        for topic, rows in ledgers.items():
+            slices = cut(topic, start.get(topic, NOTHING_YET), latest[topic], rows).slices
+            if slices:
+                bytes_max = self._options.bytes_per_partition_max
+                entries_max[topic] = entries_per_task(slices, bytes_max)
+        return {topic: entries_max[topic] for topic in sorted(entries_max) if topic in latest}
+
+    def _limited(
+        self,
+        start: Offsets,
+        moved: Offsets,
+        latest: Offsets,
+        ledgers: Mapping[str, Sequence[LedgerRow]],
+    ) -> Offsets:
+        options = self._options
         rows_per_entry = {}
         if options.rows_per_trigger_max is not None:
             rows_per_entry = {topic: self._rows_per_entry(topic) for topic in moved}
@@ -333,7 +377,8 @@ class StreamPlanner:
         """The tasks of one micro-batch, the same ones whenever it is asked. Raises: DataLost."""
         start, end = from_checkpoint(stored_start), from_checkpoint(stored_end)
         anchor = str(stored_start.get("a", ""))
-        return stream_tasks(slices_of(self._admin, self._options, start, end, anchor))
+        slices = slices_of(self._admin, self._options, start, end, anchor)
+        return stream_tasks(slices, stored_end.get("n", {}))
 
     def commit(self, stored_end: Mapping[str, Any]) -> None:
         """Let retention have what was processed."""
@@ -360,6 +405,11 @@ class StreamPlanner:
         return True
 
 
-def _stored(offsets: Offsets, anchor: str) -> dict[str, Any]:
+def _stored(
+    offsets: Offsets, anchor: str, entries_max: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """`n` keeps how many entries a task has, see `pipeline.plan`; checkpoints of old lack it."""
     stored = to_checkpoint(offsets)
+    if entries_max:
+        stored = {**stored, "n": dict(entries_max)}
     return {"a": anchor, **stored} if anchor else stored

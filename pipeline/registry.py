@@ -200,9 +200,15 @@ def value_columns(schema: TopicSchema) -> list[tuple[str, str]]:
     return [("value", PRIMITIVES[schema.type_name])]
 
 
-def ddl(schema: TopicSchema, *, include_metadata: bool = True) -> str:
-    """All columns, as `DataFrameReader.schema` takes them."""
-    columns = value_columns(schema) + list(METADATA_COLUMNS if include_metadata else ())
+def ddl(schema: TopicSchema, *, include_metadata: bool = True, corrupt_column: str = "") -> str:
+    """All columns, as `DataFrameReader.schema` takes them.
+
+    `corrupt_column` names the one for payloads that the schema cannot decode; empty: there is none.
+    """
+    columns = value_columns(schema)
+    if corrupt_column:
+        columns.append((corrupt_column, "BINARY"))
+    columns += METADATA_COLUMNS if include_metadata else ()
     return ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns)
 
 

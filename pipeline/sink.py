@@ -3,17 +3,27 @@
 `sinkMode=dedup`: the producer of task partition p is named `<name>-p<p>` and the i-th row
 (from 1 on) that it sends to a topic in micro-batch b has the sequence id `b << 32 | i`. A repeated
 micro-batch sends the same ids again, and the broker, whose namespace must have deduplication on,
-drops them. Rows must come in the same order again: no shuffle behind anything undetermined.
+drops them. Rows must come in the same order again: no shuffle after anything undetermined. Rows
+with a column `__producer` have the producer `<name>-<__producer>` and are numbered by it, wherever
+their task partition is.
+
+The broker answers a message that it drops with a receipt without a message id, so such messages are
+counted: other rows under a name that was used before are dropped, too, and must not look stored.
+
 Messages are not batched then: of a batch that was stored in part under other boundaries the broker
 would drop the rest, too.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import _pulsar
@@ -38,11 +48,13 @@ from protocol.hashing import partition_by_java_string_hash
 from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from pipeline.options import SinkOptions
+    from pipeline.options import Connection, SinkOptions
 
+_log = logging.getLogger(__name__)
 ROW_BITS: Final = 32
+PRODUCER_COLUMN: Final = "__producer"
 _COMPRESSIONS: Final = {
     "NONE": pulsar.CompressionType.NONE,
     "LZ4": pulsar.CompressionType.LZ4,
@@ -69,9 +81,37 @@ class TaskIdentity:
 @final
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Rows that the broker acknowledged, by topic."""
+    """By topic: rows that the broker acknowledged, and how many of them it had already."""
 
     rows: dict[str, int] = field(default_factory=dict)
+    duplicates: dict[str, int] = field(default_factory=dict)
+
+
+def added_up(parts: Sequence[Written]) -> Written:
+    """What several tasks have written."""
+    rows: Counter[str] = Counter()
+    duplicates: Counter[str] = Counter()
+    for part in parts:
+        rows.update(part.rows)
+        duplicates.update(part.duplicates)
+    return Written(dict(rows), dict(duplicates))
+
+
+def report(written: Written, options: SinkOptions) -> None:
+    """Tell on the driver what a write has stored: rows that were dropped in the log, all in
+    `reportFile`."""
+    for topic, count in sorted(written.duplicates.items()):
+        _log.warning(
+            "%s: %d of %d rows were not stored, because producers named %s-... have sent their "
+            "sequence ids before: right for a repeated write, otherwise use another producerName",
+            topic,
+            count,
+            written.rows[topic],
+            options.producer_name or "after the query's id",
+        )
+    if options.report_file:
+        told = {"rows": written.rows, "duplicates": written.duplicates}
+        Path(options.report_file).write_text(json.dumps(told), encoding="utf-8")
 
 
 def check_columns(schema: pyarrow.Schema, options: SinkOptions, *, overwrite: bool) -> None:
@@ -91,10 +131,13 @@ def check_columns(schema: pyarrow.Schema, options: SinkOptions, *, overwrite: bo
         "__key": (types.is_string, types.is_binary),
         "__eventTime": (types.is_timestamp, types.is_int64),
         "__messageProperties": (types.is_map,),
+        PRODUCER_COLUMN: (types.is_string,),
     }
     for name, tests in allowed.items():
         if name in names and not any(test(schema.field(name).type) for test in tests):
             raise IncompatibleColumns(f"column {name} cannot be {schema.field(name).type}")
+    if PRODUCER_COLUMN in names and not options.dedup:
+        raise InvalidOption(f"the column {PRODUCER_COLUMN} is for sinkMode=dedup")
     if options.topic:
         columns = value_fields(schema)
         registered = from_registry(Admin(options.connection).schema(options.topic), options.topic)
@@ -120,11 +163,12 @@ class _Writer:
         self._options = options
         self._identity = identity
         self._admin = Admin(options.connection)
-        self._client = _client(options)
-        self._producers: dict[str, pulsar.Producer] = {}
+        self._client = client_of(options.connection)
+        self._producers: dict[tuple[str, str], pulsar.Producer] = {}
         self._encodings: dict[str, PayloadEncoding] = {}
-        self._sent: Counter[str] = Counter()
+        self._sent: Counter[tuple[str, str]] = Counter()
         self._acknowledged = 0
+        self._duplicates: Counter[str] = Counter()
         self._failure = ""
         self._lock = threading.Lock()
 
@@ -135,34 +179,39 @@ class _Writer:
         self._client.close()
 
     def write(self, batch: pyarrow.RecordBatch) -> None:
-        columns = _Columns(batch, self._options.topic)
-        for topic, part in columns.by_topic():
+        columns = _Columns(batch, self._options.topic, f"p{self._identity.partition}")
+        for topic, label, part in columns.by_producer():
             encoding = self._encoding(topic, batch.schema)
-            self._send(topic, part, rows_of(part, encoding))
+            if (topic, label) not in self._producers:
+                self._producers[topic, label] = self._producer(topic, label, encoding)
+            self._send(topic, label, part, rows_of(part, encoding))
         if self._failure:
             raise WriteFailed(self._failure)
 
-    def _send(self, topic: str, part: pyarrow.RecordBatch, payloads: list[bytes | None]) -> None:
-        producer = self._producers[topic]
+    def _send(
+        self, topic: str, label: str, part: pyarrow.RecordBatch, payloads: list[bytes | None]
+    ) -> None:
+        producer = self._producers[topic, label]
+        on_sent = partial(self._on_sent, topic)
         keys = _list(part, "__key")
         times = _list(part, "__eventTime")
         properties = _list(part, "__messageProperties")
         for index, payload in enumerate(payloads):
             # From 1 on: the client takes sequence id 0 for none.
-            sequence_id = self._identity.batch << ROW_BITS | self._sent[topic] + 1
+            sequence_id = self._identity.batch << ROW_BITS | self._sent[topic, label] + 1
             producer.send_async(
                 payload,
-                self._on_sent,
+                on_sent,
                 properties=_properties(properties[index]),
                 partition_key=_key_text(topic, keys[index]),
                 event_timestamp=_event_time_ms(times[index]),
                 sequence_id=sequence_id if self._options.dedup else None,
             )
-            self._sent[topic] += 1
+            self._sent[topic, label] += 1
 
     def finish(self) -> Written:
         """Wait for the acknowledgements. Raises: WriteFailed."""
-        for topic, producer in self._producers.items():
+        for (topic, _), producer in self._producers.items():
             try:
                 producer.flush()
             except pulsar.PulsarException as error:
@@ -172,12 +221,17 @@ class _Writer:
         total = sum(self._sent.values())
         if self._acknowledged != total:
             raise WriteFailed(f"{self._acknowledged} of {total} messages were acknowledged")
-        return Written(dict(self._sent))
+        rows: Counter[str] = Counter()
+        for (topic, _), count in self._sent.items():
+            rows[topic] += count
+        return Written(dict(rows), dict(self._duplicates))
 
-    def _on_sent(self, result: pulsar.Result, _message_id: pulsar.MessageId) -> None:
+    def _on_sent(self, topic: str, result: pulsar.Result, message_id: pulsar.MessageId) -> None:
         with self._lock:
             if result == pulsar.Result.Ok:
                 self._acknowledged += 1
+                if self._options.dedup and message_id.ledger_id() < 0:
+                    self._duplicates[topic] += 1
             elif not self._failure:
                 self._failure = (
                     "the broker did not confirm a message in time: is it running?"
@@ -190,17 +244,16 @@ class _Writer:
         if encoding is None:
             registered = from_registry(self._admin.schema(topic), topic)
             encoding = encoding_for(value_fields(schema), registered, topic)
-            self._producers[topic] = self._producer(topic, encoding)
             self._encodings[topic] = encoding
         return encoding
 
-    def _producer(self, topic: str, encoding: PayloadEncoding) -> pulsar.Producer:
+    def _producer(self, topic: str, label: str, encoding: PayloadEncoding) -> pulsar.Producer:
         settings, identity = self._options.producer, self._identity
         dedup = self._options.dedup
         try:
             producer = self._client.create_producer(
                 topic,
-                producer_name=f"{identity.name}-p{identity.partition}" if dedup else None,
+                producer_name=f"{identity.name}-{label}" if dedup else None,
                 schema=self._schema(topic, encoding),
                 send_timeout_millis=0 if dedup else settings.send_timeout_ms,
                 compression_type=_COMPRESSIONS[settings.compression],
@@ -271,22 +324,29 @@ class _Router:
 
 @final
 class _Columns:
-    """A batch with its rows grouped by topic, in their order."""
+    """A batch with its rows grouped by topic and producer, in their order.
 
-    def __init__(self, batch: pyarrow.RecordBatch, topic: str) -> None:
+    `label` is that of rows which do not name their producer.
+    """
+
+    def __init__(self, batch: pyarrow.RecordBatch, topic: str, label: str) -> None:
         self._batch = batch
         self._topic = topic
+        self._label = label
 
-    def by_topic(self) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
-        if "__topic" not in self._batch.schema.names:
-            yield self._topic, self._batch
+    def by_producer(self) -> Iterator[tuple[str, str, pyarrow.RecordBatch]]:
+        names = self._batch.schema.names
+        if "__topic" not in names and PRODUCER_COLUMN not in names:
+            yield self._topic, self._label, self._batch
             return
-        indexes: dict[str, list[int]] = {}
-        for index, topic in enumerate(self._batch.column("__topic").to_pylist()):
-            indexes.setdefault(self._name(topic), []).append(index)
-        for topic, rows in indexes.items():
+        indexes: dict[tuple[str, str], list[int]] = {}
+        topics, labels = _list(self._batch, "__topic"), _list(self._batch, PRODUCER_COLUMN)
+        for index, (topic, label) in enumerate(zip(topics, labels, strict=True)):
+            group = self._name(topic), label or self._label
+            indexes.setdefault(group, []).append(index)
+        for (topic, label), rows in indexes.items():
             whole = len(rows) == self._batch.num_rows
-            yield topic, self._batch if whole else self._batch.take(pyarrow.array(rows))
+            yield topic, label, self._batch if whole else self._batch.take(pyarrow.array(rows))
 
     def _name(self, topic: str | None) -> str:
         if self._topic:
@@ -326,8 +386,8 @@ def _event_time_ms(value: datetime | int | None) -> int | None:
     return time_ms(value) if isinstance(value, datetime) else value
 
 
-def _client(options: SinkOptions) -> pulsar.Client:
-    connection = options.connection
+def client_of(connection: Connection) -> pulsar.Client:
+    """A client of the stock library that logs errors only."""
     authentication = pulsar.AuthenticationToken(connection.token) if connection.token else None
     return pulsar.Client(
         connection.service_url,

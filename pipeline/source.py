@@ -32,12 +32,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pipeline.admin import Admin
+from pipeline.columns import check_names
+from pipeline.credentials import sink_options_with_token, source_options_with_token
 from pipeline.filters import condition
-from pipeline.options import InvalidOption, sink_options, source_options
+from pipeline.options import InvalidOption
 from pipeline.planner import StreamPlanner, batch_plan, schema_of
 from pipeline.reading import task_batches
 from pipeline.registry import ddl
-from pipeline.sink import TaskIdentity, Written, check_columns, write_batches
+from pipeline.sink import TaskIdentity, Written, added_up, check_columns, report, write_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,15 +88,19 @@ class VelaDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        options = source_options(dict(self.options), streaming=None)
+        options = source_options_with_token(dict(self.options), streaming=None)
         schema = schema_of(Admin(options.connection), options)
-        return ddl(schema, include_metadata=options.include_metadata)
+        return ddl(
+            schema,
+            include_metadata=options.include_metadata,
+            corrupt_column=options.malformed.column,
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(source_options(dict(self.options), streaming=False), schema)
+        return BatchReader(source_options_with_token(dict(self.options), streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(source_options(dict(self.options), streaming=True), schema)
+        return StreamReader(source_options_with_token(dict(self.options), streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return BatchWriter(self._sink(schema, overwrite=overwrite))
@@ -103,7 +109,7 @@ class VelaDataSource(DataSource):
         return StreamWriter(self._sink(schema, overwrite=overwrite))
 
     def _sink(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
-        options = sink_options(dict(self.options))
+        options = sink_options_with_token(dict(self.options))
         check_columns(to_arrow_schema(schema, timezone="UTC"), options, overwrite=overwrite)
         return options
 
@@ -115,6 +121,7 @@ class _Columns:
         self._options = options
         self._spark_schema = schema
         self._topic_schema: TopicSchema = schema_of(Admin(options.connection), options)
+        check_names(schema.names, self._topic_schema, options.malformed)
 
     def read_task(
         self, task: Task, conditions: Sequence[Condition] = ()
@@ -213,6 +220,9 @@ class BatchWriter(DataSourceArrowWriter):
         identity = _identity(self._options, streaming=False)
         return Commit(write_batches(iterator, self._options, identity))
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        report(total(messages), self._options)
+
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("vela")`."""
@@ -223,6 +233,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         identity = _identity(self._options, streaming=True)
         return Commit(write_batches(iterator, self._options, identity))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        report(total(messages), self._options)
+
+
+def total(messages: Sequence[WriterCommitMessage | None]) -> Written:
+    """What all tasks of a write have written."""
+    return added_up([each.written for each in messages if isinstance(each, Commit)])
 
 
 def _identity(options: SinkOptions, *, streaming: bool) -> TaskIdentity:

@@ -35,7 +35,8 @@ from pyspark.sql.types import (
 )
 
 from pipeline.admin import Admin
-from pipeline.options import source_options
+from pipeline.columns import check_names
+from pipeline.credentials import source_options_with_token
 from pipeline.planner import batch_plan, schema_of
 from pipeline.reading import task_batches
 from pipeline.registry import ddl
@@ -80,12 +81,17 @@ def read(
 
     Raises: InvalidOption, UnknownTopic, SchemaError, UnsupportedType, DataLost.
     """
-    chosen = source_options(_texts(options), streaming=False)
+    chosen = source_options_with_token(_texts(options), streaming=False)
     admin = Admin(chosen.connection)
     topic_schema = schema_of(admin, chosen)
-    wanted = schema or ddl(topic_schema, include_metadata=chosen.include_metadata)
+    wanted = schema or ddl(
+        topic_schema,
+        include_metadata=chosen.include_metadata,
+        corrupt_column=chosen.malformed.column,
+    )
     if isinstance(wanted, str):
         wanted = spark.createDataFrame([], wanted).schema
+    check_names(wanted.names, topic_schema, chosen.malformed)
     tasks = batch_plan(admin, chosen)
     reader = _Reader(chosen, topic_schema, tasks, arrow_schema(wanted))
     numbers = spark.range(0, len(tasks), 1, numPartitions=max(len(tasks), 1))

@@ -1,8 +1,8 @@
 """Decodes payloads into the Python values that Arrow takes, one decoder per schema. Pure.
 
 AVRO is resolved from the version a message was written with to the schema the query was started
-with. JSON that cannot be parsed gives a row of nulls, as the connector's permissive mode does; an
-AVRO payload or a number that does not fit its schema is an error that names the message.
+with. JSON that cannot be parsed gives a row of nulls, as the connector does, unless the decoder is
+strict; an AVRO payload or a number that does not fit its schema is an error.
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ class Undecodable(Exception):
 class ValueDecoder:
     """Turns payloads into one value per value column, in the order of the columns.
 
-    `schema_of_version` answers the topic's schema of a version, for AVRO only.
+    `schema_of_version` answers the topic's schema of a version, for AVRO only. `strict`: JSON that
+    cannot be parsed is undecodable, too.
     """
 
-    def __init__(self, schema: TopicSchema, schema_of_version: SchemaOfVersion) -> None:
-        self._decode = _decoder(schema, schema_of_version)
+    def __init__(
+        self, schema: TopicSchema, schema_of_version: SchemaOfVersion, *, strict: bool = False
+    ) -> None:
+        self._decode = _decoder(schema, schema_of_version, strict)
         self._width = 1
         self._row: Callable[[Any], tuple[Any, ...]]
         if schema.is_record:
@@ -61,30 +64,47 @@ class ValueDecoder:
         else:
             self._row = lambda value: (value,)
 
+    @property
+    def nothing(self) -> tuple[None, ...]:
+        """The row of a message without a value."""
+        return (None,) * self._width
+
     def row(
         self, payload: bytes | None, key: bytes | None, schema_version: bytes
     ) -> tuple[Any, ...]:
         """Raises: Undecodable."""
         if payload is None and key is None:
-            return (None,) * self._width
+            return self.nothing
         try:
             decoded = self._decode(payload, key, schema_version)
-        except (ValueError, KeyError, IndexError, TypeError, EOFError, SchemaError) as error:
+        except (
+            ValueError,
+            KeyError,
+            IndexError,
+            TypeError,
+            EOFError,
+            OverflowError,
+            SchemaError,
+        ) as error:
             raise Undecodable(f"{type(error).__name__}: {error}") from error
-        return (None,) * self._width if decoded is None else self._row(decoded)
+        return self.nothing if decoded is None else self._row(decoded)
 
 
 def _decoder(
-    schema: TopicSchema, schema_of_version: SchemaOfVersion
+    schema: TopicSchema, schema_of_version: SchemaOfVersion, strict: bool
 ) -> Callable[[bytes | None, bytes | None, bytes], Any]:
     if schema.type_name != "KEY_VALUE":
-        part = _part_decoder(schema, schema_of_version)
+        part = _part_decoder(schema, schema_of_version, strict)
         return lambda payload, _key, version: None if payload is None else part(payload, version)
     key_schema, value_schema = schema.key, schema.value
     assert key_schema is not None
     assert value_schema is not None
-    decode_key = _part_decoder(key_schema, lambda version: _part(schema_of_version(version), 0))
-    decode_value = _part_decoder(value_schema, lambda version: _part(schema_of_version(version), 1))
+    decode_key = _part_decoder(
+        key_schema, lambda version: _part(schema_of_version(version), 0), strict
+    )
+    decode_value = _part_decoder(
+        value_schema, lambda version: _part(schema_of_version(version), 1), strict
+    )
     separated = schema.separated
 
     def pair(payload: bytes | None, key: bytes | None, version: bytes) -> tuple[Any, Any]:
@@ -123,12 +143,12 @@ def _inline_parts(payload: bytes) -> tuple[bytes | None, bytes | None]:
 
 
 def _part_decoder(
-    schema: TopicSchema, schema_of_version: SchemaOfVersion
+    schema: TopicSchema, schema_of_version: SchemaOfVersion, strict: bool
 ) -> Callable[[bytes, bytes], Any]:
     if schema.type_name == "AVRO":
         return _AvroDecoder(schema, schema_of_version).decode
     if schema.type_name == "JSON":
-        return _json_decoder(schema)
+        return _json_decoder(schema, strict)
     decode = _primitive(schema.type_name)
     return lambda payload, _version: decode(payload)
 
@@ -184,7 +204,7 @@ class _AvroDecoder:
         return self._fastavro.parse_schema(self._schema_of_version(number).definition)
 
 
-def _json_decoder(schema: TopicSchema) -> Callable[[bytes, bytes], Any]:
+def _json_decoder(schema: TopicSchema, strict: bool) -> Callable[[bytes, bytes], Any]:
     import orjson
 
     convert = converter(schema.definition, from_json=True)
@@ -193,9 +213,11 @@ def _json_decoder(schema: TopicSchema) -> Callable[[bytes, bytes], Any]:
         try:
             value = orjson.loads(payload)
             if not isinstance(value, dict):
-                return None
+                raise ValueError("the JSON text is no object")
             return value if convert is None else convert(value)
         except (ValueError, TypeError, KeyError, OverflowError):
+            if strict:
+                raise
             return None
 
     return decode

@@ -15,6 +15,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from pipeline.admin import Admin
+from pipeline.credentials import source_options_with_token
 from pipeline.jobs import delta
 from pipeline.jobs.command import (
     JobError,
@@ -31,6 +33,7 @@ from pipeline.jobs.command import (
     watch,
 )
 from pipeline.jobs.files import FILE_LIST, claim, names_in
+from pipeline.jobs.schemas import keep_schemas
 
 if TYPE_CHECKING:
     import argparse
@@ -52,6 +55,8 @@ def main(arguments: Sequence[str]) -> int:
     with spark_session(NAME, given) as spark:
         _check_format(spark, given)
         frame = spark.readStream.format("vela").options(**_options(given)).load()
+        options = source_options_with_token(_options(given), streaming=True)
+        admin = Admin(options.connection)
         rows = frame.selectExpr(
             "*",
             "date_format(__publishTime, 'yyyy-MM-dd') AS date",
@@ -60,7 +65,9 @@ def main(arguments: Sequence[str]) -> int:
         progress(f"{NAME}: reading into {given.output}")
         if given.format == PARQUET:
             claim(spark, given.output, _checkpoint(given))
+        keep_schemas(spark, given.output, admin, options)
         summary = watch(started(_writer(rows, given), given.follow_seconds), NAME)
+        keep_schemas(spark, given.output, admin, options)
         if given.format == delta.FORMAT:
             summary |= delta.table_state(spark, given.output)
         else:

@@ -14,13 +14,13 @@ from pipeline.audit import SubscriptionRow, rows_of, summary
 from pipeline.jobs.command import (
     add_server,
     as_directory,
+    connection,
     finish,
     parser,
     progress,
     run,
     spark_session,
 )
-from pipeline.options import Connection
 
 if TYPE_CHECKING:
     import argparse
@@ -41,9 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     given = _arguments(arguments)
     if given.output:
         as_directory(given.output, "--output")
-    admin = Admin(
-        Connection(service_url=given.service_url, admin_url=given.admin_url, token=given.token)
-    )
+    admin = Admin(connection(given))
     topics, rows = collect(admin, given.namespace)
     result = {"job": NAME, "topics": topics, **summary(rows)}
     if given.output:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, final
 
-from pipeline.options import ADMIN_URL_DEFAULT, SERVICE_URL_DEFAULT
+from pipeline.credentials import sink_options_with_token
+from pipeline.options import (
+    ADMIN_URL_DEFAULT,
+    FAIL_FAST,
+    MODES,
+    PUBLISH_TIME_SKEW_MS_DEFAULT,
+    SERVICE_URL_DEFAULT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from pipeline.options import Connection
+
 EXIT_REFUSED: Final = 1
+TOKEN_VARIABLE: Final = "VELA_TOKEN"
 POLL_SECONDS: Final = 0.2
 _QUOTED_BY_SPARK: Final = ("Error: ", "Exception: ")
 
@@ -41,7 +54,18 @@ def add_server(made: argparse.ArgumentParser) -> None:
     """Where the broker is."""
     made.add_argument("--service-url", default=SERVICE_URL_DEFAULT, help="[default: %(default)s]")
     made.add_argument("--admin-url", default=ADMIN_URL_DEFAULT, help="[default: %(default)s]")
-    made.add_argument("--token", default="", help="of a role that may read and write the topics")
+    token = made.add_mutually_exclusive_group()
+    token.add_argument(
+        "--token",
+        default="",
+        help="of a role that may read and write the topics; other users of the machine can see it",
+    )
+    token.add_argument("--token-file", metavar="FILE", help="a file of this machine that holds it")
+    token.add_argument(
+        "--token-env",
+        metavar="NAME",
+        help=f"an environment variable that holds it [default: {TOKEN_VARIABLE}, if it is set]",
+    )
 
 
 def add_source(made: argparse.ArgumentParser) -> None:
@@ -53,6 +77,14 @@ def add_source(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--allow-data-loss", action="store_true", help="go on where retention left a gap"
     )
+    made.add_argument(
+        "--mode",
+        default=FAIL_FAST,
+        choices=MODES,
+        help="what becomes of a message that its schema cannot decode: the job ends, its value is "
+        "null, or it is left out [default: %(default)s]",
+    )
+    made.add_argument("--dead-letter-topic", help="gets such messages, with another --mode")
 
 
 def as_directory(path: str, option: str) -> str:
@@ -65,10 +97,20 @@ def as_directory(path: str, option: str) -> str:
 def server_options(given: argparse.Namespace) -> dict[str, str]:
     """As the data source takes them."""
     options = {"service.url": given.service_url, "admin.url": given.admin_url}
-    if given.token:
+    token = f"token:{given.token}" if given.token else ""
+    if given.token_file:
+        token = Path(given.token_file).absolute().as_uri()
+    elif given.token_env or (not token and os.environ.get(TOKEN_VARIABLE)):
+        token = f"env:{given.token_env or TOKEN_VARIABLE}"
+    if token:
         options["pulsar.client.authPluginClassName"] = "AuthenticationToken"
-        options["pulsar.client.authParams"] = f"token:{given.token}"
+        options["pulsar.client.authParams"] = token
     return options
+
+
+def connection(given: argparse.Namespace) -> Connection:
+    """For calls that a job makes itself. Raises: InvalidOption."""
+    return sink_options_with_token(server_options(given)).connection
 
 
 def source_options(given: argparse.Namespace) -> dict[str, str]:
@@ -77,13 +119,38 @@ def source_options(given: argparse.Namespace) -> dict[str, str]:
     names = {"topic": given.topic, "topics": given.topics, "topicsPattern": given.topics_pattern}
     options |= {name: value for name, value in names.items() if value}
     options["readEngine"] = given.read_engine
+    options["mode"] = given.mode
+    if given.dead_letter_topic:
+        options["deadLetterTopic"] = given.dead_letter_topic
     options["failOnDataLoss"] = str(not given.allow_data_loss).lower()
     return options
 
 
+def check_times(start_ms: int | None, end_ms: int | None) -> None:
+    """Refuse a range of publish times that nothing can lie in.
+
+    Raises: JobError.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    if start_ms is not None and end_ms is not None and start_ms >= end_ms:
+        raise JobError(
+            f"--start-time-ms {start_ms} is not before --end-time-ms {end_ms}: nothing can lie "
+            "between them"
+        )
+    if start_ms is not None and start_ms > now_ms + PUBLISH_TIME_SKEW_MS_DEFAULT:
+        raise JobError(
+            f"--start-time-ms {start_ms} lies {(start_ms - now_ms) / 1000:.0f} s in the future: "
+            "it is milliseconds since 1970"
+        )
+
+
 def time_range(given: argparse.Namespace) -> dict[str, str]:
-    """`--start-time-ms` and `--end-time-ms` as the data source takes them."""
+    """`--start-time-ms` and `--end-time-ms` as the data source takes them.
+
+    Raises: JobError.
+    """
     times = {"startingTime": given.start_time_ms, "endingTime": given.end_time_ms}
+    check_times(given.start_time_ms, given.end_time_ms)
     return {name: str(value) for name, value in times.items() if value is not None}
 
 
@@ -142,15 +209,37 @@ def watch(query: StreamingQuery, name: str) -> dict[str, Any]:
             return summary | ({"state_rows_max": max(state_rows)} if state_rows else {})
 
 
-def publish(rows: DataFrame, options: Mapping[str, str]) -> int:
-    """How many rows went out, counted on their way: their source is read once."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as f
+@final
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Rows that were sent, and how many of them the topic had already."""
 
-    seen = Observation()
-    counted = rows.observe(seen, f.count(f.lit(1)).alias("rows"))
-    counted.write.format("vela").options(**options).mode("append").save()
-    return int(seen.get["rows"])
+    rows: int
+    duplicates: int
+
+    def summary(self) -> dict[str, int]:
+        """For the summary of a job."""
+        return {"rows_stored": self.rows - self.duplicates, "rows_dropped": self.duplicates}
+
+
+def publish(rows: DataFrame, options: Mapping[str, str]) -> Published:
+    """Write rows to topics; what the broker did with them."""
+    with TemporaryDirectory(prefix="vela-pipeline-") as directory:
+        report = Path(directory, "report.json")
+        told = {**options, "reportFile": str(report)}
+        rows.write.format("vela").options(**told).mode("append").save()
+        written = json.loads(report.read_text(encoding="utf-8"))
+    return Published(sum(written["rows"].values()), sum(written["duplicates"].values()))
+
+
+def tell_dropped(name: str, published: Published, label: str) -> None:
+    """Warn of rows that were not stored."""
+    if published.duplicates:
+        progress(
+            f"{name}: {published.duplicates} of {published.rows} rows were dropped, because rows "
+            f"with the same numbers were published before under {label}: right for a repeated "
+            "run; other data needs another name"
+        )
 
 
 def started(writer: DataStreamWriter, follow_seconds: int | None) -> StreamingQuery:

@@ -54,13 +54,25 @@ def _kept(spark: SparkSession, path: str, text: str) -> str:
     """What the file holds; this text if it was not there."""
     files, place = _file_system(spark, path)
     if not files.exists(place):
-        written = files.create(place, False)
-        written.write(bytearray(text.encode()))
-        written.close()
+        write_text(spark, path, text)
+    return read_text(spark, path)
+
+
+def read_text(spark: SparkSession, path: str) -> str:
+    """What a file holds."""
+    files, place = _file_system(spark, path)
     read = files.open(place)
     content = bytes(read.readAllBytes())
     read.close()
     return content.decode()
+
+
+def write_text(spark: SparkSession, path: str, text: str) -> None:
+    """Write a file, in place of one that may be there."""
+    files, place = _file_system(spark, path)
+    written = files.create(place, True)
+    written.write(bytearray(text.encode()))
+    written.close()
 
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:

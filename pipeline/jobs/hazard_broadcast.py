@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING
 
 from pipeline.jobs.command import (
     JobError,
+    Published,
     add_server,
     add_source,
     finish,
     parser,
     progress,
+    publish,
     run,
     server_options,
     source_options,
     spark_session,
     started,
+    tell_dropped,
     watch,
 )
 
@@ -47,7 +50,9 @@ def main(arguments: Sequence[str]) -> int:
             sink |= {"sinkMode": "dedup", "producerName": f"hazards-{given.name}"}
         sent: dict[str, int] = {}
 
-        def publish(batch: DataFrame, batch_id: int) -> None:
+        dropped: list[int] = []
+
+        def write(batch: DataFrame, batch_id: int) -> None:
             # One task: alerts of an area leave in the order of the events.
             rows = (
                 alerts(batch, areas, given)
@@ -57,17 +62,17 @@ def main(arguments: Sequence[str]) -> int:
             rows = rows.drop("__order").persist()
             for row in rows.groupBy("area").count().collect():
                 sent[row["area"]] = sent.get(row["area"], 0) + row["count"]
-            rows.write.format("vela").options(**sink, dedupBatch=str(batch_id)).mode(
-                "append"
-            ).save()
+            dropped.append(publish(rows, sink | {"dedupBatch": str(batch_id)}).duplicates)
             rows.unpersist()
 
-        writer = events.writeStream.foreachBatch(publish)
+        writer = events.writeStream.foreachBatch(write)
         writer = writer.option("checkpointLocation", given.checkpoint)
         progress(f"{NAME}: publishing to {given.prefix}<area>")
         summary = watch(started(writer, given.follow_seconds), NAME)
-    total = sum(sent.values())
-    return finish(given, {"job": NAME, "alerts": total, "alerts_by_area": sent, **summary})
+    published = Published(sum(sent.values()), sum(dropped))
+    tell_dropped(NAME, published, f"--name {given.name}")
+    summary |= published.summary()
+    return finish(given, {"job": NAME, "alerts": published.rows, "alerts_by_area": sent, **summary})
 
 
 def read_areas(spark: SparkSession, path: str) -> DataFrame:

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, final
 
 from pipeline.jobs.command import (
     JobError,
+    Published,
     add_server,
     add_source,
     finish,
     progress,
+    publish,
     server_options,
     source_options,
     spark_session,
     started,
+    tell_dropped,
     time_range,
     watch,
 )
@@ -41,13 +44,13 @@ class Publisher:
         self._sink = dict(sink)
         self._order = order
         self.rows = 0
+        self.duplicates = 0
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        rows = batch.coalesce(1).sortWithinPartitions(*self._order).persist()
-        self.rows += rows.count()
-        options = self._sink | {"dedupBatch": str(batch_id)}
-        rows.write.format("vela").options(**options).mode("append").save()
-        rows.unpersist()
+        rows = batch.coalesce(1).sortWithinPartitions(*self._order)
+        published = publish(rows, self._sink | {"dedupBatch": str(batch_id)})
+        self.rows += published.rows
+        self.duplicates += published.duplicates
 
 
 def add_results(made: argparse.ArgumentParser, kind: str) -> None:
@@ -88,20 +91,23 @@ def publish_results(
         # Each range has a producer of its own: two of them number their rows alike.
         producer = "-".join([kind, given.name, *times.values()])
         sink |= {"sinkMode": "dedup", "producerName": producer}
-    publish = Publisher(sink, *order)
+    publisher = Publisher(sink, *order)
     with spark_session(job, given) as spark:
         progress(f"{job}: publishing to {given.to}")
         if times:
             options = source_options(given) | times
             frame = spark.read.format("vela").options(**options).load()
-            publish(results(frame, given), 0)
+            publisher(results(frame, given), 0)
             summary = {}
         else:
             frame = results(_stream(spark, given), given)
-            writer = frame.writeStream.outputMode("append").foreachBatch(publish)
+            writer = frame.writeStream.outputMode("append").foreachBatch(publisher)
             writer = writer.option("checkpointLocation", given.checkpoint)
             summary = watch(started(writer, given.follow_seconds), job)
-    return finish(given, {"job": job, "to": given.to, kind: publish.rows, **summary})
+    published = Published(publisher.rows, publisher.duplicates)
+    tell_dropped(job, published, f"--name {given.name}")
+    summary |= published.summary()
+    return finish(given, {"job": job, "to": given.to, kind: published.rows, **summary})
 
 
 def _stream(spark: SparkSession, given: argparse.Namespace) -> DataFrame:

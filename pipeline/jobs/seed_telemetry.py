@@ -21,6 +21,7 @@ from pipeline.jobs.command import (
     run,
     server_options,
     spark_session,
+    tell_dropped,
 )
 from pipeline.telemetry import Fleet, Reading
 
@@ -57,8 +58,9 @@ def main(arguments: Sequence[str]) -> int:
             options |= {"sinkMode": "dedup", "producerName": given.dedup}
         progress(f"{NAME}: {given.vehicles} vehicles to {given.topic}")
         published = publish(readings, options)
-    summary = {"topic": given.topic, "vehicles": given.vehicles, "rows": published}
-    return finish(given, {"job": NAME, **summary})
+    tell_dropped(NAME, published, f"--dedup {given.dedup}")
+    summary = {"topic": given.topic, "vehicles": given.vehicles, "rows": published.rows}
+    return finish(given, {"job": NAME, **summary, **published.summary()})
 
 
 def readings_of(

@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.options import (
     InvalidOption,
+    check_not_ahead,
     pattern_namespace,
     sink_options,
     source_options,
@@ -100,3 +101,22 @@ def test_a_token_reaches_the_connection() -> None:
     )
 
     assert options.connection.token == "abc"
+
+
+def test_a_time_range_that_holds_nothing_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="startingTime 5 is not before endingTime 5"):
+        source_options({"topic": "t", "startingTime": "5", "endingTime": "5"}, streaming=False)
+    options = source_options({"topic": "t", "startingTime": "700000"}, streaming=False)
+    check_not_ahead(options, 100_000)
+    with pytest.raises(InvalidOption, match=r"startingTime 700000 lies 600 s in the future"):
+        check_not_ahead(options, 99_999)
+
+
+def test_dead_letters_need_a_mode_that_passes_over_messages() -> None:
+    with pytest.raises(InvalidOption, match=r"deadLetterTopic .* set mode=PERMISSIVE"):
+        source_options({"topic": "t", "deadLetterTopic": "dead"}, streaming=False)
+    options = source_options(
+        {"topic": "t", "deadLetterTopic": "dead", "mode": "dropmalformed"}, streaming=True
+    )
+    assert options.malformed.dead_letter_topic == "persistent://public/default/dead"
+    assert options.malformed.drops

@@ -17,6 +17,7 @@ from pipeline.plan import (
     back_from,
     batch_tasks,
     cut,
+    entries_per_task,
     stream_tasks,
 )
 
@@ -69,7 +70,7 @@ def test_tasks_cover_the_range_once_and_in_order(
 
     assert positions(slices) == expected
     assert positions(flat(batch)) == expected
-    assert positions(flat(stream_tasks(slices))) == expected
+    assert positions(flat(stream_tasks(slices, {TOPIC: size_max}))) == expected
     assert all(part.entries > 0 for part in flat(batch))
 
 
@@ -110,8 +111,11 @@ def test_a_repeated_micro_batch_is_planned_the_same_when_the_open_ledger_has_gro
         LedgerRow(60, 3, 100, False),
     ]
 
-    first = stream_tasks(cut(TOPIC, start, end, ledgers).slices)
-    again = stream_tasks(cut(TOPIC, start, end, grown).slices)
+    slices = cut(TOPIC, start, end, ledgers).slices
+    most = {TOPIC: entries_per_task(slices, data.draw(st.integers(1, 5000)))} if slices else {}
+
+    first = stream_tasks(slices, most)
+    again = stream_tasks(cut(TOPIC, start, end, grown).slices, most)
 
     def ids(tasks: list[Task]) -> list[list[tuple[int, int, int]]]:
         return [
@@ -181,3 +185,18 @@ def test_going_back_counts_entries_across_ledgers_to_the_first(
     index = data.draw(st.integers(0, len(held) - 1))
 
     assert back_from(*held[index], distance, ledgers) == held[max(index - distance, 0)]
+
+
+@given(ledger_lists(), st.integers(1, 5000))
+def test_no_task_of_a_stream_has_more_bytes_than_allowed_unless_one_entry_has(
+    ledgers: list[LedgerRow], bytes_max: int
+) -> None:
+    """Ledgers whose entries are of one size, so that a slice's size is that of its entries."""
+    ledgers = [replace(row, size_bytes=row.entries * 100) for row in ledgers]
+    slices = cut(TOPIC, NOTHING_YET, Offset(50, 99), ledgers).slices
+
+    tasks = stream_tasks(slices, {TOPIC: entries_per_task(slices, bytes_max)})
+
+    for task in tasks:
+        entries = sum(part.entries for part in task)
+        assert entries == 1 or entries * 100 <= bytes_max

@@ -22,7 +22,7 @@ OLD, NEW = f"{NAMESPACE}old", f"{NAMESPACE}new"
 
 
 class _Broker(BaseHTTPRequestHandler):
-    """The topics of one namespace, each with one entry."""
+    """The topics of one namespace, each with ten entries of 1 MB in one ledger."""
 
     topics: list[str]
 
@@ -32,7 +32,15 @@ class _Broker(BaseHTTPRequestHandler):
         if len(parts) == 6:
             found = self.topics
         elif NAMESPACE + parts[6] in self.topics:
-            found = {"ledgerId": 7, "entryId": 0}
+            found = {"ledgerId": 7, "entryId": 9}
+            if parts[-1] == "internalStats":
+                found = {
+                    "ledgers": [{"ledgerId": 7, "entries": 0, "size": 0}],
+                    "state": "LedgerOpened",
+                    "currentLedgerEntries": 10,
+                    "currentLedgerSize": 10 << 20,
+                    "cursors": {},
+                }
         content = json.dumps(found).encode()
         self.send_response(404 if found is None else 200)
         self.send_header("Content-Length", str(len(content)))
@@ -60,6 +68,7 @@ def planner(topics: list[str]) -> Iterator[StreamPlanner]:
             starting=Bound("earliest"),
             fail_on_data_loss=True,
             retention_anchor=False,
+            bytes_per_partition_max=3 << 20,
         )
         yield StreamPlanner(options)
         server.shutdown()
@@ -75,7 +84,7 @@ def test_a_topic_made_while_available_now_starts_is_left_for_the_next_run(
     first = planner.latest(planner.initial(), limited=False)
     second = planner.latest(first, limited=False)
 
-    assert from_checkpoint(first) == {OLD: Offset(7, 0), NEW: NOTHING_YET}
+    assert from_checkpoint(first) == {OLD: Offset(7, 9), NEW: NOTHING_YET}
     assert second == first
 
 
@@ -100,3 +109,24 @@ def test_a_topic_deleted_while_a_stream_runs_is_data_loss(
 
     with pytest.raises(DataLost, match=f"{NEW} was deleted"):
         planner.latest(start, limited=False)
+
+
+def test_a_stream_has_tasks_of_bounded_bytes_and_the_same_ones_again(
+    planner: StreamPlanner,
+) -> None:
+    start = planner.initial()
+    end = json.loads(json.dumps(planner.latest(start, limited=False)))
+
+    tasks = planner.tasks(start, end)
+
+    assert [sum(part.entries for part in task) for task in tasks] == [2, 3, 2, 3]
+    assert planner.tasks(start, end) == tasks
+    assert planner.latest(end, limited=False) == end
+
+
+def test_a_checkpoint_without_sizes_of_tasks_is_planned_as_it_was(planner: StreamPlanner) -> None:
+    start = planner.initial()
+    end = planner.latest(start, limited=False)
+    del end["n"]
+
+    assert len(planner.tasks(start, end)) == 1

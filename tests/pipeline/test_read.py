@@ -108,10 +108,12 @@ def test_a_time_range_holds_its_start_and_not_its_end(
         _next_millisecond()
 
     frame = read(spark, options, startingTime=str(starts[1]), endingTime=str(starts[2]))
-    behind = read(spark, options, startingTime=str(starts[2] + 3_600_000))
+    behind = read(spark, options, startingTime=str(starts[2] + 60_000))
 
     assert values_of(frame) == [b"1", b"1"]
     assert values_of(behind) == []
+    with pytest.raises(Exception, match="s in the future: it is milliseconds since 1970"):
+        values_of(read(spark, options, startingTime=str(starts[2] + 3_600_000)))
 
 
 def _next_millisecond() -> int:
@@ -305,6 +307,22 @@ def test_a_chunked_message_is_one_row(
     publish(client, topic, [b"small", large, b"small"], chunking_enabled=True)
 
     assert values_of(read(spark, options)) == [b"small", large, b"small"]
+
+
+def test_a_reader_can_be_positioned_at_a_chunked_message(
+    spark: SparkSession, client: pulsar.Client, options: Options, topic: str
+) -> None:
+    """Its id names the first chunk, too: a client that starts there needs it."""
+    large = bytes(range(256)) * 32 * 1024
+    ids = publish(client, topic, [b"small", large, b"small"], chunking_enabled=True)
+
+    row = read(spark, options).where("length(value) > 10").first()
+
+    assert bytes(row["__messageId"]) == ids[1]
+    start = pulsar.MessageId.deserialize(bytes(row["__messageId"]))
+    reader = client.create_reader(topic, start, start_message_id_inclusive=True)
+    assert reader.read_next(20_000).data() == large
+    reader.close()
 
 
 def test_a_time_that_no_column_can_hold_is_named(
