@@ -89,6 +89,7 @@ class BrokerConfig:
     maxConcurrentTopicLoadRequest: Positive = 5_000
     maxPendingPublishRequestsPerConnection: NoneAtZero = 1_000
     maxMessagePublishBufferSizeInMB: NoneAtZero = 256
+    maxUnfinishedFramesSizeInMB: Positive = 256
     connectionLivenessCheckTimeoutMillis: NoneAtZero = 5_000
     topicLoadTimeoutSeconds: Positive = 60
     brokerShutdownTimeoutMs: NoneAtZero = 60_000

@@ -19,6 +19,7 @@ from broker.handlers.openings import Openings
 from broker.net.limits import limits_from
 from broker.net.outbox import OutputFlusher
 from broker.net.publish_budget import PublishBudget
+from broker.net.unfinished_frames import UnfinishedFrames
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.limits import BrokerUnacked
 from broker.topic.entry_index import entry_interceptor
@@ -85,6 +86,7 @@ class BrokerService:
         self.limits = limits_from(config)
         self.flusher = OutputFlusher()
         self.publish_budget = PublishBudget(self.limits.broker_publish_bytes_max)
+        self.unfinished_frames = UnfinishedFrames(self.limits.unfinished_frames_bytes_max)
         self.subscription_config = subscription_config(config)
         self.broker_unacked = BrokerUnacked(config.maxUnackedMessagesPerBroker)
         self.entry_interceptor = entry_interceptor(config, clock)

@@ -14,6 +14,9 @@ arrived in several chunks is copied exactly once, when they are joined.
 
 Errors do not lose what came before them: the commands decoded before a violation are returned,
 `failure` is set, and every later call raises it.
+
+A broker gives the first frame, which is CONNECT, a bound of its own: whoever has not said who it is
+cannot make the broker collect megabytes.
 """
 
 from __future__ import annotations
@@ -243,6 +246,7 @@ class FrameDecoder:
         "_buffered",
         "_failure",
         "_frame_size_max",
+        "_later_frame_size_max",
         "_needed",
         "_parts",
         "_plain_sends",
@@ -255,21 +259,24 @@ class FrameDecoder:
         frame_size_bytes_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT + FRAME_PADDING_BYTES,
         *,
         plain_sends: bool = False,
+        first_frame_size_bytes_max: int = 0,
     ) -> None:
+        """`first_frame_size_bytes_max`: of the first frame alone; 0: as all others."""
         self._plain_sends = plain_sends
-        self._frame_size_max = frame_size_bytes_max
+        self._frame_size_max = first_frame_size_bytes_max or frame_size_bytes_max
+        self._later_frame_size_max = frame_size_bytes_max
         self._parts: list[bytes | bytearray | memoryview] = []
         self._tail: bytearray | None = None  # the last of _parts while it may still grow
         self._buffered = 0  # bytes in _parts
         self._needed = 0  # bytes of the unfinished frame, its size included; 0: not known yet
-        self._failure: RemoteProtocolError | None = None
+        self._failure = ""  # not the error: its traceback would hold on to the whole connection
         self.ack_runs: AckRuns | None = None
         """Whose ACKs `take_ack_runs` recognises, on a connection that has such consumers."""
 
     @property
     def failure(self) -> RemoteProtocolError | None:
         """Why no more commands will come, once the peer has violated the protocol."""
-        return self._failure
+        return RemoteProtocolError(self._failure) if self._failure else None
 
     @property
     def buffered_bytes(self) -> int:
@@ -283,8 +290,8 @@ class FrameDecoder:
             violation has been returned. When this call still had frames to return it does so, and
             only `failure` and the next call tell.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self._failure:
+            raise RemoteProtocolError(self._failure)
         frames: list[Frame] = []
         position = 0
         try:
@@ -293,12 +300,14 @@ class FrameDecoder:
             elif self._buffered:
                 # Not even the sizes are there: cheaper to begin anew than to look after pieces.
                 data = b"".join((*self._parts, data))
-                self._forget()
+                self.forget()
+            if self._frame_size_max != self._later_frame_size_max:
+                position = self._cut_first(data, position, frames)
             if position < len(data):
                 self._cut(data, position, frames)
         except RemoteProtocolError as failure:
-            self._failure = failure
-            self._forget()
+            self._failure = str(failure)
+            self.forget()
             if not frames:
                 raise
         return frames
@@ -308,13 +317,26 @@ class FrameDecoder:
         has to be given it before anything else."""
         runs: list[AckRun] = []
         known = self.ack_runs
-        if known is None or self._buffered > _ACK_BYTES_MAX or self._failure is not None:
+        if known is None or self._buffered > _ACK_BYTES_MAX or self._failure:
             return runs, data
         if self._buffered:
             data = b"".join((*self._parts, data))
-            self._forget()
+            self.forget()
         taken = known.take(data, runs)
         return runs, data[taken:]
+
+    def _cut_first(self, data: bytes, position: int, frames: list[Frame]) -> int:
+        """Take the first frame if it is whole; where the next one begins."""
+        if not frames and len(data) - position >= 8:
+            end = position + 4 + _U32.unpack_from(data, position)[0]
+            if end - position > self._frame_size_max:
+                raise self._size_error(end - position - 4, 0)
+            if end <= len(data):
+                self._cut(data[:end], position, frames)
+                position = end
+        if frames:
+            self._frame_size_max = self._later_frame_size_max
+        return position
 
     def _cut(self, data: bytes, position: int, frames: list[Frame]) -> None:
         """Take the whole frames off `data`, in which one starts at `position`; keep the rest."""
@@ -392,7 +414,7 @@ class FrameDecoder:
             return len(data)
         self._parts.append(data if len(data) == missing else memoryview(data)[:missing])
         parts = self._parts
-        self._forget()
+        self.forget()
         command, payload = _joined_frame(parts)
         frames.append(self._frame(command, payload))
         return missing
@@ -413,7 +435,8 @@ class FrameDecoder:
             self._tail = bytearray(data)
             self._parts.append(self._tail)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Give up the unfinished frame: nothing is to be decoded any more."""
         self._parts = []
         self._tail = None
         self._buffered = 0
@@ -421,8 +444,11 @@ class FrameDecoder:
 
     def _size_error(self, total: int, size: int) -> RemoteProtocolError:
         if total + 4 > self._frame_size_max:
+            where = (
+                "" if self._frame_size_max == self._later_frame_size_max else " as the first frame"
+            )
             return RemoteProtocolError(
-                f"frame of {total + 4} bytes, the limit is {self._frame_size_max} bytes"
+                f"frame of {total + 4} bytes, the limit is {self._frame_size_max} bytes{where}"
             )
         return RemoteProtocolError(f"frame of {total + 4} bytes with a command of {size} bytes")
 

@@ -20,6 +20,10 @@ class NetLimits:
 
     frame_size_bytes_max: int = frame_size_max(MESSAGE_SIZE_BYTES_MAX_DEFAULT)
     """A larger frame closes the connection."""
+    handshake_frame_size_bytes_max: int = 64 * 1024
+    """The same for the first frame, which is CONNECT with its credentials."""
+    unfinished_frames_bytes_max: int = 256 * 1024 * 1024
+    """Of frames that have come in part, of all connections together; above it some are closed."""
     message_size_max: int = MESSAGE_SIZE_BYTES_MAX_DEFAULT
     """Told to clients in CONNECTED, who refuse larger messages; here only the frame counts."""
     output_high_water_bytes: int = 4 * 1024 * 1024
@@ -59,6 +63,10 @@ def limits_from(config: BrokerConfig) -> NetLimits:
     return NetLimits(
         frame_size_bytes_max=frame_size_max(config.maxMessageSize),
         message_size_max=config.maxMessageSize,
+        # One frame always fits: a connection alone is never in the way of others.
+        unfinished_frames_bytes_max=max(
+            config.maxUnfinishedFramesSizeInMB * 1024 * 1024, frame_size_max(config.maxMessageSize)
+        ),
         pending_publishes_max=or_no_limit(config.maxPendingPublishRequestsPerConnection),
         broker_publish_bytes_max=or_no_limit(config.maxMessagePublishBufferSizeInMB * 1024 * 1024),
         keep_alive_seconds=config.keepAliveIntervalSeconds or math.inf,

@@ -105,6 +105,7 @@ class Outbox:
 
     __slots__ = (
         "_buffers",
+        "_closed",
         "_drained",
         "_failed",
         "_flusher",
@@ -138,6 +139,7 @@ class Outbox:
         self._drained: trio.Event | None = None
         self._marked = False
         self._stalled = False
+        self._closed = False
         self._failed = ""
         self._wake = trio.Event()
         self._sent_bytes_total = 0
@@ -194,15 +196,24 @@ class Outbox:
                 f" the bound is {self._limits.output_hard_limit_bytes}"
             )
 
+    def finish(self, reason: str) -> None:
+        """Take nothing more: the peer is told that nothing more comes. What is put from now on is
+        dropped; the connection stays open until `fail`."""
+        self._failed = self._failed or reason
+
     def fail(self, reason: str) -> None:
         """Give up: drop everything and close the connection. The session's reader notices."""
-        if self._failed:
+        if self._closed:
             return
-        self._failed = reason
+        self._closed = True
+        self._failed = self._failed or reason
         self._buffers.clear()
         self.pending_bytes = 0
         self._wake.set()
         self._report_drained()
+        # Nothing is reported any more, and the owner, which holds this, need not be known: so it
+        # goes, with all it holds, when the last of its tasks has ended.
+        self._on_writable = self._start_writer = _nothing
         self._transport.close()
 
     def flush(self) -> None:

@@ -89,8 +89,17 @@ class Session:
             limits.keep_alive_seconds, limits.handshake_seconds_max, service.clock.now()
         )
         self.close_reason = ""
+        self.unfinished_bytes = 0
+        """What the decoder holds of a frame, as `UnfinishedFrames` knows it."""
+        self.frame_begun_at = 0.0
         self._transport = transport
-        self._decoder = FrameDecoder(limits.frame_size_bytes_max, plain_sends=True)
+        self._decoder = FrameDecoder(
+            limits.frame_size_bytes_max,
+            plain_sends=True,
+            first_frame_size_bytes_max=min(
+                limits.handshake_frame_size_bytes_max, limits.frame_size_bytes_max
+            ),
+        )
         self._ack_target: AckRunTarget | None = None
         """Who takes the runs of ACKs that the decoder recognises."""
         self._frames: Iterator[Frame] = iter(())
@@ -142,9 +151,11 @@ class Session:
 
     async def _say_goodbye(self) -> None:
         """Let the peer read the reason: a close with unread input would reset the connection."""
+        self._drop_input()
         with trio.move_on_after(GOODBYE_SECONDS_MAX):
             try:
                 await self.outbox.wait_drained()
+                self.outbox.finish(self.close_reason)
                 await self._transport.finish_sending()
                 while await self._transport.receive():
                     pass
@@ -159,9 +170,10 @@ class Session:
         self.outbox.fail(reason)
 
     def _detach_all(self) -> None:
-        """The connection is gone: so are its producers and consumers."""
-        self._decoder.ack_runs = None  # large, and this object waits for a garbage collection
+        """The connection is gone: so are its producers and consumers, and what it sent in part."""
+        self._decoder.ack_runs = None
         self._ack_target = None
+        self._drop_input()
         producers, self.producers = self.producers, {}
         for producer in producers.values():
             if isinstance(producer, Producer):
@@ -189,6 +201,8 @@ class Session:
             self.close_reason = self.close_reason or "closed by the client"
             self._ended = True
             return Taken.STOP
+        if self._decoder.buffered_bytes or self.unfinished_bytes:
+            self._count_unfinished(len(data) if data else 0)
         if self._must_pause():
             return Taken.STOP
         return Taken.IN_PART if self._more else Taken.WHOLE
@@ -243,6 +257,36 @@ class Session:
             target.ack_run(consumers, position)
         return rest
 
+    def _count_unfinished(self, received_bytes: int) -> None:
+        """After a turn that ends within a frame, or that completed one."""
+        before = self.unfinished_bytes
+        after = self.unfinished_bytes = self._decoder.buffered_bytes
+        now = self.keep_alive.received_at
+        if before == 0 or after != before + received_bytes:
+            self.frame_begun_at = now  # it is another frame than before
+        self.service.unfinished_frames.changed(self, before, now)
+
+    @property
+    def received_last_at(self) -> float:
+        """When something came last."""
+        return self.keep_alive.received_at
+
+    def drop_unfinished(self, reason: str) -> None:
+        """Give up a frame that came in part, and the connection with it; tell the peer why if it
+        can be told at once."""
+        self._drop_input()
+        self.outbox.put(commands.error(commands.NO_REQUEST, ServerError.TooManyRequests, reason))
+        self.outbox.flush()
+        self.close(reason)
+
+    def _drop_input(self) -> None:
+        """Nothing that was received is to be handled any more."""
+        self._decoder.forget()
+        self._frames = iter(())
+        before, self.unfinished_bytes = self.unfinished_bytes, 0
+        if before:
+            self.service.unfinished_frames.changed(self, before, 0.0)
+
     def _handle(self, command: pb.BaseCommand) -> None:
         kind = command.type
         handle = HANDLERS.get(kind)
@@ -251,6 +295,8 @@ class Session:
             raise ConnectionRefused(f"{COMMANDS[kind].name} cannot be served")
         try:
             rest = handle(self, getattr(command, COMMANDS[kind].field))
+        except ConnectionRefused:
+            raise
         except Exception as error:
             self._refuse(command, error)
             return
@@ -298,15 +344,13 @@ class Session:
 
     def _refuse_late(self, command: pb.BaseCommand, error: Exception) -> None:
         """The same outside of a turn."""
-        try:
+        if isinstance(error, ConnectionRefused):
+            self.close(str(error))
+        else:
             self._refuse(command, error)
-        except ConnectionRefused as refused:
-            self.close(str(refused))
 
     def _refuse(self, command: pb.BaseCommand, error: Exception) -> None:
         """The one place where a failure becomes an answer."""
-        if isinstance(error, ConnectionRefused):
-            raise error
         name = COMMANDS[command.type].name
         if isinstance(error, BrokerError):
             server_error, message = error.server_error, str(error)

@@ -147,8 +147,12 @@ class SocketTransport:
         finally:
             self._readers.remove(descriptor, self._on_readable)
             self._receiving = None
-        if receiving.error is not None:
-            raise receiving.error
+        failure, receiving.error = receiving.error, None
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback knows this frame: together they would stay
 
     def _on_readable(self) -> int:
         """Take what is there, or go on with it; how many bytes that was."""
@@ -189,11 +193,13 @@ class SocketTransport:
         await trio.lowlevel.checkpoint()
 
     async def _wait(self, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
+        # A closed socket must not get to trio: its number, -1, is then taken for one that the task
+        # waits for, and everybody who comes later with a closed socket is told that it is busy.
+        if self._socket.fileno() == -1:
+            raise trio.BrokenResourceError("connection closed")
         try:
             await wait(self._socket)
-        except (ValueError, OSError) as error:  # the descriptor is already closed
-            raise trio.BrokenResourceError("connection closed") from error
-        except trio.ClosedResourceError as error:
+        except (OSError, trio.ClosedResourceError) as error:
             raise trio.BrokenResourceError("connection closed") from error
 
     def close(self) -> None:

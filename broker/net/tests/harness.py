@@ -187,6 +187,7 @@ async def running(limits=None, clock=None, **settings):
         if limits:
             service.limits = replace(service.limits, **limits)
             service.publish_budget.bytes_max = service.limits.broker_publish_bytes_max
+            service.unfinished_frames.bytes_max = service.limits.unfinished_frames_bytes_max
         listener = BrokerListener(service)
         await listener.bind("127.0.0.1", 0)
         service.broker_service_url = f"pulsar://127.0.0.1:{listener.port}"

@@ -123,6 +123,18 @@ async def test_closing_wakes_who_receives_also_from_within():
         assert len(readers) == 0
 
 
+async def test_a_closed_transport_is_closed_for_everybody_however_often_it_is_asked():
+    async with running() as (_readers, _, new_pair):
+        for _ in range(3):
+            transport = new_pair().transport
+            transport.close()
+            for _ in range(2):
+                with pytest.raises(trio.BrokenResourceError):
+                    await transport.receive()
+                with pytest.raises(trio.BrokenResourceError):
+                    await transport.send([b"x"])
+
+
 async def test_leaving_late_does_not_disturb_who_has_the_number_now():
     async with running() as (readers, _, new_pair):
         pair, calls = new_pair(), []

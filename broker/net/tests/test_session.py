@@ -56,6 +56,25 @@ async def test_a_broken_connection_is_told_why_and_ends_alone(frames, reason):
         await other.expect(T.PONG)
 
 
+async def test_a_refused_connection_reads_why_although_its_publishes_are_answered_meanwhile():
+    """Their receipts come when the broker has said its last word, and must not break it off."""
+    async with running() as broker:
+        with capture_logs() as logs:
+            for number in range(20):
+                connection = await broker.connect()
+                await connection.producer(f"t{number}")
+                messages = [c.send(1, at, c.message(b"x", sequence_id=at)) for at in range(20)]
+                await connection.send(*messages, c.flow(1, 0), bytes(100_000))
+                texts = []
+                while (answer := await connection.next()) is not None:
+                    if answer[0].type == T.ERROR:
+                        texts.append(answer[0].error.message)
+                assert len(texts) == 1
+                assert "must grant" in texts[0]
+            await eventually(lambda: not broker.service.sessions)
+        assert not [line for line in logs if line["log_level"] == "error"]
+
+
 async def test_commands_before_a_broken_frame_are_served():
     async with running() as broker:
         connection = await broker.raw()

@@ -1,0 +1,190 @@
+"""Frames that come in part: what they may hold, who is closed for it, and that nothing stays."""
+
+from __future__ import annotations
+
+import gc
+import struct
+from contextlib import contextmanager
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from broker.net.session import Session
+from broker.net.tests.harness import T, eventually, running
+from broker.net.unfinished_frames import UnfinishedFrames
+from protocol import client as c
+
+MB = 1024 * 1024
+
+
+class Holder:
+    """A connection that the bound is applied to."""
+
+    def __init__(self, frames, begun_at=0.0, received_last_at=0.0, paused=False):
+        self.frames = frames
+        self.unfinished_bytes = 0
+        self.frame_begun_at = begun_at
+        self.received_last_at = received_last_at
+        self.reading_paused = paused
+        self.dropped = ""
+
+    def hold(self, size, now):
+        before, self.unfinished_bytes = self.unfinished_bytes, size
+        self.frames.changed(self, before, now)
+
+    def drop_unfinished(self, reason):
+        self.dropped = reason
+        self.hold(0, 0.0)
+
+
+def test_the_silent_are_closed_first_then_those_whose_frame_began_first():
+    frames = UnfinishedFrames(1000)
+    silent = Holder(frames, begun_at=8.0, received_last_at=8.5)
+    paused = Holder(frames, begun_at=1.0, received_last_at=1.0, paused=True)
+    old = Holder(frames, begun_at=2.0, received_last_at=10.0)
+    young = Holder(frames, begun_at=9.9, received_last_at=10.0)
+    for each in (silent, paused, old, young):
+        each.hold(250, 10.0)
+    assert frames.held_bytes == 1000
+    order = []
+    for _ in range(3):
+        late = Holder(frames, begun_at=10.0, received_last_at=10.0)
+        late.hold(250, 10.0)
+        named = {"silent": silent, "paused": paused, "old": old, "young": young}
+        gone = [name for name, each in named.items() if each.dropped and name not in order]
+        order += gone
+        late.hold(0, 10.0)
+    assert order[:2] == ["silent", "old"]
+    assert not paused.dropped
+    assert "maxUnfinishedFramesSizeInMB" in silent.dropped
+
+
+def test_small_pieces_are_not_given_up_for_large_ones():
+    frames = UnfinishedFrames(10_000)
+    small = [Holder(frames) for _ in range(50)]
+    for each in small:
+        each.hold(20, 0.0)
+    large = [Holder(frames, begun_at=at, received_last_at=100.0) for at in range(20)]
+    for each in large:
+        each.hold(1000, 100.0)
+        assert frames.held_bytes <= 10_000
+    assert not any(each.dropped for each in small)
+    assert [bool(each.dropped) for each in large] == [True] * 12 + [False] * 8
+
+
+def test_what_is_held_is_the_sum_also_after_the_end():
+    frames = UnfinishedFrames(10_000)
+    holders = [Holder(frames) for _ in range(4)]
+    for size in (100, 2000, 300, 0):
+        for each in holders:
+            each.hold(size, 1.0)
+        assert frames.held_bytes == 4 * size
+
+
+@contextmanager
+def without_collector():
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def sessions_alive():
+    return sum(type(each) is Session for each in gc.get_objects())
+
+
+async def break_within_a_frame(broker):
+    connection = await broker.connect()
+    await connection.producer("t")
+    await connection.subscribe("t", permits=10)
+    frame = c.send(1, 0, c.message(bytes(MB)))
+    await connection.send(frame[: MB // 2])
+    await eventually(lambda: broker.service.unfinished_frames.held_bytes >= MB // 2)
+    await connection.stream.aclose()
+
+
+async def violate_the_protocol(broker):
+    connection = await broker.connect()
+    await connection.producer("t")
+    await connection.send(c.ping(), struct.pack(">II", 2**30, 10), bytes(1000))
+    assert "limit" in await connection.closed()
+    await connection.stream.aclose()
+
+
+async def be_refused_by_a_handler(broker):
+    connection = await broker.connect()
+    await connection.subscribe("t")
+    await connection.send(c.flow(1, 0), c.send(1, 0, c.message(bytes(MB)))[:1000])
+    assert "must grant" in await connection.closed()
+    await connection.stream.aclose()
+
+
+async def leave_properly(broker):
+    connection = await broker.connect()
+    await connection.producer("t")
+    await connection.publish(0)
+    await connection.expect(T.SEND_RECEIPT)
+    await connection.stream.aclose()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [break_within_a_frame, violate_the_protocol, be_refused_by_a_handler, leave_properly],
+    ids=lambda end: end.__name__,
+)
+async def test_a_closed_connection_goes_without_the_garbage_collector(end):
+    async with running() as broker:
+        await end(broker)  # what is made once and kept, is made now
+        await eventually(lambda: not broker.service.sessions)
+        with without_collector():
+            before = sessions_alive()
+            for _ in range(5):
+                await end(broker)
+                await eventually(lambda: not broker.service.sessions)
+            await trio.testing.wait_all_tasks_blocked()
+            assert sessions_alive() <= before
+        assert broker.service.unfinished_frames.held_bytes == 0
+
+
+async def test_all_unfinished_frames_together_are_bounded_and_a_neighbour_is_served():
+    async with running(limits={"unfinished_frames_bytes_max": 4 * MB}) as broker:
+        frames = broker.service.unfinished_frames
+        neighbour = await broker.connect()
+        await neighbour.producer("neighbour")
+        large = c.send(1, 0, c.message(bytes(3 * MB)))
+        greedy = []
+        with capture_logs() as logs:
+            for number in range(6):
+                connection = await broker.connect()
+                await connection.producer("t", producer_name=f"greedy-{number}")
+                await connection.send(large[: 2 * MB])
+                await eventually(lambda: frames.held_bytes > 0)
+                greedy.append(connection)
+                # One that sends at its own pace gets through all the same.
+                await neighbour.send(large)
+                await neighbour.expect(T.SEND_RECEIPT)
+                assert frames.held_bytes <= 4 * MB
+            await eventually(lambda: len(broker.service.sessions) <= 1 + 2)
+        assert await greedy[0].next() is not None
+        reasons = [line["reason"] for line in logs if line["event"] == "closing connection"]
+        assert reasons
+        assert all("maxUnfinishedFramesSizeInMB" in reason for reason in reasons)
+
+
+async def test_before_connect_a_frame_is_small():
+    async with running() as broker:
+        connection = await broker.raw()
+        await connection.send(struct.pack(">I", MB))
+        assert "first frame" in await connection.closed()
+        # Large ones may follow at once.
+        other = await broker.raw()
+        ping = c.ping()
+        await other.send(c.connect(), ping)
+        await other.expect(T.CONNECTED)
+        await other.expect(T.PONG)
+        await other.producer("t")
+        await other.send(c.send(1, 0, c.message(bytes(MB))))
+        await other.expect(T.SEND_RECEIPT)
