@@ -1,22 +1,9 @@
 """A broadcast subscription: every message goes to every consumer, each at its own position.
 
-One object per subscription ties together what decides and what acts: `VirtualCursors` (what each
-consumer name has acknowledged), `FanoutGroups` (who gets what next), `Fanout` (sends it in slices)
-and `CursorKeeper` (main cursor, storage, retention). It owns the consumers and the rules:
-
-- A consumer name has one virtual cursor. A new name starts at the tail of the moment, at the first
-  entry the main cursor holds (Earliest), or at its start message id; a known name resumes. A second
-  consumer with a connected name is refused, because both would share one position.
-- Exclusive, Failover and Shared are all admitted, together; the type decides only how a consumer is
-  delivered again: Shared gets single entries with redelivery counts, the others everything from
-  their position on, in order. Key_Shared has no meaning here and is refused.
-- A non-durable consumer's virtual cursor goes with its connection; others are kept for the
-  retention time, then dropped, so that nobody holds storage for ever.
-- Seek moves the calling consumer only; unsubscribe ends its virtual cursor only. The last one to
-  unsubscribe, or an administrator, ends the subscription. Operations of administrators move
-  everybody.
-
-Acks of entries that do not exist are no-ops, and so are cumulative acks backwards.
+This is what topics and administrators see of it; `BroadcastMembers` is what it consists of. Seek
+and unsubscribe of a consumer concern that consumer alone (`consumer_handle`); the last one to
+unsubscribe, or an administrator, ends the subscription. What an administrator does moves everybody,
+connected or not.
 """
 
 from __future__ import annotations
@@ -26,36 +13,21 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from broker.broadcast.acknowledgements import Acknowledgements
 from broker.broadcast.consumer_handle import BroadcastConsumerHandle
-from broker.broadcast.consumer_sequence import ConsumerSequence
-from broker.broadcast.cursor_keeper import CursorKeeper
-from broker.broadcast.entry_window import EntryWindow
-from broker.broadcast.fanout import Fanout
-from broker.broadcast.fanout_groups import FanoutGroups
+from broker.broadcast.members import BroadcastMembers
 from broker.broadcast.moves import reset_all, skip_all_to
-from broker.broadcast.ordinals import Ordinals
-from broker.broadcast.shared_properties import SharedProperties
-from broker.broadcast.stages import Stages
 from broker.broadcast.statistics import (
     broadcast_series,
     broadcast_statistics,
     why_not_dispatching,
 )
-from broker.broadcast.virtual_cursors import NEVER, VirtualCursors
-from broker.subscription.api import KEY_SHARED, SHARED
 from broker.subscription.start import seek_mark_delete
-from protocol.commands import reached_end_of_topic
-from protocol.errors import ConsumerBusy, NotAllowed, ServiceNotReady
-from protocol.templates import epoch_option, varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.broadcast.snapshot_store import SnapshotStore
     from broker.subscription.consumer import Consumer
-    from broker.subscription.factory import SubscriptionRequest, TopicContext
-    from broker.subscription.ports import CursorPort
+    from broker.subscription.factory import SubscriptionRequest
     from broker.subscription.series import Series
     from broker.subscription.statistics import SubscriptionStatistics
     from protocol.position import Position
@@ -66,92 +38,10 @@ SENT_AWAY_PER_TURN: Final = 500
 
 
 @final
-class BroadcastSubscription:
+class BroadcastSubscription(BroadcastMembers):
     """See the module essay."""
 
     wakes_connections = True
-
-    def __init__(
-        self,
-        context: TopicContext,
-        cursor: CursorPort,
-        store: SnapshotStore | None,
-        *,
-        durable: bool,
-    ) -> None:
-        ledger = context.ledger
-        if ledger is None:
-            raise ValueError("a broadcast subscription needs a ledger")
-        config = context.config
-        self.name = cursor.name
-        self.durable = durable
-        self.context = context
-        self.cursor = cursor
-        self.sub_type: int | None = None
-        self.cursors = VirtualCursors()
-        self.groups = FanoutGroups(self.cursors, config.max_unacked_messages_per_consumer)
-        self.ordinals = Ordinals(ledger)
-        self.window = EntryWindow(
-            ledger,
-            self.ordinals,
-            context.partition,
-            config.dispatcher_max_read_batch_size,
-            config.dispatcher_max_read_size_bytes,
-        )
-        self.stages = Stages()
-        self.attached: dict[Consumer, int] = {}
-        """Connected consumers in order of arrival, with their slots."""
-        self.batch_index = config.acknowledgment_at_batch_index_level_enabled
-        self.acks = Acknowledgements(
-            ledger,
-            context.clock,
-            self.attached,
-            self.cursors,
-            self.groups,
-            self.ordinals,
-            self.window,
-            batch_index=self.batch_index,
-        )
-        self.fanout = Fanout(
-            self.name,
-            context,
-            self.cursors,
-            self.groups,
-            self.ordinals,
-            self.window,
-            self.stages,
-            self.acks,
-        )
-        self.retention_seconds = 60.0 * config.broadcast_virtual_cursor_retention_minutes
-        self.keeper = self._new_keeper(store)
-        self.acks.connect(self.fanout, self.keeper, self._tell_end)
-        self.flow_last_ms = 0
-        self.rates = (0.0, 0.0, 0.0)
-        """Messages, bytes and acks per second in the last window."""
-        self._window_start = (context.clock.now(), 0, 0, 0)
-        self.moving: set[str] = set()
-        """Names whose seek or unsubscribe is not stored yet."""
-        self.ledger = ledger
-        self.clock = context.clock
-        self._consumers_max = config.max_consumers_per_subscription
-        self.seeking = False
-        self._closed = False
-        self._unnamed = 0
-        self._shared_properties = SharedProperties()
-        self._tail = self.ordinals.tail
-
-    def _new_keeper(self, store: SnapshotStore | None) -> CursorKeeper:
-        return CursorKeeper(
-            self.cursor,
-            self.cursors,
-            self.ordinals,
-            store,
-            self.context.clock,
-            self.retention_seconds,
-            self.context.config.broadcast_snapshot_interval_millis / 1000,
-            self._dropped,
-            self.window.drop_up_to,
-        )
 
     async def start(self) -> None:
         """Take over what is stored, and begin to keep it. Raises: BrokerError."""
@@ -161,11 +51,6 @@ class BroadcastSubscription:
         self.context.owner.watch_publishes(self.stages, begin=True)
 
     # --- consumers ----------------------------------------------------------------------
-
-    @property
-    def consumers(self) -> Sequence[Consumer]:
-        """Connected consumers in order of arrival."""
-        return ConsumerSequence(self.attached)
 
     async def locate(self, request: SubscriptionRequest) -> SubscriptionRequest:
         """Each consumer has a start of its own. Raises: BrokerError: storage cannot be read now."""
@@ -181,166 +66,13 @@ class BroadcastSubscription:
         self, consumer: Consumer, request: SubscriptionRequest
     ) -> BroadcastConsumerHandle:
         """Attach, or refuse with the reason."""
-        self.check_open()
-        if consumer.sub_type == KEY_SHARED:
-            raise NotAllowed(
-                "a broadcast subscription gives every message to every consumer, so Key_Shared has"
-                " no meaning: subscribe as Shared, Failover or Exclusive"
-            )
-        if 0 < self._consumers_max <= len(self.attached):
-            raise ConsumerBusy("Subscription reached max consumers limit")
-        name = consumer.name
-        if not name:
-            self._unnamed += 1
-            name = f"\0{self._unnamed}"
-        slot = self.cursors.slot_of(name)
-        if slot is None:
-            slot = self._join(name, request, durable=consumer.durable and bool(consumer.name))
-        elif self.fanout.consumer_at(slot) is not None:
-            raise ConsumerBusy(
-                f"a consumer named {name!r} is connected to this broadcast subscription:"
-                " give every consumer a name of its own"
-            )
-        else:
-            self.cursors.attach(slot)
-        options = epoch_option(consumer.epoch if consumer.epoch >= 0 else None)
-        self.attached[consumer] = slot
-        consumer.joined = slot
-        self._shared_properties.share(consumer)
-        self.sub_type = consumer.sub_type
-        self.fanout.attach(slot, consumer, varint(consumer.consumer_id), options)
-        return BroadcastConsumerHandle(consumer, self)
+        self.attach(consumer, request)
+        return BroadcastConsumerHandle(consumer, self, self)
 
     def in_the_way_of(self, consumer: Consumer) -> Consumer | None:
         """The one with its name."""
         slot = self.cursors.slot_of(consumer.name) if consumer.name else None
         return None if slot is None else self.fanout.consumer_at(slot)
-
-    def _join(self, name: str, request: SubscriptionRequest, *, durable: bool) -> int:
-        keeper = self.keeper
-        start = self._start_of(request)
-        slot = self.cursors.join(name, start, durable=durable)
-        keeper.follows_tail = True
-        if durable or start < keeper.marked:
-            keeper.changed()
-        if self.cursors.minimum != keeper.marked:
-            keeper.advance()
-        return slot
-
-    def _start_of(self, request: SubscriptionRequest) -> int:
-        """The ordinal after which a new name starts."""
-        keeper, ordinals = self.keeper, self.ordinals
-        if request.start_after is not None:
-            start = ordinals.of(request.start_after)
-        elif request.start_message_id is not None:
-            ledger_id, entry_id, _ = request.start_message_id
-            start = ordinals.of(seek_mark_delete(self.ledger, (ledger_id, entry_id)))
-        elif request.earliest:
-            start = keeper.marked
-        else:
-            unknown = self.clock.now() < keeper.unknown_until
-            return keeper.marked if unknown else ordinals.tail
-        return min(max(start, ordinals.first - 1), ordinals.tail)
-
-    async def commit(self) -> None:
-        """Return when the consumers that have joined, left or moved are stored as they are now.
-
-        Raises: BrokerError.
-        """
-        await self.keeper.commit()
-
-    def check_open(self) -> None:
-        """Raises: BrokerError ServiceNotReady: it is being moved or closed."""
-        if self._closed or self.seeking:
-            raise ServiceNotReady("Subscription is fenced")
-
-    def announce(self, consumer: Consumer) -> None:
-        """All are active; it is told if the topic has ended."""
-        slot = self.attached.get(consumer)
-        if slot is not None and self.ledger.terminated:
-            self._tell_end(consumer, slot)
-
-    def remove_consumer(self, consumer: Consumer, *, comes_back: bool = False) -> None:
-        """Detach; its virtual cursor is kept for the retention time (that of a non-durable one
-        only if it `comes_back`, after a seek, and then not for long)."""
-        slot = self._detach(consumer)
-        if slot is None:
-            return
-        durable = bool(self.cursors.durable[slot])
-        if durable or comes_back:
-            self.cursors.detach(slot, self.deadline(durable=durable))
-            self._abandon_if_empty()
-        else:
-            self._drop(slot)
-
-    def drop_consumer(self, consumer: Consumer) -> None:
-        """Detach, and end its virtual cursor."""
-        slot = self._detach(consumer)
-        if slot is not None:
-            self._drop(slot)
-
-    def _detach(self, consumer: Consumer) -> int | None:
-        slot = self.attached.pop(consumer, None)
-        if slot is not None:
-            self.fanout.detach(slot, consumer)
-        return slot
-
-    def _drop(self, slot: int) -> None:
-        self.cursors.drop(slot)
-        self.keeper.changed()
-        self.keeper.advance()
-        self._abandon_if_empty()
-
-    def deadline(self, *, durable: bool = True) -> float:
-        """Until when the virtual cursor of a consumer that leaves now, or seeks, is kept."""
-        if not durable:
-            return self.clock.now() + self.context.config.non_durable_linger_seconds
-        seconds = self.retention_seconds
-        return self.clock.now() + seconds if seconds > 0 else NEVER
-
-    def _dropped(self, slots: list[int]) -> None:
-        """Virtual cursors of consumers that did not come back are gone."""
-        self.keeper.changed()
-        self._abandon_if_empty()
-
-    def _abandon_if_empty(self) -> None:
-        if not self.durable and not len(self.cursors) and not self._closed:
-            self.context.owner.on_subscription_abandoned(self)
-
-    def flow(self, consumer: Consumer, permits: int) -> None:
-        """More permits."""
-        slot = self.attached.get(consumer)
-        if slot is None:
-            return
-        self.flow_last_ms = self.groups.flow_ms[slot] = self.clock.wall_ms()
-        lane = self.groups.grant(slot, permits)
-        if lane is not None and (lane.solos or self.groups.sent[slot] < self.ordinals.tail):
-            self.fanout.wake(lane)
-
-    def on_writable(self, consumer: Consumer) -> None:
-        """Its connection has room again."""
-        lane = self.fanout.lanes.get(consumer.session)
-        if lane is not None and lane.full:
-            self.fanout.on_writable(lane)
-
-    # --- acks and redelivery ------------------------------------------------------------
-
-    def redeliver(
-        self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
-    ) -> None:
-        """Deliver again: to Shared what it asks for, to the others everything, in order."""
-        slot = self.attached.get(consumer)
-        if slot is None:
-            return
-        if consumer.sub_type == SHARED and positions is not None:
-            ordinals = [self.ordinals.exact(position) for position in positions]
-            wanted = [ordinal for ordinal in ordinals if ordinal is not None]
-            self.fanout.wake(self.groups.replay(slot, wanted))
-            return
-        if epoch > consumer.epoch:
-            consumer.epoch = epoch
-            self.groups.set_options(slot, epoch_option(epoch))
-        self.fanout.wake(self.groups.rewind(slot, count=consumer.sub_type == SHARED))
 
     # --- administration -----------------------------------------------------------------
 
@@ -366,21 +98,9 @@ class BroadcastSubscription:
 
     # --- questions ----------------------------------------------------------------------
 
-    @property
-    def backlog_entries(self) -> int:
-        """Of the slowest consumer: what storage must keep."""
-        return max(0, self.ordinals.tail - self.keeper.marked)
-
     def mark_delete_position(self) -> Position | None:
         """Of the main cursor."""
         return self.cursor.mark_delete
-
-    def mark_delete_of(self, consumer: Consumer) -> Position:
-        """Of one consumer, as GET_LAST_MESSAGE_ID answers it."""
-        slot = self.attached.get(consumer)
-        if slot is None:
-            return self.cursor.mark_delete
-        return self.ordinals.position(self.cursors.acked[slot])
 
     def why_not_dispatching(self) -> str:
         """What holds delivery to the slowest; empty when nothing does."""
@@ -402,11 +122,6 @@ class BroadcastSubscription:
         """No entry will come any more."""
         for consumer, slot in self.attached.items():
             self._tell_end(consumer, slot)
-
-    def _tell_end(self, consumer: Consumer, slot: int) -> None:
-        if not consumer.end_of_topic_sent and self.cursors.acked[slot] >= self.ordinals.tail:
-            consumer.end_of_topic_sent = True
-            consumer.session.send(reached_end_of_topic(consumer.consumer_id))
 
     # --- statistics, end ----------------------------------------------------------------
 
@@ -432,11 +147,8 @@ class BroadcastSubscription:
         """Gauges of the whole, and the six stages as histograms."""
         return broadcast_series(self)
 
-    def disconnect_consumers(self) -> None:
-        """Remove them all, then tell their sessions."""
-        for consumer in list(self.attached):
-            self.remove_consumer(consumer)
-            consumer.session.disconnect_consumer(consumer)
+    def _abandon(self) -> None:
+        self.context.owner.on_subscription_abandoned(self)
 
     async def close(self) -> None:
         """Stop for good; what is known is stored."""

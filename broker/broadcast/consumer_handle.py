@@ -14,8 +14,8 @@ from protocol.errors import ServiceNotReady
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from broker.broadcast.broadcast_subscription import BroadcastSubscription
-    from broker.subscription.api import AckId, SubscriptionOwner
+    from broker.broadcast.members import BroadcastMembers
+    from broker.subscription.api import AckId, Subscription, SubscriptionOwner
     from broker.subscription.consumer import Consumer
     from broker.subscription.statistics import ConsumerStatistics
     from protocol.errors import BrokerError
@@ -28,74 +28,77 @@ TYPE_NAME: Final = "Broadcast"
 class BroadcastConsumerHandle:
     """See `broker.subscription.api.ConsumerHandle`."""
 
-    __slots__ = ("consumer", "subscription")
+    __slots__ = ("_members", "consumer", "subscription")
 
     type_name = TYPE_NAME
 
-    def __init__(self, consumer: Consumer, subscription: BroadcastSubscription) -> None:
+    def __init__(
+        self, consumer: Consumer, members: BroadcastMembers, subscription: Subscription
+    ) -> None:
         self.consumer = consumer
         self.subscription = subscription
+        self._members = members
 
     @property
     def topic(self) -> SubscriptionOwner:
         """Whose messages it gets."""
-        return self.subscription.context.owner
+        return self._members.context.owner
 
     def when_kept(self, call: Callable[[BrokerError | None], None]) -> None:
         """Its name is stored before it is answered, together with all that came meanwhile."""
-        attached = self.subscription.attached
+        attached = self._members.attached
 
         def stored(error: BrokerError | None) -> None:
             if error is None and self.consumer not in attached:
                 error = ServiceNotReady("The subscription was closed; try again")
             call(error)
 
-        self.subscription.keeper.call_when_stored(stored)
+        self._members.keeper.call_when_stored(stored)
 
     def announce(self) -> None:
         """All are active; it is told if the topic has ended."""
-        self.subscription.announce(self.consumer)
+        self._members.announce(self.consumer)
 
     def flow(self, permits: int) -> None:
         """More permits."""
-        self.subscription.flow(self.consumer, permits)
+        self._members.flow(self.consumer, permits)
 
     def ack(self, ids: Sequence[AckId], *, cumulative: bool) -> None:
         """Acknowledge for this consumer alone."""
-        self.subscription.acks.ack(self.consumer, ids, cumulative=cumulative)
+        self._members.acks.ack(self.consumer, ids, cumulative=cumulative)
 
     def redeliver(self, positions: Sequence[Position] | None, epoch: int) -> None:
         """Deliver again to this consumer alone."""
-        self.subscription.redeliver(self.consumer, positions, epoch)
+        self._members.redeliver(self.consumer, positions, epoch)
 
     def on_writable(self) -> None:
         """Its connection has room again."""
-        self.subscription.on_writable(self.consumer)
+        self._members.on_writable(self.consumer)
 
     def remove(self) -> None:
         """It is gone; its virtual cursor is kept for a while."""
-        self.subscription.remove_consumer(self.consumer)
+        self._members.remove_consumer(self.consumer)
 
     async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
         """Move its virtual cursor; the others notice nothing."""
-        await seek(self.subscription, self.consumer, position, ack_set)
+        await seek(self._members, self.consumer, position, ack_set)
 
     async def seek_to_time(self, publish_time_ms: int) -> None:
         """Move its virtual cursor; the others notice nothing."""
-        await seek_to_time(self.subscription, self.consumer, publish_time_ms)
+        await seek_to_time(self._members, self.consumer, publish_time_ms)
 
     def unsubscribe(self, *, force: bool) -> Awaitable[None]:
         """End its virtual cursor; with the last one the subscription ends."""
-        subscription = self.subscription
-        if len(subscription.cursors) > 1:
-            return leave(subscription, self.consumer)
-        subscription.remove_consumer(self.consumer)
-        return self.topic.end_subscription(subscription, force=force)
+        members = self._members
+        if len(members.cursors) > 1:
+            return leave(members, self.consumer)
+        members.remove_consumer(self.consumer)
+        return self.topic.end_subscription(self.subscription, force=force)
 
     def statistics(self) -> ConsumerStatistics:
         """Its row."""
-        return consumer_statistics(self.subscription, self.consumer)
+        return consumer_statistics(self._members, self.consumer)
 
     def mark_delete(self) -> Position | None:
         """Of its virtual cursor."""
-        return self.subscription.mark_delete_of(self.consumer)
+        return self._members.mark_delete_of(self.consumer)

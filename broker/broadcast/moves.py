@@ -20,13 +20,13 @@ from protocol.errors import BrokerError, ConsumerNotFound, ServiceNotReady
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from broker.broadcast.broadcast_subscription import BroadcastSubscription
+    from broker.broadcast.members import BroadcastMembers
     from broker.subscription.consumer import Consumer
     from protocol.position import Position
 
 
 async def seek(
-    subscription: BroadcastSubscription,
+    members: BroadcastMembers,
     consumer: Consumer,
     position: Position,
     ack_set: tuple[int, ...],
@@ -35,55 +35,53 @@ async def seek(
 
     Raises: BrokerError.
     """
-    target = subscription.ordinals.of(seek_mark_delete(subscription.ledger, position))
-    batch = subscription.ordinals.exact(position) if ack_set else None
+    target = members.ordinals.of(seek_mark_delete(members.ledger, position))
+    batch = members.ordinals.exact(position) if ack_set else None
     unacked = from_words(ack_set)
-    slot = _slot(subscription, consumer)
-    undo = _Undo(subscription, slot)
-    _move(subscription, slot, target)
-    if batch is not None and subscription.batch_index:
-        subscription.cursors.ack_batch(slot, batch, unacked)
-    await _store(subscription, consumer, undo)
+    slot = _slot(members, consumer)
+    undo = _Undo(members, slot)
+    _move(members, slot, target)
+    if batch is not None and members.batch_index:
+        members.cursors.ack_batch(slot, batch, unacked)
+    await _store(members, consumer, undo)
 
 
-async def seek_to_time(
-    subscription: BroadcastSubscription, consumer: Consumer, publish_time_ms: int
-) -> None:
+async def seek_to_time(members: BroadcastMembers, consumer: Consumer, publish_time_ms: int) -> None:
     """Let one consumer go on with the first entry published at or after the time.
 
     Raises: BrokerError.
     """
-    found = await subscription.ledger.find_by_publish_time(publish_time_ms)
-    target = subscription.ordinals.of(found)
-    slot = _slot(subscription, consumer)
-    undo = _Undo(subscription, slot)
-    _move(subscription, slot, target)
-    await _store(subscription, consumer, undo)
+    found = await members.ledger.find_by_publish_time(publish_time_ms)
+    target = members.ordinals.of(found)
+    slot = _slot(members, consumer)
+    undo = _Undo(members, slot)
+    _move(members, slot, target)
+    await _store(members, consumer, undo)
 
 
-def _slot(subscription: BroadcastSubscription, consumer: Consumer) -> int:
-    subscription.check_open()
-    slot = subscription.attached.get(consumer)
+def _slot(members: BroadcastMembers, consumer: Consumer) -> int:
+    members.check_open()
+    slot = members.attached.get(consumer)
     if slot is None:
         raise ConsumerNotFound("the consumer is gone: subscribe, then seek again")
     return slot
 
 
-async def _store(subscription: BroadcastSubscription, consumer: Consumer, undo: _Undo) -> None:
-    subscription.remove_consumer(consumer, comes_back=True)
+async def _store(members: BroadcastMembers, consumer: Consumer, undo: _Undo) -> None:
+    members.remove_consumer(consumer, comes_back=True)
     consumer.session.disconnect_consumer(consumer)
     await undo.unless_stored()
 
 
-def leave(subscription: BroadcastSubscription, consumer: Consumer) -> Awaitable[None]:
+def leave(members: BroadcastMembers, consumer: Consumer) -> Awaitable[None]:
     """Unsubscribe one of several consumers. It is detached and its virtual cursor has ended when
     this returns; to be awaited until that is stored. If it cannot be stored, its virtual cursor is
     there again.
 
     Raises: BrokerError ServiceNotReady: a move of it is still being stored; it stays attached.
     """
-    undo = _Undo(subscription, _slot(subscription, consumer))
-    subscription.drop_consumer(consumer)
+    undo = _Undo(members, _slot(members, consumer))
+    members.drop_consumer(consumer)
     return undo.unless_stored()
 
 
@@ -95,16 +93,16 @@ class _Undo:
     Raises: BrokerError ServiceNotReady: its last move is not decided yet.
     """
 
-    def __init__(self, subscription: BroadcastSubscription, slot: int) -> None:
-        cursors = subscription.cursors
+    def __init__(self, members: BroadcastMembers, slot: int) -> None:
+        cursors = members.cursors
         name = cursors.names[slot]
         assert name is not None
-        if name in subscription.moving:
+        if name in members.moving:
             raise ServiceNotReady(
                 "a seek or unsubscribe of this consumer is still being stored: try again"
             )
-        subscription.moving.add(name)
-        self._subscription = subscription
+        members.moving.add(name)
+        self._members = members
         self._name = name
         self._durable = bool(cursors.durable[slot])
         self._acked = cursors.acked[slot]
@@ -116,70 +114,70 @@ class _Undo:
 
         Raises: BrokerError.
         """
-        subscription = self._subscription
-        keeper = subscription.keeper
+        members = self._members
+        keeper = members.keeper
         keeper.changed()
         keeper.advance()
         try:
-            await subscription.commit()
+            await members.commit()
         except BrokerError:
-            if not subscription.acks.closed:
+            if not members.acks.closed:
                 self._put_back()
                 keeper.changed()
             raise
         finally:
-            subscription.moving.discard(self._name)
-            if not subscription.acks.closed:
-                subscription.cursors.release(self._acked)
+            members.moving.discard(self._name)
+            if not members.acks.closed:
+                members.cursors.release(self._acked)
                 keeper.advance()
 
     def _put_back(self) -> None:
-        subscription = self._subscription
-        cursors, name = subscription.cursors, self._name
+        members = self._members
+        cursors, name = members.cursors, self._name
         slot = cursors.slot_of(name)
-        holder = None if slot is None else subscription.fanout.consumer_at(slot)
+        holder = None if slot is None else members.fanout.consumer_at(slot)
         if holder is not None:  # it came back too early, or another one of that name came
-            subscription.remove_consumer(holder, comes_back=True)
+            members.remove_consumer(holder, comes_back=True)
             holder.session.disconnect_consumer(holder)
             slot = cursors.slot_of(name)
         if slot is None:
             slot = cursors.join(name, self._acked, durable=self._durable)
-            cursors.detach(slot, subscription.deadline(durable=self._durable))
+            cursors.detach(slot, members.deadline(durable=self._durable))
         cursors.put_back(slot, self._acked, self._ragged)
 
 
-def _move(subscription: BroadcastSubscription, slot: int, acked: int) -> None:
-    ordinals = subscription.ordinals
-    subscription.cursors.seek(slot, min(max(acked, ordinals.first - 1), ordinals.tail))
+def _move(members: BroadcastMembers, slot: int, acked: int) -> None:
+    ordinals = members.ordinals
+    members.cursors.seek(slot, min(max(acked, ordinals.first - 1), ordinals.tail))
 
 
-async def reset_all(subscription: BroadcastSubscription, acked: int) -> None:
+async def reset_all(members: BroadcastMembers, acked: int) -> None:
     """Put everybody behind the ordinal; consumers are disconnected and come back.
 
     Raises: BrokerError.
     """
-    keeper = subscription.keeper
-    subscription.seeking = True
+    keeper = members.keeper
+    members.seeking = True
     try:
-        for slot in list(subscription.cursors):
-            _move(subscription, slot, acked)
+        for slot in list(members.cursors):
+            _move(members, slot, acked)
         keeper.put(acked)
-        subscription.disconnect_consumers()
+        members.disconnect_consumers()
         await keeper.commit()
     finally:
-        subscription.seeking = False
+        members.seeking = False
 
 
-def skip_all_to(subscription: BroadcastSubscription, ordinal: int) -> None:
+def skip_all_to(members: BroadcastMembers, ordinal: int) -> None:
     """Acknowledge everything up to the ordinal for everybody, connected or not."""
-    groups, fanout = subscription.groups, subscription.fanout
-    ordinal = min(ordinal, subscription.ordinals.tail)
-    for slot in list(subscription.cursors):
-        subscription.cursors.ack_cumulative(slot, ordinal)
-    for slot in list(subscription.attached.values()):
+    groups, fanout = members.groups, members.fanout
+    ordinal = min(ordinal, members.ordinals.tail)
+    for slot in list(members.cursors):
+        members.cursors.ack_cumulative(slot, ordinal)
+    for slot in list(members.attached.values()):
         if groups.sent[slot] < ordinal:
             groups.overtaken(slot)
         groups.forget_counts(slot)
         fanout.wake(groups.acked(slot) or groups.lanes[slot])
-    if ordinal > subscription.keeper.marked:
-        subscription.keeper.put(ordinal)
+    if ordinal > members.keeper.marked:
+        members.keeper.put(ordinal)

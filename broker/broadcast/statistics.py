@@ -19,7 +19,7 @@ from broker.subscription.statistics import ConsumerStatistics, SubscriptionStati
 from protocol.position import position_text
 
 if TYPE_CHECKING:
-    from broker.broadcast.broadcast_subscription import BroadcastSubscription
+    from broker.broadcast.members import BroadcastMembers
     from broker.broadcast.stages import Histogram
     from broker.subscription.consumer import Consumer
     from broker.subscription.series import Series
@@ -39,12 +39,10 @@ _STAGE: Final = "vela_broadcast_stage_seconds"
 _STAGE_HELP: Final = "Where the time of a broadcast message goes"
 
 
-def consumer_statistics(
-    subscription: BroadcastSubscription, consumer: Consumer
-) -> ConsumerStatistics:
+def consumer_statistics(members: BroadcastMembers, consumer: Consumer) -> ConsumerStatistics:
     """One attached consumer."""
-    slot = subscription.attached[consumer]
-    groups, session = subscription.groups, consumer.session
+    slot = members.attached[consumer]
+    groups, session = members.groups, consumer.session
     return ConsumerStatistics(
         consumer_name=consumer.name,
         address=session.remote_address,
@@ -66,14 +64,12 @@ def consumer_statistics(
     )
 
 
-def slowest_connected(
-    subscription: BroadcastSubscription, count: int
-) -> list[tuple[Consumer, int]]:
+def slowest_connected(members: BroadcastMembers, count: int) -> list[tuple[Consumer, int]]:
     """Connected consumers with their slots, the farthest behind first."""
-    acked = subscription.cursors.acked
-    limit = subscription.cursors.position_of_slowest(count)
-    rows = subscription.attached.items()
-    in_step = limit == subscription.cursors.minimum
+    acked = members.cursors.acked
+    limit = members.cursors.position_of_slowest(count)
+    rows = members.attached.items()
+    in_step = limit == members.cursors.minimum
     behind = [] if in_step else [row for row in rows if acked[row[1]] < limit]
     there = islice((row for row in rows if acked[row[1]] == limit), count)
     found = nsmallest(count, [*behind, *there], key=lambda row: acked[row[1]])
@@ -82,84 +78,84 @@ def slowest_connected(
     return found
 
 
-def sent_counts(subscription: BroadcastSubscription) -> dict[int, int]:
+def sent_counts(members: BroadcastMembers) -> dict[int, int]:
     """How many connected consumers were sent each ordinal last. By groups, not one by one."""
-    sent = subscription.groups.sent
+    sent = members.groups.sent
     counts: dict[int, int] = {}
-    for lane in subscription.fanout.lanes.values():
-        for (ordinal, _), members in lane.groups.items():
-            counts[ordinal] = counts.get(ordinal, 0) + len(members)
-    for slot in alone(subscription):
+    for lane in members.fanout.lanes.values():
+        for (ordinal, _), group in lane.groups.items():
+            counts[ordinal] = counts.get(ordinal, 0) + len(group)
+    for slot in alone(members):
         counts[sent[slot]] = counts.get(sent[slot], 0) + 1
     return counts
 
 
-def alone(subscription: BroadcastSubscription) -> list[int]:
+def alone(members: BroadcastMembers) -> list[int]:
     """Connected consumers that are in no group."""
-    solos = [slot for lane in subscription.fanout.lanes.values() for slot in lane.solos]
-    return [*solos, *subscription.groups.parked_slots()]
+    solos = [slot for lane in members.fanout.lanes.values() for slot in lane.solos]
+    return [*solos, *members.groups.parked_slots()]
 
 
-def total_unacked(subscription: BroadcastSubscription) -> int:
+def total_unacked(members: BroadcastMembers) -> int:
     """Entries sent and not acknowledged, over all connected consumers. The members of groups have
     acknowledged nothing out of order and nothing ahead of what they were sent, so sums do."""
-    groups, cursors = subscription.groups, subscription.cursors
+    groups, cursors = members.groups, members.cursors
     if cursors.ragged_count:
-        return sum(map(groups.unacked, subscription.attached.values()))
-    apart = alone(subscription)
+        return sum(map(groups.unacked, members.attached.values()))
+    apart = alone(members)
     acked = cursors.acked
-    sent_total = sum(ordinal * count for ordinal, count in sent_counts(subscription).items())
+    sent_total = sum(ordinal * count for ordinal, count in sent_counts(members).items())
     in_groups = sent_total - sum([groups.sent[slot] for slot in apart])
     in_groups -= cursors.acked_total_of_attached() - sum([acked[slot] for slot in apart])
     return in_groups + sum(map(groups.unacked, apart))
 
 
-def broadcast_statistics(subscription: BroadcastSubscription) -> SubscriptionStatistics:
+def broadcast_statistics(members: BroadcastMembers) -> SubscriptionStatistics:
     """The whole subscription."""
-    listed = slowest_connected(subscription, CONSUMERS_LISTED)
-    unacked = total_unacked(subscription)
-    groups, fanout = subscription.groups, subscription.fanout
+    listed = slowest_connected(members, CONSUMERS_LISTED)
+    unacked = total_unacked(members)
+    groups, fanout = members.groups, members.fanout
     return SubscriptionStatistics(
-        sub_type=subscription.sub_type,
-        durable=subscription.durable,
-        backlog_entries=subscription.backlog_entries,
+        sub_type=members.sub_type,
+        durable=members.durable,
+        backlog_entries=members.backlog_entries,
         delayed_messages=0,
         replay_messages=groups.replaying,
         unacked_messages=unacked,
         blocked_on_unacked=False,
         messages_out=fanout.messages_out,
         bytes_out=fanout.bytes_out,
-        consumers=tuple(consumer_statistics(subscription, consumer) for consumer, _ in listed),
-        why_not_dispatching=subscription.why_not_dispatching(),
-        acked_ranges_count=subscription.cursors.ragged_count,
-        flow_last_ms=subscription.flow_last_ms,
+        consumers=tuple(consumer_statistics(members, consumer) for consumer, _ in listed),
+        why_not_dispatching=why_not_dispatching(members),
+        acked_ranges_count=members.cursors.ragged_count,
+        flow_last_ms=members.flow_last_ms,
         consumed_last_ms=fanout.sent_last_ms,
-        acked_last_ms=subscription.acks.last_ms,
-        mark_delete_last_ms=subscription.keeper.moved_last_ms,
-        properties=user_properties(subscription),
+        acked_last_ms=members.acks.last_ms,
+        mark_delete_last_ms=members.keeper.moved_last_ms,
+        properties=user_properties(members),
         type_name="Broadcast",
-        details=broadcast_details(subscription),
+        details=broadcast_details(members),
     )
 
 
-def user_properties(subscription: BroadcastSubscription) -> dict[str, str]:
+def user_properties(members: BroadcastMembers) -> dict[str, str]:
     """The properties of the subscription without those the broker keeps for itself."""
     return {
         key: value
-        for key, value in subscription.cursor.properties.items()
+        for key, value in members.cursor.properties.items()
         if not key.startswith(INTERNAL_PREFIX)
     }
 
 
-def broadcast_details(subscription: BroadcastSubscription) -> dict[str, Any]:
+def broadcast_details(members: BroadcastMembers) -> dict[str, Any]:
     """What goes over the rows of `consumers` in the JSON form."""
-    cursors, groups, ordinals = subscription.cursors, subscription.groups, subscription.ordinals
+    cursors, groups, ordinals = members.cursors, members.groups, members.ordinals
     tail = ordinals.tail
-    connected = len(subscription.consumers)
+    connected = len(members.attached)
     slowest, fastest = cursors.minimum, cursors.maximum
-    messages_rate, bytes_rate, acks_rate = subscription.rates
+    messages_rate, bytes_rate, acks_rate = members.rates
     behind = tail - LAGGARD_ENTRIES
-    sent = sent_counts(subscription)
+    sent = sent_counts(members)
     laggards = sum(count for ordinal, count in sent.items() if ordinal < behind)
     return {
         "consumersCount": connected,
@@ -170,33 +166,32 @@ def broadcast_details(subscription: BroadcastSubscription) -> dict[str, Any]:
             "consumersConnected": connected,
             "virtualCursors": len(cursors),
             "virtualCursorsKept": cursors.detached,
-            "slowestPosition": _text(subscription, slowest),
+            "slowestPosition": _text(members, slowest),
             "slowestBacklog": 0 if slowest is None else tail - slowest,
-            "fastestPosition": _text(subscription, fastest),
+            "fastestPosition": _text(members, fastest),
             "fastestBacklog": 0 if fastest is None else max(0, tail - fastest),
             "laggards": laggards,
             "withoutPermits": groups.dry,
             "blockedOnUnacked": groups.blocked,
-            "connections": len(subscription.fanout.lanes),
-            "connectionsFull": subscription.fanout.full_lanes,
+            "connections": len(members.fanout.lanes),
+            "connectionsFull": members.fanout.full_lanes,
             "acknowledgedOutOfOrder": cursors.ragged_count,
-            "snapshots": subscription.keeper.snapshots,
-            "snapshotFailure": subscription.keeper.failure,
+            "snapshots": members.keeper.snapshots,
+            "snapshotFailure": members.keeper.failure,
             "stages": {
-                name: stage_json(histogram)
-                for name, histogram in subscription.stages.histograms.items()
+                name: stage_json(histogram) for name, histogram in members.stages.histograms.items()
             },
         },
     }
 
 
-def broadcast_series(subscription: BroadcastSubscription) -> list[Series]:
+def broadcast_series(members: BroadcastMembers) -> list[Series]:
     """For metrics: no series per consumer."""
-    details = broadcast_details(subscription)["broadcast"]
+    details = broadcast_details(members)["broadcast"]
     series: list[Series] = [
         Gauge(name, help_text, details[field]) for name, field, help_text in _GAUGES
     ]
-    for stage, histogram in subscription.stages.histograms.items():
+    for stage, histogram in members.stages.histograms.items():
         labels = (("stage", stage),)
         buckets = (BUCKETS_SECONDS, histogram.counts)
         series.append(HistogramSeries(_STAGE, _STAGE_HELP, labels, *buckets, histogram.total))
@@ -213,18 +208,18 @@ def stage_json(histogram: Histogram) -> dict[str, float]:
     }
 
 
-def _text(subscription: BroadcastSubscription, ordinal: int | None) -> str | None:
-    return None if ordinal is None else position_text(subscription.ordinals.position(ordinal))
+def _text(members: BroadcastMembers, ordinal: int | None) -> str | None:
+    return None if ordinal is None else position_text(members.ordinals.position(ordinal))
 
 
-def why_not_dispatching(subscription: BroadcastSubscription) -> str:
+def why_not_dispatching(members: BroadcastMembers) -> str:
     """What holds delivery to the slowest; empty when nothing does."""
-    cursors, groups, fanout = subscription.cursors, subscription.groups, subscription.fanout
-    if subscription.seeking:
+    cursors, groups, fanout = members.cursors, members.groups, members.fanout
+    if members.seeking:
         return "a seek is under way"
-    if not subscription.backlog_entries:
+    if not members.backlog_entries:
         return ""
-    if not subscription.attached:
+    if not members.attached:
         return f"no consumer ({cursors.detached} are kept for consumers that may come back)"
     reasons = []
     if fanout.failure:
