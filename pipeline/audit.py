@@ -1,8 +1,8 @@
-"""What a topic's statistics say about its subscriptions. Pure.
+"""Reads the state of subscriptions from the statistics of their topic. Pure.
 
 `stuck`: there is a backlog and nothing is being delivered although a consumer is there (Vela says
-why in `whyNotDispatching`). `abandoned`: a backlog and nobody to read it, which holds storage for
-ever. `leaked`: the same for a name that a Spark connector made and left behind.
+why in `whyNotDispatching`). `abandoned`: a backlog without a reader, which holds storage for
+ever. `leaked`: the same for a name that a Spark connector made and did not delete.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH_MAX: Final = 8192
 BYTES_PER_BATCH_MAX: Final = 4 * 1024 * 1024
 BYTES_PER_ROW: Final = 64
-"""What a row counts besides its payload."""
+"""Counted for each row in addition to its payload."""
 MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
 """The last moment that a column of microseconds can hold."""
 _STRICT: Final = Malformed()

@@ -1,6 +1,7 @@
 """From the bytes of an entry to messages, whether a broker or a bookie sent it. Pure.
 
-What no reader is shown is left out: markers, and messages of a batch that compaction removed.
+Entries and messages that no reader sees are left out: markers, and messages of a batch that
+compaction removed.
 Entries that only a broker or a key can make sense of are refused by `NeedsBroker` and
 `Unreadable`; decompression is handed in, because its libraries belong to the pipeline alone.
 """
@@ -42,8 +43,8 @@ class NeedsBroker(Exception):
 
 
 class Unreadable(Exception):
-    """The entry cannot be read: encrypted, damaged, or where it is nobody answers. The text says
-    which entry and why."""
+    """The entry cannot be read: encrypted, damaged, or on a bookie that does not answer. The
+    text says which entry and why."""
 
 
 class StoredEntry(NamedTuple):

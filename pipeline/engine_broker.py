@@ -4,9 +4,9 @@ A lost connection is taken up again at the entry that is due, so a restart of th
 not rows; a broker that stays away for `pollTimeoutMs` is an error, because it proves nothing about
 what it has stored. An entry that a broker does not send for so long, and what was deleted between
 planning and reading, is data loss, which `failOnDataLoss` makes an error. Otherwise reading goes on
-behind it: behind twice as many entries each time that brings none, so that damage costs at most as
-many whole entries again, and a long gap not a timeout for each. Time in which nobody asked for rows
-does not count.
+after it: after twice as many entries each time that brings none, so that damage costs at most as
+many whole entries again, and a long gap not a timeout for each. Time in which no rows were asked
+for does not count.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _SliceReader:
                         return
 
     def _passed(self, entry: StoredEntry) -> None:
-        """The broker is behind the slice already: what is missing cannot be seen, or is gone."""
+        """The broker is past the slice already: missing entries cannot be seen, or are gone."""
         part, first_missing = self._part, self._next
         self._next = part.last_entry + 1
         if entry.ledger_id == part.ledger_id:
@@ -126,7 +126,7 @@ class _SliceReader:
         return passed * 1000 >= self._options.poll_timeout_ms
 
     def _skip(self) -> None:
-        """Give up what is due. The next connection begins behind it."""
+        """Give up the entry that is due. The next connection begins after it."""
         part, options = self._part, self._options
         last = min(self._next + self._to_skip - 1, part.last_entry)
         name = f"{part.ledger_id}:{self._next}"

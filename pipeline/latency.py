@@ -90,7 +90,7 @@ def from_fanout(run: str, report: Mapping[str, Any]) -> RunFigures:
 
 
 def from_pulsar_perf(run: str, text: str) -> RunFigures:
-    """What pulsar-perf printed; the last summary counts. Raises: UnknownRecording."""
+    """The figures that pulsar-perf printed; its last summary counts. Raises: UnknownRecording."""
     latencies = _AGGREGATED.findall(text)
     if not latencies:
         raise UnknownRecording(f"{run}: no line 'Aggregated latency stats', as pulsar-perf prints")

@@ -86,7 +86,7 @@ FAIL_FAST: Final = "FAILFAST"
 PERMISSIVE: Final = "PERMISSIVE"
 DROP_MALFORMED: Final = "DROPMALFORMED"
 MODES: Final = (FAIL_FAST, PERMISSIVE, DROP_MALFORMED)
-"""What becomes of a message that its schema cannot decode; names as in Spark's file sources."""
+"""Ways to treat a message that its schema cannot decode, named as in Spark's file sources."""
 CORRUPT_COLUMN_DEFAULT: Final = "_corrupt_record"
 COMPRESSIONS: Final = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 
@@ -113,7 +113,7 @@ class Connection:
 @final
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """What becomes of messages that their schema cannot decode.
+    """How messages that their schema cannot decode are treated.
 
     `corrupt_column` gets their payload with PERMISSIVE; `dead_letter_topic` is empty when they are
     not published again.
@@ -142,7 +142,8 @@ class Malformed:
 @final
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What to read and how. Either `topics` or `topics_pattern` is set; times are ms since 1970."""
+    """Which topics to read, and how. Either `topics` or `topics_pattern` is set. Times are ms since
+    1970."""
 
     connection: Connection
     topics: tuple[str, ...] = ()

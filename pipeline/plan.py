@@ -46,7 +46,7 @@ class Slice:
     """Consecutive entries of one ledger: `first_entry` to `last_entry`, both inside.
 
     Of the first entry the messages up to batch index `batch_after` are left out, of the last one
-    those behind `batch_until`; -1 leaves nothing out.
+    those after `batch_until`; -1 leaves nothing out.
     """
 
     topic: str
@@ -68,14 +68,14 @@ class Slice:
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The slices of one topic's range; `start_gone`: the ledger of its start is no longer held,
-    so nobody can tell whether entries behind the start went with it."""
+    so entries after the start may have been deleted with it."""
 
     slices: tuple[Slice, ...]
     start_gone: bool
 
 
 Task = tuple[Slice, ...]
-"""What one Spark task reads, in order."""
+"""The slices that one Spark task reads, in order."""
 
 
 def cut(topic: str, start: Offset, end: Offset, ledgers: Sequence[LedgerRow]) -> Cut:

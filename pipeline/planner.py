@@ -1,4 +1,4 @@
-"""What the driver does: topics, bounds, tasks, and the subscription that holds the data.
+"""The driver's part of a read: topics, bounds, tasks, and the subscription that holds the data.
 
 The anchor is one durable subscription per topic (partition), made before a stream plans its first
 micro-batch and moved by `commit`, so that retention keeps what the stream has not processed. Its
@@ -145,7 +145,7 @@ def start_offsets(admin: Admin, options: SourceOptions, topics: list[str], defau
 
 
 def end_offsets(admin: Admin, options: SourceOptions, topics: list[str]) -> Offsets:
-    """Where a batch ends; never behind what is there now."""
+    """Where a batch ends; never after the newest message."""
     offsets = {topic: newest(admin, topic) for topic in topics}
     for topic in topics:
         if options.ending_time_ms is not None:
@@ -179,7 +179,7 @@ def _of_topic(bound: Bound, topic: str, option: str) -> MessageId | None:
 def slices_of(
     admin: Admin, options: SourceOptions, start: Offsets, end: Offsets, anchor: str
 ) -> list[Slice]:
-    """What lies between two offsets. Raises: DataLost."""
+    """The slices between two offsets. Raises: DataLost."""
     slices: list[Slice] = []
     for topic in sorted(end):
         began = start.get(topic, NOTHING_YET)
@@ -199,14 +199,14 @@ def slices_of(
 
 def _gone(topic: str, began: Offset) -> str:
     return (
-        f"{topic}: ledger {began.ledger_id}, where reading should go on behind entry "
+        f"{topic}: ledger {began.ledger_id}, where reading should go on after entry "
         f"{began.entry_id}, is no longer held"
     )
 
 
 def _held_by(internal_stats: Json, anchor: str, began: Offset) -> bool:
-    """Whether the anchor proves that nothing behind `began` was deleted: it has not been moved
-    beyond by expiry."""
+    """Whether the anchor proves that nothing after `began` was deleted: expiry has not moved it
+    past that place."""
     cursor = internal_stats["cursors"].get(anchor)
     if cursor is None:
         return False
@@ -396,7 +396,7 @@ class StreamPlanner:
             self._committed[topic] = offset
 
     def _recreated(self, topic: str, anchor: str, offset: Offset) -> bool:
-        """Somebody removed the anchor: make it again. False when the topic is gone."""
+        """The anchor was removed: create it again. False when the topic is gone."""
         try:
             self._admin.last_offset(topic)
         except NotFound:

@@ -1,4 +1,4 @@
-"""What one Spark task does, whatever Spark it runs in: its slices in, Arrow record batches out."""
+"""The work of one Spark task, in any version of Spark: slices in, Arrow record batches out."""
 
 from __future__ import annotations
 

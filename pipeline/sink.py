@@ -71,7 +71,7 @@ class WriteFailed(Exception):
 @final
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """Who writes: for the producer's name and the sequence ids."""
+    """Identifies a writing task in producer names and sequence ids."""
 
     name: str
     partition: int
@@ -88,7 +88,7 @@ class Written:
 
 
 def added_up(parts: Sequence[Written]) -> Written:
-    """What several tasks have written."""
+    """The sum over several tasks."""
     rows: Counter[str] = Counter()
     duplicates: Counter[str] = Counter()
     for part in parts:
@@ -115,7 +115,7 @@ def report(written: Written, options: SinkOptions) -> None:
 
 
 def check_columns(schema: pyarrow.Schema, options: SinkOptions, *, overwrite: bool) -> None:
-    """What can be known before a task runs.
+    """Refuse what can be refused before a task runs.
 
     Raises: InvalidOption, IncompatibleColumns.
     """

@@ -65,7 +65,7 @@ def register(spark: SparkSession) -> None:
 
 
 class TaskPartition(InputPartition):
-    """What one Spark task reads."""
+    """The slices that one Spark task reads."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -75,7 +75,7 @@ class TaskPartition(InputPartition):
 @final
 @dataclass
 class Commit(WriterCommitMessage):
-    """What one task wrote, for the driver."""
+    """Tells the driver what one task wrote."""
 
     written: Written
 
@@ -239,7 +239,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def total(messages: Sequence[WriterCommitMessage | None]) -> Written:
-    """What all tasks of a write have written."""
+    """The sum over all tasks of a write."""
     return added_up([each.written for each in messages if isinstance(each, Commit)])
 
 

@@ -74,7 +74,7 @@ class UnsupportedType(TypeError):
 def read(
     spark: SparkSession, schema: str | StructType | None = None, **options: object
 ) -> DataFrame:
-    """What the topics hold now, or between the bounds that the options give.
+    """The messages that the topics hold now, or between the bounds that the options give.
 
     `options`: those of `pipeline.options`, names in any case. `schema`: the columns to build, as
     DDL or a Spark type; None: all of them.

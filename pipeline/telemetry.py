@@ -21,7 +21,7 @@ SPEED_KMH_MAX: Final = 60.0
 
 
 class Reading(NamedTuple):
-    """What a vehicle reports. `ts` is ms since 1970, `speed` km/h, `heading` and places degrees,
+    """One report of a vehicle. `ts` is ms since 1970, `speed` km/h, `heading` and places degrees,
     `battery` percent."""
 
     vehicle_id: str
@@ -45,7 +45,7 @@ class Fleet:
     roads: int = 50
 
     def reading(self, vehicle: int, second: int) -> Reading | None:
-        """What a vehicle reports at a second since 1970; None while it is silent."""
+        """The report of a vehicle at a second since 1970; None while it is silent."""
         cycle, offset = divmod(second + vehicle * PHASE, self.drive_seconds + self.pause_seconds)
         if offset >= self.drive_seconds:
             return None

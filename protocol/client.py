@@ -352,7 +352,7 @@ def received_messages(command: pb.BaseCommand, payload: bytes) -> list[ReceivedM
 
 @final
 class Client:
-    """What one client connection has to remember."""
+    """The state of one client connection."""
 
     def __init__(self) -> None:
         self._decoder = FrameDecoder()
@@ -364,7 +364,7 @@ class Client:
         return self._request_id
 
     def receive(self, data: bytes) -> list[Frame]:
-        """The commands that `data` completes, with headers and payload behind MESSAGE.
+        """The commands that `data` completes, with headers and payload after MESSAGE.
 
         Raises: RemoteProtocolError: the broker violated the protocol.
         """

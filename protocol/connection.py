@@ -28,7 +28,7 @@ _Type = pb.BaseCommand
 
 
 class Sender(Enum):
-    """Who may send a command."""
+    """The sides that may send a command."""
 
     CLIENT = auto()
     BROKER = auto()
@@ -36,7 +36,7 @@ class Sender(Enum):
 
 
 class CommandRule(NamedTuple):
-    """What the protocol says about one type of command."""
+    """The rules of the protocol for one type of command."""
 
     kind: int
     name: str
@@ -98,7 +98,7 @@ COMMANDS: Final[dict[int, CommandRule]] = {kind: _rule(kind) for kind in COMMAND
 CLIENT_COMMANDS: Final = frozenset(
     kind for kind, rule in COMMANDS.items() if rule.sender is not Sender.BROKER
 )
-"""What a broker may receive."""
+"""The commands that a broker may receive."""
 
 
 def features_of(flags: pb.FeatureFlags) -> frozenset[str]:
@@ -107,7 +107,7 @@ def features_of(flags: pb.FeatureFlags) -> frozenset[str]:
 
 
 def broker_features() -> pb.FeatureFlags:
-    """What we claim in CONNECTED: only what is implemented."""
+    """The feature flags of CONNECTED: only implemented features."""
     return pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
 
 

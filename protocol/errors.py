@@ -1,4 +1,4 @@
-"""What can go wrong in the protocol, and the one way a broker refuses something.
+"""Errors of the protocol, and the one way in which a broker refuses a request.
 
 Two families. A `ProtocolError` is about bytes: the peer sent what the protocol does not allow
 (`RemoteProtocolError`: close that connection, say why in the log) or we were about to
@@ -84,7 +84,7 @@ class AuthorizationError(_CodedError):
 
 
 class ConsumerBusy(_CodedError):
-    """Somebody else holds the subscription."""
+    """Another consumer holds the subscription."""
 
     code = pb.ConsumerBusy
 

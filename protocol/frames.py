@@ -4,7 +4,7 @@ A frame, numbers big-endian:
 
     total size (4) | command size (4) | BaseCommand [| headers and payload]
 
-The total counts everything behind itself. What follows the command (only with SEND and MESSAGE) is
+The total counts everything after itself. The part after the command (only with SEND and MESSAGE) is
 handed on as it is; `protocol.metadata` looks into it.
 
 Bounds: a decoder holds at most one unfinished frame, of at most `frame_size_max` bytes, and a size
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from protocol.ack_runs import AckRun, AckRuns
 
 FRAME_PADDING_BYTES: Final = 10 * 1024
-"""What a frame may be larger than the largest message: room for the command."""
+"""A frame may be larger than the largest message by this much: room for the command."""
 
 MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 
@@ -101,7 +101,7 @@ def decode_command(encoded: bytes) -> pb.BaseCommand:
     """The command, checked to be of a known type and complete.
 
     In the commands of the hot path (SEND, ACK, FLOW, and for clients MESSAGE) only the presence of
-    the command itself is checked; a required number missing in them reads as 0, which harms nobody
+    the command itself is checked; a required number missing in them reads as 0, which does no harm
     but the sender.
 
     Raises: RemoteProtocolError: not a command of this protocol.
@@ -144,7 +144,7 @@ def has_ascii_texts(encoded: bytes) -> bool:
         tag |= encoded[at] << shift
         at += 1
         if is_content and wire_type == 2 and tag >> 3 not in COMMAND_FIELDS:
-            return False  # a field that nobody knows: the parser has not looked into it
+            return False  # an unknown field: the parser has not looked into it
         if wire_type == 0:
             while encoded[at] & 0x80:
                 at += 1
@@ -298,7 +298,7 @@ class FrameDecoder:
             if self._buffered >= 8:
                 position = self._continue(data, frames)
             elif self._buffered:
-                # Not even the sizes are there: cheaper to begin anew than to look after pieces.
+                # Not even the sizes are there: cheaper to start again than to keep pieces.
                 data = b"".join((*self._parts, data))
                 self.forget()
             if self._frame_size_max != self._later_frame_size_max:

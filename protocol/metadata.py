@@ -8,7 +8,7 @@ The bytes ("headers and payload", the content of an entry), all numbers big-endi
     payload
 
 An entry is stored and delivered exactly as it arrived. These functions read; none of them changes
-the bytes behind 0x0e01, so a checksum made by the producer holds for the consumer.
+the bytes after 0x0e01, so a checksum made by the producer holds for the consumer.
 
 Source: Pulsar's binary protocol specification; order of the sticky key's sources as in 4.0.8.
 """
@@ -42,7 +42,7 @@ _parse_single = pb.SingleMessageMetadata.FromString
 
 
 def _checksum_offset(data: bytes) -> int:
-    """Where the entry as the producer sent it begins: behind the broker entry metadata."""
+    """Where the entry as the producer sent it begins: after the broker entry metadata."""
     if data[:2] != MAGIC_BROKER_ENTRY_METADATA:
         return 0
     if len(data) < _BROKER_HEAD_SIZE:
@@ -132,7 +132,7 @@ def encode_message(metadata: pb.MessageMetadata, payload: bytes, *, checksum: bo
 
 
 def broker_entry_metadata(data: bytes) -> pb.BrokerEntryMetadata | None:
-    """What a broker added in front of the entry, if anything."""
+    """The metadata that a broker added in front of the entry, if any."""
     end = _checksum_offset(data)
     if end == 0:
         return None

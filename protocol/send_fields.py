@@ -73,7 +73,7 @@ def send_of(send: pb.CommandSend, payload: bytes) -> Send:
 
 
 def read_send(data: bytes, start: int, end: int, payload_end: int) -> Send | None:
-    """The SEND command at `data[start:end]`, which begins with SEND_PREFIX, and the payload behind
+    """The SEND command at `data[start:end]`, which begins with SEND_PREFIX, and the payload after
     it; None if it is one that protobuf has to look at (longer, unusual fields, or broken)."""
     position = start + 4
     if data[start + 3] != end - position:
@@ -82,7 +82,7 @@ def read_send(data: bytes, start: int, end: int, payload_end: int) -> Send | Non
     count = 1
     highest = 0
     is_chunk = 0
-    last = end - 1  # a tag needs a byte behind it
+    last = end - 1  # a tag needs a byte after it
     while position < last:
         tag = data[position]
         value = data[position + 1]

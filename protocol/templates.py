@@ -136,7 +136,7 @@ def _message_id(ledger_id: int, entry_id: int, partition: int) -> bytes:
 
 
 def _options(redelivery_count: int, ack_set: Sequence[int], consumer_epoch: int | None) -> bytes:
-    """The fields of a MESSAGE behind its message id."""
+    """The fields of a MESSAGE after its message id."""
     parts = []
     if redelivery_count:
         parts.append(b"\x18" + varint(redelivery_count))

@@ -118,7 +118,7 @@ class TopicName:
 
     @property
     def partition_index(self) -> int:
-        """The number behind the last `-partition-`, -1 for anything else."""
+        """The number after the last `-partition-`, -1 for anything else."""
         base, separator, number = self.local_name.rpartition(PARTITION_SUFFIX)
         if not separator or not base or _PARTITION_NUMBER.fullmatch(number) is None:
             return -1

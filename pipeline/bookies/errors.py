@@ -1,4 +1,4 @@
-"""What can go wrong when entries are read from bookies, told apart because what follows differs."""
+"""Failures to read entries from bookies, by what a caller can do about them."""
 
 from __future__ import annotations
 

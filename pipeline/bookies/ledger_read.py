@@ -85,7 +85,7 @@ class _Run:
     tag: int = 0
     asked_count: int = 0
     words: dict[str, str] = field(default_factory=dict)
-    """What bookies said that keeps them from being asked again for `next_entry`."""
+    """Answers of bookies that need not be asked again for `next_entry`."""
     has_ledger: bool = False
     is_damaged: bool = False
 
@@ -140,7 +140,7 @@ class LedgerRead:
         return not self._runs and self._next_run > self._last
 
     def requests(self, now: float) -> list[Request]:
-        """What to send now."""
+        """The requests to send now."""
         wanted: list[Request] = []
         while self._next_run <= self._last and self._has_room():
             self._begin_run()
@@ -152,7 +152,7 @@ class LedgerRead:
         return wanted
 
     def on_resumed(self, now: float) -> None:
-        """Whoever takes the entries was busy with them: that time does not count as silence."""
+        """The consumer of the entries was busy with them: that time does not count as silence."""
         self._progress_at = now
 
     def on_response(

@@ -41,7 +41,7 @@ class ReaderConfig:
     answer_timeout_seconds: float = 10.0
     """A bookie that is silent for so long is left for another one, or connected again."""
     run_size_bytes: int = 1 << 20
-    """What one batch read asks for; at least one entry comes, however large."""
+    """The size that one batch read asks for; at least one entry comes, however large."""
     runs_in_flight: int = 4
     reads_in_flight: int = 128
     """Single reads at once: striped ledgers, and bookies without batch reads."""
@@ -147,7 +147,7 @@ class BookieReader:
         return connection
 
     def _receive(self, work: LedgerRead) -> None:
-        """Wait for answers, or until it is time to ask somebody else."""
+        """Wait for answers, or until it is time to ask another bookie."""
         waiting = {key: each for key, each in self._connections.items() if each.owes_answers}
         now = time.monotonic()
         until = min([work.wait_until(now), *(each.silent_at for each in waiting.values())])

@@ -111,7 +111,7 @@ def _options(given: argparse.Namespace) -> dict[str, str]:
 def _check_format(spark: SparkSession, given: argparse.Namespace) -> None:
     """Raise JobError when the format cannot be written, or the place holds the other one.
 
-    One format's files in the other's directory would be deleted by `tidy`, or read by nobody.
+    One format's files in the other's directory would be deleted by `tidy`, or never read.
     """
     if given.format == delta.FORMAT:
         delta.require(spark)

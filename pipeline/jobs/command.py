@@ -1,4 +1,4 @@
-"""What jobs share: arguments, progress on stderr, one JSON summary on stdout, one-line errors."""
+"""Shared by all jobs: arguments, progress on stderr, a JSON summary on stdout, one-line errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _QUOTED_BY_SPARK: Final = ("Error: ", "Exception: ")
 
 
 class JobError(Exception):
-    """What the user can do something about; the text says what."""
+    """An error that the user can mend; the text says how."""
 
 
 def parser(name: str, what: str) -> argparse.ArgumentParser:
@@ -51,7 +51,7 @@ def parser(name: str, what: str) -> argparse.ArgumentParser:
 
 
 def add_server(made: argparse.ArgumentParser) -> None:
-    """Where the broker is."""
+    """Arguments that say where the broker is."""
     made.add_argument("--service-url", default=SERVICE_URL_DEFAULT, help="[default: %(default)s]")
     made.add_argument("--admin-url", default=ADMIN_URL_DEFAULT, help="[default: %(default)s]")
     token = made.add_mutually_exclusive_group()
@@ -69,7 +69,7 @@ def add_server(made: argparse.ArgumentParser) -> None:
 
 
 def add_source(made: argparse.ArgumentParser) -> None:
-    """What to read."""
+    """Arguments that choose the topics to read."""
     made.add_argument("--topic", help="one topic")
     made.add_argument("--topics", help="several, comma separated")
     made.add_argument("--topics-pattern", help="a regular expression")

@@ -1,4 +1,4 @@
-"""What is in a directory, in whatever file system its URL names, and which query may add to it."""
+"""The files of a directory, in any file system, and the one query that may add to them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def names_in(spark: SparkSession, directory: str) -> frozenset[str]:
 def claim(spark: SparkSession, output: str, checkpoint: str) -> None:
     """See that the query of the checkpoint is the one that adds to this directory of files.
 
-    The list of files goes by numbers of micro-batches alone. What another query, or this one with a
-    new checkpoint, writes under a number that is in the list, Spark leaves out without a word.
+    The list of files goes by numbers of micro-batches alone. Spark silently leaves out files that
+    another query, or this one with a new checkpoint, writes under a number that is in the list.
 
     Raises: JobError.
     """
@@ -51,7 +51,7 @@ def _newest(names: frozenset[str]) -> int:
 
 
 def _kept(spark: SparkSession, path: str, text: str) -> str:
-    """What the file holds; this text if it was not there."""
+    """The content of the file, which gets this text if it was not there."""
     files, place = _file_system(spark, path)
     if not files.exists(place):
         write_text(spark, path, text)
@@ -59,7 +59,7 @@ def _kept(spark: SparkSession, path: str, text: str) -> str:
 
 
 def read_text(spark: SparkSession, path: str) -> str:
-    """What a file holds."""
+    """The content of a file."""
     files, place = _file_system(spark, path)
     read = files.open(place)
     content = bytes(read.readAllBytes())

@@ -3,7 +3,7 @@
 Events carry a road; a static table says which areas a road touches. Each alert goes to the topic of
 its area, `<prefix><area>`, where any number of vehicles listen through one broadcast subscription
 (property `vela.broadcast=true`). Rows of one camera stay in order, and with deduplication a
-micro-batch that is repeated after a crash alerts nobody twice.
+micro-batch that is repeated after a crash does not alert a vehicle twice.
 """
 
 from __future__ import annotations

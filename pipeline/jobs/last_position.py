@@ -90,7 +90,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     made = parser(NAME, __doc__ or "")
     add_server(made)
     add_source(made)
-    made.add_argument("--output", required=True, help="directory or URL; is written anew")
+    made.add_argument("--output", required=True, help="directory or URL; replaced")
     made.add_argument("--key", default="__key", help="column to group by [default: %(default)s]")
     made.add_argument("--map", type=Path, metavar="FILE.png", help="draw a map of the positions")
     made.add_argument("--longitude", default="lon", help="column, for the map [%(default)s]")

@@ -89,7 +89,7 @@ def _consumers(path: Path, samples: Mapping[str, Any]) -> Path:
             places.append(place)
             axes.vlines(place, spread["least"], spread["most"], color="#9ecae9")
             axes.vlines(place, spread["p25"], spread["p75"], color="#4c78a8", linewidth=8)
-            # With an edge: consumers that are all alike have neither line nor bar behind it.
+            # With an edge: consumers that are all alike have neither line nor bar after it.
             axes.plot(place, spread["median"], "o", color="white", markersize=5, mec="#4c78a8")
     axes.set_xticks(places, labels, fontsize=8)
     axes.set_xlim(-0.5, len(labels) - 0.5)

@@ -79,7 +79,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     made.add_argument("--seconds", type=int, default=600, help="that pass [default: %(default)s]")
     made.add_argument("--interval-seconds", type=int, default=5, help="between two readings")
     made.add_argument("--drive-seconds", type=int, default=300, help="length of a drive")
-    made.add_argument("--pause-seconds", type=int, default=120, help="of silence behind it")
+    made.add_argument("--pause-seconds", type=int, default=120, help="of silence after it")
     made.add_argument("--roads", type=int, default=50)
     made.add_argument("--tasks", type=int, default=2, help="producers [default: %(default)s]")
     made.add_argument("--dedup", help="producer name: a repeated run adds nothing")

@@ -1,8 +1,9 @@
 """`vehicle-trips`: the drives of each vehicle, found by its silences, to a topic, each trip once.
 
 A trip ends when its vehicle was silent for `--silence-seconds` of event time, and is published when
-the watermark has passed that: the clock is that of the events, so the last trips before everybody
-falls silent are published when somebody reports again. The state holds one row per trip under way.
+the watermark has passed that: the clock is that of the events, so the last trips before all
+vehicles fall silent are published when any of them reports again. The state holds one row per trip
+under way.
 The event time is the producer's, else the time of publishing. Messages without a key are of no
 vehicle and left out.
 

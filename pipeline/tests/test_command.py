@@ -1,4 +1,4 @@
-"""What goes wrong in a job is one line that says what to do."""
+"""A failure of a job is one line that says what to do."""
 
 from __future__ import annotations
 

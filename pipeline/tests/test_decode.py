@@ -1,4 +1,4 @@
-"""What a producer put into an entry comes out of it, whatever the entry looks like."""
+"""Every kind of entry gives back the messages that its producer put into it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the ledgers and bounds are, tasks cover the range once and in order."""
+"""For any ledgers and bounds, tasks cover the range once and in order."""
 
 from __future__ import annotations
 

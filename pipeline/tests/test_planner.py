@@ -1,4 +1,4 @@
-"""What a stream plans while topics come and go."""
+"""Plans of a stream while topics come and go."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Digest:
         length: int,
         payload: Buffer,
     ) -> bytes:
-        """What precedes `payload`. `length`: payload bytes of the ledger, this entry included."""
+        """The bytes before `payload`. `length`: payload bytes of the ledger with this entry."""
         metadata = _pack_metadata(ledger_id, entry_id, last_add_confirmed, length)
         if self._is_crc32c:
             return _pack_crc32c_head(metadata, crc32c(payload, crc32c(metadata)))

@@ -80,7 +80,7 @@ class LedgerLayout:
         return self.length // (self.last_entry_id + 1) if self.last_entry_id else 0
 
     def digest(self, password: bytes = b"") -> Digest:
-        """What checks the entries; a password matters only to HMAC."""
+        """Checks the entries; a password matters only to HMAC."""
         return Digest(self.digest_type, password)
 
     def bookies_of(self, entry_id: int) -> tuple[str, ...]:

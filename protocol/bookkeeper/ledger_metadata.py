@@ -197,7 +197,7 @@ def _varint(value: int) -> bytes:
 
 
 def _delimited(data: bytes) -> bytes:
-    """What follows a varint with its size; bytes behind it are not ours."""
+    """The bytes after a varint that gives their size; later bytes are ignored."""
     size = shift = 0
     for at, byte in enumerate(data[:_VARINT_SIZE_BYTES_MAX], 1):
         size |= (byte & 0x7F) << shift

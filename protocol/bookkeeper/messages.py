@@ -1,4 +1,4 @@
-"""What is said between a ledger client and a bookie, whichever wire protocol carries it.
+"""Requests and answers between a ledger client and a bookie, for either wire protocol.
 
 Requests and responses are plain tuples of the same shape for version 2 and version 3; `txn_id` is
 None on version 2, which has none. Statuses are the codes of version 2 (see `STATUSES`), flags the
@@ -30,7 +30,7 @@ HIGH_PRIORITY: Final = 0x4
 LAST_ENTRY: Final = -1
 
 AUTH_DISABLED_PLUGIN: Final = "AuthDisabledPlugin"
-"""Plugin name in the answer of a bookie that authenticates nobody."""
+"""Plugin name in the answer of a bookie without authentication."""
 
 
 class AddRequest(NamedTuple):
@@ -211,7 +211,7 @@ class ForceLedgerResponse(NamedTuple):
 
 
 class BookieInfoResponse(NamedTuple):
-    """What was asked for; None: not asked for."""
+    """The values that were asked for; None: not asked for."""
 
     status: int
     txn_id: int

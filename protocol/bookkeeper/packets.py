@@ -45,7 +45,7 @@ class PacketDecoder:
 
     @property
     def pending_size_bytes(self) -> int:
-        """What is held of a packet that is not complete yet."""
+        """Bytes held of a packet that is not complete yet."""
         return len(self._pending)
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -125,7 +125,7 @@ class RequestDecoder:
 
     @property
     def pending_size_bytes(self) -> int:
-        """What is held of a packet that is not complete yet."""
+        """Bytes held of a packet that is not complete yet."""
         return self._packets.pending_size_bytes
 
     def feed(self, data: bytes) -> list[Request]:

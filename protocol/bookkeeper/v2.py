@@ -195,7 +195,7 @@ def _wire_status(status: int) -> int:
 
 
 def encode_add_request_head(body_size_bytes: int, master_key: bytes, flags: int = 0) -> bytes:
-    """What precedes the body (entry head, then payload) of an add."""
+    """The bytes before the body (entry head, then payload) of an add."""
     return _ADD_HEAD.pack(_ADD_BODY_AT + body_size_bytes, _ADD_HEADER | flags, master_key)
 
 

@@ -41,7 +41,7 @@ def frames():
 
 
 def fed(chunks):
-    """What a session makes of the chunks: everything as (consumer id, ids, kind...) in order."""
+    """A session's view of the chunks: everything as (consumer id, ids, kind...) in order."""
     decoder = FrameDecoder()
     decoder.ack_runs = AckRuns()
     for number, consumer in enumerate(CONSUMERS):

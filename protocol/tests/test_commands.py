@@ -1,4 +1,4 @@
-"""What we send is what Apache Pulsar 4.0.8 sends: the vectors are the output of its own classes."""
+"""We send the bytes that Apache Pulsar 4.0.8 sends: the vectors come from its own classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for the room as a whole."""
+"""Rules for the room as a whole."""
 
 from __future__ import annotations
 

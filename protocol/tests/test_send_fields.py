@@ -76,15 +76,15 @@ def test_a_highest_sequence_id_that_says_nothing_counts_as_none(highest: int) ->
 
 @given(st.binary(max_size=40), st.binary(max_size=12))
 def test_any_bytes_behind_the_prefix_are_read_as_protobuf_reads_them(
-    content: bytes, behind: bytes
+    content: bytes, after: bytes
 ) -> None:
     command = SEND_PREFIX + bytes((len(content),)) + content
-    data = command + behind
+    data = command + after
     plain = read_send(data, 0, len(command), len(data))
     if plain is None:
         return
     parsed = pb.BaseCommand.FromString(command).send
-    assert fields_of(plain) == fields_of(send_of(parsed, behind))
+    assert fields_of(plain) == fields_of(send_of(parsed, after))
 
 
 @given(SENDS, st.integers(1, 60))

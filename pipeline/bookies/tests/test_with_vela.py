@@ -51,7 +51,7 @@ def stats_of(running):
 
 
 def topic_of(running):
-    """What a job does: layouts and last confirmed entry over HTTP, entries from the bookie."""
+    """Read as a job does: layouts and last confirmed entry over HTTP, entries from the bookie."""
     stats = stats_of(running)
     layouts = ledger_layouts(stats)
     last = tuple(map(int, stats["lastConfirmedEntry"].split(":")))
