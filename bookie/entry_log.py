@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from enum import Enum
 from typing import TYPE_CHECKING, final
 
 import structlog
@@ -34,18 +35,39 @@ _SCAN_CHUNK_SIZE = 1 << 20
 _RECORD_SIZE_MAX = 64 << 20
 
 
+class Knowledge(Enum):
+    """Where the numbers of a LogSummary come from."""
+
+    NONE = "none"
+    """The log of a crashed run, or its map makes no sense: nothing has been counted yet."""
+    MAP = "map"
+    """A map without a checksum: good enough to choose a log, not to delete one."""
+    PROVED = "proved"
+    """A map with a checksum, or the records themselves."""
+
+
 @final
 class LogSummary:
     """Which ledgers a log holds, and how many bytes of each."""
 
-    __slots__ = ("bytes_by_ledger", "known", "log_id", "size")
+    __slots__ = ("bytes_by_ledger", "contradicted", "knowledge", "log_id", "size")
 
     def __init__(self, log_id: int) -> None:
         self.log_id = log_id
         self.size = 0
-        self.known = True
-        """False: the log of a crashed run, whose records have not been counted yet."""
+        self.knowledge = Knowledge.PROVED
+        self.contradicted = False
+        """Map and records differ, so one of them is damaged: this is what either says, and the log
+        may go only when all of that is gone."""
         self.bytes_by_ledger: dict[int, int] = {}
+
+    def contradict(self, counted: dict[int, int]) -> None:
+        """The records say something else."""
+        self.contradicted = True
+        for ledger_id, size_bytes in counted.items():
+            self.bytes_by_ledger[ledger_id] = max(
+                size_bytes, self.bytes_by_ledger.get(ledger_id, 0)
+            )
 
 
 @final
@@ -174,19 +196,40 @@ class EntryLogs:
                 used = len(record)
             offset += used
 
-    def count_records(self, log_id: int) -> LogSummary:
-        """The summary of a log, counting its records if it has no good ledgers map.
+    def estimate(self, log_id: int) -> LogSummary:
+        """What the log's map says; its records are counted if it has none.
 
         Raises: Corruption: the log cannot be read through; it must not be removed.
         """
         summary = self.summaries[log_id]
-        if not summary.known:
-            counted: dict[int, int] = {}
-            for _location, ledger_id, _entry_id, record in self.records(log_id):
-                counted[ledger_id] = counted.get(ledger_id, 0) + len(record)
+        return self.prove(log_id) if summary.knowledge is Knowledge.NONE else summary
+
+    def prove(self, log_id: int) -> LogSummary:
+        """What certainly is in the log: its records are counted if its map has no checksum.
+
+        Raises: Corruption: the log cannot be read through; it must not be removed.
+        """
+        summary = self.summaries[log_id]
+        if summary.knowledge is Knowledge.PROVED:
+            return summary
+        counted: dict[int, int] = {}
+        for _location, ledger_id, _entry_id, record in self.records(log_id):
+            counted[ledger_id] = counted.get(ledger_id, 0) + len(record)
+        if summary.knowledge is Knowledge.NONE:
             summary.bytes_by_ledger = counted
-            summary.known = True
+        elif counted != summary.bytes_by_ledger:
+            summary.contradict(counted)
+            self.report_contradiction(log_id)
+        summary.knowledge = Knowledge.PROVED
         return summary
+
+    def report_contradiction(self, log_id: int) -> None:
+        """Say that a log is damaged, and what follows."""
+        logger.error(
+            "the entry log's records differ from its ledgers map, so one of them is damaged; the "
+            "log is kept while a ledger that either of them names exists",
+            file=self._path(log_id),
+        )
 
     def _large_record(self, log_id: int, offset: int, size: int) -> tuple[int, int, int, bytes]:
         """The record at `offset` that is longer than a chunk."""
@@ -271,7 +314,8 @@ class EntryLogs:
         file.write_at(summary.size, ledgers_map)
         file.sync()
         count = len(summary.bytes_by_ledger)
-        file.write_at(0, fmt.encode_header(summary.size if ledgers_map else 0, count))
+        offset = summary.size if ledgers_map else 0
+        file.write_at(0, fmt.encode_header(offset, count, ledgers_map))
         file.sync()
         if self._directory_dirty:
             self._disk.sync_directory(self._directory)
@@ -298,24 +342,33 @@ class EntryLogs:
             file.close()
 
     def _read_summary(self, log_id: int) -> LogSummary:
-        """From the ledgers map if it checks out, else unknown until `count_records`."""
+        """From the ledgers map if it makes sense. A damaged header is reported, and costs nothing
+        but a scan: entries are found without it.
+
+        Raises: Corruption: the log is shorter than its header.
+        """
         path = self._path(log_id)
         file = self._disk.open(path)
         try:
             summary = LogSummary(log_id)
+            summary.knowledge = Knowledge.NONE
             summary.size = size = file.size()
-            header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE))
+            data = file.read_at(0, fmt.HEADER_SIZE)
+            if size < fmt.HEADER_SIZE:
+                raise Corruption(path, size, fmt.HEADER_SIZE - size, "the entry log is cut short")
+            header = fmt.decode_header(data)
             if header is None:
-                raise Corruption(path, 0, size, "not an entry log header")
+                logger.error("the header of an entry log is damaged", file=path, offset=0)
+                return summary
             map_offset, count = header
             if fmt.HEADER_SIZE < map_offset < size:
-                data = file.read_at(map_offset, size - map_offset)
-                found = fmt.decode_ledgers_map(data, count)
+                ledgers_map = file.read_at(map_offset, size - map_offset)
+                found = fmt.decode_ledgers_map(ledgers_map, count)
                 if found is not None and sum(found.values()) == map_offset - fmt.HEADER_SIZE:
                     summary.bytes_by_ledger = found
                     summary.size = map_offset
-                    return summary
+                    is_proved = fmt.is_map_intact(data, ledgers_map)
+                    summary.knowledge = Knowledge.PROVED if is_proved else Knowledge.MAP
+            return summary
         finally:
             file.close()
-        summary.known = False
-        return summary

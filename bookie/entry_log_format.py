@@ -3,20 +3,24 @@
 A log is named `<hex id>.log` and is BookKeeper's version 1, big-endian:
 
     file   = header (1024 bytes), record*, map*
-    header = "BKLO", int32 1, int64 offset of the ledgers map (0: not sealed), int32 ledgers, zeros
+    header = "BKLO", int32 1, int64 offset of the ledgers map (0: not sealed), int32 ledgers,
+             [ "VELA", int32 crc32c ], zeros
     record = int32 length, entry: int64 ledger id, int64 entry id, rest
     map    = int32 length, int64 -1, int64 -2, int32 count, count x (int64 ledger id, int64 bytes)
 
 The location of an entry is `log id << 32 | offset of the entry` (behind its length), so 0 is never
 a location. The map is appended when a log is sealed, at most 10000 ledgers per map record; it is
-durable before the header points to it, and is believed only if it checks out: otherwise the log is
-scanned (a wrong map must not make garbage collection delete a log that is in use).
+durable before the header points to it. The checksum, in bytes that BookKeeper leaves zero, covers
+the header before it and the whole map. A map without it (by BookKeeper, or an earlier version) may
+say what garbage collection should look at, never what may be deleted: then the log is scanned.
 """
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Final
+
+import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,7 +35,10 @@ _MAP_LEDGER: Final = -1
 _MAP_ENTRY: Final = -2
 _MAP_LEDGERS_MAX: Final = 10_000
 
+_OWN_MAGIC: Final = b"VELA"
+
 _HEADER = struct.Struct(">4siqi")
+_OWN_HEADER = struct.Struct(">4sI")
 _IDS = struct.Struct(">qq")
 _LENGTH = struct.Struct(">i")
 _RECORD_HEAD = struct.Struct(">iqq")
@@ -39,9 +46,18 @@ _MAP_HEAD = struct.Struct(">iqqi")
 _MAP_ITEM = struct.Struct(">qq")
 
 
-def encode_header(map_offset: int = 0, ledgers_count: int = 0) -> bytes:
+def encode_header(map_offset: int = 0, ledgers_count: int = 0, ledgers_map: bytes = b"") -> bytes:
     """The first 1024 bytes; zeros for a log that is not sealed."""
-    return _HEADER.pack(_MAGIC, VERSION, map_offset, ledgers_count).ljust(HEADER_SIZE, b"\0")
+    head = _HEADER.pack(_MAGIC, VERSION, map_offset, ledgers_count)
+    own = _OWN_HEADER.pack(_OWN_MAGIC, crc32c.crc32c(ledgers_map, crc32c.crc32c(head)))
+    return (head + own).ljust(HEADER_SIZE, b"\0")
+
+
+def is_map_intact(header: bytes, ledgers_map: bytes) -> bool:
+    """Whether the header has a checksum of itself and this map, and it is right."""
+    magic, checksum = _OWN_HEADER.unpack_from(header, _HEADER.size)
+    own = crc32c.crc32c(ledgers_map, crc32c.crc32c(header[: _HEADER.size]))
+    return bool(magic == _OWN_MAGIC and checksum == own)
 
 
 def decode_header(data: bytes) -> tuple[int, int] | None:

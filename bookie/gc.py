@@ -4,7 +4,11 @@ A pass: (1) ledgers of this bookie that the metadata no longer has are dropped f
 local list is taken before the metadata is asked, so a new ledger is never missing from it); (2)
 logs without a live ledger are deleted; (3) logs with little live data are compacted: live entries
 are copied to the newest log, synced, their locations moved and synced, and only then is the log
-deleted. If any of it fails the old log stays. A log that cannot be read through is never deleted.
+deleted. If any of it fails the old log stays.
+
+What a log holds is proved before it goes: by a ledgers map with a checksum, else by reading all of
+its records. A log that cannot be read through, whose records differ from its map, or that holds a
+record of a live ledger that the index knows nowhere, is damaged: it is kept and reported.
 
 A fenced ledger leaves a tombstone for a week, so that a late writer cannot bring it back unfenced.
 """
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from bookie.config import BookieConfig
     from bookie.entry_log import LogSummary
     from bookie.layout import Layout
+    from bookie.ledger_handle import LedgerHandle
     from bookie.ledger_storage import LedgerStorage
 
 logger = structlog.get_logger()
@@ -147,27 +152,51 @@ class GarbageCollector:
             await self.delete_ledgers(doomed)
 
     async def _collect_logs(self, storage: LedgerStorage, threshold: float, *, major: bool) -> None:
+        compaction = storage.compaction_allowed
+        if major and not storage.major_compaction_allowed:
+            compaction = False
         for log_id in sorted(storage.logs.summaries):
             try:
-                # Only reads, perhaps for long: flushes must not wait behind it.
-                summary = await trio.to_thread.run_sync(storage.logs.count_records, log_id)
+                await self._collect_log(
+                    storage, log_id, threshold if compaction else 0, major=major
+                )
             except Corruption as error:
                 logger.error("entry log is kept but not collected", error=str(error))
-                continue
-            live = self._live_bytes(summary)
-            total = sum(summary.bytes_by_ledger.values())
-            if not live:
-                freed = await self._in_writer(storage, partial(storage.logs.remove, log_id))
-                self.reclaimed_deletion_bytes += freed
-                logger.info("entry log deleted", directory=storage.directory, log=f"{log_id:x}")
-            elif live < threshold * total and storage.compaction_allowed:
-                if major and not storage.major_compaction_allowed:
-                    continue
-                await self._compact(storage, summary, live)
-                if major:
-                    self.major_compactions += 1
-                else:
-                    self.minor_compactions += 1
+
+    async def _collect_log(
+        self, storage: LedgerStorage, log_id: int, threshold: float, *, major: bool
+    ) -> None:
+        summary = await self._candidate(storage, log_id, threshold)
+        if summary is None:
+            return
+        live = self._live_bytes(summary)
+        if not live:
+            freed = await self._in_writer(storage, partial(storage.logs.remove, log_id))
+            self.reclaimed_deletion_bytes += freed
+            logger.info("entry log deleted", directory=storage.directory, log=f"{log_id:x}")
+        elif not summary.contradicted and await self._compact(storage, summary, live):
+            if major:
+                self.major_compactions += 1
+            else:
+                self.minor_compactions += 1
+
+    async def _candidate(
+        self, storage: LedgerStorage, log_id: int, threshold: float
+    ) -> LogSummary | None:
+        """What is in a log that can be deleted or compacted, proved; None: it stays as it is.
+
+        Raises: Corruption.
+        """
+        # Only reads, perhaps for long: flushes must not wait behind it.
+        summary = await trio.to_thread.run_sync(storage.logs.estimate, log_id)
+        if self._is_kept(summary, threshold):
+            return None
+        summary = await trio.to_thread.run_sync(storage.logs.prove, log_id)
+        return None if self._is_kept(summary, threshold) else summary
+
+    def _is_kept(self, summary: LogSummary, threshold: float) -> bool:
+        live = self._live_bytes(summary)
+        return live > 0 and live >= threshold * sum(summary.bytes_by_ledger.values())
 
     def _live_bytes(self, summary: LogSummary) -> int:
         handles = self._layout.handles
@@ -178,19 +207,37 @@ class GarbageCollector:
                 live += size_bytes
         return live
 
-    async def _compact(self, storage: LedgerStorage, summary: LogSummary, live: int) -> None:
-        """Copy what lives, in slices between flushes, then delete the log."""
+    async def _compact(self, storage: LedgerStorage, summary: LogSummary, live: int) -> bool:
+        """Copy what lives, in slices between flushes, then delete the log; False: it is damaged and
+        stays, and what was copied is in two places."""
         log_id = summary.log_id
-        records = storage.logs.records(log_id)
+        found = _LiveRecords(self._layout.handles, storage.logs.records(log_id))
         copied = 0
+        unknown: list[tuple[int, int]] = []
         while True:
             started = time.monotonic()
-            entries = await trio.to_thread.run_sync(self._live_slice, records)
+            entries = await trio.to_thread.run_sync(found.next_slice)
             if not entries:
                 break
-            copied += await self._in_writer(storage, partial(storage.copy_entries, entries))
+            count, strange = await self._in_writer(storage, partial(storage.copy_entries, entries))
+            copied += count
+            unknown += (each for each in strange if found.is_live(each[0]))
             due = len(entries) / self._config.compactionRateByEntries
             await trio.sleep(max(0.0, due - (time.monotonic() - started)))
+        if found.bytes_by_ledger != summary.bytes_by_ledger:
+            summary.contradict(found.bytes_by_ledger)
+            storage.logs.report_contradiction(log_id)
+            return False
+        if unknown:
+            summary.contradicted = True
+            logger.error(
+                "entry log is kept: it holds records of live ledgers that the index does not know",
+                directory=storage.directory,
+                log=f"{log_id:x}",
+                entries=len(unknown),
+                first=f"{unknown[0][0]}:{unknown[0][1]}",
+            )
+            return False
         freed = await self._in_writer(storage, partial(storage.logs.remove, log_id))
         self.reclaimed_compaction_bytes += max(0, freed - live)
         logger.info(
@@ -200,23 +247,7 @@ class GarbageCollector:
             entries_copied=copied,
             bytes_freed=freed - live,
         )
-
-    def _live_slice(
-        self, records: Iterator[tuple[int, int, int, bytes]]
-    ) -> list[tuple[int, int, int, bytes]]:
-        """The next records of ledgers that exist, about one slice of them."""
-        handles = self._layout.handles
-        result = []
-        size = 0
-        for item in records:
-            handle = handles.get(item[1])
-            if handle is None or not handle.exists:
-                continue
-            result.append(item)
-            size += len(item[3])
-            if size >= _COPY_BYTES or len(result) >= _COPY_ENTRIES:
-                break
-        return result
+        return True
 
     async def _in_writer(self, storage: LedgerStorage, call: partial[T]) -> T:
         """In the storage's thread, between flushes."""
@@ -225,6 +256,39 @@ class GarbageCollector:
         except DiskFailed as error:
             self._fail(error)
             raise
+
+
+@final
+class _LiveRecords:
+    """The records of a log that belong to live ledgers, in slices; counts all there are."""
+
+    def __init__(
+        self, handles: dict[int, LedgerHandle], records: Iterator[tuple[int, int, int, bytes]]
+    ) -> None:
+        self._handles = handles
+        self._records = records
+        self.bytes_by_ledger: dict[int, int] = {}
+
+    def is_live(self, ledger_id: int) -> bool:
+        """Whether the ledger exists now."""
+        handle = self._handles.get(ledger_id)
+        return handle is not None and handle.exists
+
+    def next_slice(self) -> list[tuple[int, int, int, bytes]]:
+        """About one slice; empty at the end of the log. Raises: Corruption."""
+        result = []
+        size = 0
+        counted = self.bytes_by_ledger
+        for item in self._records:
+            ledger_id = item[1]
+            counted[ledger_id] = counted.get(ledger_id, 0) + len(item[3])
+            if not self.is_live(ledger_id):
+                continue
+            result.append(item)
+            size += len(item[3])
+            if size >= _COPY_BYTES or len(result) >= _COPY_ENTRIES:
+                break
+        return result
 
 
 def _period(interval_seconds: int, threshold: float) -> float:

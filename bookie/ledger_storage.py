@@ -104,21 +104,29 @@ class LedgerStorage:
         for batch in batches:
             self.index.write_locations(batch)
 
-    def copy_entries(self, entries: list[tuple[int, int, int, bytes]]) -> int:
+    def copy_entries(
+        self, entries: list[tuple[int, int, int, bytes]]
+    ) -> tuple[int, list[tuple[int, int]]]:
         """Compaction: append (location, ledger, entry, record) to the active log if the index still
-        points to that location, sync, and move the locations. Returns the number copied."""
+        points to that location, sync, and move the locations. Returns the number copied, and the
+        entries (ledger, entry) that the index knows nowhere: their ledger was deleted, or the
+        record is not what was written."""
         writer = _SliceWriter(self.logs, self.index)
         copied = 0
+        unknown: list[tuple[int, int]] = []
         for location, ledger_id, entry_id, record in entries:
-            if self.index.location(ledger_id, entry_id) == location:
+            known = self.index.location(ledger_id, entry_id)
+            if known == location:
                 writer.add_ledger(ledger_id, ((entry_id, (record[4:], b"")),))
                 copied += 1
+            elif not known:
+                unknown.append((ledger_id, entry_id))
         writer.end_slice()
         if writer.batches:
             self.logs.sync()
             self._write_locations(writer.batches)
             self.index.sync()
-        return copied
+        return copied, unknown
 
     def remove_ledgers(self, ledger_ids: list[int], rows: dict[int, bytes | None]) -> None:
         """Drop locations and write (or with None remove) the ledgers' rows, durably."""

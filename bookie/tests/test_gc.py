@@ -149,3 +149,75 @@ async def test_compaction_with_a_zero_is_off(machine, off):
 
 async def _only(ledger_id):
     return {ledger_id}
+
+
+def flip(disk, path, offset, bit=0):
+    content = disk.content(path)
+    disk.corrupt(path, offset, bytes([content[offset] ^ (1 << bit)]))
+
+
+def map_item_offset(content, ledger_id):
+    """Where the ledgers map of a sealed log names a ledger."""
+    at = content.index(ledger_id.to_bytes(8, "big"), int.from_bytes(content[8:16], "big") + 24)
+    return at + 7
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_a_flipped_bit_in_a_ledgers_map_deletes_nothing_that_lives(machine, is_old):
+    """One bit made the map name ledger 1025 instead of 1, which does not exist."""
+    async with machine.running() as bookie:
+        await fill(bookie)
+    for log in machine.disk.paths(".log"):
+        content = machine.disk.content(log)
+        flip(machine.disk, log, map_item_offset(content, 1) - 1, bit=2)
+        if is_old:
+            machine.disk.corrupt(log, 20, bytes(8))  # as an earlier version wrote it
+    async with machine.running() as bookie:
+        for ledger_id in (0, 2, 3):
+            await bookie.delete_ledger(ledger_id)
+        bookie.set_live_ledgers(lambda: _only(1))
+        for _ in range(2):
+            await bookie.collect_garbage()
+            await check(bookie, 1)
+        await bookie.collect_garbage(major=True)
+        await check(bookie, 1)
+    async with machine.running() as bookie:
+        await check(bookie, 1)
+
+
+@pytest.mark.parametrize("field", [7, 15])
+async def test_compaction_keeps_a_log_with_a_record_that_is_not_what_was_written(machine, field):
+    """The ledger id (byte 7) or entry id (byte 15) of one record of a live ledger."""
+    async with machine.running() as bookie:
+        await fill(bookie)
+    victim = machine.disk.paths(".log")[0]
+    content = machine.disk.content(victim)
+    record = content.index((1).to_bytes(8, "big") + (3).to_bytes(8, "big"), 1024)
+    flip(machine.disk, victim, record + field, bit=6)
+    async with machine.running() as bookie:
+        for ledger_id in (0, 2, 3):
+            await bookie.delete_ledger(ledger_id)
+        for _ in range(2):
+            await bookie.collect_garbage(major=True)
+        assert machine.disk.exists(victim)
+        for entry_id in range(60):
+            if entry_id == 3:
+                with pytest.raises(BookieError) as refused:
+                    await bookie.read_entry(1, entry_id)
+                assert refused.value.status == Status.IO_ERROR
+            else:
+                assert await bookie.read_entry(1, entry_id) == whole(1, entry_id, PAYLOAD)
+
+
+async def test_a_damaged_header_of_a_log_costs_no_entry(machine):
+    async with machine.running() as bookie:
+        await fill(bookie)
+    for log in machine.disk.paths(".log"):
+        flip(machine.disk, log, 0)
+    async with machine.running() as bookie:
+        for ledger_id in range(4):
+            await check(bookie, ledger_id)
+        for ledger_id in (0, 2, 3):
+            await bookie.delete_ledger(ledger_id)
+        await bookie.collect_garbage(major=True)
+        await check(bookie, 1)
