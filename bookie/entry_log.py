@@ -5,9 +5,9 @@ failed write leaves nothing behind that the next one does not overwrite. A log i
 full, by appending its ledgers map. Logs of earlier runs are never appended to.
 
 Start (`recover`): the index says how far logs were covered when it was last written (`END` row).
-Later logs hold nothing that is not also in the journal and are removed; the log the row names is
-cut to that size. So every record in a log was durable and indexed, and reading on from one entry to
-the next cannot run into torn bytes.
+What follows is read through: intact entries go to the index, and only a tail that is proved to be
+torn, at the end of the last log, is cut off. Anything else that is not intact is set aside in a
+file of its own, so that reading on from one entry to the next cannot run into it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ import structlog
 
 from bookie import entry_log_format as fmt
 from bookie.disk import read_file, replace_file
+from bookie.entry_log_tail import recover_tail
 from bookie.errors import Corruption, DiskFailed, DiskFull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bookie.disk import Disk, DiskFile
+    from bookie.entry_log_tail import UnindexedEntries
 
 logger = structlog.get_logger()
 
@@ -99,24 +101,28 @@ class EntryLogs:
         finally:
             file.close()
 
-    def recover(self, end_of_logs: int) -> None:
-        """Drop what was never indexed and read the maps of the rest.
+    def recover(self, end_of_logs: int) -> list[UnindexedEntries]:
+        """Read the maps of the logs, and what the index has not covered yet.
 
         Raises: Corruption: a log the index needs is shorter than it was.
         """
         ids = self._log_ids()
         self._end = end_of_logs
         last_id, end = fmt.split_location(end_of_logs)
+        found = []
         for log_id in ids:
-            path = self._path(log_id)
-            if log_id > last_id:
-                logger.info("entry log was never indexed, removed", file=path)
-                self._disk.remove(path)
-                continue
-            if log_id == last_id:
-                self._cut(path, end)
+            if log_id >= last_id:
+                start = end if log_id == last_id else fmt.HEADER_SIZE
+                tail = recover_tail(
+                    self._disk, self._path(log_id), log_id, start, newest=log_id == ids[-1]
+                )
+                if tail is None:
+                    continue
+                found.append(tail)
+                self._end = max(self._end, fmt.location_of(log_id, tail.end_offset))
             self.summaries[log_id] = self._read_summary(log_id)
         self._next_id = max([last_id + 1, *(i + 1 for i in ids), self._last_id_of_file() + 1])
+        return found
 
     def append(self, buffers: list[bytes], size: int, bytes_by_ledger: dict[int, int]) -> int:
         """Append `buffers` (whole records, `size` bytes together); the location of its first byte.
@@ -323,23 +329,6 @@ class EntryLogs:
         file.close()
         self.summaries[summary.log_id] = summary
         self._active = self._active_summary = None
-
-    def _cut(self, path: str, end: int) -> None:
-        file = self._disk.open(path)
-        try:
-            size = file.size()
-            if size < end:
-                raise Corruption(path, size, end - size, "the entry log is shorter than its index")
-            if size > end:
-                header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE))
-                if header is not None and header[0] == end:
-                    return
-                logger.info("entry log cut to what was indexed", file=path, size=size, end=end)
-                file.truncate(end)
-                file.write_at(0, fmt.encode_header())
-                file.sync()
-        finally:
-            file.close()
 
     def _read_summary(self, log_id: int) -> LogSummary:
         """From the ledgers map if it makes sense. A damaged header is reported, and costs nothing

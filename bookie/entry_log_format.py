@@ -102,6 +102,12 @@ def decode_ledgers_map(data: bytes, ledgers_count: int) -> dict[int, int] | None
     return result if len(result) == ledgers_count else None
 
 
+def is_ledgers_map(record: bytes) -> bool:
+    """Whether a whole record is one that `encode_ledgers_map` makes."""
+    ledgers_count = (len(record) - _MAP_HEAD.size) // _MAP_ITEM.size
+    return decode_ledgers_map(record, ledgers_count) is not None
+
+
 def location_of(log_id: int, offset: int) -> int:
     """The location value of the entry whose first byte (not its length) is at `offset`."""
     return log_id << 32 | offset

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from bookie.checkpoint import MarkStore
+from bookie.errors import BookieRefusesToStart
 from bookie.journal import Journal
 from bookie.journal_writer import JournalWriter
 from bookie.ledger_handle import LedgerHandle, decode_ledger_data
@@ -45,6 +46,8 @@ class Layout:
         self.handles: dict[int, LedgerHandle] = {}
         self.journals = [Journal(config) for _ in config.journalDirectories]
         self._open_index = open_index
+        self._recovered_ledgers: set[int] = set()
+        """Ledgers of entries that the index did not know."""
 
     def open_storages(self) -> None:
         """Open indexes and entry logs, load the ledgers.
@@ -59,7 +62,7 @@ class Layout:
             index = self._open_index(directory)
             storage = LedgerStorage(self._disk, directory, index, config.logSizeLimit, cache_bytes)
             self.storages.append(storage)
-            storage.recover()
+            self._recovered_ledgers |= storage.recover()
         self.marks = [
             MarkStore(self._disk, self.ledger_directories, i)
             for i in range(len(self.journal_directories))
@@ -73,8 +76,16 @@ class Layout:
         for storage in self.storages:
             for ledger_id, data in storage.index.ledgers():
                 handle = self._new_handle(ledger_id)
-                decode_ledger_data(data, handle)
+                try:
+                    decode_ledger_data(data, handle)
+                except ValueError as error:
+                    raise BookieRefusesToStart(
+                        f"{storage.directory}/ledgers: the row of ledger {ledger_id} cannot be "
+                        f"read: {error}. Rebuild the index: vela bookie rebuild-index"
+                    ) from error
                 handle.deleted = not handle.exists
+        for ledger_id in self._recovered_ledgers:
+            self.handle_of(ledger_id)
         if not self._config.journalWriteData:
             self.writers = [None] * len(self.journal_directories)
             return

@@ -57,20 +57,38 @@ class LedgerStorage:
         self.major_compaction_allowed = True
         self.writer_limiter = trio.CapacityLimiter(1)
 
-    def recover(self) -> None:
-        """Cut the entry logs to what the index covers; a directory opened for the first time is
-        taken as it is.
+    def recover(self) -> set[int]:
+        """Take what entry logs hold behind the indexed part into the index; a directory opened for
+        the first time is taken as it is. Returns the ledgers of the entries taken in.
 
         Raises: StorageError.
         """
         end = self.index.end_of_logs()
         if not end:
             end = self.logs.end_found()
-            batch = self.index.new_batch()
-            batch.put(END_KEY, pack_u64(end))
-            self.index.write_locations(batch)
+        ledger_ids: set[int] = set()
+        batches: list[IndexBatch] = []
+        writer = _SliceWriter(self.logs, self.index)
+        for tail in self.logs.recover(end):
+            base = fmt.location_of(tail.log_id, 0)
+            for first in range(0, len(tail.entries), _SLICE_ENTRIES):
+                batch = self.index.new_batch()
+                for ledger_id, entry_id, offset, _length in tail.entries[
+                    first : first + _SLICE_ENTRIES
+                ]:
+                    batch.put(pack_location_key(ledger_id, entry_id), pack_u64(base + offset))
+                    ledger_ids.add(ledger_id)
+                batches.append(batch)
+            for ledger_id, entry_id, body in tail.strays:
+                writer.add_ledger(ledger_id, ((entry_id, (body, b"")),))
+                ledger_ids.add(ledger_id)
+        writer.end_slice()
+        if writer.batches:
+            self.logs.sync()
+        if batches or writer.batches or self.logs.end_of_logs() != self.index.end_of_logs():
+            self._write_locations(batches + writer.batches)
             self.index.sync()
-        self.logs.recover(end)
+        return ledger_ids
 
     def flush(self, half: FlushHalf) -> None:
         """Append the half to the entry logs, sync, index, sync.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -13,8 +12,10 @@ from bookie.api import BookieError
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.testing.sim_disk import Power, SimDisk, SimIndexes
+from protocol.bookkeeper.digests import Digest, DigestType
 
 KEY = b"k" * 20
+DIGEST = Digest(DigestType.CRC32C)
 
 
 class RecordingSink:
@@ -45,8 +46,8 @@ class RecordingSink:
 
 
 def entry(ledger_id, entry_id, payload=b"hello"):
-    """(head, payload) as a ledger client builds it; nobody here looks at the digest."""
-    return struct.pack(">qqqqI", ledger_id, entry_id, entry_id - 1, len(payload), 7), payload
+    """(head, payload) as a ledger client builds it."""
+    return DIGEST.head(ledger_id, entry_id, entry_id - 1, len(payload), payload), payload
 
 
 def whole(ledger_id, entry_id, payload=b"hello"):

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from bookie import journal_format as fmt
 from bookie.api import Status
@@ -266,3 +267,60 @@ async def test_cookie_in_the_metadata_store_catches_wiped_disks():
     wiped = Machine()
     with pytest.raises(BookieRefusesToStart, match="decommissioned"):
         await Bookie.open(SMALL, wiped.disk, open_index=wiped.indexes.open, cookie_store=store)
+
+
+async def lose_index_end(machine, count=150, **changes):
+    """Two checkpoints, then an index that has only what the first one wrote."""
+    sink = RecordingSink()
+    async with machine.running(**changes) as bookie:
+        for first in (0, count):
+            for entry_id in range(first, first + count):
+                bookie.add_entry(1, entry_id, entry(1, entry_id, b"x" * 1000), KEY, 0, sink)
+            bookie.kick()
+            await sink.wait_for(first + count)
+            await bookie.checkpoint()
+            if not first:
+                rows = len(machine.indexes._logs["/l/current"].locations)
+    del machine.indexes._logs["/l/current"].locations[rows:]
+    return range(2 * count)
+
+
+async def test_entries_that_the_index_does_not_know_are_taken_in(machine):
+    entry_ids = await lose_index_end(machine)
+    async with machine.running() as bookie:
+        assert await bookie.list_entry_ids(1) == list(entry_ids)
+        for entry_id in entry_ids:
+            assert await bookie.read_entry(1, entry_id) == whole(1, entry_id, b"x" * 1000)
+
+
+async def test_damage_behind_the_indexed_part_is_set_aside_and_the_rest_taken_in(machine):
+    entry_ids = await lose_index_end(machine, count=15)
+    log = "/l/current/1.log"
+    record_size = 4 + len(whole(1, 0, b"x" * 1000))
+    offset = 1024 + 20 * record_size
+    machine.disk.corrupt(log, offset + 50, b"y")
+    for _start in range(2):
+        async with machine.running() as bookie:
+            # What the log does not hold any more is nowhere: not in the replayed journal either.
+            assert await body_or_status(bookie, 1, 20) == Status.NO_ENTRY
+            for entry_id in set(entry_ids) - {20}:
+                assert await bookie.read_entry(1, entry_id) == whole(1, entry_id, b"x" * 1000)
+    (aside,) = machine.disk.paths(".aside")
+    assert aside == f"/l/current/1.{offset:x}.aside"
+    assert machine.disk.content(aside).startswith(
+        b"".join([(record_size - 4).to_bytes(4, "big"), whole(1, 20)[:20]])
+    )
+
+
+async def test_only_a_torn_tail_of_the_newest_entry_log_is_cut_off(machine):
+    entry_ids = await lose_index_end(machine, count=15)
+    log = "/l/current/1.log"
+    record_size = 4 + len(whole(1, 0, b"x" * 1000))
+    end = 1024 + 29 * record_size
+    machine.disk.cut(log, end + 500)
+    with capture_logs() as logs:
+        async with machine.running() as bookie:
+            assert await bookie.list_entry_ids(1) == list(entry_ids)[:-1]
+    (warning,) = [line for line in logs if line["log_level"] == "warning"]
+    assert (warning["file"], warning["offset"], warning["bytes"]) == (log, end, 500)
+    assert machine.disk.paths(".aside") == []

@@ -75,6 +75,16 @@ def entry_metadata(body: Buffer) -> tuple[int, int, int, int]:
     return _METADATA.unpack_from(body)
 
 
+def has_valid_crc(body: Buffer) -> bool:
+    """Whether an entry body carries a CRC32C or CRC32 that matches: no key is needed for these two.
+    False says nothing about ledgers with another digest type."""
+    view = memoryview(body)
+    metadata, rest = view[:METADATA_SIZE_BYTES], view[METADATA_SIZE_BYTES:]
+    if len(rest) >= 4 and rest[:4] == _pack_u32(crc32c(rest[4:], crc32c(metadata))):
+        return True
+    return len(rest) >= 8 and rest[:8] == _pack_u64(zlib.crc32(rest[8:], zlib.crc32(metadata)))
+
+
 @final
 class Digest:
     """Makes and checks the heads of one ledger's entries."""

@@ -1,0 +1,127 @@
+"""Reads records of an entry log without an index: what is intact, and how the log ends. Pure.
+
+A record has no checksum of its own. Its entry has one unless the ledger's digest needs a key, so an
+entry is taken for intact only if its CRC32C or CRC32 matches. After something that is not intact,
+the search goes on byte by byte for heads of records whose entries are.
+
+The end of a log is a torn tail only if that is proved: nothing intact follows, and what is there is
+an incomplete record or zeros. A damaged length field looks like an incomplete record; it is told
+apart by trying each length.
+"""
+
+from __future__ import annotations
+
+import re
+from struct import Struct
+from typing import TYPE_CHECKING, Final, final
+
+from crc32c import crc32c
+
+from bookie import entry_log_format as fmt
+from protocol.bookkeeper.digests import METADATA_SIZE_BYTES, has_valid_crc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RECORD_SIZE_MAX: Final = 64 << 20
+_HEAD: Final = Struct(">iqq")
+_CRC: Final = Struct(">I")
+_LENGTH: Final = Struct(">i")
+_WINDOW_SIZE: Final = 4 << 20
+_MAYBE_HEAD: Final = re.compile(rb"(?=(?!\x00{4})[\x00-\x03].{3}\x00{3}.{5}\x00{3}.{5})", re.DOTALL)
+"""A length up to 64 MB that is not 0, ids below 2^40."""
+
+Found = tuple[int, int, int, int]
+"""Ledger id, entry id, offset of the entry (behind the record's length), length."""
+
+
+@final
+class LogScan:
+    """A log from `start` on. See the module."""
+
+    __slots__ = ("_read_at", "_size", "intact", "intact_end", "map_ledgers", "strays", "torn")
+
+    def __init__(self, read_at: Callable[[int, int], bytes], start: int, size: int) -> None:
+        """Scan. `read_at(offset, size)` reads the file of `size` bytes."""
+        self._read_at = read_at
+        self._size = size
+        self.intact: list[Found] = []
+        """The intact entries that follow one another from `start`."""
+        self.strays: list[Found] = []
+        """Intact entries behind something that is not."""
+        self.torn = False
+        """What follows `intact_end` is a record whose writing was interrupted."""
+        self.intact_end = self._follow(start, self.intact)
+        """Behind the last of `intact` and of the ledgers maps that follow it."""
+        if self.intact_end < size:
+            self._search()
+            self.torn = not self.strays and self._is_incomplete(self.intact_end)
+
+    def _follow(self, position: int, found: list[Found]) -> int:
+        """Add the intact entries from `position` on; where they end."""
+        window, base = b"", position
+        while self._size - position >= _HEAD.size:
+            if position - base + _HEAD.size > len(window):
+                window, base = self._read_at(position, _WINDOW_SIZE), position
+            length, ledger_id, entry_id = _HEAD.unpack_from(window, position - base)
+            end = position + 4 + length
+            if not 16 <= length <= RECORD_SIZE_MAX or end > self._size:
+                break
+            if end - base > len(window):
+                window, base = self._read_at(position, max(_WINDOW_SIZE, 4 + length)), position
+            body = window[position - base + 4 : end - base]
+            if fmt.is_map_record(ledger_id, entry_id):
+                if not fmt.is_ledgers_map(window[position - base : end - base]):
+                    break
+            elif ledger_id < 0 or entry_id < 0 or not has_valid_crc(body):
+                break
+            else:
+                found.append((ledger_id, entry_id, position + 4, length))
+            position = end
+        return position
+
+    def _search(self) -> None:
+        """Find the strays."""
+        position = self.intact_end + 1
+        while position < self._size:
+            window = self._read_at(position, _WINDOW_SIZE)
+            goes_on = position + max(1, len(window) - _HEAD.size + 1)
+            for match in _MAYBE_HEAD.finditer(window):
+                at = position + match.start()
+                (length,) = _LENGTH.unpack_from(window, match.start())
+                if at + 4 + length > self._size or length < METADATA_SIZE_BYTES:
+                    continue
+                if has_valid_crc(self._read_at(at + 4, length)):
+                    goes_on = self._follow(at, self.strays)
+                    break
+            position = goes_on
+
+    def _is_incomplete(self, position: int) -> bool:
+        left = self._size - position
+        if left < _HEAD.size or self._is_zeros(position):
+            return True
+        length, ledger_id, entry_id = _HEAD.unpack(self._read_at(position, _HEAD.size))
+        if not 16 <= length <= RECORD_SIZE_MAX or length + 4 <= left:
+            return False
+        return ledger_id >= 0 and entry_id >= 0 and not self._is_whole(position + 4)
+
+    def _is_whole(self, position: int) -> bool:
+        """Whether some length makes an intact entry of the bytes from `position` on."""
+        data = self._read_at(position, RECORD_SIZE_MAX)
+        if len(data) < METADATA_SIZE_BYTES + _CRC.size:
+            return False
+        (stored,) = _CRC.unpack_from(data, METADATA_SIZE_BYTES)
+        crc = crc32c(data[:METADATA_SIZE_BYTES])
+        for at in range(METADATA_SIZE_BYTES + _CRC.size, len(data)):
+            if crc == stored:
+                return True
+            crc = crc32c(data[at : at + 1], crc)
+        return bool(crc == stored)
+
+    def _is_zeros(self, position: int) -> bool:
+        while position < self._size:
+            data = self._read_at(position, _WINDOW_SIZE)
+            if data.count(0) != len(data):
+                return False
+            position += len(data)
+        return True
