@@ -1,37 +1,36 @@
 """The broker service: the topics of this broker, and what all connections share.
 
 A topic is loaded once, however many clients ask for it at the same moment, and never while it is
-being unloaded or deleted: one lock per topic name. Loads run as tasks of the service, bounded by
-`maxConcurrentTopicLoadRequest`, so that a storm of clients after a restart queues here instead of
-overrunning the storage; a load that takes longer than `topicLoadTimeoutSeconds` is refused with a
-retryable error.
+being unloaded or deleted: the operations of a topic run one after the other, as tasks of the
+service. `maxConcurrentTopicLoadRequest` bounds the loads of different topics, so that a storm of
+clients after a restart queues here instead of overrunning the storage; a load that takes longer
+than `topicLoadTimeoutSeconds` is refused with a retryable error.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import structlog
 import trio
 
 from broker.config import NO_LIMIT
-from broker.handlers.openings import Openings
 from broker.net.limits import limits_from
 from broker.net.outbox import OutputFlusher
 from broker.net.publish_budget import PublishBudget
 from broker.net.unfinished_frames import UnfinishedFrames
+from broker.operations import Operations
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.limits import BrokerUnacked
 from broker.topic.entry_index import entry_interceptor
 from broker.topic.errors import TopicBusy
 from broker.topic.housekeeping import Housekeeping
 from broker.topic.non_persistent import NonPersistentTopic
-from broker.topic.owned import KeyedLocks, run_owned
 from broker.topic.persistent import PersistentTopic, namespace_retention
 from protocol.errors import ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
 
     from broker.config import BrokerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
@@ -59,6 +58,16 @@ class PublishedTo(Protocol):
 
     def kick(self) -> None:
         """Hand on what it took: to the storage, or without one to the subscriptions."""
+
+
+class TopicWaiter(Protocol):
+    """A request that needs a topic. Neither call may raise."""
+
+    def loaded(self, topic: Topic) -> None:
+        """Here it is."""
+
+    def refused(self, error: Exception) -> None:
+        """It cannot be had."""
 
 
 @final
@@ -92,7 +101,6 @@ class BrokerService:
         self.entry_interceptor = entry_interceptor(config, clock)
         self.kicks: list[PublishedTo] = []
         """Topics that took messages in this turn; `kick_storage` at its end serves them."""
-        self.openings = Openings()
         self.sessions: set[Session] = set()
         self.broker_service_url = ""
         """What lookups answer; set by the listener once its port is known."""
@@ -100,7 +108,8 @@ class BrokerService:
         self.started_ms = clock.wall_ms()
         self.topics: dict[str, Topic] = {}
         """Loaded topics by full name."""
-        self._names = KeyedLocks()
+        self.operations = Operations(lambda: self.nursery)
+        """Loads, unloads and deletions of topics, by full name."""
         self._load_slots = trio.CapacityLimiter(config.maxConcurrentTopicLoadRequest)
         self._nursery: trio.Nursery | None = None
         self._stopping = False
@@ -189,25 +198,49 @@ class BrokerService:
 
         Raises: BrokerError.
         """
+        topic = self._open_topic(name)
+        if topic is not None:
+            return topic
+        return await self.operations.run((name.full,), lambda: self._load(name, create))
+
+    def call_when_loaded(self, name: TopicName, *, create: bool, waiter: TopicWaiter) -> None:
+        """The same for a request that need not be a task while others load the topic: it goes on
+        at once if the topic is there, and after those that came before it."""
+
+        def begin() -> Coroutine[Any, Any, None] | None:
+            topic = self._open_topic(name)
+            if topic is None:
+                return self._load_for(name, create, waiter)
+            waiter.loaded(topic)
+            return None
+
+        self.operations.begin((name.full,), begin)
+
+    async def _load_for(self, name: TopicName, create: bool, waiter: TopicWaiter) -> None:
+        try:
+            topic = await self._load(name, create)
+        except Exception as error:
+            waiter.refused(error)
+        else:
+            waiter.loaded(topic)
+
+    def _open_topic(self, name: TopicName) -> Topic | None:
         topic = self.topics.get(name.full)
-        if topic is not None and not topic.closing:
+        return None if topic is None or topic.closing else topic
+
+    async def _load(self, name: TopicName, create: bool) -> Topic:
+        topic = self._open_topic(name)
+        if topic is not None:
             return topic
         if self._stopping:
             raise ServiceNotReady("The broker is shutting down; look up again")
-        return await run_owned(self.nursery, lambda: self._load(name, create))
-
-    async def _load(self, name: TopicName, create: bool) -> Topic:
-        async with self._names.hold(name.full):
-            topic = self.topics.get(name.full)
-            if topic is not None and not topic.closing:
-                return topic
-            namespace = await self.namespaces.check_topic(name, create=create)
-            if not name.persistent:
-                topic = NonPersistentTopic(self, name, namespace)
-            else:
-                topic = await self._load_persistent(name, namespace)
-            self.topics[name.full] = topic
-            return topic
+        namespace = await self.namespaces.check_topic(name, create=create)
+        if not name.persistent:
+            topic = NonPersistentTopic(self, name, namespace)
+        else:
+            topic = await self._load_persistent(name, namespace)
+        self.topics[name.full] = topic
+        return topic
 
     async def _load_persistent(self, name: TopicName, namespace: Namespace) -> PersistentTopic:
         seconds = self.config.topicLoadTimeoutSeconds
@@ -230,11 +263,12 @@ class BrokerService:
         """Close a topic; clients are sent away and load it again by coming back."""
         topic = self.topics.get(name.full)
         if topic is not None:
-            await run_owned(self.nursery, lambda: self._unload(topic, "it is being unloaded"))
+            await self._unload(topic, "it is being unloaded")
 
     async def _unload(self, topic: Topic, reason: str) -> None:
         full = topic.name.full
-        async with self._names.hold(full):
+
+        async def unload() -> None:
             if self.topics.get(full) is not topic:
                 return
             try:
@@ -242,16 +276,15 @@ class BrokerService:
             finally:
                 del self.topics[full]
 
+        await self.operations.run((full,), unload)
+
     async def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic (or one partition) with its subscriptions, position and schema.
 
         Raises: BrokerError: unknown, or TopicBusy: in use and not `force`.
         """
-        await run_owned(self.nursery, lambda: self._delete(name, force))
 
-    async def _delete(self, name: TopicName, force: bool) -> None:
-        await self.find_topic(name)
-        async with self._names.hold(name.full):
+        async def delete() -> None:
             topic = self.topics.get(name.full)
             if topic is None:
                 raise TopicNotFound(f"Topic {name.full} not found")
@@ -265,9 +298,13 @@ class BrokerService:
             if not name.is_partition:
                 await self.schemas.delete(name, force=True)
 
+        await self.find_topic(name)
+        await self.operations.run((name.full,), delete)
+
     async def collect_idle(self, topic: Topic) -> None:
-        """Delete a topic that nobody has used for long enough; looked at again under its lock."""
-        async with self._names.hold(topic.name.full):
+        """Delete a topic that nobody has used for long enough; looked at again in its turn."""
+
+        async def collect() -> None:
             if self.topics.get(topic.name.full) is not topic or not topic.is_idle():
                 return
             topic.closing = "it is being deleted, because nobody used it"
@@ -280,6 +317,8 @@ class BrokerService:
                 del self.topics[topic.name.full]
             self.namespaces.topic_deleted(topic.name)
             log.info("deleted idle topic", topic=topic.name.full)
+
+        await self.operations.run((topic.name.full,), collect)
 
     async def policies_changed(self, namespace_name: str) -> None:
         """The policies of a namespace are new: loaded topics take them up."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from broker.admin.router import Route
 from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
-from broker.topic.owned import run_owned
+from broker.operations import run_owned
 from broker.topic.persistent import PersistentTopic
 from protocol.errors import TopicNotFound
 from protocol.position import EARLIEST

@@ -79,13 +79,13 @@ class BroadcastConsumerHandle:
         """It is gone; its virtual cursor is kept for a while."""
         self._members.remove_consumer(self.consumer)
 
-    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+    def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> Awaitable[None]:
         """Move its virtual cursor; the others notice nothing."""
-        await seek(self._members, self.consumer, position, ack_set)
+        return seek(self._members, self.consumer, position, ack_set)
 
-    async def seek_to_time(self, publish_time_ms: int) -> None:
+    def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
         """Move its virtual cursor; the others notice nothing."""
-        await seek_to_time(self._members, self.consumer, publish_time_ms)
+        return seek_to_time(self._members, self.consumer, publish_time_ms)
 
     def unsubscribe(self, *, force: bool) -> Awaitable[None]:
         """End its virtual cursor; with the last one the subscription ends."""

@@ -13,50 +13,71 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from broker.operations import start_owned
 from broker.subscription.start import seek_mark_delete
 from protocol.ack_set import from_words
 from protocol.errors import BrokerError, ConsumerNotFound, ServiceNotReady
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Coroutine
+    from typing import Any
 
     from broker.broadcast.members import BroadcastMembers
     from broker.subscription.consumer import Consumer
     from protocol.position import Position
 
 
-async def seek(
+def seek(
     members: BroadcastMembers,
     consumer: Consumer,
     position: Position,
     ack_set: tuple[int, ...],
-) -> None:
-    """Let one consumer go on with `position` (`ack_set`: with its messages whose bits are set).
+) -> Awaitable[None]:
+    """Let one consumer go on with `position` (`ack_set`: with its messages whose bits are set). It
+    is moved and disconnected when this returns; to be awaited until that is stored.
 
     Raises: BrokerError.
     """
-    target = members.ordinals.of(seek_mark_delete(members.ledger, position))
-    batch = members.ordinals.exact(position) if ack_set else None
-    unacked = from_words(ack_set)
+
+    def move() -> Coroutine[Any, Any, None]:
+        target = members.ordinals.of(seek_mark_delete(members.ledger, position))
+        batch = members.ordinals.exact(position) if ack_set else None
+        return _move_one(members, consumer, target, batch, from_words(ack_set))
+
+    return start_owned(members.context.nursery, move)
+
+
+def seek_to_time(
+    members: BroadcastMembers, consumer: Consumer, publish_time_ms: int
+) -> Awaitable[None]:
+    """Let one consumer go on with the first entry published at or after the time. It is moved and
+    disconnected when that is found.
+
+    Raises: BrokerError.
+    """
+
+    async def find_and_move() -> None:
+        found = await members.ledger.find_by_publish_time(publish_time_ms)
+        await _move_one(members, consumer, members.ordinals.of(found))
+
+    return start_owned(members.context.nursery, find_and_move)
+
+
+def _move_one(
+    members: BroadcastMembers,
+    consumer: Consumer,
+    target: int,
+    batch: int | None = None,
+    unacked: int = 0,
+) -> Coroutine[Any, Any, None]:
     slot = _slot(members, consumer)
     undo = _Undo(members, slot)
     _move(members, slot, target)
     if batch is not None and members.batch_index:
         members.cursors.ack_batch(slot, batch, unacked)
-    await _store(members, consumer, undo)
-
-
-async def seek_to_time(members: BroadcastMembers, consumer: Consumer, publish_time_ms: int) -> None:
-    """Let one consumer go on with the first entry published at or after the time.
-
-    Raises: BrokerError.
-    """
-    found = await members.ledger.find_by_publish_time(publish_time_ms)
-    target = members.ordinals.of(found)
-    slot = _slot(members, consumer)
-    undo = _Undo(members, slot)
-    _move(members, slot, target)
-    await _store(members, consumer, undo)
+    members.remove_consumer(consumer, comes_back=True)
+    consumer.session.disconnect_consumer(consumer)
+    return undo.unless_stored()
 
 
 def _slot(members: BroadcastMembers, consumer: Consumer) -> int:
@@ -67,12 +88,6 @@ def _slot(members: BroadcastMembers, consumer: Consumer) -> int:
     return slot
 
 
-async def _store(members: BroadcastMembers, consumer: Consumer, undo: _Undo) -> None:
-    members.remove_consumer(consumer, comes_back=True)
-    consumer.session.disconnect_consumer(consumer)
-    await undo.unless_stored()
-
-
 def leave(members: BroadcastMembers, consumer: Consumer) -> Awaitable[None]:
     """Unsubscribe one of several consumers. It is detached and its virtual cursor has ended when
     this returns; to be awaited until that is stored. If it cannot be stored, its virtual cursor is
@@ -80,9 +95,13 @@ def leave(members: BroadcastMembers, consumer: Consumer) -> Awaitable[None]:
 
     Raises: BrokerError ServiceNotReady: a move of it is still being stored; it stays attached.
     """
-    undo = _Undo(members, _slot(members, consumer))
-    members.drop_consumer(consumer)
-    return undo.unless_stored()
+
+    def drop() -> Coroutine[Any, Any, None]:
+        undo = _Undo(members, _slot(members, consumer))
+        members.drop_consumer(consumer)
+        return undo.unless_stored()
+
+    return start_owned(members.context.nursery, drop)
 
 
 @final

@@ -19,6 +19,9 @@ from protocol.metadata import is_batch
 from protocol.position import signed_id
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine
+    from typing import Any
+
     from broker.net.session import Session
     from broker.subscription.api import ConsumerHandle, SubscriptionOwner
     from protocol.position import Position
@@ -82,15 +85,21 @@ def attached(session: Session, consumer_id: int) -> ConsumerHandle:
     return consumer
 
 
-async def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> None:
+def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> Coroutine[Any, Any, None]:
     """Remove the subscription of this consumer, with its position, or what a broadcast keeps for
-    it.
+    it. The consumer is detached at once.
 
-    If that fails the client is told so and believes that its consumer goes on: it is then sent
+    If the rest fails the client is told so and believes that its consumer goes on: it is then sent
     CLOSE_CONSUMER, subscribes again, and finds everything as it was.
     """
     left = attached(session, body.consumer_id).unsubscribe(force=body.force)
     del session.consumers[body.consumer_id]
+    return _answer_unsubscribe(left, session, body)
+
+
+async def _answer_unsubscribe(
+    left: Awaitable[None], session: Session, body: pb.CommandUnsubscribe
+) -> None:
     try:
         await left
     except Exception:
@@ -143,14 +152,21 @@ def handle_consumer_stats(session: Session, body: pb.CommandConsumerStats) -> No
     )
 
 
-async def handle_get_last_message_id(session: Session, body: pb.CommandGetLastMessageId) -> None:
+def handle_get_last_message_id(
+    session: Session, body: pb.CommandGetLastMessageId
+) -> Coroutine[Any, Any, None]:
     """The newest message of the topic and the position up to which all is acknowledged."""
     consumer = attached(session, body.consumer_id)
-    mark_delete = consumer.mark_delete()
-    position, batch_index = await last_message(consumer.topic)
+    return _answer_last_message_id(session, body.request_id, consumer.topic, consumer.mark_delete())
+
+
+async def _answer_last_message_id(
+    session: Session, request_id: int, topic: SubscriptionOwner, mark_delete: Position | None
+) -> None:
+    position, batch_index = await last_message(topic)
     session.send(
         commands.get_last_message_id_response(
-            body.request_id, position, consumer.topic.partition, batch_index, mark_delete
+            request_id, position, topic.partition, batch_index, mark_delete
         )
     )
 

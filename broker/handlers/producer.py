@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from broker.handlers.lookup import parse_topic
 from broker.handlers.pending import PendingProducer
 from broker.subscription.factory import SubscriptionRequest
 from broker.topic.producer_request import SHARED, ProducerRequest
+from broker.topic.topic import PRODUCERS
 from protocol import commands
+from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
     MetadataError,
     NotAllowed,
@@ -17,79 +19,149 @@ from protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from typing import Any
+    from collections.abc import Awaitable
 
     from broker.net.session import Session
     from broker.topic.producer import Producer
     from broker.topic.topic import Topic
-    from protocol import pulsar_api_pb2 as pb
 
 
-def handle_producer(session: Session, body: pb.CommandProducer) -> Coroutine[Any, Any, None] | None:
+def handle_producer(session: Session, body: pb.CommandProducer) -> None:
     """Open a producer, or confirm one that is open under this id."""
     existing = session.producers.get(body.producer_id)
     if isinstance(existing, PendingProducer):
         raise ServiceNotReady("Producer is already present on the connection")
     if existing is not None:
         session.send(_success(body.request_id, existing, ready=True))
-        return None
+        return
     if len(session.producers) >= session.limits.producers_per_connection_max:
         raise TooManyRequests(
             f"{len(session.producers)} producers are open on this connection, which is the bound"
         )
+    topic_name = parse_topic(body.topic)
     place = PendingProducer()
     session.producers[body.producer_id] = place
-    return _create(session, body, place)
+    session.request_begins()
+    opening = _Opening(session, body, place)
+    session.service.call_when_loaded(topic_name, create=True, waiter=opening)
 
 
-async def _create(session: Session, body: pb.CommandProducer, place: PendingProducer) -> None:
-    try:
-        topic = await _prepare(session, body)
-        schema_version = await session.service.schemas.for_producer(
-            topic.name, body.schema if body.HasField("schema") else None, topic.namespace.policies
-        )
-        if place.cancelled:
+@final
+class _Opening:
+    """A PRODUCER from its arrival to its answer. The producers of a topic are opened one after the
+    other, because who has a name, or the topic for itself, is decided by who came first."""
+
+    __slots__ = ("_body", "_has_cleared", "_place", "_session", "_topic")
+
+    _topic: Topic
+
+    def __init__(self, session: Session, body: pb.CommandProducer, place: PendingProducer) -> None:
+        self._session = session
+        self._body = body
+        self._place = place
+        self._has_cleared = False
+        """Its name was held by a connection that is dead; it is not looked for twice."""
+
+    def loaded(self, topic: Topic) -> None:
+        """The topic is there: wait for the producers that came earlier, if any."""
+        self._topic = topic
+        topic.operations.begin(PRODUCERS, self._in_turn)
+
+    def refused(self, error: Exception) -> None:
+        """Answer with the error, unless the producer was closed, which was answered."""
+        self._session.request_ends()
+        self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        self._leave_place()
+        if not self._place.cancelled:
+            self._session.refuse(self._command(), error)
+
+    def _command(self) -> pb.BaseCommand:
+        return pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=self._body)
+
+    def _leave_place(self) -> None:
+        producers, producer_id = self._session.producers, self._body.producer_id
+        if producers.get(producer_id) is self._place:
+            del producers[producer_id]
+
+    async def _in_turn(self) -> None:
+        session, topic, body = self._session, self._topic, self._body
+        try:
+            await _prepare(topic, body)
+            schema_version = await session.service.schemas.for_producer(
+                topic.name,
+                body.schema if body.HasField("schema") else None,
+                topic.namespace.policies,
+            )
+            if self._place.cancelled:
+                session.request_ends()
+                return
+            request = _request(session, body, schema_version)
+            holder = None if self._has_cleared else topic.holder_of_name(session, request)
+            seconds = session.service.config.connectionLivenessCheckTimeoutMillis / 1000
+            if holder is not None and seconds:
+                session.start_rest(self._command(), self._clear(holder, seconds))
+                return
+            producer = await topic.attach_producer(session, request)
+        except Exception as error:
+            self.refused(error)
             return
-        request = _request(session, body, schema_version)
-        producer = await topic.attach_producer(session, request)
-        if not producer.open and not place.cancelled:
-            place.waiting = producer
-            session.send(_success(body.request_id, producer, ready=False))
-            await topic.wait_turn(producer)
-        if place.cancelled:
+        session.request_ends()
+        if producer.open:
+            self._answer(producer)
+        elif self._place.cancelled:
             topic.remove_producer(producer)
+        else:
+            self._place.waiting = producer
+            session.send(_success(body.request_id, producer, ready=False))
+            turn = topic.wait_turn(producer)
+            session.start_rest(self._command(), self._wait_turn(producer, turn))
+
+    async def _clear(self, holder: Producer, seconds: float) -> None:
+        """Try again, after the connection of the holder is closed if it gives no sign of life: it
+        may be half-open, and a client that moved must not be locked out."""
+        if not await holder.session.is_alive(seconds):
+            holder.session.close("no sign of life, and its producer's name is wanted again")
+            self._topic.remove_producer(holder)
+        self._has_cleared = True
+        self._topic.operations.begin(PRODUCERS, self._in_turn)
+
+    async def _wait_turn(self, producer: Producer, turn: Awaitable[None]) -> None:
+        try:
+            await turn
+        except Exception as error:
+            self._refuse(error)
+        else:
+            self._answer(producer)
+
+    def _answer(self, producer: Producer) -> None:
+        session, producer_id = self._session, self._body.producer_id
+        if self._place.cancelled:
+            self._topic.remove_producer(producer)
             return
-        session.closed_producers.pop(body.producer_id, None)
-        session.producers[body.producer_id] = producer
-        session.send(_success(body.request_id, producer, ready=True))
-    except Exception:
-        if place.cancelled:
-            return  # whoever closed it has been answered already
-        raise
-    finally:
-        if session.producers.get(body.producer_id) is place:
-            del session.producers[body.producer_id]
+        session.closed_producers.pop(producer_id, None)
+        session.producers[producer_id] = producer
+        session.send(_success(self._body.request_id, producer, ready=True))
 
 
-async def _prepare(session: Session, body: pb.CommandProducer) -> Topic:
-    """The topic, after everything that may be refused before anything is changed."""
-    service = session.service
-    topic = await service.get_or_load_topic(parse_topic(body.topic), create=True)
+async def _prepare(topic: Topic, body: pb.CommandProducer) -> None:
+    """Everything that may be refused before anything is changed."""
+    topic.check_open()
     await topic.apply_policies()
     policies = topic.namespace.policies
-    required = policies.encryption_required or service.config.encryptionRequireOnProducer
+    config = topic.service.config
+    required = policies.encryption_required or config.encryptionRequireOnProducer
     if required and not body.encrypted:
         raise MetadataError(f"Encryption is required in {topic.name.full}")
     name = body.initial_subscription_name
     if name and topic.persistent and name not in topic.subscriptions:
-        if not policies.allows_auto_subscription_creation(service.config):
+        if not policies.allows_auto_subscription_creation(config):
             raise NotAllowed(
                 "Could not create the initial subscription due to the auto subscription creation"
                 " is not allowed."
             )
         await topic.open_subscription(SubscriptionRequest(name=name, earliest=True))
-    return topic
 
 
 def _request(session: Session, body: pb.CommandProducer, version: bytes) -> ProducerRequest:

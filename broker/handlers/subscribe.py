@@ -1,8 +1,10 @@
 """SUBSCRIBE: attach a consumer, opening or creating its subscription.
 
-When topic and subscription are there, a consumer is attached at once, without a task of its own:
-a hundred thousand may come within seconds. It is answered when what its subscription keeps of it is
-stored. A task is needed when something must be opened or looked up first, or a schema registered.
+A SUBSCRIBE is one of the operations on its topic until the topic is there, then one of those on its
+subscription: it takes effect after what was asked for earlier. A task is needed only when something
+must be opened or looked up first, or a schema registered. After a restart a hundred thousand
+consumers ask for one subscription: the first of them opens it, the others wait in a list. A
+consumer is answered when what its subscription keeps of it is stored.
 
 Nothing is left behind by a refusal: the schema is checked before the consumer is attached, and a
 consumer that was closed meanwhile is taken out again.
@@ -38,136 +40,120 @@ if TYPE_CHECKING:
     from broker.net.session import Session
     from broker.subscription.api import ConsumerHandle, Subscription
     from broker.topic.topic import Topic
-    from protocol.topic_name import TopicName
 
 _EARLIEST = pb.CommandSubscribe.Earliest
 
 
-def handle_subscribe(
-    session: Session, body: pb.CommandSubscribe
-) -> Coroutine[Any, Any, None] | None:
+def handle_subscribe(session: Session, body: pb.CommandSubscribe) -> None:
     """Attach a consumer, or confirm one that is attached under this id."""
     existing = session.consumers.get(body.consumer_id)
     if isinstance(existing, PendingConsumer):
         raise ServiceNotReady("Consumer is already present on the connection")
     if existing is not None:
         session.send(commands.success(body.request_id))
-        return None
+        return
     if len(session.consumers) >= session.limits.consumers_per_connection_max:
         raise TooManyRequests(
             f"{len(session.consumers)} consumers are open on this connection, which is the bound"
         )
-    return _Subscribing(session, body, parse_topic(body.topic)).begin()
+    name = parse_topic(body.topic)
+    waiter = _Subscribing(session, body)
+    session.service.call_when_loaded(name, create=body.force_topic_creation, waiter=waiter)
 
 
 @final
 class _Subscribing:
     """One SUBSCRIBE from its arrival to its answer."""
 
-    __slots__ = ("_body", "_place", "_request", "_session", "_topic_name")
+    __slots__ = ("_body", "_has_cleared", "_place", "_request", "_session", "_topic")
 
-    def __init__(self, session: Session, body: pb.CommandSubscribe, topic_name: TopicName) -> None:
+    _topic: Topic
+
+    def __init__(self, session: Session, body: pb.CommandSubscribe) -> None:
         self._session = session
         self._body = body
-        self._topic_name = topic_name
         self._request = _request(body)
+        self._has_cleared = False
+        """Its place was held by a connection that is dead; it is not looked for twice."""
         self._place = session.consumers[body.consumer_id] = PendingConsumer()
+        session.request_begins()
 
-    def begin(self, *, follow: bool = True) -> Coroutine[Any, Any, None] | None:
-        """Attach the consumer at once, or else with `follow` after those who are opening the same
-        subscription; or return what has to be awaited for it."""
+    def loaded(self, topic: Topic) -> None:
+        """The topic is there: earlier operations on the subscription come first."""
+        self._topic = topic
+        topic.operations.begin((self._request.name,), self._in_turn)
+
+    def refused(self, error: Exception) -> None:
+        """Answer with the error, unless the consumer was closed, which was answered."""
+        self._session.request_ends()
+        self._vacate()
+        if not self._place.cancelled:
+            self._session.refuse(self._command(), error)
+
+    def _command(self) -> pb.BaseCommand:
+        return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=self._body)
+
+    def _in_turn(self) -> Coroutine[Any, Any, None] | None:
+        """Attach the consumer at once, or return what has to be awaited for it."""
+        topic, body, request = self._topic, self._body, self._request
+        if self._place.cancelled:
+            self._session.request_ends()
+            return None
         try:
-            if self._attach_at_once():
-                return None
-        except Exception:
-            self._vacate()
-            raise
-        return None if follow and self._follow() else self._open_and_attach(lead=follow)
+            topic.check_open()
+            _check(topic, body)
+            subscription = topic.subscriptions.get(request.name)
+            if subscription is None or request.start_rollback_seconds or body.HasField("schema"):
+                return self._open_and_attach()
+            self._attach(subscription, request)
+        except Exception as error:
+            self.refused(error)
+        return None
 
-    def _attach_at_once(self) -> bool:
-        """False: something has to be waited for, and nothing was done."""
-        body, request = self._body, self._request
-        topic = self._session.service.topics.get(self._topic_name.full)
-        if topic is None or topic.closing or body.HasField("schema"):
-            return False
-        subscription = topic.subscriptions.get(request.name)
-        if subscription is None or request.start_rollback_seconds:
-            return False
-        _check(topic, body)
-        consumer = _consumer(self._session, body, request)
+    async def _open_and_attach(self) -> None:
+        topic, request = self._topic, self._request
         try:
-            self._attach(topic, subscription, consumer, request)
-        except BrokerError as error:
-            if _in_the_way(subscription, consumer, error) is None:
-                raise
-            return False
-        return True
-
-    def _follow(self) -> bool:
-        """Wait for somebody who is opening the subscription; False: nobody is."""
-        session, body = self._session, self._body
-
-        def subscribe() -> Coroutine[Any, Any, None] | None:
-            return None if self._place.cancelled else self.begin(follow=False)
-
-        def command() -> pb.BaseCommand:
-            return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body)
-
-        def go_on() -> None:
-            session.go_on(subscribe, command)
-
-        key = (self._topic_name.full, self._request.name)
-        follows = session.service.openings.call_after(key, go_on)
-        if follows:
-            session.request_waits()
-        return follows
-
-    async def _open_and_attach(self, *, lead: bool) -> None:
-        if lead and self._follow():
-            return  # another one of the same turn has begun to open it
-        request = self._request
-        try:
-            if lead:
-                service = self._session.service
-                key = (self._topic_name.full, request.name)
-                with service.openings.leading(key, service.nursery):
-                    topic, subscription = await self._open()
-            else:
-                topic, subscription = await self._open()
+            await _check_schema(topic, self._body)
+            subscription = await topic.open_subscription_in_turn(request)
             if request.start_rollback_seconds:
                 request = await subscription.locate(request)
-            consumer = _consumer(self._session, self._body, request)
-            try:
-                self._attach(topic, subscription, consumer, request)
-            except BrokerError as error:
-                holder = _in_the_way(subscription, consumer, error)
-                if holder is None or not await _is_dead(topic, holder):
-                    raise
-                subscription.remove_consumer(holder)
-                self._attach(topic, subscription, consumer, request)
-        except Exception:
-            self._vacate()
-            if not self._place.cancelled:  # else whoever closed it has been answered already
+            if self._place.cancelled:
+                self._session.request_ends()
+            else:
+                self._attach(subscription, request)
+        except Exception as error:
+            self.refused(error)
+
+    def _attach(self, subscription: Subscription, request: SubscriptionRequest) -> None:
+        """Add the consumer; a connection that holds its place but is dead makes room first."""
+        session, topic = self._session, self._topic
+        consumer = _consumer(session, self._body, request)
+        try:
+            handle = topic.attach_consumer(subscription, consumer, request)
+        except BrokerError as error:
+            seconds = topic.service.config.connectionLivenessCheckTimeoutMillis / 1000
+            holder = _in_the_way(subscription, consumer, error)
+            if holder is None or not seconds or self._has_cleared:
                 raise
-
-    async def _open(self) -> tuple[Topic, Subscription]:
-        body = self._body
-        topic = await self._session.service.get_or_load_topic(
-            self._topic_name, create=body.force_topic_creation
-        )
-        _check(topic, body)
-        await _check_schema(topic, body)
-        return topic, await topic.open_subscription(self._request)
-
-    def _attach(
-        self,
-        topic: Topic,
-        subscription: Subscription,
-        consumer: Consumer,
-        request: SubscriptionRequest,
-    ) -> None:
-        handle = topic.attach_consumer(subscription, consumer, request)
+            clear = self._clear(subscription, holder, error, seconds)
+            session.start_rest(self._command(), clear)
+            return
+        session.request_ends()
         handle.when_kept(partial(self._answer, handle))
+
+    async def _clear(
+        self, subscription: Subscription, holder: Consumer, refusal: BrokerError, seconds: float
+    ) -> None:
+        """Try again if the holder's connection gives no sign of life; then it is closed. Others do
+        not wait for this."""
+        session = cast("Session", holder.session)
+        if await session.is_alive(seconds):
+            self.refused(refusal)
+            return
+        session.close("no sign of life, and its subscription is wanted again")
+        subscription.remove_consumer(holder)
+        self._has_cleared = True
+        self._topic.operations.begin((self._request.name,), self._in_turn)
 
     def _answer(self, handle: ConsumerHandle, error: BrokerError | None) -> None:
         """The consumer can stay, or cannot."""
@@ -229,16 +215,6 @@ def _in_the_way(
         return None
     holder = subscription.in_the_way_of(consumer)
     return None if holder is None or holder.session is consumer.session else holder
-
-
-async def _is_dead(topic: Topic, holder: Consumer) -> bool:
-    """Whether the connection of another consumer gives no sign of life; then it is closed."""
-    seconds = topic.service.config.connectionLivenessCheckTimeoutMillis / 1000
-    session = cast("Session", holder.session)
-    if not seconds or await session.is_alive(seconds):
-        return False
-    session.close("no sign of life, and its subscription is wanted again")
-    return True
 
 
 def _properties(items: Iterable[pb.KeyValue]) -> dict[str, str]:

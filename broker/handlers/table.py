@@ -1,8 +1,10 @@
 """Which handler serves which command: the one table.
 
 A handler `handle(session, body)` answers at once and returns None, or returns a coroutine that
-will; `body` is the command's own message. It refuses by raising `BrokerError`, which the session
-turns into the answer the client waits for, or ends the connection by raising `ConnectionRefused`.
+will; `body` is the command's own message. Tasks of one turn start in any order, so a handler that
+changes something is no coroutine function: it has begun the change when it returns. It refuses by
+raising `BrokerError`, which the session turns into the answer the client waits for, or ends the
+connection by raising `ConnectionRefused`.
 
 SEND is not in the table: it is handled by `publish.handle_send` directly, with its payload.
 """

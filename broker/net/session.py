@@ -7,8 +7,10 @@ session; both kinds of failure become an error answer in exactly one place (`_re
 of a chunk the journal is kicked and all output of the turn is flushed, once. A chunk with thousands
 of requests takes several turns (`REQUESTS_PER_TURN`) in the order of all that are read.
 
-Order: commands are started in the order they arrive. What must wait for a slow one (a producer or
-consumer still being created) finds a `Pending` in its place and behaves as Pulsar does.
+Order: commands take effect in the order they arrive. A handler looks up what a command names before
+it returns, and begins what the command does; what must wait is queued by what it names
+(`broker.operations`). A command for a producer or consumer that is still being created finds a
+`Pending` in its place and behaves as in Pulsar.
 
 Back-pressure: reading pauses while too many publishes or requests of this connection are being
 worked on, while all connections together exceed the publish budget, or while the peer does not
@@ -41,7 +43,7 @@ from protocol.frames import FrameDecoder
 from protocol.send_fields import Send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Coroutine, Iterator
 
     from broker.handlers.pending import PendingProducer
     from broker.net.limits import NetLimits
@@ -124,9 +126,9 @@ class Session:
                     await self._read_until_closed()
                 finally:
                     self._nursery = None
+                    self._detach_all()
                 nursery.cancel_scope.cancel()
         finally:
-            self._detach_all()
             self.outbox.fail("connection closed")
 
     async def _read_until_closed(self) -> None:
@@ -301,34 +303,21 @@ class Session:
             self._refuse(command, error)
             return
         if rest is not None:
-            self._start_rest(command, rest)
+            self.start_rest(command, rest)
 
-    def _start_rest(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
+    def start_rest(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
+        """Run what a command is still to be answered by, as a task of this session."""
         assert self._nursery is not None
         self._requests += 1
         self._nursery.start_soon(self._finish_request, command, rest)
 
-    def request_waits(self) -> None:
-        """A request waits for others, in nobody's task: `go_on` follows."""
+    def request_begins(self) -> None:
+        """A request is under way outside of this session's tasks; `request_ends` follows."""
         self._requests += 1
 
-    def go_on(
-        self,
-        handle: Callable[[], Coroutine[Any, Any, None] | None],
-        command: Callable[[], pb.BaseCommand],
-    ) -> None:
-        """It is handled now, like one that has just come, unless the connection has ended. What the
-        command was is asked only if it is refused or cannot be finished at once."""
-        if self._nursery is None:
-            return
+    def request_ends(self) -> None:
+        """It no longer waits for anything."""
         self._requests -= 1
-        try:
-            rest = handle()
-        except Exception as error:
-            self._refuse_late(command(), error)
-        else:
-            if rest is not None:
-                self._start_rest(command(), rest)
         self.resume()
 
     async def _finish_request(
@@ -337,13 +326,12 @@ class Session:
         try:
             await rest
         except Exception as error:
-            self._refuse_late(command, error)
+            self.refuse(command, error)
         finally:
-            self._requests -= 1
-            self.resume()
+            self.request_ends()
 
-    def _refuse_late(self, command: pb.BaseCommand, error: Exception) -> None:
-        """The same outside of a turn."""
+    def refuse(self, command: pb.BaseCommand, error: Exception) -> None:
+        """Answer a command with an error, outside of its turn."""
         if isinstance(error, ConnectionRefused):
             self.close(str(error))
         else:

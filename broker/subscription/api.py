@@ -9,7 +9,8 @@ share, and the consumer's own position in a broadcast.
 Rules every kind keeps:
 
 - Everything but `seek`, `close` and the like is synchronous and atomic: no state changes under a
-  caller's feet, and no lock is needed.
+  caller's feet, and no lock is needed. What `seek` can do without waiting it has done when it
+  returns, so that requests take effect in the order of their arrival.
 - `remove_consumer` is idempotent; after it no byte is sent to that consumer.
 - When the subscription itself ends a consumer (seek, unload, delete) it removes the consumer first
   and then calls `consumer.session.disconnect_consumer(consumer)`, which must forget the consumer
@@ -112,7 +113,7 @@ class SubscriptionOwner(Protocol):
         """A non-durable subscription lost its last consumer: the owner takes it off its map and
         arranges `close()` and the deletion of its cursor. Called synchronously."""
 
-    async def end_subscription(self, subscription: Subscription, *, force: bool) -> None:
+    def end_subscription(self, subscription: Subscription, *, force: bool) -> Awaitable[None]:
         """Its last consumer has unsubscribed: delete it with its cursor, if it is still there.
 
         Raises: BrokerError: others are connected (and not `force`), or storage fails.
@@ -188,16 +189,18 @@ class ConsumerHandle(Protocol):
     def remove(self) -> None:
         """It was closed, or its connection is gone. Idempotent."""
 
-    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+    def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> Awaitable[None]:
         """Make `position` the next one to be delivered (EARLIEST and LATEST included;
-        `ack_set`: only the messages of it whose bits are set). Who is moved is disconnected, with
-        the new position stored, before this returns.
+        `ack_set`: only the messages of it whose bits are set). Whoever is moved is disconnected
+        when this returns, unless an earlier operation on what is moved is under way; to be awaited
+        until the new position is stored.
 
-        Raises: BrokerError ServiceNotReady: another seek is running.
+        Raises: BrokerError.
         """
 
-    async def seek_to_time(self, publish_time_ms: int) -> None:
-        """As `seek`, to the first entry published at or after the time."""
+    def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
+        """As `seek`, to the first entry published at or after the time. Whoever is moved is
+        disconnected when that is found."""
 
     def unsubscribe(self, *, force: bool) -> Awaitable[None]:
         """Give up what is kept for the consumer. It is detached when this returns; to be awaited
@@ -260,16 +263,18 @@ class Subscription(Protocol):
     def remove_consumer(self, consumer: Consumer) -> None:
         """Detach: what it had unacked is redelivered to others at once. Idempotent."""
 
-    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+    def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> Awaitable[None]:
         """Admin: make `position` the next one to be delivered, for everybody (EARLIEST and LATEST
         included; `ack_set`: only the messages of it whose bits are set). All consumers are
-        disconnected, with the cursor already reset, before this returns.
+        disconnected when it begins, which is at once unless another operation on the subscription
+        is under way; to be awaited until the position is stored.
 
-        Raises: BrokerError ServiceNotReady: another seek is running.
+        Raises: BrokerError.
         """
 
-    async def seek_to_time(self, publish_time_ms: int) -> None:
-        """As `seek`, to the first entry published at or after the time."""
+    def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
+        """As `seek`, to the first entry published at or after the time. Consumers are disconnected
+        when that is found."""
 
     async def skip(self, count: int) -> None:
         """Admin: acknowledge the next `count` entries of the backlog."""

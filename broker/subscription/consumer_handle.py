@@ -94,13 +94,13 @@ class StockConsumerHandle:
         """It is gone."""
         self.subscription.remove_consumer(self.consumer)
 
-    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+    def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> Awaitable[None]:
         """Move the cursor of all."""
-        await self.subscription.seek(position, ack_set)
+        return self.subscription.seek(position, ack_set)
 
-    async def seek_to_time(self, publish_time_ms: int) -> None:
+    def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
         """Move the cursor of all."""
-        await self.subscription.seek_to_time(publish_time_ms)
+        return self.subscription.seek_to_time(publish_time_ms)
 
     def unsubscribe(self, *, force: bool) -> Awaitable[None]:
         """End the subscription; only its only consumer may, without `force`."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import trio
 
+    from broker.operations import Operations
     from broker.seams import Clock
     from broker.subscription.api import Subscription, SubscriptionOwner
     from broker.subscription.config import SubscriptionConfig
@@ -59,6 +60,8 @@ class TopicContext:
     config: SubscriptionConfig
     nursery: trio.Nursery
     owner: SubscriptionOwner
+    operations: Operations
+    """What moves a subscription is begun here, by (its name,), so that it takes effect in order."""
     broker_unacked: BrokerUnacked | None = None
 
 

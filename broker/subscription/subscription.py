@@ -4,14 +4,15 @@ It owns the consumers and the dispatcher, and the rules that hold for all types:
 what an ack does to the cursor, seek, end of topic, statistics. The dispatcher is replaced when
 consumers of another type come after all have left.
 
-Seek order: the cursor is reset first, then consumers are disconnected, then the caller answers.
-Consumers that come meanwhile are refused with ServiceNotReady, which clients retry. A seek that
-cannot be stored is refused, and the position is what it was.
+Seek order: consumers are disconnected first, then the cursor is reset, then the caller answers. A
+consumer that comes meanwhile is attached after the reset, because both are operations of this
+subscription (`TopicContext.operations`). A seek that cannot be stored is refused, and the position
+is what it was.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
 import trio
@@ -28,9 +29,10 @@ from broker.subscription.snapshot import consumer_statistics, subscription_stati
 from broker.subscription.start import seek_mark_delete
 from protocol.commands import reached_end_of_topic
 from protocol.errors import BrokerError, ServerError
+from protocol.position import EARLIEST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Coroutine, Sequence
 
     from broker.subscription.api import AckId
     from broker.subscription.consumer import Consumer
@@ -167,11 +169,8 @@ class PersistentSubscription:
         self.consumed_last_ms = max(self.consumed_last_ms, consumer.counters.consumed_last_ms)
         if self.consumers:
             self.pump.run()
-        elif not self.durable and not self._closed:
-            if self._seeking:
-                self.context.nursery.start_soon(self._await_return)
-            elif self._linger is None:
-                self._abandon()
+        elif not self.durable and not self._closed and not self._seeking and self._linger is None:
+            self._abandon()
 
     def _abandon(self) -> None:
         self._closed = True
@@ -278,30 +277,46 @@ class PersistentSubscription:
 
     # Cursor
 
-    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
+    def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> Awaitable[None]:
         """Go on with `position`."""
-        await self._reset(seek_mark_delete(self._ledger, position))
-        if ack_set and self._config.acknowledgment_at_batch_index_level_enabled:
-            self.cursor.ack_batch_index(position, ack_bits(ack_set))
 
-    async def seek_to_time(self, publish_time_ms: int) -> None:
-        """Go on with the first entry published at or after the time."""
-        self._check_open()
-        await self._reset(await self._ledger.find_by_publish_time(publish_time_ms))
+        def reset() -> Coroutine[Any, Any, None]:
+            return self._reset(seek_mark_delete(self._ledger, position), position, ack_set)
 
-    async def _reset(self, mark_delete: Position) -> None:
+        return self.context.operations.start((self.name,), reset)
+
+    def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
+        """Go on with the first entry published at or after the time. Consumers go on until it is
+        found."""
+
+        async def find_and_reset() -> None:
+            await self._reset(await self._ledger.find_by_publish_time(publish_time_ms))
+
+        return self.context.operations.start((self.name,), find_and_reset)
+
+    def _reset(
+        self, mark_delete: Position, partial: Position = EARLIEST, ack_set: tuple[int, ...] = ()
+    ) -> Coroutine[Any, Any, None]:
+        """Disconnect the consumers; to be awaited until the cursor is reset."""
         self._check_open()
         self._seeking = True
+        self.disconnect_consumers()
+        return self._finish_reset(mark_delete, partial, ack_set)
+
+    async def _finish_reset(
+        self, mark_delete: Position, partial: Position, ack_set: tuple[int, ...]
+    ) -> None:
         try:
             await self.cursor.reset(mark_delete)
         finally:
-            # Also when the position could not be stored and stays as it was: acks that came
-            # meanwhile were dropped, and who sent them must get those messages again.
             if self.dispatcher is not None:
                 self.dispatcher.rewind()
-            self.disconnect_consumers()
             self._seeking = False
+            if not self.durable and not self._closed:
+                self.context.nursery.start_soon(self._await_return)
         self.mark_delete_last_ms = self._clock.wall_ms()
+        if ack_set and self._config.acknowledgment_at_batch_index_level_enabled:
+            self.cursor.ack_batch_index(partial, ack_bits(ack_set))
 
     async def skip(self, count: int) -> None:
         """Acknowledge the next entries of the backlog; those acked already do not count. Others

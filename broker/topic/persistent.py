@@ -114,7 +114,7 @@ class PersistentTopic(Topic):
         for name, cursor in list(self.ledger.cursors.items()):
             if name not in INTERNAL_CURSORS:
                 request = SubscriptionRequest(name=name, properties=dict(cursor.properties))
-                await self._open_subscription(request)
+                await self.open_subscription_in_turn(request)
         await self.apply_policies()
         if self.service.entry_interceptor is not None:
             self.message_index = await self._last_message_index()
@@ -273,23 +273,22 @@ class PersistentTopic(Topic):
             subscription=subscription.name,
             exc_info=error,
         )
-        self.service.nursery.start_soon(self._open_again, subscription)
+        self.operations.begin((subscription.name,), lambda: self._open_again(subscription))
 
     async def _open_again(self, subscription: Subscription) -> None:
-        """Close a failed subscription and begin anew from its cursor. A topic that cannot do that
+        """Close a failed subscription and begin again from its cursor. A topic that cannot do that
         is unloaded."""
         name = subscription.name
         try:
-            async with self._names.hold(name):
-                if self.subscriptions.get(name) is not subscription or self.closing:
-                    return
-                self._count_leaving(subscription)
-                await subscription.close()
-                self.subscriptions.pop(name, None)
-                if subscription.durable:
-                    await self.open_kept_subscription(name)
-                else:
-                    await self.delete_cursor(name)
+            if self.subscriptions.get(name) is not subscription or self.closing:
+                return
+            self._count_leaving(subscription)
+            await subscription.close()
+            self.subscriptions.pop(name, None)
+            if subscription.durable:
+                await self.open_kept_subscription(name)
+            else:
+                await self.delete_cursor(name)
         except Exception as error:
             log.error(
                 "cannot open a failed subscription again, unloading its topic",

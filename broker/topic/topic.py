@@ -1,9 +1,11 @@
 """A topic: its producers and its subscriptions. What is common to stored and to unstored topics.
 
 A topic is open, or it is closing (unload, delete) and refuses everything with a retryable error.
-Producers come and go through `ProducerAccess`, subscriptions through one lock per name, so that a
-cursor is never opened and deleted at the same time. Opening and deleting run as tasks of the
-service: a client that disconnects in the middle leaves nothing half done.
+Producers come and go through `ProducerAccess`. What opens, moves or deletes a subscription happens
+in the order in which it was asked for (`operations`, by the name of the subscription), so that a
+cursor is never opened and deleted at the same time; and so do the openings of producers. These
+operations run as tasks of the service: a client that disconnects in the middle leaves nothing half
+done.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from broker.operations import Operations, Outcome
 from broker.subscription.factory import SubscriptionRequest, TopicContext
 from broker.topic.errors import TopicBusy
-from broker.topic.owned import KeyedLocks, run_owned
 from broker.topic.producer import Producer
 from broker.topic.producer_access import ProducerAccess
 from protocol.errors import (
@@ -28,7 +30,8 @@ from protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from typing import Any
 
     from broker.entry import Entry
     from broker.namespaces.namespaces import Namespace
@@ -43,6 +46,9 @@ if TYPE_CHECKING:
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
+
+PRODUCERS = ()
+"""The key of openings of producers among a topic's operations."""
 
 
 class Topic:
@@ -71,9 +77,8 @@ class Topic:
         self.rate_bytes_in = 0.0
         self._window_messages_in = 0
         self._window_bytes_in = 0
-        self._names = KeyedLocks()
-        self._opening: dict[str, trio.Event] = {}
-        """Subscriptions that somebody is opening; all others who want them go on together."""
+        self.operations = Operations(lambda: service.nursery)
+        """Of subscriptions, by (name,), and of producers, by `PRODUCERS`."""
         self._abandoned: dict[str, Subscription] = {}
         """Non-durable subscriptions whose cursors are still to be dropped."""
         self._waiting: dict[Producer, _Turn] = {}
@@ -111,7 +116,8 @@ class Topic:
     # --- producers ----------------------------------------------------------------------
 
     async def attach_producer(self, session: Session, request: ProducerRequest) -> Producer:
-        """Let a producer in; it may have to wait for its turn (see `wait_turn`).
+        """Let a producer in; it may have to wait for its turn (see `wait_turn`). One of the
+        `operations` of producers.
 
         Raises: BrokerError.
         """
@@ -119,14 +125,6 @@ class Topic:
         self.check_publishable()
         self._check_producer_limit(request.name)
         producer = Producer(self, session, request, self.service.clock.wall_ms())
-        other = self.access.conflict(producer)
-        if other is not None and other.session is not session:
-            # The old connection may be half-open: a client that moved must not be locked out.
-            seconds = self.service.config.connectionLivenessCheckTimeoutMillis / 1000
-            if seconds and not await other.session.is_alive(seconds):
-                other.session.close("no sign of life, and its producer's name is wanted again")
-                self.remove_producer(other)
-            self.check_open()
         before = self.access.producers.get(request.name)
         admission = self.access.admit(producer)
         if before is not None and before.open:
@@ -141,6 +139,12 @@ class Topic:
             return producer
         await self._open_producer(producer, admission.new_epoch)
         return producer
+
+    def holder_of_name(self, session: Session, request: ProducerRequest) -> Producer | None:
+        """The producer of another connection that keeps this one from its name."""
+        wanted = Producer(self, session, request, 0)
+        holder = self.access.conflict(wanted)
+        return None if holder is None or holder.session is session else holder
 
     def check_publishable(self) -> None:
         """Raises: BrokerError: the topic takes no more messages."""
@@ -161,12 +165,14 @@ class Topic:
         producer.open = True
         self.touch()
 
-    async def wait_turn(self, producer: Producer) -> None:
-        """Return when a producer that `attach_producer` left waiting has the topic.
+    def wait_turn(self, producer: Producer) -> Coroutine[Any, Any, None]:
+        """To be awaited until a producer that `attach_producer` left waiting has the topic.
 
         Raises: BrokerError: it lost its place.
         """
-        turn = self._waiting[producer]
+        return self._wait_turn(producer, self._waiting[producer])
+
+    async def _wait_turn(self, producer: Producer, turn: _Turn) -> None:
         try:
             await turn.decided.wait()
             if turn.error is not None:
@@ -230,6 +236,7 @@ class Topic:
             nursery=service.nursery,
             owner=self,
             broker_unacked=service.broker_unacked,
+            operations=self.operations,
         )
 
     async def open_subscription(self, request: SubscriptionRequest) -> Subscription:
@@ -237,33 +244,28 @@ class Topic:
 
         Raises: BrokerError.
         """
-        name = request.name
-        while True:
-            self.check_open()
-            subscription = self.subscriptions.get(name)
-            if subscription is not None:
-                return subscription
-            if name not in self._opening:
-                break
-            await self._opening[name].wait()
-        self._check_subscription_limit()
-        opening = self._opening[name] = trio.Event()
-        try:
-            return await run_owned(self.service.nursery, lambda: self._open_subscription(request))
-        finally:
-            del self._opening[name]
-            opening.set()
-
-    async def _open_subscription(self, request: SubscriptionRequest) -> Subscription:
-        async with self._names.hold(request.name):
-            self.check_open()
-            await self._finish_drop(request.name)
-            subscription = self.subscriptions.get(request.name)
-            if subscription is None:
-                subscription = await self.service.subscription_kinds.open(request, self.context())
-                self.subscriptions[request.name] = subscription
-                self.touch()
+        self.check_open()
+        subscription = self.subscriptions.get(request.name)
+        if subscription is not None:
             return subscription
+        return await self.operations.run(
+            (request.name,), lambda: self.open_subscription_in_turn(request)
+        )
+
+    async def open_subscription_in_turn(self, request: SubscriptionRequest) -> Subscription:
+        """The same as one of the `operations` of this name.
+
+        Raises: BrokerError.
+        """
+        self.check_open()
+        await self._finish_drop(request.name)
+        subscription = self.subscriptions.get(request.name)
+        if subscription is None:
+            self._check_subscription_limit()
+            subscription = await self.service.subscription_kinds.open(request, self.context())
+            self.subscriptions[request.name] = subscription
+            self.touch()
+        return subscription
 
     def attach_consumer(
         self, subscription: Subscription, consumer: Consumer, request: SubscriptionRequest
@@ -308,31 +310,31 @@ class Topic:
             raise SubscriptionNotFound(f"Subscription {name} not found for topic {self.name.full}")
         return subscription
 
-    async def delete_subscription(self, name: str, *, force: bool = False) -> None:
-        """Remove a subscription and its cursor. If its cursor cannot be deleted now it begins anew
-        from there, without its consumers.
+    def delete_subscription(self, name: str, *, force: bool = False) -> Awaitable[None]:
+        """Remove a subscription and its cursor. If its cursor cannot be deleted now it begins again
+        from there, without its consumers. What was asked for earlier of this subscription is done
+        first; what is asked for from now on is done afterwards.
 
         Raises: BrokerError: unknown, or (unless `force`) consumers are connected, or storage fails.
         """
         subscription = self.subscription(name)
         if subscription.consumers and not force:
             raise TopicBusy("Subscription has active connected consumers")
-        await run_owned(self.service.nursery, lambda: self._drop_subscription(subscription))
+        return self.operations.start((name,), lambda: self._drop_subscription(subscription))
 
     async def _drop_subscription(self, subscription: Subscription) -> None:
         name = subscription.name
-        async with self._names.hold(name):
-            if self.subscriptions.get(name) is not subscription:
-                return
-            self._count_leaving(subscription)
-            del self.subscriptions[name]
-            await subscription.close()
-            try:
-                await self.delete_cursor(name)
-            except Exception:
-                await self.open_kept_subscription(name)
-                raise
-            self.touch()
+        if self.subscriptions.get(name) is not subscription:
+            return
+        self._count_leaving(subscription)
+        del self.subscriptions[name]
+        await subscription.close()
+        try:
+            await self.delete_cursor(name)
+        except Exception:
+            await self.open_kept_subscription(name)
+            raise
+        self.touch()
 
     def on_subscription_abandoned(self, subscription: Subscription) -> None:
         """A non-durable subscription lost its last consumer: its name is free at once."""
@@ -341,22 +343,21 @@ class Topic:
             self._count_leaving(subscription)
             del self.subscriptions[name]
             self._abandoned[name] = subscription
-            self.service.nursery.start_soon(self._drop_abandoned, name)
+            self.operations.begin((name,), lambda: self._finish_drop(name))
 
-    async def end_subscription(self, subscription: Subscription, *, force: bool) -> None:
+    def end_subscription(self, subscription: Subscription, *, force: bool) -> Awaitable[None]:
         """Its last consumer has unsubscribed. Raises: BrokerError."""
         if self.subscriptions.get(subscription.name) is subscription:
-            await self.delete_subscription(subscription.name, force=force)
+            return self.delete_subscription(subscription.name, force=force)
+        ended: Outcome[None] = Outcome()
+        ended.succeed(None)
+        return ended
 
     def watch_publishes(self, observer: PublishObserver, *, begin: bool) -> None:
         """Only stored topics have something to tell."""
 
-    async def _drop_abandoned(self, name: str) -> None:
-        async with self._names.hold(name):
-            await self._finish_drop(name)
-
     async def _finish_drop(self, name: str) -> None:
-        """The second half of leaving; also done by whoever opens the name before the task runs."""
+        """The second half of leaving; also done by whoever opens the name in an earlier turn."""
         subscription = self._abandoned.pop(name, None)
         if subscription is None:
             return

@@ -8,6 +8,7 @@ import trio
 
 from broker.bookie_client.errors import LedgerError, LedgerNotFound
 from broker.broadcast.selection import BROADCAST
+from broker.operations import Operations
 from broker.subscription.api import SHARED, AckId
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.consumer import Consumer
@@ -120,6 +121,7 @@ class World:
         config.setdefault("broadcast_virtual_cursor_retention_minutes", 1)
         self.config = SubscriptionConfig(**config)
         self.nursery = nursery
+        self.operations = Operations(lambda: nursery)
         self.ledger = Ledger()
         self.clock = FakeClock()
         self.subscription = None
@@ -141,6 +143,7 @@ class World:
             clock=self.clock,
             config=self.config,
             nursery=self.nursery,
+            operations=self.operations,
             owner=self,
         )
 

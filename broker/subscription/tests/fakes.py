@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from broker.entry import Entry
+from broker.operations import Operations
 from broker.subscription.api import SHARED, AckId
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.consumer import Consumer, KeySharedOptions
@@ -315,6 +316,7 @@ class Bench:
         self.ledger = FakeLedger()
         self.clock = clock or FakeClock()
         self.owner = FakeOwner()
+        self.operations = Operations(lambda: nursery)
         self.context = TopicContext(
             topic_name="persistent://public/default/t",
             partition=partition,
@@ -322,6 +324,7 @@ class Bench:
             clock=self.clock,
             config=SubscriptionConfig(**config),
             nursery=nursery,
+            operations=self.operations,
             owner=self.owner,
             broker_unacked=broker_unacked,
         )

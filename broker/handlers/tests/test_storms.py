@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 import trio
 
-from broker.handlers.openings import CALLS_PER_TURN, Openings
 from broker.net.tests.harness import T, eventually, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 
 COUNT = 300
-
-
-async def test_those_who_wait_go_on_in_their_order_and_in_turns():
-    openings = Openings()
-    key = ("topic", "s")
-    called, others = [], []
-    assert not openings.call_after(key, lambda: called.append(-1))
-    async with trio.open_nursery() as nursery:
-        with openings.leading(key, nursery):
-            for number in range(3 * CALLS_PER_TURN):
-                assert openings.call_after(key, lambda number=number: called.append(number))
-        assert len(openings) == 0
-
-        async def other():
-            while len(called) < 3 * CALLS_PER_TURN:
-                others.append(len(called))
-                await trio.lowlevel.checkpoint()
-
-        nursery.start_soon(other)
-    assert called == list(range(3 * CALLS_PER_TURN))
-    assert any(0 < count < 3 * CALLS_PER_TURN for count in others)
-
-
-async def test_those_who_wait_go_on_also_if_it_could_not_be_opened():
-    openings = Openings()
-    called = []
-    async with trio.open_nursery() as nursery:
-
-        def fail():
-            with openings.leading(("topic", "s"), nursery):
-                openings.call_after(("topic", "s"), lambda: called.append(1))
-                raise ValueError("no")
-
-        with pytest.raises(ValueError, match="no"):
-            fail()
-    assert called == [1]
 
 
 def storm(connection, topic="t", **fields):
@@ -71,7 +33,7 @@ async def test_all_are_attached_to_a_subscription_that_nobody_had_opened():
         got = await answers(connection, T.SUCCESS)
         assert sorted(answer.request_id for answer in got) == requests
         assert len(broker.topic("t").subscriptions["s"].consumers) == COUNT
-        assert len(broker.service.openings) == 0
+        await eventually(lambda: len(broker.service.operations) == 0)
         await connection.nothing_more()
 
 

@@ -1,0 +1,182 @@
+"""Operations that must not be torn apart, and the order in which they take effect.
+
+A topic being loaded, a subscription being opened, moved or deleted: each runs as a task of its
+owner's nursery. Whoever asked waits for the outcome; a caller that is cancelled stops waiting, and
+the operation goes on.
+
+Operations with the same key run one after the other, in the order in which they were begun
+(`Operations`). One that finds nothing under way begins at once, within the turn of its caller, so
+that the requests of a connection take effect in the order of their arrival. One that has to wait is
+an entry in a list and no task: after a restart, a hundred thousand consumers ask for a subscription
+that the first of them is opening.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+
+T = TypeVar("T")
+Key = tuple[str, ...]
+
+CALLS_PER_TURN = 256
+"""Operations that waited are served in turns, like the requests of a connection."""
+
+
+@final
+class Outcome(Generic[T]):
+    """Where the result of an operation is left."""
+
+    __slots__ = ("_done", "_waiting", "error", "result")
+
+    def __init__(self) -> None:
+        self._done = False
+        self._waiting: trio.Event | None = None
+        self.error: Exception | None = None
+        self.result: T | None = None
+
+    async def run(self, operation: Coroutine[Any, Any, T]) -> None:
+        """Take the operation's result, or its error."""
+        self.error = trio.BrokenResourceError("the operation was cut off by a shutdown")
+        try:
+            self.result = await operation
+            self.error = None
+        except Exception as error:
+            self.error = error
+        finally:
+            self._end()
+
+    def succeed(self, result: T) -> None:
+        """There was nothing to do."""
+        self.result = result
+        self._end()
+
+    def fail(self, error: Exception) -> None:
+        """The operation was refused before it began."""
+        self.error = error
+        self._end()
+
+    def _end(self) -> None:
+        self._done = True
+        if self._waiting is not None:
+            self._waiting.set()
+
+    def check(self) -> None:
+        """Raises: the error that is known by now."""
+        if self._done and self.error is not None:
+            raise self.error
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """The result, once it is there; or raises the error."""
+        return self._wait().__await__()
+
+    async def _wait(self) -> T:
+        if self._done:
+            await trio.lowlevel.checkpoint()
+        else:
+            if self._waiting is None:
+                self._waiting = trio.Event()
+            await self._waiting.wait()
+        self.check()
+        return self.result  # type: ignore[return-value]  # None is a result, too
+
+
+def start_owned(
+    nursery: trio.Nursery, operation: Callable[[], Coroutine[Any, Any, T]]
+) -> Outcome[T]:
+    """Run the operation as a task of `nursery`, for one who waits for the outcome. What `operation`
+    does before it returns its coroutine is done when this returns.
+
+    Raises: what the operation raised at once.
+    """
+    outcome: Outcome[T] = Outcome()
+    nursery.start_soon(outcome.run, operation())
+    return outcome
+
+
+async def run_owned(nursery: trio.Nursery, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """As `start_owned`, and wait."""
+    return await start_owned(nursery, operation)
+
+
+@final
+class Operations:
+    """Operations by key. Those of one key run one after the other, in order.
+
+    What waits is bounded by those who ask: a connection counts its requests under way and is not
+    read while there are more than `NetLimits.pending_requests_max`.
+    """
+
+    __slots__ = ("_nursery", "_queues")
+
+    def __init__(self, nursery: Callable[[], trio.Nursery]) -> None:
+        self._nursery = nursery
+        self._queues: dict[Key, deque[Callable[[], Coroutine[Any, Any, None] | None]]] = {}
+        """What waits, by the keys of what is under way."""
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def begin(self, key: Key, operation: Callable[[], Coroutine[Any, Any, None] | None]) -> None:
+        """Call `operation` now, or when everything begun earlier with this key has ended.
+
+        It returns None when it is done, or a coroutine, which runs as a task while others wait.
+        Neither may raise.
+        """
+        queue = self._queues.get(key)
+        if queue is not None:
+            queue.append(operation)
+            return
+        queue = self._queues[key] = deque()
+        rest = operation()
+        if rest is None and not queue:
+            del self._queues[key]
+        else:
+            self._nursery().start_soon(self._run, key, queue, rest)
+
+    async def _run(
+        self,
+        key: Key,
+        queue: deque[Callable[[], Coroutine[Any, Any, None] | None]],
+        rest: Coroutine[Any, Any, None] | None,
+    ) -> None:
+        calls = 0
+        while True:
+            if rest is not None:
+                await rest
+            if not queue:
+                break
+            rest = queue.popleft()()
+            calls += 1
+            if calls % CALLS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+        del self._queues[key]
+
+    def start(self, key: Key, operation: Callable[[], Coroutine[Any, Any, T]]) -> Outcome[T]:
+        """As `begin`, for one who waits for the outcome. What `operation` does before it returns
+        its coroutine is done when this returns, if nothing else was under way.
+
+        Raises: what the operation raised at once.
+        """
+        outcome: Outcome[T] = Outcome()
+
+        def begin() -> Coroutine[Any, Any, None] | None:
+            try:
+                rest = operation()
+            except Exception as error:
+                outcome.fail(error)
+                return None
+            return outcome.run(rest)
+
+        self.begin(key, begin)
+        outcome.check()
+        return outcome
+
+    async def run(self, key: Key, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """As `start`, and wait."""
+        return await self.start(key, operation)
