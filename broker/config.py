@@ -143,6 +143,11 @@ class BrokerConfig:
     isSchemaValidationEnforced: bool = False
     isAllowAutoUpdateSchemaEnabled: bool = True
     schemaCompatibilityStrategy: SchemaStrategy = "FULL"
+    schemaMaxSizeBytes: Positive = 256 * 1024
+    schemaCheckMaxSteps: Positive = 1_000_000
+    schemaCheckTimeoutMillis: Positive = 10_000
+    schemaCheckThreads: Positive = 1
+    schemaCheckMaxPending: Positive = 1_000
 
     # --- subscriptions and dispatch -----------------------------------------------------
     allowAutoSubscriptionCreation: bool = True

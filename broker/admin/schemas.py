@@ -8,13 +8,13 @@ from starlette.responses import JSONResponse
 
 from broker.admin.router import Route
 from broker.namespaces.refusal import Refusal, not_found
-from broker.schemas.compatibility import check_valid
-from broker.schemas.schema_info import InvalidSchema, SchemaInfo
+from broker.schemas.schema_info import InvalidSchema
 from protocol.errors import IncompatibleSchema
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
     from broker.schemas.registry import StoredSchema
+    from broker.schemas.schema_info import SchemaInfo
 
 
 async def latest(request: AdminRequest) -> dict[str, Any]:
@@ -23,13 +23,12 @@ async def latest(request: AdminRequest) -> dict[str, Any]:
 
 
 async def one(request: AdminRequest) -> dict[str, Any]:
-    """One version; -1 = the one in force."""
+    """One version."""
     try:
         version = int(request.names["version"])
     except ValueError:
         raise Refusal(400, "The version must be a whole number") from None
-    wanted = None if version < 0 else version
-    return _answer(await request.context.schemas.get(request.topic, wanted))
+    return _answer(await request.context.schemas.get(request.topic, version))
 
 
 async def every(request: AdminRequest) -> dict[str, Any]:
@@ -40,23 +39,25 @@ async def every(request: AdminRequest) -> dict[str, Any]:
 
 async def post(request: AdminRequest) -> dict[str, Any]:
     """Register a schema; an equal one keeps its version."""
-    schema = await _posted(request)
     strategy = await _strategy(request)
-    version = await request.context.schemas.put(request.topic, schema, strategy)
+    schema = await _posted(request)
+    try:
+        version = await request.context.schemas.put(request.topic, schema, strategy)
+    except InvalidSchema as error:
+        raise Refusal(422, str(error)) from error
     return {"version": {"version": version}}
 
 
 async def compatibility(request: AdminRequest) -> JSONResponse:
-    """Could it be registered?"""
-    schema = await _posted(request)
+    """Could it be registered? Pulsar answers 500 if not, with the reason."""
     strategy = await _strategy(request)
+    schema = await _posted(request)
     try:
         await request.context.schemas.check(request.topic, schema, strategy)
-        compatible = True
-    except IncompatibleSchema:
-        compatible = False
+    except (IncompatibleSchema, InvalidSchema) as error:
+        raise Refusal(500, str(error)) from error
     return JSONResponse(
-        {"schemaCompatibilityStrategy": strategy, "compatibility": compatible}, status_code=202
+        {"schemaCompatibilityStrategy": strategy, "compatibility": True}, status_code=202
     )
 
 
@@ -77,11 +78,9 @@ async def _posted(request: AdminRequest) -> SchemaInfo:
     if body is None:
         raise Refusal(400, "The body must be a schema: {type, schema, properties}")
     try:
-        schema = SchemaInfo.from_rest(body)
-        check_valid(schema)
+        return await request.context.schemas.posted(body)
     except InvalidSchema as error:
         raise Refusal(422, str(error)) from error
-    return schema
 
 
 async def _strategy(request: AdminRequest) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.lookup import parse_topic
-from broker.schemas.registry import schema_id_of, version_bytes, version_number
+from broker.schemas.registry import DELETED, schema_id_of, version_bytes, version_number
 from protocol import commands
 from protocol.errors import IncompatibleSchema, TopicNotFound
 
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 
 async def handle_get_schema(session: Session, body: pb.CommandGetSchema) -> None:
-    """The schema of a version, or the latest one."""
+    """The schema of a version, or the newest; a deletion is one, with an empty schema."""
     topic = parse_topic(body.topic)
     number = version_number(body.schema_version) if body.schema_version else None
-    if number is not None and number < 0:
-        number = None
-    stored = await session.service.schemas.get(topic, number)
-    if stored is None or stored.schema is None:
+    schemas = session.service.schemas
+    if number is None or number < 0:
+        stored = await schemas.newest(topic)
+    else:
+        stored = await schemas.get(topic, number)
+    if stored is None:
         raise TopicNotFound("Topic not found or no-schema")
-    schema = stored.schema.to_wire(schema_id_of(topic))
+    schema = (stored.schema or DELETED).to_wire(schema_id_of(topic))
     session.send(
         commands.get_schema_response(body.request_id, schema, version_bytes(stored.version))
     )

@@ -1,203 +1,307 @@
 """May a schema follow those a topic has? Pure rules, on lists of schemas.
 
-AVRO and JSON (whose definitions are Avro records too) are resolved by the rules of the Avro
-specification, through the avro library; KEY_VALUE by its two parts; PROTOBUF_NATIVE may not change
+AVRO, JSON (whose definitions are Avro records too) and PROTOBUF are compared by the rules of Avro's
+schema resolution, see `avro_resolution`; KEY_VALUE by its two parts; PROTOBUF_NATIVE may not change
 its root message; of every other type only the type itself matters. What counts as the same schema:
-equal Avro definitions whatever their layout, properties or documentation, else equal bytes.
+equal Avro definitions whatever their layout or documentation, else equal bytes.
 
 Strategies are Pulsar's: BACKWARD = the new schema reads data of the old one, FORWARD = the old
 one reads data of the new one, FULL = both; against the newest version, _TRANSITIVE against all.
-Refusals are texts of Pulsar's IncompatibleSchemaException. Old JSON-schema definitions (before
-Pulsar 2.1) are accepted only unchanged.
+Refusals are texts of Pulsar's IncompatibleSchemaException. Definitions of the JSON Schema kind
+(before Pulsar 2.1) follow Avro's and the other way round, and each other with the same id.
+
+Every function takes the budget of its check and may raise SchemaTooComplex; the budget is that of
+one pair of definitions, so that a topic may have any number of versions.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.schemas.avro_resolution import can_read
+from broker.schemas.avro_schema import (
+    AvroError,
+    AvroType,
+    NotASchema,
+    fingerprint,
+    load_json,
+    parse_avro,
+)
 from broker.schemas.schema_info import InvalidSchema, SchemaInfo
-from protocol.errors import IncompatibleSchema
+from protocol.errors import IncompatibleSchema, UnknownError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from avro.schema import Schema as AvroSchema
+    from broker.schemas.budget import Budget
 
+AVRO_DEFINED: Final = frozenset({"AVRO", "JSON", "PROTOBUF"})
+"""Types with an Avro definition."""
 _READS_OLD: Final = frozenset({"BACKWARD", "BACKWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"})
 _READ_BY_OLD: Final = frozenset({"FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"})
-_IGNORED_IN_COMPARISON: Final = frozenset({"doc", "aliases"})
-_DEPTH_MAX: Final = 200
 _NO_DEFINITION: Final = b"null"
 """What some Python clients give as the definition of a STRING schema."""
-_DEFINITION_BYTES_MAX: Final = 1024 * 1024
+_SHOWN_MAX: Final = 4_000
+"""Characters of a definition in a refusal."""
+_JSON_SCHEMA_TYPES: Final = frozenset(
+    {"any", "array", "boolean", "integer", "null", "number", "object", "string"}
+)
+_UNKNOWN_FORMAT: Final = "Unknown schema format"
 
 
-def check_valid(schema: SchemaInfo) -> None:
+def check_valid(schema: SchemaInfo, budget: Budget) -> None:
     """Raises: InvalidSchema: the definition is none of its type."""
-    if schema.type_name == "AVRO":
-        _parse_avro(schema)
-    elif schema.type_name == "JSON":
-        if not isinstance(_load_json(schema), dict | list | str):
-            raise _invalid(schema)
-    elif schema.type_name == "KEY_VALUE":
+    kind = schema.type_name
+    if kind in AVRO_DEFINED:
+        _check_avro_definition(schema, budget)
+    elif kind == "KEY_VALUE":
         for part in schema.key_value():
-            check_valid(part)
-    elif schema.type_name == "PROTOBUF_NATIVE":
-        if not isinstance(_load_json(schema), dict):
+            check_valid(part, budget)
+    elif kind == "PROTOBUF_NATIVE":
+        if not isinstance(_json_of(schema, budget), dict):
             raise _invalid(schema)
-    elif schema.type_name == "STRING" and schema.data not in (b"", _NO_DEFINITION):
+    elif kind == "STRING" and schema.data not in (b"", _NO_DEFINITION):
         text = schema.data.decode(errors="replace")
         raise InvalidSchema(f"Invalid schema definition data for string schema : '{text}'")
 
 
-def is_same(one: SchemaInfo, other: SchemaInfo) -> bool:
-    """Whether both are the same schema, so that no new version is made."""
-    if one.type_name != other.type_name:
-        return False
-    if one.data == other.data:
-        return True
-    if one.type_name not in ("AVRO", "JSON"):
-        return False
+def _check_avro_definition(schema: SchemaInfo, budget: Budget) -> None:
     try:
-        return bool(_normal(_load_json(one)) == _normal(_load_json(other)))
-    except InvalidSchema:
-        return False
+        parsed = parse_avro(schema.data, budget)
+    except NotASchema:
+        if schema.type_name != "JSON" or not _is_json_schema(schema, budget):
+            raise _invalid(schema) from None
+    except AvroError:
+        raise _invalid(schema) from None
+    else:
+        if schema.type_name == "AVRO" and parsed.kind == "union":
+            raise InvalidSchema("Avro schema typed [UNION] is not supported")
 
 
-def check_compatible(existing: Sequence[SchemaInfo], new: SchemaInfo, strategy: str) -> None:
-    """May `new` follow `existing` (oldest first)? Raises: IncompatibleSchema."""
+def find_same(existing: Sequence[SchemaInfo], new: SchemaInfo, budget: Budget) -> int | None:
+    """Where among the existing schemas the new one is, so that no new version is made.
+
+    Raises: UnknownError: one of them has a default of another type, or is no Avro schema. Pulsar
+    accepts such a definition as the first of its topic, and afterwards refuses all with this code.
+    """
+    if new.type_name not in AVRO_DEFINED:
+        for index, each in enumerate(existing):
+            if each.type_name == new.type_name and each.data == new.data:
+                return index
+        return None
+    if not existing:
+        return None
+    try:
+        wanted = fingerprint(parse_avro(new.data, budget, check_defaults=True), budget)
+        for index, each in enumerate(existing):
+            if each.type_name not in AVRO_DEFINED:
+                continue
+            own = budget.fresh()
+            parsed = parse_avro(each.data, own, check_defaults=True)
+            if each.type_name == new.type_name and fingerprint(parsed, own) == wanted:
+                return index
+    except AvroError as error:
+        raise UnknownError(str(error)) from error
+    return None
+
+
+def check_compatible(
+    existing: Sequence[SchemaInfo], new: SchemaInfo, strategy: str, budget: Budget
+) -> None:
+    """May `new` follow `existing` (oldest first)?
+
+    Raises: IncompatibleSchema; UnknownError: a default that is needed is of another type.
+    """
     if strategy == "ALWAYS_COMPATIBLE" or not existing:
         return
-    against = existing if strategy.endswith("_TRANSITIVE") else existing[-1:]
-    for old in against:
-        _check_pair(old, new, strategy)
+    if strategy.endswith("_TRANSITIVE"):
+        _check_all(existing, new, strategy, budget)
+    else:
+        _check_latest(existing[-1], new, strategy, budget)
 
 
-def consumer_strategy(strategy: str) -> str:
-    """How a consumer's schema is held against those of the topic: it has to read their data."""
+def check_consumer(
+    existing: Sequence[SchemaInfo], new: SchemaInfo, strategy: str, budget: Budget
+) -> None:
+    """May a consumer with this schema read a topic with these? It has to read their data.
+
+    Raises: as `check_compatible`.
+    """
+    if strategy == "ALWAYS_COMPATIBLE" or not existing:
+        return
     if strategy in ("BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "FULL"):
-        return "BACKWARD"
-    return strategy
+        _check_latest(existing[-1], new, "BACKWARD", budget)
+    else:
+        _check_all(existing, new, strategy, budget)
 
 
-def _check_pair(old: SchemaInfo, new: SchemaInfo, strategy: str) -> None:
+def _check_latest(old: SchemaInfo, new: SchemaInfo, strategy: str, budget: Budget) -> None:
+    _check_type(old, new)
+    if old.data == new.data:
+        return
+    try:
+        _check_each([old], new, strategy, budget)
+    except AvroError as error:
+        raise UnknownError(str(error)) from error
+
+
+def _check_all(
+    existing: Sequence[SchemaInfo], new: SchemaInfo, strategy: str, budget: Budget
+) -> None:
+    for old in existing:
+        _check_type(old, new)
+    try:
+        _check_each(existing, new, strategy, budget, against_all=True)
+    except AvroError as error:
+        raise IncompatibleSchema(str(error)) from error
+
+
+def _check_type(old: SchemaInfo, new: SchemaInfo) -> None:
     if old.type_name != new.type_name:
         raise IncompatibleSchema(
             f"Incompatible schema: exists schema type {old.type_name}, "
             f"new schema type {new.type_name}"
         )
-    if strategy == "ALWAYS_INCOMPATIBLE":
+
+
+def _check_each(
+    existing: Sequence[SchemaInfo],
+    new: SchemaInfo,
+    strategy: str,
+    budget: Budget,
+    *,
+    against_all: bool = False,
+) -> None:
+    """By the type of the schemas, which is the same. Raises: IncompatibleSchema, AvroError."""
+    if new.type_name == "JSON" and not against_all and _has_json_schema(existing[0], new, budget):
+        return
+    if new.type_name in AVRO_DEFINED:
+        _check_avro(existing, new, strategy, budget)
+    elif strategy == "ALWAYS_INCOMPATIBLE":
         raise IncompatibleSchema(
             f"Incompatible schema: strategy {strategy} allows no other schema than the existing one"
         )
-    if new.type_name in ("AVRO", "JSON"):
-        _check_avro(old, new, strategy)
     elif new.type_name == "KEY_VALUE":
-        _check_key_value(old, new, strategy)
-    elif new.type_name == "PROTOBUF_NATIVE" and _root_message(old) != _root_message(new):
-        raise IncompatibleSchema("Protobuf root message isn't allow change!")
+        _check_key_values(existing, new, strategy, budget)
+    elif new.type_name == "PROTOBUF_NATIVE":
+        for old in existing:
+            if _root_message(old, budget) != _root_message(new, budget):
+                raise IncompatibleSchema("Protobuf root message isn't allow change!")
 
 
-def _check_key_value(old: SchemaInfo, new: SchemaInfo, strategy: str) -> None:
+def _check_key_values(
+    existing: Sequence[SchemaInfo], new: SchemaInfo, strategy: str, budget: Budget
+) -> None:
     try:
-        pairs = zip(("Key", "Value"), old.key_value(), new.key_value(), strict=True)
+        new_parts = new.key_value()
+        old_parts = [old.key_value() for old in existing]
     except InvalidSchema as error:
         raise IncompatibleSchema(str(error)) from error
-    for which, old_part, new_part in pairs:
-        if old_part.type_name != new_part.type_name:
-            raise IncompatibleSchema(
-                f"{which} schemas are different schema type, from schema type is "
-                f"{old_part.type_name} and to schema is {new_part.type_name}"
-            )
-        _check_pair(old_part, new_part, strategy)
+    for index, which in enumerate(("Key", "Value")):
+        new_part = new_parts[index]
+        olds = [parts[index] for parts in old_parts]
+        for old in olds:
+            if old.type_name != new_part.type_name:
+                raise IncompatibleSchema(
+                    f"{which} schemas are different schema type, from schema type is "
+                    f"{old.type_name} and to schema is {new_part.type_name}"
+                )
+        if any(old.data != new_part.data for old in olds):
+            _check_each(olds, new_part, strategy, budget)
 
 
-def _check_avro(old: SchemaInfo, new: SchemaInfo, strategy: str) -> None:
-    if is_same(old, new):
-        return
+def _check_avro(
+    existing: Sequence[SchemaInfo], new: SchemaInfo, strategy: str, budget: Budget
+) -> None:
     try:
-        old_avro, new_avro = _parse_avro(old), _parse_avro(new)
-    except InvalidSchema as error:
-        raise IncompatibleSchema(
-            f"Error during schema compatibility check with strategy {strategy}: {error}"
-        ) from error
-    if strategy in _READS_OLD:
-        _check_reads(new_avro, old_avro, strategy)
-    if strategy in _READ_BY_OLD:
-        _check_reads(old_avro, new_avro, strategy)
+        olds = [parse_avro(old.data, budget.fresh()) for old in reversed(existing)]
+        parsed = parse_avro(new.data, budget)
+    except NotASchema as error:
+        raise IncompatibleSchema(str(error)) from error
+    for index, old in enumerate(olds):
+        text, own = existing[-1 - index].data, budget.fresh()
+        if strategy == "ALWAYS_INCOMPATIBLE":
+            raise _unreadable(text, new.data, strategy)
+        if strategy in _READ_BY_OLD:
+            _check_reads(old, parsed, text, new.data, strategy, own)
+        if strategy in _READS_OLD:
+            _check_reads(parsed, old, new.data, text, strategy, own)
 
 
-def _check_reads(reader: AvroSchema, writer: AvroSchema, strategy: str) -> None:
-    from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+def _check_reads(
+    reader: AvroType,
+    writer: AvroType,
+    reader_text: bytes,
+    writer_text: bytes,
+    strategy: str,
+    budget: Budget,
+) -> None:
+    if not can_read(reader, writer, budget):
+        raise _unreadable(writer_text, reader_text, strategy)
 
-    checker = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
-    result = checker.get_compatibility(reader=reader, writer=writer)
-    if result.compatibility is SchemaCompatibilityType.compatible:
-        return
-    where = ", ".join(sorted(result.locations or ())) or "/"
-    why = "; ".join(sorted(result.messages or ())) or "no reason known"
-    raise IncompatibleSchema(
+
+def _unreadable(writer: bytes, reader: bytes, strategy: str) -> IncompatibleSchema:
+    return IncompatibleSchema(
         f"Error during schema compatibility check with strategy {strategy}: "
-        f"Unable to read schema: \n{writer}\nusing schema:\n{reader}\nat {where}: {why}"
+        f"org.apache.avro.SchemaValidationException: Unable to read schema: \n{_short(writer)}\n"
+        f"using schema:\n{_short(reader)}"
     )
 
 
-def _parse_avro(schema: SchemaInfo) -> AvroSchema:
-    """The avro library needs 40 ms and 6 MB once: not before the first structured schema."""
-    from avro.errors import AvroException
-    from avro.schema import make_avsc_object
+def _short(definition: bytes) -> str:
+    text = definition.decode(errors="replace")
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
-    definition = _load_json(schema)
-    if _depth(definition) > _DEPTH_MAX:
-        raise _invalid(schema)
+
+def _has_json_schema(old: SchemaInfo, new: SchemaInfo, budget: Budget) -> bool:
+    """Whether one of two JSON schemas is of the old form, and the new one may follow.
+
+    Raises: IncompatibleSchema.
+    """
+    old_is_avro, new_is_avro = _is_avro(old, budget), _is_avro(new, budget)
+    if old_is_avro and new_is_avro:
+        return False
+    if not old_is_avro and not _is_json_schema(old, budget):
+        return True  # not to be understood at all, so it may be replaced
+    if not new_is_avro and not _is_json_schema(new, budget):
+        raise IncompatibleSchema(_UNKNOWN_FORMAT)
+    if new_is_avro or old_is_avro:
+        return True
+    if _json_of(old, budget).get("id") != _json_of(new, budget).get("id"):
+        raise IncompatibleSchema(
+            f"Incompatible Schema from {_short(old.data)} + to {_short(new.data)}"
+        )
+    return True
+
+
+def _is_avro(schema: SchemaInfo, budget: Budget) -> bool:
     try:
-        return make_avsc_object(definition, validate_names=False)
-    except (AvroException, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        parse_avro(schema.data, budget)
+    except NotASchema:
+        return False
+    return True
+
+
+def _is_json_schema(schema: SchemaInfo, budget: Budget) -> bool:
+    try:
+        definition = _json_of(schema, budget)
+    except InvalidSchema:
+        return False
+    return isinstance(definition, dict) and (
+        definition.get("type") in _JSON_SCHEMA_TYPES or "$ref" in definition
+    )
+
+
+def _json_of(schema: SchemaInfo, budget: Budget) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        return load_json(schema.data, budget)
+    except NotASchema:
         raise _invalid(schema) from None
 
 
-def _load_json(schema: SchemaInfo) -> Any:  # noqa: ANN401 - any JSON value
-    if len(schema.data) > _DEFINITION_BYTES_MAX:
-        raise _invalid(schema)
+def _root_message(schema: SchemaInfo, budget: Budget) -> object:
     try:
-        return json.loads(schema.data)
-    except (ValueError, RecursionError):
-        raise _invalid(schema) from None
-
-
-def _normal(definition: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """A definition without what does not tell two schemas apart."""
-    if isinstance(definition, dict):
-        if set(definition) == {"type"}:
-            return _normal(definition["type"])
-        return {
-            key: _normal(value)
-            for key, value in definition.items()
-            if key not in _IGNORED_IN_COMPARISON
-        }
-    if isinstance(definition, list):
-        return [_normal(each) for each in definition]
-    return definition
-
-
-def _depth(definition: Any) -> int:  # noqa: ANN401 - any JSON value
-    depth, level = 0, [definition]
-    while level:
-        depth += 1
-        below: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                below.extend(each.values())
-            elif isinstance(each, list):
-                below.extend(each)
-        level = below
-    return depth
-
-
-def _root_message(schema: SchemaInfo) -> object:
-    try:
-        definition = _load_json(schema)
+        definition = _json_of(schema, budget)
     except InvalidSchema:
         return None
     return definition.get("rootMessageTypeName") if isinstance(definition, dict) else None

@@ -13,25 +13,30 @@ from __future__ import annotations
 import struct
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from broker.metadata.store import NodeNotFound
 from broker.namespaces.json_nodes import create_json, read_json
 from broker.namespaces.names import SCHEMAS_PATH
+from broker.schemas.checker import SchemaChecker
 from broker.schemas.compatibility import (
     check_compatible,
+    check_consumer,
     check_valid,
-    consumer_strategy,
-    is_same,
+    find_same,
 )
 from broker.schemas.schema_info import InvalidSchema, SchemaInfo
 from protocol.errors import IncompatibleSchema
 from protocol.topic_name import encode_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.config import BrokerConfig
     from broker.metadata.store import MetadataStore
     from broker.namespaces.policies import Policies
+    from broker.schemas.budget import Budget
     from broker.seams import Clock
     from protocol import pulsar_api_pb2 as pb
     from protocol.topic_name import TopicName
@@ -40,8 +45,13 @@ Json = dict[str, Any]
 
 _VERSION: Final = struct.Struct(">q")
 _CACHED_TOPICS_MAX: Final = 10_000
+_VERDICTS_MAX: Final = 16
+"""Per topic."""
+Result = TypeVar("Result")
 NO_VERSION: Final = b""
 """schema_version of a topic without a schema."""
+DELETED: Final = SchemaInfo("NONE", b"")
+"""What the newest version holds once the schema is deleted."""
 
 
 def version_bytes(version: int) -> bytes:
@@ -65,6 +75,42 @@ class StoredSchema:
 
 
 @final
+class _Loaded:
+    """The versions of one topic, oldest first, and what was found right about other schemas."""
+
+    __slots__ = ("verdicts", "versions")
+
+    def __init__(self, versions: list[StoredSchema]) -> None:
+        self.versions = versions
+        self.verdicts: dict[tuple[object, ...], Any] = {}
+
+    @property
+    def next_version(self) -> int:
+        """The number of the version to come."""
+        return self.versions[-1].version + 1 if self.versions else 0
+
+    def live(self) -> list[StoredSchema]:
+        """Every version since the last deletion."""
+        live: list[StoredSchema] = []
+        for each in self.versions:
+            if each.schema is None:
+                live = []
+            else:
+                live.append(each)
+        return live
+
+    def schemas(self) -> list[SchemaInfo]:
+        """The schemas of the live versions."""
+        return [each.schema for each in self.live() if each.schema is not None]
+
+    def remember(self, key: tuple[object, ...], result: object) -> None:
+        """Keep a result, with the last few others."""
+        if len(self.verdicts) >= _VERDICTS_MAX:
+            self.verdicts.pop(next(iter(self.verdicts)))
+        self.verdicts[key] = result
+
+
+@final
 class SchemaRegistry:
     """All schemas of all topics."""
 
@@ -72,13 +118,15 @@ class SchemaRegistry:
         self._store = store
         self._clock = clock
         self._config = config
-        self._cache: OrderedDict[str, list[StoredSchema]] = OrderedDict()
+        self._checker = SchemaChecker(config)
+        self._cache: OrderedDict[str, _Loaded] = OrderedDict()
         self._writes = 0
         """So that what was read while something was written is not kept."""
 
     def use(self, config: BrokerConfig) -> None:
         """Obey another configuration from now on."""
         self._config = config
+        self._checker.use(config)
 
     # --- what clients ask ---------------------------------------------------------------
 
@@ -87,7 +135,7 @@ class SchemaRegistry:
     ) -> bytes:
         """Register (or find) the schema of a producer; answers its `schema_version`.
 
-        Raises: BrokerError IncompatibleSchema.
+        Raises: BrokerError: as `put`.
         """
         if schema is None or is_no_schema(schema):
             enforced = policies.schema_validation_enforced(self._config)
@@ -97,12 +145,7 @@ class SchemaRegistry:
                     "schema when SchemaValidationEnforced is enabled"
                 )
             return NO_VERSION
-        version = await self.put(
-            topic,
-            SchemaInfo.from_wire(schema),
-            policies.schema_strategy(self._config),
-            allow_new=policies.allows_schema_update(self._config),
-        )
+        version = await self._put_of_client(topic, SchemaInfo.from_wire(schema), policies)
         return version_bytes(version)
 
     async def for_consumer(
@@ -117,25 +160,39 @@ class SchemaRegistry:
 
         `topic_active`: the topic has producers, consumers or messages already.
 
-        Raises: BrokerError IncompatibleSchema.
+        Raises: BrokerError: as `put`.
         """
         if schema is None or is_no_schema(schema):
             return
         info = SchemaInfo.from_wire(schema)
-        strategy = policies.schema_strategy(self._config)
-        existing = await self.all(topic)
+        loaded = await self._load(schema_id_of(topic))
+        existing = loaded.schemas()
         if existing:
-            _check_valid_for_client(info)
-            if not any(is_same(each, info) for each in _schemas(existing)):
-                check_compatible(_schemas(existing), info, consumer_strategy(strategy))
+            strategy = policies.schema_strategy(self._config)
+            await self._check(
+                loaded,
+                ("consumer", strategy),
+                lambda budget: check_consumer(existing, info, strategy, budget),
+                info,
+            )
         elif topic_active:
             raise IncompatibleSchema(
                 "Failed to add schema to an active topic with empty(BYTES) schema: "
                 f"new schema type {info.type_name}"
             )
         else:
-            allowed = policies.allows_schema_update(self._config)
-            await self.put(topic, info, strategy, allow_new=allowed)
+            await self._put_of_client(topic, info, policies)
+
+    async def _put_of_client(self, topic: TopicName, schema: SchemaInfo, policies: Policies) -> int:
+        try:
+            return await self.put(
+                topic,
+                schema,
+                policies.schema_strategy(self._config),
+                allow_new=policies.allows_schema_update(self._config),
+            )
+        except InvalidSchema as error:
+            raise IncompatibleSchema(str(error)) from error
 
     # --- versions -----------------------------------------------------------------------
 
@@ -144,48 +201,99 @@ class SchemaRegistry:
     ) -> int:
         """The version of the schema: an existing one, or a new one if it may follow.
 
-        Raises: BrokerError IncompatibleSchema.
+        Raises: InvalidSchema: it is none; BrokerError: IncompatibleSchema: it may not follow, or
+        is too large or too complex; UnknownError, see `find_same`; ServiceNotReady: try again.
         """
-        _check_valid_for_client(schema)
         schema_id = schema_id_of(topic)
-        versions = await self._load(schema_id)
         while True:
-            live = _live(versions)
-            for each in live:
-                if each.schema is not None and is_same(each.schema, schema):
-                    return each.version
+            loaded = await self._load(schema_id)
+            live = loaded.live()
+            found = await self._find_or_check(loaded, schema, strategy, allow_new=allow_new)
+            if found is not None:
+                return live[found].version
+            if await self._load(schema_id) is not loaded:
+                continue  # somebody else has added or deleted one
+            version = loaded.next_version
+            timestamp_ms = self._clock.wall_ms()
+            path = f"{SCHEMAS_PATH}/{schema_id}/{version}"
+            created = await create_json(self._store, path, schema.to_stored(timestamp_ms))
+            self._forget(schema_id)
+            if created:
+                return version
+
+    async def _find_or_check(
+        self, loaded: _Loaded, schema: SchemaInfo, strategy: str, *, allow_new: bool
+    ) -> int | None:
+        """Where the schema is among the live ones; None: it is not there and may follow them."""
+        existing = loaded.schemas()
+
+        def check(budget: Budget) -> int | None:
+            if allow_new:
+                check_valid(schema, budget)
+            found = find_same(existing, schema, budget)
+            if found is not None:
+                return found
             if not allow_new:
                 raise IncompatibleSchema("Schema not found and schema auto updating is disabled.")
-            check_compatible(_schemas(live), schema, strategy)
-            version = versions[-1].version + 1 if versions else 0
-            added = StoredSchema(version, schema, self._clock.wall_ms())
-            path = f"{SCHEMAS_PATH}/{schema_id}/{version}"
-            if await create_json(self._store, path, schema.to_stored(added.timestamp_ms)):
-                self._forget(schema_id)
-                return version
-            self._forget(schema_id)
-            versions = await self._load(schema_id)
+            check_compatible(existing, schema, strategy, budget)
+            return None
+
+        return await self._check(loaded, ("put", strategy, allow_new), check, schema)
 
     async def find_version(self, topic: TopicName, schema: SchemaInfo) -> int:
-        """The version of an equal schema, -1 when there is none."""
+        """The version of the schema with these very bytes, -1 when there is none."""
+        wanted = (schema.type_name, schema.data)
         for each in await self.all(topic):
-            if each.schema is not None and is_same(each.schema, schema):
+            if each.schema is not None and (each.schema.type_name, each.schema.data) == wanted:
                 return each.version
         return -1
 
     async def check(self, topic: TopicName, schema: SchemaInfo, strategy: str) -> None:
-        """Could it be registered? Raises: BrokerError IncompatibleSchema."""
-        _check_valid_for_client(schema)
-        check_compatible(_schemas(await self.all(topic)), schema, strategy)
+        """Could it be registered? Raises: as `put`."""
+        loaded = await self._load(schema_id_of(topic))
+        existing = loaded.schemas()
 
-    async def get(self, topic: TopicName, version: int | None) -> StoredSchema | None:
-        """One version, None = the newest; None when there is no such schema."""
-        if version is None:
-            return await self.latest(topic)
-        for each in await self._load(schema_id_of(topic)):
-            if each.version == version and each.schema is not None:
+        def check(budget: Budget) -> None:
+            check_valid(schema, budget)
+            check_compatible(existing, schema, strategy, budget)
+
+        await self._check(loaded, ("check", strategy), check, schema)
+
+    async def posted(self, body: Json) -> SchemaInfo:
+        """The schema of a REST body. Raises: Refusal, InvalidSchema, BrokerError as `put`."""
+        text = body.get("schema")
+        if isinstance(text, str):
+            self._checker.check_size(len(text))
+        return await self._checker.run(lambda _budget: SchemaInfo.from_rest(body))
+
+    async def _check(
+        self,
+        loaded: _Loaded,
+        what: tuple[object, ...],
+        check: Callable[[Budget], Result],
+        schema: SchemaInfo,
+    ) -> Result:
+        """Run a check, unless the same was right before: many clients have the same schema."""
+        self._checker.check_size(len(schema.data))
+        key = (*what, schema.type_name, sha256(schema.data).digest())
+        if key in loaded.verdicts:
+            known: Result = loaded.verdicts[key]
+            return known
+        result = await self._checker.run(check)
+        loaded.remember(key, result)
+        return result
+
+    async def get(self, topic: TopicName, version: int) -> StoredSchema | None:
+        """One version; None when there is none, or it was deleted."""
+        for each in await self.all(topic):
+            if each.version == version:
                 return each
         return None
+
+    async def newest(self, topic: TopicName) -> StoredSchema | None:
+        """The newest version, which is a tombstone when the schema has been deleted."""
+        versions = (await self._load(schema_id_of(topic))).versions
+        return versions[-1] if versions else None
 
     async def latest(self, topic: TopicName) -> StoredSchema | None:
         """The schema in force; None when there is none."""
@@ -194,22 +302,22 @@ class SchemaRegistry:
 
     async def all(self, topic: TopicName) -> list[StoredSchema]:
         """Every version since the last deletion, oldest first."""
-        return _live(await self._load(schema_id_of(topic)))
+        return (await self._load(schema_id_of(topic))).live()
 
     async def delete(self, topic: TopicName, *, force: bool = False) -> int:
         """Delete the schema; answers the version of the tombstone, -1 when forced."""
         schema_id = schema_id_of(topic)
         while True:
-            versions = await self._load(schema_id)
+            loaded = await self._load(schema_id)
             if force:
-                for each in versions:
+                for each in loaded.versions:
                     try:
                         await self._store.delete(f"{SCHEMAS_PATH}/{schema_id}/{each.version}")
                     except NodeNotFound:
                         continue
                 self._forget(schema_id)
                 return -1
-            version = versions[-1].version + 1 if versions else 0
+            version = loaded.next_version
             record = {"deleted": True, "timestamp": self._clock.wall_ms()}
             path = f"{SCHEMAS_PATH}/{schema_id}/{version}"
             created = await create_json(self._store, path, record)
@@ -221,7 +329,7 @@ class SchemaRegistry:
         self._writes += 1
         self._cache.pop(schema_id, None)
 
-    async def _load(self, schema_id: str) -> list[StoredSchema]:
+    async def _load(self, schema_id: str) -> _Loaded:
         cached = self._cache.get(schema_id)
         if cached is not None:
             self._cache.move_to_end(schema_id)
@@ -234,11 +342,12 @@ class SchemaRegistry:
             if record is not None:
                 schema = None if record.get("deleted") else SchemaInfo.from_stored(record)
                 versions.append(StoredSchema(number, schema, int(record["timestamp"])))
+        loaded = _Loaded(versions)
         if writes == self._writes:
-            self._cache[schema_id] = versions
+            self._cache[schema_id] = loaded
         if len(self._cache) > _CACHED_TOPICS_MAX:
             self._cache.popitem(last=False)
-        return versions
+        return loaded
 
 
 def schema_id_of(topic: TopicName) -> str:
@@ -250,24 +359,3 @@ def is_no_schema(schema: pb.Schema) -> bool:
     """AUTO_CONSUME says nothing about the messages. BYTES (NONE on the wire) does when it is sent:
     real Pulsar registers it as any other, and only clients that mean it, as Go's, send it."""
     return SchemaInfo.from_wire(schema).type_name == "AUTO_CONSUME"
-
-
-def _live(versions: list[StoredSchema]) -> list[StoredSchema]:
-    live: list[StoredSchema] = []
-    for each in versions:
-        if each.schema is None:
-            live = []
-        else:
-            live.append(each)
-    return live
-
-
-def _schemas(versions: list[StoredSchema]) -> list[SchemaInfo]:
-    return [each.schema for each in versions if each.schema is not None]
-
-
-def _check_valid_for_client(schema: SchemaInfo) -> None:
-    try:
-        check_valid(schema)
-    except InvalidSchema as error:
-        raise IncompatibleSchema(str(error)) from error

@@ -130,8 +130,10 @@ async def test_schema_compatibility(http):
     status, reason = await http("POST", f"{S}/a/schema", other)
     assert status == 409
     assert reason.startswith("Error during schema compatibility check with strategy FULL: ")
-    fits = {"schemaCompatibilityStrategy": "FULL", "compatibility": False}
-    assert await http("POST", f"{S}/a/compatibility", other) == (202, fits)
+    assert await http("POST", f"{S}/a/compatibility", other) == (500, reason)
+    fits = {"schemaCompatibilityStrategy": "FULL", "compatibility": True}
+    same = {"type": "AVRO", "schema": AVRO, "properties": {}}
+    assert await http("POST", f"{S}/a/compatibility", same) == (202, fits)
     assert await http("POST", f"{S}/a/version", other) == (200, {"version": -1})
     as_json = {"type": "JSON", "schema": AVRO, "properties": {}}
     expected = "Incompatible schema: exists schema type AVRO, new schema type JSON"

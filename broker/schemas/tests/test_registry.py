@@ -14,7 +14,7 @@ from broker.config import DEFAULT_CONFIG
 from broker.metadata.memory_store import MemoryStore
 from broker.namespaces.policies import Policies
 from broker.schemas.registry import SchemaRegistry, version_bytes, version_number
-from broker.schemas.schema_info import SchemaInfo
+from broker.schemas.schema_info import InvalidSchema, SchemaInfo
 from broker.seams import SystemClock
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import IncompatibleSchema
@@ -58,7 +58,7 @@ async def test_versions_count_up_and_equal_schemas_share_one():
     first = await registry(store).get(TOPIC, 0)
     assert first is not None
     assert first.schema == avro(A, x="y")
-    latest = await registry(store).get(TOPIC, None)
+    latest = await registry(store).latest(TOPIC)
     assert latest is not None
     assert latest.version == 1
     assert await schemas.get(TOPIC, 7) is None
@@ -80,10 +80,10 @@ async def test_refusals_say_what_does_not_fit():
         await schemas.put(TOPIC, SchemaInfo("JSON", A.encode()), "FULL")
     with pytest.raises(
         IncompatibleSchema,
-        match="Error during schema compatibility check with strategy FULL: Unable to read schema",
+        match=r"check with strategy FULL: .*Unable to read schema",
     ):
         await schemas.put(TOPIC, avro(A_AS_TEXT), "FULL")
-    with pytest.raises(IncompatibleSchema, match="Invalid schema definition data for AVRO schema"):
+    with pytest.raises(InvalidSchema, match="Invalid schema definition data for AVRO schema"):
         await schemas.put(TOPIC, avro("garbage"), "ALWAYS_COMPATIBLE")
     assert await schemas.put(TOPIC, avro(A_AS_TEXT), "ALWAYS_COMPATIBLE") == 1
 
@@ -132,6 +132,19 @@ async def test_deletion_never_gives_a_version_twice_unless_forced():
     assert await schemas.put(TOPIC, avro(A), "FULL") == 0
 
 
+async def test_versions_of_a_deleted_schema_cannot_be_read():
+    schemas = registry()
+    await schemas.put(TOPIC, avro(A), "FULL")
+    await schemas.delete(TOPIC)
+    assert await schemas.get(TOPIC, 0) is None
+    newest = await schemas.newest(TOPIC)
+    assert newest is not None
+    assert (newest.version, newest.schema) == (1, None)
+    await schemas.put(TOPIC, avro(A_AS_TEXT), "FULL")
+    assert await schemas.get(TOPIC, 0) is None
+    assert await schemas.get(TOPIC, 2) is not None
+
+
 async def test_producers_without_a_schema():
     schemas = registry()
     assert await schemas.for_producer(TOPIC, None, policies()) == b""
@@ -159,6 +172,7 @@ async def test_consumers_read_compatibly_and_leave_nothing_when_refused():
         await schemas.for_consumer(
             TOPIC, avro(A_AS_TEXT).to_wire(""), policies(), topic_active=True
         )
+    await schemas.for_consumer(TOPIC, wire, policies(), topic_active=True)
     harmless = pb.Schema(name="", schema_data=b"", type="AutoConsume")
     await schemas.for_consumer(TOPIC, harmless, policies(), topic_active=True)
     assert len(await schemas.all(TOPIC)) == 1

@@ -1,0 +1,96 @@
+"""Runs checks of schemas beside the event loop: bounded in number, size, steps and time.
+
+A check is pure Python, so it takes turns with the loop for the interpreter. It sleeps for a moment
+every few hundred steps, so that a loop with work to do waits for one such stretch, not for the
+whole check. It ends by itself at its bound of steps; one that nobody waits for any more, because
+its time is over or its client is gone, ends at the next pause.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+import trio
+
+from broker.schemas.budget import Budget, SchemaTooComplex
+from protocol.errors import IncompatibleSchema, ServiceNotReady
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.config import BrokerConfig
+
+Result = TypeVar("Result")
+
+PAUSE_SECONDS: Final = 0.0002
+
+
+class _Abandoned(Exception):
+    """Nobody waits for this check any more."""
+
+
+@final
+class SchemaChecker:
+    """One per broker."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._threads = trio.CapacityLimiter(config.schemaCheckThreads)
+        self.pending = 0
+        """Checks that wait for a thread or run."""
+
+    def use(self, config: BrokerConfig) -> None:
+        """Obey another configuration from the next check on."""
+        self._config = config
+        self._threads.total_tokens = config.schemaCheckThreads
+
+    def check_size(self, size: int) -> None:
+        """Raises: IncompatibleSchema: a definition of so many bytes is too large."""
+        limit = self._config.schemaMaxSizeBytes
+        if size > limit:
+            raise IncompatibleSchema(
+                f"The schema definition has {size} bytes; schemaMaxSizeBytes allows {limit}"
+            )
+
+    async def run(self, check: Callable[[Budget], Result]) -> Result:
+        """The result of a check.
+
+        Raises: what the check raises; IncompatibleSchema: it takes too many steps;
+        ServiceNotReady: too many checks are pending, or it took too long.
+        """
+        if self.pending >= self._config.schemaCheckMaxPending:
+            raise ServiceNotReady(
+                f"{self.pending} schemas are being checked, which is the bound"
+                " (schemaCheckMaxPending); try again"
+            )
+        self.pending += 1
+        try:
+            return await self._run(check)
+        except SchemaTooComplex as error:
+            raise IncompatibleSchema(str(error)) from None
+        finally:
+            self.pending -= 1
+
+    async def _run(self, check: Callable[[Budget], Result]) -> Result:
+        abandoned = [False]
+
+        def pause() -> None:
+            if abandoned[0]:
+                raise _Abandoned
+            time.sleep(PAUSE_SECONDS)
+
+        budget = Budget(self._config.schemaCheckMaxSteps, pause)
+        timeout_ms = self._config.schemaCheckTimeoutMillis
+        try:
+            with trio.move_on_after(timeout_ms / 1000):
+                return await trio.to_thread.run_sync(
+                    partial(check, budget), limiter=self._threads, abandon_on_cancel=True
+                )
+        finally:
+            abandoned[0] = True
+        raise ServiceNotReady(
+            f"The schema could not be checked within {timeout_ms} ms"
+            " (schemaCheckTimeoutMillis); try again"
+        )
