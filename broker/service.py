@@ -191,7 +191,9 @@ class BrokerService:
     async def list_topics(self, namespace_name: str, domain: str) -> list[str]:
         """Full names of the topics of a namespace that exist; [] for an unknown namespace."""
         stored = await self.namespaces.topics(namespace_name, domain)
-        return sorted({*stored, *self.loaded_topics(namespace_name, domain)})
+        loaded = self.loaded_topics(namespace_name, domain)
+        await trio.lowlevel.checkpoint()
+        return sorted({*stored, *loaded})
 
     async def get_or_load_topic(self, name: TopicName, *, create: bool) -> Topic:
         """The topic, loaded or (if `create` and policies allow it) created.

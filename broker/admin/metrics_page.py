@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import Response
-
 from broker.admin.router import Route
+from broker.admin.streaming import Streamed
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -14,9 +13,10 @@ if TYPE_CHECKING:
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def metrics(request: AdminRequest) -> Response:
+async def metrics(request: AdminRequest) -> Streamed:
     """Everything, as of now."""
-    return Response(request.context.metrics.exposition(), media_type=_CONTENT_TYPE)
+    page = await request.context.metrics.page()
+    return Streamed(page.pieces(), _CONTENT_TYPE)
 
 
 ROUTES: Final = (Route("GET", "/metrics", metrics),)

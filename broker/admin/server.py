@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from broker.admin.context import AdminRequest
 from broker.admin.errors import status_and_reason
-from broker.admin.streaming import Streamed, encoded
+from broker.admin.streaming import Streamed, encoded, is_large, json_pieces
 from broker.http.server import HttpServer
 from broker.namespaces.refusal import Refusal
 
@@ -105,6 +105,8 @@ def _as_response(answer: object) -> ASGIApp:
         return Response(status_code=204)
     if isinstance(answer, str):
         return Response(answer, media_type=_JSON if answer else None)
+    if is_large(answer):
+        return Streamed(json_pieces(answer))
     return Response(encoded(answer), media_type=_JSON)
 
 

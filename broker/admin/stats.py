@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.admin.router import Route
+from broker.admin.streaming import Streamed, encoded, json_map
 from broker.admin.topic_json import (
+    PartitionedStats,
+    TopicStats,
     internal_stats,
     managed_ledger_info,
-    partitioned_stats,
-    topic_stats,
 )
 from broker.admin.topic_layouts import topic_layouts
 from broker.admin.topics import TOPIC, every_part, existing, existing_persistent
@@ -20,7 +21,7 @@ from broker.topic.persistent import PersistentTopic
 from protocol.bookkeeper.ledger_metadata_text import ledger_metadata_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from broker.admin.context import AdminRequest
     from broker.topic.topic import Topic
@@ -30,21 +31,22 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 
-async def stats(request: AdminRequest) -> Json:
+async def stats(request: AdminRequest) -> Streamed:
     """TopicStats."""
-    return _stats(request, await existing(request))
+    return Streamed(_stats(request, await existing(request)).pieces())
 
 
-async def stats_of_partitions(request: AdminRequest) -> Json:
+async def stats_of_partitions(request: AdminRequest) -> Streamed:
     """PartitionedTopicStats."""
     metadata = await _partitioned(request)
     parts = await every_part(request.context, request.topic)
     rows = [(part.name.full, _stats(request, part)) for part in parts]
-    return partitioned_stats(rows, metadata, request.flag("perPartition", default=True))
+    per_part = request.flag("perPartition", default=True)
+    return Streamed(PartitionedStats(rows, metadata, per_part).pieces())
 
 
-def _stats(request: AdminRequest, topic: Topic) -> Json:
-    return topic_stats(
+def _stats(request: AdminRequest, topic: Topic) -> TopicStats:
+    return TopicStats(
         topic,
         request.context.broker_id,
         publishers=not request.flag("excludePublishers"),
@@ -52,26 +54,27 @@ def _stats(request: AdminRequest, topic: Topic) -> Json:
     )
 
 
-async def internal(request: AdminRequest) -> Json:
+async def internal(request: AdminRequest) -> Streamed:
     """PersistentTopicInternalStats."""
-    return await _internal(request, await existing_persistent(request))
+    return Streamed(await _internal(request, await existing_persistent(request)))
 
 
-async def internal_of_partitions(request: AdminRequest) -> Json:
+async def internal_of_partitions(request: AdminRequest) -> Streamed:
     """PartitionedTopicInternalStats."""
     metadata = await _partitioned(request)
     parts = await every_part(request.context, request.topic)
-    return {
-        "metadata": metadata,
-        "partitions": {
-            part.name.full: await _internal(request, part)
-            for part in parts
-            if isinstance(part, PersistentTopic)
-        },
-    }
+    stored = [part for part in parts if isinstance(part, PersistentTopic)]
+    rows = [(part.name.full, await _internal(request, part)) for part in stored]
+    return Streamed(_with_metadata(metadata, rows))
 
 
-async def _internal(request: AdminRequest, topic: PersistentTopic) -> Json:
+def _with_metadata(metadata: Json, rows: Sequence[tuple[str, Iterator[str]]]) -> Iterator[str]:
+    yield '{"metadata":' + encoded(metadata) + ',"partitions":'
+    yield from json_map(rows)
+    yield "}"
+
+
+async def _internal(request: AdminRequest, topic: PersistentTopic) -> Iterator[str]:
     context = request.context
 
     async def text_of(ledger_id: int) -> str:
@@ -110,13 +113,13 @@ async def _of_ledgers(topic: PersistentTopic, ask: Callable[[int], Awaitable[T]]
     return found
 
 
-async def internal_info(request: AdminRequest) -> Json:
+async def internal_info(request: AdminRequest) -> Streamed:
     """ManagedLedgerInfo: what is kept in the metadata store."""
     context = request.context
     topic = await existing_persistent(request)
     stored = await context.store.get(managed_ledger_path(topic.name))
     version = stored[1] if stored is not None else -1
-    return managed_ledger_info(topic.ledger, version, context.clock.wall_ms())
+    return Streamed(managed_ledger_info(topic.ledger, version, context.clock.wall_ms()))
 
 
 async def _partitioned(request: AdminRequest) -> Json:

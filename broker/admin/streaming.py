@@ -1,7 +1,7 @@
 """Answers that may be large: produced, compressed and sent in slices of bounded work.
 
 A handler answers with `Streamed(pieces)`, an iterator that does the work of one row per step. After
-`ROWS_PER_SLICE` pieces or `SLICE_BYTES` the event loop serves everybody else; what was produced is
+`STEPS_PER_SLICE` pieces or `SLICE_BYTES` the event loop serves everybody else; what was produced is
 sent, so that a client that does not read holds one slice. Between two slices the broker goes on, so
 an answer is a mix of instants; one row is of one.
 """
@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import trio
 
+from broker.slices import STEPS_PER_SLICE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from starlette.types import Receive, Scope, Send
 
-ROWS_PER_SLICE: Final = 32
-"""A row is a subscription, a consumer, a producer, a ledger, or the samples of a topic."""
 SLICE_BYTES: Final = 64 * 1024
+SMALL_MAX: Final = 64
+"""A list or object with so few elements is encoded in one step."""
 GZIP_LEVEL: Final = 1
 """Pages repeat themselves: the fastest level takes nine tenths off already."""
+_PRODUCING: Final = trio.Semaphore(2)
+"""So many slices are produced in one round of the event loop, however many answers are sent."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _JSON: Final = "application/json"
 
@@ -50,13 +54,16 @@ class Streamed:
             await send({"type": "http.response.body", "body": b""})
             return
         packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP) if compress else None
-        for text in slices(self.pieces):
-            data = text.encode()
-            if packer is not None:
-                data = packer.compress(data)
+        texts = slices(self.pieces)
+        while True:
+            async with _PRODUCING:
+                text = next(texts, None)
+                if text is None:
+                    break
+                data = text.encode() if packer is None else packer.compress(text.encode())
+                await trio.lowlevel.checkpoint()
             if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-            await trio.lowlevel.checkpoint()
         rest = packer.flush() if packer is not None else b""
         await send({"type": "http.response.body", "body": rest})
 
@@ -68,7 +75,7 @@ def slices(pieces: Iterable[str]) -> Iterator[str]:
     for piece in pieces:
         waiting.append(piece)
         length += len(piece)
-        if len(waiting) >= ROWS_PER_SLICE or length >= SLICE_BYTES:
+        if len(waiting) >= STEPS_PER_SLICE or length >= SLICE_BYTES:
             yield from _divided("".join(waiting), length)
             waiting, length = [], 0
     if length:
@@ -105,12 +112,11 @@ def encoded(value: object) -> str:
 
 def json_array(values: Iterable[Any]) -> Iterator[str]:
     """An array, an element per piece."""
-    yield "["
-    comma = ""
+    before = "["
     for value in values:
-        yield comma + encoded(value)
-        comma = ","
-    yield "]"
+        yield before + encoded(value)
+        before = ","
+    yield "[]" if before == "[" else "]"
 
 
 def json_fields(fields: Mapping[str, Any]) -> str:
@@ -120,10 +126,29 @@ def json_fields(fields: Mapping[str, Any]) -> str:
 
 def json_map(rows: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
     """An object whose values come in pieces."""
-    yield "{"
-    comma = ""
+    before = "{"
     for key, pieces in rows:
-        yield f"{comma}{encoded(key)}:"
-        yield from pieces
-        comma = ","
-    yield "}"
+        start = f"{before}{encoded(key)}:"
+        for piece in pieces:
+            yield start + piece
+            start = ""
+        before = ","
+    yield "{}" if before == "{" else "}"
+
+
+def json_pieces(value: object) -> Iterator[str]:
+    """Any JSON, with the elements of its long lists and objects one by one."""
+    if isinstance(value, list) and len(value) > SMALL_MAX:
+        return json_array(value)
+    if isinstance(value, dict) and is_large(value):
+        return json_map((key, json_pieces(each)) for key, each in value.items())
+    return iter((encoded(value),))
+
+
+def is_large(value: object) -> bool:
+    """Whether encoding it in one step might take long: it is long, or something in it is."""
+    if isinstance(value, list):
+        return len(value) > SMALL_MAX
+    if isinstance(value, dict):
+        return len(value) > SMALL_MAX or any(map(is_large, value.values()))
+    return False

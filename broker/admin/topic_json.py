@@ -1,7 +1,8 @@
 """Statistics of a topic in Pulsar's JSON shapes: TopicStats, PartitionedTopicStats,
 PersistentTopicInternalStats, ManagedLedgerInfo.
 
-Everything is computed from live state when asked for. Fields of features that do not exist here
+Everything is computed from live state when asked for, and row by row, so that a topic with very
+many subscriptions is told in slices (see `streaming`). Fields of features that do not exist here
 (replication, transactions, offloading, compaction) are there with the value that says so, because
 typed clients expect them. Subscriptions and consumers come from `broker.subscription.statistics`,
 with one field of ours, `whyNotDispatching`.
@@ -9,18 +10,25 @@ with one field of ours, `whyNotDispatching`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from bisect import bisect_left
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, final
 
+from broker.admin.streaming import encoded, json_array, json_fields, json_map
 from broker.subscription.statistics import iso_time
 from broker.topic.persistent import INTERNAL_CURSORS, PersistentTopic
 from broker.topic.producer_request import ACCESS_MODE_NAMES
 from protocol.position import position_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from broker.managed_ledger.ledger import ManagedLedger
-    from broker.managed_ledger.statistics import CursorStatistics, ManagedLedgerStatistics
+    from broker.managed_ledger.statistics import (
+        CursorStatistics,
+        LedgerStatistics,
+        ManagedLedgerStatistics,
+    )
     from broker.topic.producer import Producer
     from broker.topic.topic import Topic
     from protocol.position import Position
@@ -40,6 +48,7 @@ _NO_LEDGER: Final[Json] = {
     "offloaded": False,
     "underReplicated": False,
 }
+CONSUMERS_IN_ROW_MAX: Final = 4
 _STATES: Final = {"Open": "LedgerOpened", "Rolling": "ClosingLedger"}
 """Pulsar's names of the states that have other ones there."""
 _ADDED_UP: Final = (
@@ -57,6 +66,15 @@ _ADDED_UP: Final = (
     "nonContiguousDeletedMessagesRanges",
     "delayedMessageIndexSizeInBytes",
 )
+_SUMS_OF_TOPIC: Final = (
+    "msgRateOut",
+    "msgThroughputOut",
+    "bytesOutCounter",
+    "msgOutCounter",
+    "nonContiguousDeletedMessagesRanges",
+    "delayedMessageIndexSizeInBytes",
+)
+"""Fields of subscriptions that are added up for their topic."""
 _ADDED_UP_OF_SUBSCRIPTIONS: Final = (
     "msgRateOut",
     "msgThroughputOut",
@@ -74,102 +92,202 @@ _ADDED_UP_OF_SUBSCRIPTIONS: Final = (
 )
 
 
-def topic_stats(
-    topic: Topic, broker_id: str, *, publishers: bool = True, consumers: bool = True
-) -> Json:
-    """TopicStats of one topic or partition."""
-    ledger = topic.ledger if isinstance(topic, PersistentTopic) else None
-    rows = ledger.statistics() if ledger is not None else None
-    subscriptions: Json = {}
-    for name, subscription in topic.subscriptions.items():
-        mark_delete = subscription.mark_delete_position()
-        size = backlog_size(rows, mark_delete) if rows is not None and mark_delete else 0
-        statistics = subscription.statistics()
-        subscriptions[name] = _tidy(statistics.as_json(consumers=consumers, backlog_size=size))
-    rate, throughput = topic.rate_messages_in, topic.rate_bytes_in
-    stats: Json = {
-        "msgRateIn": rate,
-        "msgThroughputIn": throughput,
-        "msgRateOut": sum((each["msgRateOut"] for each in subscriptions.values()), 0.0),
-        "msgThroughputOut": sum((each["msgThroughputOut"] for each in subscriptions.values()), 0.0),
-        "bytesInCounter": topic.bytes_in(),
-        "msgInCounter": topic.messages_in(),
-        "systemTopicBytesInCounter": 0,
-        "bytesOutCounter": topic.bytes_out_before
-        + sum(each["bytesOutCounter"] for each in subscriptions.values()),
-        "msgOutCounter": topic.messages_out_before
-        + sum(each["msgOutCounter"] for each in subscriptions.values()),
-        "bytesOutInternalCounter": 0,
-        "averageMsgSize": throughput / rate if rate else 0.0,
-        "msgChunkPublished": False,
-        "storageSize": rows.size_bytes if rows is not None else 0,
-        "backlogSize": max((each["backlogSize"] for each in subscriptions.values()), default=0),
-        "backlogQuotaLimitSize": -1,
-        "backlogQuotaLimitTime": -1,
-        "oldestBacklogMessageAgeSeconds": -1,
-        "publishRateLimitedTimes": 0,
-        "earliestMsgPublishTimeInBacklogs": 0,
-        "offloadedStorageSize": 0,
-        "lastOffloadLedgerId": 0,
-        "lastOffloadSuccessTimeStamp": 0,
-        "lastOffloadFailureTimeStamp": 0,
-        "ongoingTxnCount": 0,
-        "abortedTxnCount": 0,
-        "committedTxnCount": 0,
-        "publishers": _publishers(topic) if publishers else [],
-        "waitingPublishers": len(topic.access.waiting),
-        "subscriptions": subscriptions,
-        "replication": {},
-        "deduplicationStatus": _deduplication(topic),
-        "nonContiguousDeletedMessagesRanges": sum(
-            each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
-        ),
-        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "delayedMessageIndexSizeInBytes": sum(
-            each["delayedMessageIndexSizeInBytes"] for each in subscriptions.values()
-        ),
-        "compaction": _NO_COMPACTION,
-        "ownerBroker": broker_id,
-        "topicCreationTimeStamp": topic.created_ms,
-        "lastPublishTimeStamp": topic.published_last_ms,
-    }
-    if topic.access.epoch is not None:
-        stats["topicEpoch"] = topic.access.epoch
-    return stats
+@final
+class TopicStats:
+    """TopicStats of one topic or partition, a row at a time: `subscriptions` to its end, then
+    `fields`, which sums up the rows that were made. `pieces` is the whole as JSON."""
+
+    def __init__(
+        self, topic: Topic, broker_id: str, *, publishers: bool = True, consumers: bool = True
+    ) -> None:
+        self._topic = topic
+        self._broker_id = broker_id
+        self._with_publishers = publishers
+        self._with_consumers = consumers
+        self._ledger = topic.ledger.statistics() if isinstance(topic, PersistentTopic) else None
+        self._sizes = LedgerSizes(self._ledger.ledgers) if self._ledger is not None else None
+        self._sums: Json = dict.fromkeys(_SUMS_OF_TOPIC, 0)
+        self._sums |= {"msgRateOut": 0.0, "msgThroughputOut": 0.0}
+        self._backlog_size = 0
+
+    def publishers(self) -> Iterator[Json]:
+        """Each producer."""
+        if self._with_publishers:
+            yield from map(_publisher, list(self._topic.access.producers.values()))
+
+    def subscriptions(self) -> Iterator[tuple[str, Json]]:
+        """Each subscription that there is when its turn comes; it is counted in `fields`."""
+        sums = self._sums
+        for name, subscription in list(self._topic.subscriptions.items()):
+            mark_delete = subscription.mark_delete_position()
+            sizes = self._sizes
+            size = sizes.behind(mark_delete) if sizes is not None and mark_delete else 0
+            statistics = subscription.statistics()
+            row = _tidy(statistics.as_json(consumers=self._with_consumers, backlog_size=size))
+            for field in _SUMS_OF_TOPIC:
+                sums[field] += row[field]
+            self._backlog_size = max(self._backlog_size, size)
+            yield name, row
+
+    def fields(self) -> Json:
+        """Everything else."""
+        topic, sums, ledger = self._topic, self._sums, self._ledger
+        rate, throughput = topic.rate_messages_in, topic.rate_bytes_in
+        fields: Json = {
+            "msgRateIn": rate,
+            "msgThroughputIn": throughput,
+            "msgRateOut": sums["msgRateOut"],
+            "msgThroughputOut": sums["msgThroughputOut"],
+            "bytesInCounter": topic.bytes_in(),
+            "msgInCounter": topic.messages_in(),
+            "systemTopicBytesInCounter": 0,
+            "bytesOutCounter": topic.bytes_out_before + sums["bytesOutCounter"],
+            "msgOutCounter": topic.messages_out_before + sums["msgOutCounter"],
+            "bytesOutInternalCounter": 0,
+            "averageMsgSize": throughput / rate if rate else 0.0,
+            "msgChunkPublished": False,
+            "storageSize": ledger.size_bytes if ledger is not None else 0,
+            "backlogSize": self._backlog_size,
+            "backlogQuotaLimitSize": -1,
+            "backlogQuotaLimitTime": -1,
+            "oldestBacklogMessageAgeSeconds": -1,
+            "publishRateLimitedTimes": 0,
+            "earliestMsgPublishTimeInBacklogs": 0,
+            "offloadedStorageSize": 0,
+            "lastOffloadLedgerId": 0,
+            "lastOffloadSuccessTimeStamp": 0,
+            "lastOffloadFailureTimeStamp": 0,
+            "ongoingTxnCount": 0,
+            "abortedTxnCount": 0,
+            "committedTxnCount": 0,
+            "waitingPublishers": len(topic.access.waiting),
+            "replication": {},
+            "deduplicationStatus": _deduplication(topic),
+            "nonContiguousDeletedMessagesRanges": sums["nonContiguousDeletedMessagesRanges"],
+            "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+            "delayedMessageIndexSizeInBytes": sums["delayedMessageIndexSizeInBytes"],
+            "compaction": _NO_COMPACTION,
+            "ownerBroker": self._broker_id,
+            "topicCreationTimeStamp": topic.created_ms,
+            "lastPublishTimeStamp": topic.published_last_ms,
+        }
+        if topic.access.epoch is not None:
+            fields["topicEpoch"] = topic.access.epoch
+        return fields
+
+    def pieces(self) -> Iterator[str]:
+        """TopicStats as JSON."""
+        yield '{"publishers":'
+        yield from json_array(self.publishers())
+        yield ',"subscriptions":'
+        yield from json_map((name, row_pieces(row)) for name, row in self.subscriptions())
+        yield "," + json_fields(self.fields()) + "}"
 
 
-def partitioned_stats(parts: Sequence[tuple[str, Json]], metadata: Json, per_part: bool) -> Json:
-    """PartitionedTopicStats: the sum over the partitions, and them one by one."""
-    total: Json = {name: sum(stats[name] for _, stats in parts) for name in _ADDED_UP}
-    rate = total["msgRateIn"]
-    subscriptions: Json = {}
-    for _, stats in parts:
-        for name, each in stats["subscriptions"].items():
-            known = subscriptions.get(name)
+@final
+class PartitionedStats:
+    """PartitionedTopicStats: the sum over the partitions, and with `per_part` them one by one."""
+
+    def __init__(
+        self, parts: Sequence[tuple[str, TopicStats]], metadata: Json, per_part: bool
+    ) -> None:
+        self._parts = parts
+        self._metadata = metadata
+        self._per_part = per_part
+        self._subscriptions: Json = {}
+        self._fields: list[Json] = []
+
+    def pieces(self) -> Iterator[str]:
+        """PartitionedTopicStats as JSON. The sums come last, when all rows have been made."""
+        yield '{"publishers":'
+        yield from json_array(row for _, part in self._parts for row in part.publishers())
+        yield ',"partitions":'
+        parts = ((name, self._part(part)) for name, part in self._parts)
+        if self._per_part:
+            yield from json_map(parts)
+        else:
+            yield "{}"
+            for _, pieces in parts:
+                yield from ("" for _ in pieces)  # steps of work without text
+        yield ',"subscriptions":'
+        yield from json_map((name, row_pieces(row)) for name, row in self._subscriptions.items())
+        yield "," + json_fields(self._sums()) + "}"
+
+    def _part(self, part: TopicStats) -> Iterator[str]:
+        yield '{"publishers":'
+        yield from json_array(part.publishers() if self._per_part else ())
+        yield ',"subscriptions":'
+        yield from json_map(self._counted(part))
+        fields = part.fields()
+        self._fields.append(fields)
+        yield "," + json_fields(fields) + "}"
+
+    def _counted(self, part: TopicStats) -> Iterator[tuple[str, Iterator[str]]]:
+        for name, row in part.subscriptions():
+            known = self._subscriptions.get(name)
             if known is None:
-                subscriptions[name] = {**each, "consumers": list(each["consumers"])}
-                continue
-            for field in _ADDED_UP_OF_SUBSCRIPTIONS:
-                known[field] += each[field]
-            known["consumers"] += each["consumers"]
-    first = parts[0][1] if parts else {}
-    return {
-        **{key: value for key, value in first.items() if key not in ("ownerBroker", "topicEpoch")},
-        **total,
-        "averageMsgSize": total["msgThroughputIn"] / rate if rate else 0.0,
-        "publishers": [each for _, stats in parts for each in stats["publishers"]],
-        "subscriptions": subscriptions,
-        "metadata": metadata,
-        "partitions": dict(parts) if per_part else {},
-    }
+                self._subscriptions[name] = {**row, "consumers": list(row["consumers"])}
+            else:
+                for field in _ADDED_UP_OF_SUBSCRIPTIONS:
+                    known[field] += row[field]
+                known["consumers"] += row["consumers"]
+            yield name, row_pieces(row) if self._per_part else iter(())
+
+    def _sums(self) -> Json:
+        first = self._fields[0] if self._fields else {}
+        kept = {key: first[key] for key in first if key not in ("ownerBroker", "topicEpoch")}
+        total = {name: sum(fields[name] for fields in self._fields) for name in _ADDED_UP}
+        rate = total["msgRateIn"]
+        average = total["msgThroughputIn"] / rate if rate else 0.0
+        return {**kept, **total, "averageMsgSize": average, "metadata": self._metadata}
 
 
-def internal_stats(topic: PersistentTopic, ledger_metadata: dict[int, str]) -> Json:
-    """PersistentTopicInternalStats. As in Pulsar the newest ledger's own row says 0 entries: its
-    numbers are `currentLedgerEntries` and `currentLedgerSize`."""
+def row_pieces(row: Json) -> Iterator[str]:
+    """A subscription as JSON. Its consumers are rows, too, unless they are few."""
+    if len(row["consumers"]) <= CONSUMERS_IN_ROW_MAX:
+        yield encoded(row)
+        return
+    consumers = row.pop("consumers")
+    yield "{" + json_fields(row) + ',"consumers":'
+    yield from json_array(consumers)
+    yield "}"
+
+
+def internal_stats(topic: PersistentTopic, ledger_metadata: dict[int, str]) -> Iterator[str]:
+    """PersistentTopicInternalStats as JSON. As in Pulsar the newest ledger's own row says 0
+    entries: its numbers are `currentLedgerEntries` and `currentLedgerSize`."""
     statistics = topic.ledger.statistics()
+    yield '{"ledgers":'
+    yield from json_array(_ledger_rows(statistics, ledger_metadata))
+    yield ',"cursors":'
+    waiting = 0
+    comma = "{"
+    for each in topic.ledger.cursor_statistics():
+        waiting += not each.backlog_entries
+        yield f"{comma}{encoded(each.name)}:{encoded(_cursor(topic, each))}"
+        comma = ","
+    fields: Json = {
+        "entriesAddedCounter": statistics.entries_added,
+        "numberOfEntries": statistics.entries,
+        "totalSize": statistics.size_bytes,
+        "currentLedgerEntries": statistics.current_ledger_entries,
+        "currentLedgerSize": statistics.current_ledger_size_bytes,
+        "lastLedgerCreatedTimestamp": iso_time(statistics.last_ledger_created_ms),
+        "waitingCursorsCount": waiting,
+        "pendingAddEntriesCount": statistics.pending_appends,
+        "lastConfirmedEntry": position_text(statistics.last_confirmed),
+        "state": _STATES.get(statistics.state, statistics.state),
+        "schemaLedgers": [],
+        "compactedLedger": _NO_LEDGER,
+        "properties": dict(statistics.properties),
+    }
+    yield ("{}," if comma == "{" else "},") + json_fields(fields) + "}"
+
+
+def _ledger_rows(
+    statistics: ManagedLedgerStatistics, ledger_metadata: dict[int, str]
+) -> Iterator[Json]:
     terminated = statistics.terminated_position is not None
-    rows = []
     for row in statistics.ledgers:
         newest = row is statistics.ledgers[-1] and not terminated
         info: Json = {
@@ -181,30 +299,29 @@ def internal_stats(topic: PersistentTopic, ledger_metadata: dict[int, str]) -> J
         }
         if row.ledger_id in ledger_metadata:
             info["metadata"] = ledger_metadata[row.ledger_id]
-        rows.append(info)
-    return {
-        "entriesAddedCounter": statistics.entries_added,
-        "numberOfEntries": statistics.entries,
-        "totalSize": statistics.size_bytes,
-        "currentLedgerEntries": statistics.current_ledger_entries,
-        "currentLedgerSize": statistics.current_ledger_size_bytes,
-        "lastLedgerCreatedTimestamp": iso_time(statistics.last_ledger_created_ms),
-        "waitingCursorsCount": sum(1 for each in statistics.cursors if not each.backlog_entries),
-        "pendingAddEntriesCount": statistics.pending_appends,
-        "lastConfirmedEntry": position_text(statistics.last_confirmed),
-        "state": _STATES.get(statistics.state, statistics.state),
-        "ledgers": rows,
-        "cursors": {each.name: _cursor(topic, each) for each in statistics.cursors},
-        "schemaLedgers": [],
-        "compactedLedger": _NO_LEDGER,
-        "properties": dict(statistics.properties),
-    }
+        yield info
 
 
-def managed_ledger_info(ledger: ManagedLedger, version: int, now_ms: int) -> Json:
-    """ManagedLedgerInfo (`internal-info`): the open ledger comes without counts."""
+def managed_ledger_info(ledger: ManagedLedger, version: int, now_ms: int) -> Iterator[str]:
+    """ManagedLedgerInfo (`internal-info`) as JSON: the open ledger comes without counts."""
     statistics = ledger.statistics()
-    rows = []
+    fields: Json = {"version": version}
+    if statistics.terminated_position is not None:
+        fields["terminatedPosition"] = _position(statistics.terminated_position)
+    if statistics.properties:
+        fields["properties"] = dict(statistics.properties)
+    yield "{" + json_fields(fields) + ',"ledgers":'
+    yield from json_array(_info_rows(statistics, now_ms))
+    yield ',"cursors":'
+    yield from json_map(
+        (each.name, iter((encoded(_cursor_info(each)),)))
+        for each in ledger.cursor_statistics()
+        if each.durable
+    )
+    yield "}"
+
+
+def _info_rows(statistics: ManagedLedgerStatistics, now_ms: int) -> Iterator[Json]:
     for row in statistics.ledgers:
         info: Json = {"ledgerId": row.ledger_id}
         if row is statistics.ledgers[-1] and statistics.terminated_position is None:
@@ -213,34 +330,37 @@ def managed_ledger_info(ledger: ManagedLedger, version: int, now_ms: int) -> Jso
             info |= {"entries": row.entries, "size": row.size_bytes}
             info["timestamp"] = row.timestamp_ms
         info["isOffloaded"] = row.is_offloaded
-        rows.append(info)
-    result: Json = {"version": version, "ledgers": rows}
-    if statistics.terminated_position is not None:
-        result["terminatedPosition"] = _position(statistics.terminated_position)
-    if statistics.properties:
-        result["properties"] = dict(statistics.properties)
-    result["cursors"] = {
-        each.name: {
-            "cursorsLedgerId": each.cursor_ledger_id,
-            "markDelete": _position(each.mark_delete),
-        }
-        for each in statistics.cursors
-        if each.durable
+        yield info
+
+
+def _cursor_info(cursor: CursorStatistics) -> Json:
+    return {
+        "cursorsLedgerId": cursor.cursor_ledger_id,
+        "markDelete": _position(cursor.mark_delete),
     }
-    return result
 
 
-def backlog_size(statistics: ManagedLedgerStatistics, mark_delete: Position) -> int:
-    """Bytes after a position; inside a ledger entries count with their mean size."""
-    ledger_id, entry_id = mark_delete
-    total = 0
-    for row in statistics.ledgers:
-        if row.ledger_id > ledger_id:
-            total += row.size_bytes
-        elif row.ledger_id == ledger_id and row.entries:
-            left = max(0, row.entries - entry_id - 1)
-            total += row.size_bytes * left // row.entries
-    return total
+@final
+class LedgerSizes:
+    """Bytes after positions of one topic, by binary search."""
+
+    def __init__(self, rows: Sequence[LedgerStatistics]) -> None:
+        self._rows = rows
+        self._ids = [row.ledger_id for row in self._rows]
+        sizes = [0, *accumulate(row.size_bytes for row in reversed(self._rows))]
+        self._after = sizes[::-1]
+        """By index: bytes of the ledger and all later ones."""
+
+    def behind(self, position: Position) -> int:
+        """Bytes after a position; inside a ledger entries count with their mean size."""
+        ledger_id, entry_id = position
+        index = bisect_left(self._ids, ledger_id)
+        if index == len(self._ids) or self._ids[index] != ledger_id:
+            return self._after[index]
+        row = self._rows[index]
+        left = max(0, row.entries - entry_id - 1)
+        inside = row.size_bytes * left // row.entries if row.entries else 0
+        return self._after[index + 1] + inside
 
 
 def _cursor(topic: PersistentTopic, cursor: CursorStatistics) -> Json:

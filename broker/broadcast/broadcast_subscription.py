@@ -139,6 +139,10 @@ class BroadcastSubscription(BroadcastMembers):
             (self.acks.count - acks) / seconds,
         )
 
+    def delivered(self) -> tuple[int, int]:
+        """Messages and bytes since the topic was loaded."""
+        return self.fanout.messages_out, self.fanout.bytes_out
+
     def statistics(self) -> SubscriptionStatistics:
         """A snapshot, with a bounded list of consumers."""
         return broadcast_statistics(self)

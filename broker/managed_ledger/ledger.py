@@ -37,7 +37,7 @@ from protocol.errors import BrokerError, ServerError
 from protocol.position import position_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from broker.bookie_client.client import LedgerClient
     from broker.bookie_client.ledger_reader import LedgerReader
@@ -409,7 +409,6 @@ class ManagedLedger:
                 )
                 for row in table.rows
             ),
-            cursors=tuple(self._cursor_statistics(cursor) for cursor in self.cursors.values()),
             entries=table.entries,
             size_bytes=table.size_bytes,
             entries_added=appender.entries_added,
@@ -423,6 +422,10 @@ class ManagedLedger:
             cached_bytes_broker_wide=self._context.cache.size_bytes,
             last_ledger_created_ms=appender.opened_at_ms,
         )
+
+    def cursor_statistics(self) -> Iterator[CursorStatistics]:
+        """A snapshot of each cursor of now, made when it is its turn."""
+        return map(self._cursor_statistics, list(self.cursors.values()))
 
     def _cursor_statistics(self, cursor: Cursor) -> CursorStatistics:
         ledger_id, last_entry_id = cursor.cursor_ledger

@@ -50,7 +50,6 @@ class ManagedLedgerStatistics:
     name: str
     state: str
     ledgers: tuple[LedgerStatistics, ...]
-    cursors: tuple[CursorStatistics, ...]
     entries: int
     size_bytes: int
     entries_added: int

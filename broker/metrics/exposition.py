@@ -1,5 +1,9 @@
 """The Prometheus page of one broker and its bookie, made from live state when it is asked for.
 
+It is collected and sent in slices of a bounded number of rows, so that a broker with very many
+topics serves its clients meanwhile. The rows of one page are of different instants; each row is of
+one.
+
 With `exposeTopicLevelMetricsInPrometheus` there is a set of series per topic and subscription, else
 their sums per namespace. Series per consumer are off by default: a topic may have very many.
 Histograms are Pulsar's (see `histograms`): counts of the last full minute.
@@ -7,13 +11,14 @@ Histograms are Pulsar's (see `histograms`): counts of the last full minute.
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, final
 
 import trio
 
 from bookie.statistics import LATENCY_BUCKETS_MS
-from broker.admin.topic_json import topic_stats
+from broker.admin.topic_json import TopicStats
 from broker.metrics.histograms import (
     LATENCY_LIMITS_MS,
     LATENCY_NAMES,
@@ -24,9 +29,12 @@ from broker.metrics.histograms import (
 from broker.metrics.names import CONSUMER_SERIES, SUBSCRIPTION_SERIES, SUMMED, TOPIC_SERIES
 from broker.metrics.page import Page, label_text
 from broker.metrics.subscription_series import add_series
+from broker.slices import in_slices
 from broker.topic.persistent import PersistentTopic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bookie.bookie import Bookie
     from bookie.net.server import BookieServer
     from broker.config import BrokerConfig
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 WINDOW_SECONDS: Final = 60.0
+PAGES_MAX: Final = 4
+"""Slow readers keep their page; this bounds the memory of all of them (15 MB for 10,000 topics)."""
 _OF_BOOKIE: Final = "Of the bookie in this process"
 _QUANTILES: Final = (0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 _LATENCY_FAMILIES: Final = (
@@ -64,63 +74,86 @@ class MetricsSource:
         self._bookie_server = bookie_server
         self._windows: dict[Topic, MinuteCounts] = {}
         self._cluster = {"cluster": config.clusterName}
+        self._collecting = trio.Lock()
+        self._pages_begun = 0
+        self._pages: weakref.WeakSet[Page] = weakref.WeakSet()
+        """Those that are being read."""
+        self._newest: weakref.ref[Page] | None = None
+        self._newest_number = 0
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Close a minute every minute, until cancelled."""
         task_status.started()
         while True:
             await trio.sleep(WINDOW_SECONDS)
-            self.close_minute()
+            await self.close_minute()
 
-    def close_minute(self) -> None:
+    async def close_minute(self) -> None:
         """What was counted since the last call is what is exported until the next."""
         windows: dict[Topic, MinuteCounts] = {}
-        for topic in self._service.topics.values():
+        await in_slices(self._close_windows(windows))
+        self._windows = windows
+
+    def _close_windows(self, windows: dict[Topic, MinuteCounts]) -> Iterator[None]:
+        for topic in list(self._service.topics.values()):
             if isinstance(topic, PersistentTopic):
                 window = self._windows.get(topic) or MinuteCounts()
                 window.close(_numbers(topic, _delivered(topic)))
                 windows[topic] = window
-        self._windows = windows
+            yield
 
-    def exposition(self) -> str:
-        """The whole page."""
-        page = Page()
+    async def page(self) -> Page:
+        """The whole page, of instants since this was called; those who wait at the same time get
+        the same one. While PAGES_MAX pages are being read, it is the newest of these."""
+        asked = self._pages_begun
+        async with self._collecting:
+            newest = self._newest() if self._newest is not None else None
+            fresh = asked < self._newest_number or len(self._pages) >= PAGES_MAX
+            if newest is not None and fresh:
+                return newest
+            self._pages_begun += 1
+            number = self._pages_begun
+            page = Page()
+            await in_slices(self._collect(page))
+            self._newest, self._newest_number = weakref.ref(page), number
+            self._pages.add(page)
+            return page
+
+    def _collect(self, page: Page) -> Iterator[None]:
+        """Add everything; each step is of one topic or subscription."""
         version = label_text({**self._cluster, "version": self._version})
         page.add("pulsar_version_info", "gauge", "Version of the broker", version, 1)
-        self._broker(page)
+        yield from self._broker(page)
         by_topic = self._config.exposeTopicLevelMetricsInPrometheus
-        by_consumer = by_topic and self._config.exposeConsumerLevelMetricsInPrometheus
-        by_namespace: dict[str, list[tuple[Topic, Json]]] = defaultdict(list)
+        sums: dict[str, _Row] = defaultdict(_Row)
         for topic in list(self._service.topics.values()):
-            stats = topic_stats(topic, "", publishers=False, consumers=by_consumer)
-            by_namespace[topic.name.namespace_name].append((topic, stats))
-        for namespace_name, topics in sorted(by_namespace.items()):
-            labels = {**self._cluster, "namespace": namespace_name}
-            page.add("pulsar_topics_count", "gauge", "Topics", label_text(labels), len(topics))
-            if by_topic:
-                for topic, stats in topics:
-                    self._topic(page, {**labels, "topic": topic.name.full}, [(topic, stats)])
-            else:
-                self._topic(page, labels, topics)
+            row = _Row()
+            yield from self._topic(page if by_topic else None, topic, row)
+            sums[topic.name.namespace_name].add(row)
+        for namespace_name, row in sorted(sums.items()):
+            labels = label_text({**self._cluster, "namespace": namespace_name})
+            page.add("pulsar_topics_count", "gauge", "Topics", labels, row.topics)
+            if not by_topic:
+                _add_row(page, labels, row, all_series=False)
         if self._bookie is not None:
             _bookie(page, self._bookie)
         if self._bookie_server is not None:
             for name, kind, help_text, value in self._bookie_server.statistics.series():
                 page.add(name, kind, help_text, "", value)
-        return page.text()
 
-    def _broker(self, page: Page) -> None:
+    def _broker(self, page: Page) -> Iterator[None]:
         labels = label_text(self._cluster)
         service = self._service
         page.add("pulsar_active_connections", "gauge", "Connections", labels, len(service.sessions))
         page.add("pulsar_broker_topics_count", "gauge", "Topics", labels, len(service.topics))
         counts = [0] * (len(LATENCY_NAMES) + 1)
         seconds = 0.0
-        for topic in service.topics.values():
+        for topic in list(service.topics.values()):
             if isinstance(topic, PersistentTopic):
                 seconds += topic.publish_times.sum_seconds
                 for index, count in enumerate(topic.publish_times.counts()):
                     counts[index] += count
+            yield
         name = "pulsar_broker_publish_latency"
         lines = page.family(name, "summary", "Milliseconds until a message is durable")
         for fraction in _QUANTILES:
@@ -130,84 +163,114 @@ class MetricsSource:
         lines.append(f"{name}_count{labels} {sum(counts)}")
         lines.append(f"{name}_sum{labels} {seconds * 1000}")
 
-    def _topic(self, page: Page, labels: dict[str, str], topics: list[tuple[Topic, Json]]) -> None:
-        """Series of one topic, or sums over the topics of a namespace."""
-        text = label_text(labels)
-        single = len(topics) == 1 and "topic" in labels
+    def _topic(self, page: Page | None, topic: Topic, row: _Row) -> Iterator[None]:
+        """Fill the row of a topic, and add its series to the page if there is one."""
+        by_consumer = page is not None and self._config.exposeConsumerLevelMetricsInPrometheus
+        full = topic.name.full
+        labels = {**self._cluster, "namespace": topic.name.namespace_name, "topic": full}
+        stats = TopicStats(topic, "", publishers=False, consumers=by_consumer)
+        row.topics = 1
+        for name, subscription in stats.subscriptions():
+            row.backlog += subscription["msgBacklog"]
+            row.subscriptions += 1
+            if page is not None:
+                _subscription(page, {**labels, "subscription": name}, subscription)
+            yield
+        row.fields = stats.fields()
+        row.producers = len(topic.access.producers)
+        row.consumers = topic.consumer_count()
+        if isinstance(topic, PersistentTopic):
+            numbers = _numbers(topic, row.fields["msgOutCounter"])
+            window = self._windows.get(topic)
+            row.histograms = window.last(numbers) if window is not None else numbers
+        if page is not None:
+            _add_row(page, label_text(labels), row, all_series=True)
+            for name, kind in list(topic.subscriptions.items()):
+                add_series(page, {**labels, "subscription": name}, kind)
+        yield
+
+
+@final
+class _Row:
+    """Numbers of one topic, or their sums over the topics of a namespace."""
+
+    def __init__(self) -> None:
+        self.topics = 0
+        self.fields: Json = {}
+        self.backlog = 0
+        self.producers = 0
+        self.consumers = 0
+        self.subscriptions = 0
+        self.histograms = [0.0] * (len(LATENCY_NAMES) + 2 + len(SIZE_NAMES) + 2 + 2)
+
+    def add(self, other: _Row) -> None:
+        """Sum up; of the fields those of `SUMMED`."""
+        self.topics += other.topics
         for series in TOPIC_SERIES:
-            if single or series.name in SUMMED:
-                value = sum(stats[series.field] for _, stats in topics)
-                page.add(series.name, series.kind, series.help_text, text, value)
-        backlog = sum(
-            each["msgBacklog"] for _, stats in topics for each in stats["subscriptions"].values()
-        )
-        page.add("pulsar_msg_backlog", "gauge", "Messages not acknowledged", text, backlog)
-        producers = sum(len(topic.access.producers) for topic, _ in topics)
-        consumers = sum(topic.consumer_count() for topic, _ in topics)
-        subscriptions = sum(len(topic.subscriptions) for topic, _ in topics)
-        page.add("pulsar_producers_count", "gauge", "Producers", text, producers)
-        page.add("pulsar_consumers_count", "gauge", "Consumers", text, consumers)
-        page.add("pulsar_subscriptions_count", "gauge", "Subscriptions", text, subscriptions)
-        for direction in ("rate_in", "rate_out", "backlog"):
-            name = f"pulsar_replication_{direction}"
-            page.add(name, "gauge", "There is no replication", text, 0)
-        self._histograms(page, text, topics)
-        if single:
-            self._subscriptions(page, labels, topics[0][1])
-            add_series(page, labels, topics[0][0])
+            if series.name in SUMMED:
+                field = series.field
+                self.fields[field] = self.fields.get(field, 0) + other.fields[field]
+        self.backlog += other.backlog
+        self.producers += other.producers
+        self.consumers += other.consumers
+        self.subscriptions += other.subscriptions
+        self.histograms = [a + b for a, b in zip(self.histograms, other.histograms, strict=True)]
 
-    def _histograms(self, page: Page, labels: str, topics: list[tuple[Topic, Json]]) -> None:
-        total = [0.0] * (len(LATENCY_NAMES) + 2 + len(SIZE_NAMES) + 2 + 2)
-        for topic, stats in topics:
-            if isinstance(topic, PersistentTopic):
-                numbers = _numbers(topic, stats["msgOutCounter"])
-                window = self._windows.get(topic)
-                last = window.last(numbers) if window is not None else numbers
-                total = [a + b for a, b in zip(total, last, strict=True)]
-        latency_end = len(LATENCY_NAMES) + 1
-        size_end = latency_end + len(SIZE_NAMES) + 1
-        latency, sizes = total[:latency_end], total[latency_end:size_end]
-        latency_sum, size_sum, entries, delivered = total[size_end:]
-        for family in _LATENCY_FAMILIES:
-            names = [f"{family}_le_{name}" for name in LATENCY_NAMES] + [f"{family}_overflow"]
-            _add_buckets(page, labels, names, latency, family, latency_sum * 1000)
-        names = [f"pulsar_entry_size_le_{name}" for name in (*SIZE_NAMES, "overflow")]
-        _add_buckets(page, labels, names, sizes, "pulsar_entry_size", size_sum)
-        per_second = 1 / WINDOW_SECONDS
-        page.add(
-            "pulsar_storage_write_rate",
-            "gauge",
-            "Entries per second stored",
-            labels,
-            entries * per_second,
-        )
-        page.add(
-            "pulsar_storage_read_rate",
-            "gauge",
-            "Messages per second read for delivery, from cache or storage",
-            labels,
-            max(0.0, delivered) * per_second,
-        )
 
-    def _subscriptions(self, page: Page, labels: dict[str, str], stats: Json) -> None:
-        for name, subscription in stats["subscriptions"].items():
-            own = {**labels, "subscription": name}
-            text = label_text(own)
-            for series in SUBSCRIPTION_SERIES:
-                value = subscription[series.field]
-                page.add(series.name, series.kind, series.help_text, text, _as_number(value))
-            page.add(
-                "pulsar_subscription_consumers_count",
-                "gauge",
-                "Consumers",
-                text,
-                subscription["consumersCount"],
-            )
-            for consumer in subscription["consumers"]:
-                consumer_text = label_text({**own, "consumer_name": consumer["consumerName"]})
-                for series in CONSUMER_SERIES:
-                    value = _as_number(consumer[series.field])
-                    page.add(series.name, series.kind, series.help_text, consumer_text, value)
+def _add_row(page: Page, labels: str, row: _Row, *, all_series: bool) -> None:
+    """Series of one topic, or of a namespace."""
+    for series in TOPIC_SERIES:
+        if all_series or series.name in SUMMED:
+            page.add(series.name, series.kind, series.help_text, labels, row.fields[series.field])
+    page.add("pulsar_msg_backlog", "gauge", "Messages not acknowledged", labels, row.backlog)
+    page.add("pulsar_producers_count", "gauge", "Producers", labels, row.producers)
+    page.add("pulsar_consumers_count", "gauge", "Consumers", labels, row.consumers)
+    page.add("pulsar_subscriptions_count", "gauge", "Subscriptions", labels, row.subscriptions)
+    for direction in ("rate_in", "rate_out", "backlog"):
+        name = f"pulsar_replication_{direction}"
+        page.add(name, "gauge", "There is no replication", labels, 0)
+    _add_histograms(page, labels, row.histograms)
+
+
+def _add_histograms(page: Page, labels: str, total: list[float]) -> None:
+    latency_end = len(LATENCY_NAMES) + 1
+    size_end = latency_end + len(SIZE_NAMES) + 1
+    latency, sizes = total[:latency_end], total[latency_end:size_end]
+    latency_sum, size_sum, entries, delivered = total[size_end:]
+    for family in _LATENCY_FAMILIES:
+        names = [f"{family}_le_{name}" for name in LATENCY_NAMES] + [f"{family}_overflow"]
+        _add_buckets(page, labels, names, latency, family, latency_sum * 1000)
+    names = [f"pulsar_entry_size_le_{name}" for name in (*SIZE_NAMES, "overflow")]
+    _add_buckets(page, labels, names, sizes, "pulsar_entry_size", size_sum)
+    per_second = 1 / WINDOW_SECONDS
+    page.add(
+        "pulsar_storage_write_rate",
+        "gauge",
+        "Entries per second stored",
+        labels,
+        entries * per_second,
+    )
+    page.add(
+        "pulsar_storage_read_rate",
+        "gauge",
+        "Messages per second read for delivery, from cache or storage",
+        labels,
+        max(0.0, delivered) * per_second,
+    )
+
+
+def _subscription(page: Page, labels: dict[str, str], subscription: Json) -> None:
+    text = label_text(labels)
+    for series in SUBSCRIPTION_SERIES:
+        value = _as_number(subscription[series.field])
+        page.add(series.name, series.kind, series.help_text, text, value)
+    name, count = "pulsar_subscription_consumers_count", subscription["consumersCount"]
+    page.add(name, "gauge", "Consumers", text, count)
+    for consumer in subscription["consumers"]:
+        consumer_text = label_text({**labels, "consumer_name": consumer["consumerName"]})
+        for series in CONSUMER_SERIES:
+            value = _as_number(consumer[series.field])
+            page.add(series.name, series.kind, series.help_text, consumer_text, value)
 
 
 def _numbers(topic: PersistentTopic, delivered: int) -> list[float]:
@@ -226,7 +289,7 @@ def _delivered(topic: Topic) -> int:
     """`msgOutCounter` of its statistics."""
     subscriptions = topic.subscriptions.values()
     return topic.messages_out_before + sum(
-        subscription.statistics().messages_out for subscription in subscriptions
+        subscription.delivered()[0] for subscription in subscriptions
     )
 
 

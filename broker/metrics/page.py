@@ -2,40 +2,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+
+LINES_PER_PIECE: Final = 64
 
 
 @final
 class Page:
-    """Collects samples by family, so that each family is written once and in one piece."""
+    """Collects samples by family, so that each family is written once and in one piece.
+
+    A sample is kept as its labels, which the samples of one topic share, and its number: the text
+    of a page of 10,000 topics takes ten times as much.
+    """
 
     def __init__(self) -> None:
-        self._families: dict[str, tuple[str, str, list[str]]] = {}
+        self._families: dict[str, _Family] = {}
 
     def family(self, name: str, kind: str, help_text: str) -> list[str]:
-        """The lines of a family; `kind` is gauge, counter, summary or untyped."""
-        known = self._families.get(name)
-        if known is None:
-            known = self._families[name] = (kind, help_text, [])
-        return known[2]
+        """The lines of a family that are given as text; `kind` is gauge, counter, summary,
+        histogram or untyped."""
+        return self._family(name, kind, help_text).lines
 
     def add(self, name: str, kind: str, help_text: str, labels: str, value: float) -> None:
         """One sample; `labels` as made by `label_text`."""
-        line = f"{name}{labels} {_number(value)}"
-        self.family(name, kind, help_text).append(line)
+        family = self._families.get(name) or self._family(name, kind, help_text)
+        family.labels.append(labels)
+        family.values.append(value)
 
-    def text(self) -> str:
-        """The whole page."""
-        lines: list[str] = []
-        for name, (kind, help_text, samples) in self._families.items():
-            lines.append(f"# HELP {name} {help_text}")
-            lines.append(f"# TYPE {name} {kind}")
-            lines += samples
-        lines.append("")
-        return "\n".join(lines)
+    def _family(self, name: str, kind: str, help_text: str) -> _Family:
+        known = self._families.get(name)
+        if known is None:
+            known = self._families[name] = _Family(kind, help_text)
+        return known
+
+    def pieces(self) -> Iterator[str]:
+        """The whole page, up to LINES_PER_PIECE lines at a time."""
+        for name, family in self._families.items():
+            yield f"# HELP {name} {family.help_text}\n# TYPE {name} {family.kind}\n"
+            for start in range(0, len(family.labels), LINES_PER_PIECE):
+                labels = family.labels[start : start + LINES_PER_PIECE]
+                values = family.values[start : start + LINES_PER_PIECE]
+                yield "".join(
+                    f"{name}{text} {_number(value)}\n"
+                    for text, value in zip(labels, values, strict=True)
+                )
+            for start in range(0, len(family.lines), LINES_PER_PIECE):
+                yield "\n".join([*family.lines[start : start + LINES_PER_PIECE], ""])
+
+
+@final
+class _Family:
+    __slots__ = ("help_text", "kind", "labels", "lines", "values")
+
+    def __init__(self, kind: str, help_text: str) -> None:
+        self.kind = kind
+        self.help_text = help_text
+        self.labels: list[str] = []
+        self.values: list[float] = []
+        self.lines: list[str] = []
 
 
 def label_text(labels: Mapping[str, str]) -> str:

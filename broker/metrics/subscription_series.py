@@ -9,19 +9,17 @@ from broker.subscription.series import Gauge
 
 if TYPE_CHECKING:
     from broker.metrics.page import Page
+    from broker.subscription.api import Subscription
     from broker.subscription.series import HistogramSeries
-    from broker.topic.topic import Topic
 
 
-def add_series(page: Page, labels: dict[str, str], topic: Topic) -> None:
-    """Of all subscriptions of a topic."""
-    for name, subscription in topic.subscriptions.items():
-        own = {**labels, "subscription": name}
-        for series in subscription.series():
-            if isinstance(series, Gauge):
-                page.add(series.name, "gauge", series.help_text, label_text(own), series.value)
-            else:
-                _add_histogram(page, {**own, **dict(series.labels)}, series)
+def add_series(page: Page, labels: dict[str, str], subscription: Subscription) -> None:
+    """Of one subscription."""
+    for series in subscription.series():
+        if isinstance(series, Gauge):
+            page.add(series.name, "gauge", series.help_text, label_text(labels), series.value)
+        else:
+            _add_histogram(page, {**labels, **dict(series.labels)}, series)
 
 
 def _add_histogram(page: Page, labels: dict[str, str], series: HistogramSeries) -> None:

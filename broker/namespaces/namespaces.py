@@ -13,7 +13,7 @@ and texts as observed on Pulsar 4.0.8.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import trio
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from broker.metadata.store import MetadataStore
 
 Json = dict[str, Any]
+NAMES_PER_SLICE: Final = 1_000
 
 
 @final
@@ -191,7 +192,11 @@ class Namespaces:
         if namespace is None or domain != PERSISTENT:
             return []
         elements = await self._store.children(managed_ledgers_path(namespace_name))
-        local_names = {decode_name(element) for element in elements}
+        local_names: set[str] = set()
+        for number, element in enumerate(elements, 1):
+            local_names.add(decode_name(element))
+            if number % NAMES_PER_SLICE == 0:
+                await trio.lowlevel.checkpoint()
         tenant, _, local = namespace_name.partition("/")
         for base in namespace.partitioned.local_names(domain):
             topic = TopicName(domain, tenant, local, base)
@@ -199,7 +204,9 @@ class Namespaces:
                 topic.partition(index).local_name
                 for index in range(namespace.partitioned.count(topic))
             )
-        return [f"{domain}://{namespace_name}/{name}" for name in sorted(local_names)]
+        names = sorted(local_names)
+        await trio.lowlevel.checkpoint()
+        return [f"{domain}://{namespace_name}/{name}" for name in names]
 
     async def partitioned_topics(self, namespace_name: str, domain: str) -> list[str]:
         """Full names of partitioned topics; [] for an unknown namespace."""

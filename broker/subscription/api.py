@@ -302,6 +302,9 @@ class Subscription(Protocol):
         """Close a rate window: what statistics show as rates is the mean of the last one. The
         broker calls it every statsUpdateFrequencyInSecs."""
 
+    def delivered(self) -> tuple[int, int]:
+        """Messages and bytes sent to consumers since the topic was loaded."""
+
     def statistics(self) -> SubscriptionStatistics:
         """A snapshot for the admin API and metrics."""
 

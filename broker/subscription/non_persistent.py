@@ -250,6 +250,10 @@ class NonPersistentSubscription:
         for consumer, rates in self._rates.items():
             rates.sample(consumer.counters, now)
 
+    def delivered(self) -> tuple[int, int]:
+        """Messages and bytes since the topic was loaded."""
+        return self._messages_out, self._bytes_out
+
     def statistics(self) -> SubscriptionStatistics:
         """A snapshot."""
         consumers = tuple(

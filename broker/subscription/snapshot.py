@@ -62,7 +62,7 @@ def subscription_statistics(subscription: PersistentSubscription) -> Subscriptio
         mode = "STICKY" if dispatcher.sticky else "AUTO_SPLIT"
         out_of_order = dispatcher.out_of_order_allowed
     consumed = [consumer.consumed_last_ms for consumer in consumers]
-    sent = (0, 0) if dispatcher is None else (dispatcher.messages_out, dispatcher.bytes_out)
+    messages_out, bytes_out = subscription.delivered()
     return SubscriptionStatistics(
         sub_type=subscription.sub_type,
         durable=subscription.durable,
@@ -71,8 +71,8 @@ def subscription_statistics(subscription: PersistentSubscription) -> Subscriptio
         replay_messages=0 if dispatcher is None else dispatcher.replay_messages,
         unacked_messages=0 if dispatcher is None else dispatcher.unacked_messages,
         blocked_on_unacked=dispatcher is not None and dispatcher.blocked_on_unacked,
-        messages_out=subscription.messages_out_before + sent[0],
-        bytes_out=subscription.bytes_out_before + sent[1],
+        messages_out=messages_out,
+        bytes_out=bytes_out,
         consumers=consumers,
         why_not_dispatching=subscription.why_not_dispatching(),
         active_consumer_name=None if active is None else active.name,

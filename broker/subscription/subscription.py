@@ -429,6 +429,16 @@ class PersistentSubscription:
         for consumer, rates in self.rates.items():
             rates.sample(consumer.counters, now)
 
+    def delivered(self) -> tuple[int, int]:
+        """Messages and bytes since the topic was loaded."""
+        sent = self.dispatcher
+        if sent is None:
+            return self.messages_out_before, self.bytes_out_before
+        return (
+            self.messages_out_before + sent.messages_out,
+            self.bytes_out_before + sent.bytes_out,
+        )
+
     def statistics(self) -> SubscriptionStatistics:
         """A snapshot."""
         return subscription_statistics(self)

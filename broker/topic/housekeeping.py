@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, final
 import structlog
 import trio
 
+from broker.slices import STEPS_PER_SLICE, in_slices
 from broker.topic.persistent import PersistentTopic
 from protocol.errors import BrokerError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.service import BrokerService
     from broker.subscription.api import Subscription
     from broker.topic.dedup_store import DedupStore
@@ -65,20 +68,26 @@ class Housekeeping:
         while True:
             await trio.sleep(seconds)
             now = service.clock.now()
-            for topic in list(service.topics.values()):
-                try:
-                    topic.update_rates(max(now - before, 0.001), now)
-                except Exception as error:
-                    log.error("cannot update rates", topic=topic.name.full, exc_info=error)
+            await in_slices(self._rate_steps(max(now - before, 0.001), now))
             before = now
+
+    def _rate_steps(self, seconds: float, now: float) -> Iterator[None]:
+        for topic in list(self._service.topics.values()):
+            try:
+                yield from topic.update_rates(seconds, now)
+            except Exception as error:
+                log.error("cannot update rates", topic=topic.name.full, exc_info=error)
+            yield
 
     async def _write_dedup_snapshots(self) -> None:
         service = self._service
         while True:
             await trio.sleep(SNAPSHOT_CHECK_SECONDS)
-            for topic in list(service.topics.values()):
+            for number, topic in enumerate(list(service.topics.values()), 1):
                 if isinstance(topic, PersistentTopic) and topic.dedup is not None:
                     await self._snapshot(topic, topic.dedup)
+                if number % STEPS_PER_SLICE == 0:
+                    await trio.lowlevel.checkpoint()
 
     async def _snapshot(self, topic: PersistentTopic, dedup: DedupStore) -> None:
         try:
@@ -97,27 +106,31 @@ class Housekeeping:
     async def _drop_orphans(self) -> None:
         """Non-durable subscriptions that no consumer ever reached: its connection ended while the
         subscription was being opened."""
-        empty: list[Subscription] = []
+        empty: set[Subscription] = set()
         while True:
             await trio.sleep(ORPHAN_CHECK_SECONDS)
-            seen: list[Subscription] = []
-            for topic in list(self._service.topics.values()):
-                try:
-                    self._drop_orphans_of(topic, empty, seen)
-                except Exception as error:
-                    log.error("cannot drop orphans", topic=topic.name.full, exc_info=error)
+            seen: set[Subscription] = set()
+            await in_slices(self._orphan_steps(empty, seen))
             empty = seen
 
+    def _orphan_steps(self, empty: set[Subscription], seen: set[Subscription]) -> Iterator[None]:
+        for topic in list(self._service.topics.values()):
+            try:
+                self._drop_orphans_of(topic, empty, seen)
+            except Exception as error:
+                log.error("cannot drop orphans", topic=topic.name.full, exc_info=error)
+            yield
+
     def _drop_orphans_of(
-        self, topic: Topic, empty: list[Subscription], seen: list[Subscription]
+        self, topic: Topic, empty: set[Subscription], seen: set[Subscription]
     ) -> None:
         for subscription in list(topic.subscriptions.values()):
             if subscription.durable or subscription.consumers:
                 continue
-            if any(each is subscription for each in empty):
+            if subscription in empty:
                 topic.on_subscription_abandoned(subscription)
             else:
-                seen.append(subscription)
+                seen.add(subscription)
 
     async def _collect_idle_topics(self) -> None:
         service = self._service
@@ -129,7 +142,9 @@ class Housekeeping:
         while True:
             await trio.sleep(interval)
             now = service.clock.now()
-            for topic in list(service.topics.values()):
+            for number, topic in enumerate(list(service.topics.values()), 1):
+                if number % STEPS_PER_SLICE == 0:
+                    await trio.lowlevel.checkpoint()
                 try:
                     idle = topic.is_idle() and now - topic.active_at >= idle_seconds
                     if idle and not self._is_retained(topic, now):

@@ -30,7 +30,7 @@ from protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
     from typing import Any
 
     from broker.entry import Entry
@@ -374,9 +374,9 @@ class Topic:
             )
 
     def _count_leaving(self, subscription: Subscription) -> None:
-        statistics = subscription.statistics()
-        self.messages_out_before += statistics.messages_out
-        self.bytes_out_before += statistics.bytes_out
+        messages, size_bytes = subscription.delivered()
+        self.messages_out_before += messages
+        self.bytes_out_before += size_bytes
 
     async def delete_cursor(self, name: str) -> None:
         """Forget the position of a subscription."""
@@ -419,16 +419,19 @@ class Topic:
             not each.consumers and not each.backlog_entries for each in self.subscriptions.values()
         )
 
-    def update_rates(self, seconds: float, now: float) -> None:
-        """Close a rate window of the topic, its producers and its subscriptions."""
-        for producer in self.access.producers.values():
+    def update_rates(self, seconds: float, now: float) -> Iterator[None]:
+        """Close a rate window of the topic, its producers and its subscriptions. Takes steps, so
+        that very many subscriptions do not hold up others."""
+        for producer in list(self.access.producers.values()):
             producer.update_rates(seconds)
+            yield
         messages, size_bytes = self.messages_in(), self.bytes_in()
         self.rate_messages_in = (messages - self._window_messages_in) / seconds
         self.rate_bytes_in = (size_bytes - self._window_bytes_in) / seconds
         self._window_messages_in, self._window_bytes_in = messages, size_bytes
-        for subscription in self.subscriptions.values():
+        for subscription in list(self.subscriptions.values()):
             subscription.update_rates(now)
+            yield
 
     def messages_in(self) -> int:
         """Messages published since the topic was loaded."""

@@ -79,7 +79,7 @@ async def test_every_name_that_dashboards_read_is_there():
         topic.ledger.kick()
         while topic.ledger.last_confirmed[1] < 2:
             await topic.ledger.cursors['quoted "s"\\'].flush()
-        found = samples(broker.admin.metrics.exposition())
+        found = samples("".join((await broker.admin.metrics.page()).pieces()))
         assert set(found) >= DASHBOARD_NAMES
         labels, value = found["pulsar_msg_backlog"][0]
         assert labels == {
@@ -97,7 +97,7 @@ async def test_sums_per_namespace_when_topics_are_too_many():
     async with running_broker(config, None) as broker:
         for name in ("a", "b"):
             await broker.service.get_or_load_topic(TopicName.parse(name), create=True)
-        found = samples(broker.admin.metrics.exposition())
+        found = samples("".join((await broker.admin.metrics.page()).pieces()))
         assert found["pulsar_topics_count"][0][1] == 2
         assert [labels.keys() for labels, _ in found["pulsar_rate_in"]] == [
             {"cluster", "namespace"}
@@ -149,5 +149,5 @@ def test_page_escapes_labels():
     page = Page()
     page.add("a", "gauge", "Help", label_text({"l": 'x"\\\ny'}), 1)
     page.add("b", "gauge", "Help", "", 2.5)
-    found = samples(page.text())
+    found = samples("".join(page.pieces()))
     assert found == {"a": [({"l": 'x"\\\ny'}, 1.0)], "b": [({}, 2.5)]}

@@ -1,0 +1,257 @@
+"""Large answers come in slices: bounded rows, bounded bytes, and others are served in between."""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.admin.router import Router
+from broker.admin.routes import all_routes
+from broker.admin.server import AdminApplication
+from broker.admin.streaming import (
+    SLICE_BYTES,
+    accepts_gzip,
+    encoded,
+    is_large,
+    json_array,
+    json_map,
+    json_pieces,
+    slices,
+)
+from broker.admin.topic_json import LedgerSizes
+from broker.http.callers import CallerRules
+from broker.managed_ledger.statistics import LedgerStatistics
+from broker.slices import STEPS_PER_SLICE, in_slices
+from broker.subscription.factory import SubscriptionRequest
+from protocol.topic_name import TopicName
+
+MANY = 300
+TOPIC = "/admin/v2/persistent/public/default/wide"
+
+
+class Answer:
+    """One answer as its client sees it, and how often others ran while it was made."""
+
+    def __init__(self):
+        self.status = 0
+        self.headers = {}
+        self.bodies = []
+        self.turns = 0
+
+    async def send(self, message):
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        elif message.get("body"):
+            self.bodies.append(message["body"])
+
+    @property
+    def body(self):
+        return b"".join(self.bodies)
+
+    def json(self):
+        return json.loads(self.body)
+
+
+async def get(broker, path, query=b"", headers=()):
+    """An answer of the application, without a server."""
+    application = AdminApplication(Router(all_routes()), CallerRules((), ()))
+    application.context = broker.admin
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode()}
+    scope |= {"query_string": query, "headers": list(headers), "server": None}
+    answer = Answer()
+
+    async def count_turns():
+        while True:
+            await trio.lowlevel.checkpoint()
+            answer.turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        await application(scope, trio.sleep_forever, answer.send)
+        nursery.cancel_scope.cancel()
+    assert answer.status == 200
+    return answer
+
+
+@pytest.fixture
+async def wide(broker):
+    """A topic with many subscriptions."""
+    topic = await broker.service.get_or_load_topic(TopicName.parse("wide"), create=True)
+    for number in range(MANY):
+        await topic.open_subscription(SubscriptionRequest(name=f"s{number}"))
+    return topic
+
+
+def check_slices(answer, row):
+    """Slices are as small as they must be, and others ran after each of them."""
+    assert max(body.count(row) for body in answer.bodies) <= STEPS_PER_SLICE
+    assert max(map(len, answer.bodies)) <= SLICE_BYTES
+    assert answer.turns >= len(answer.bodies) >= MANY // STEPS_PER_SLICE
+
+
+async def test_statistics_of_a_topic_come_in_slices(broker, wide):
+    answer = await get(broker, f"{TOPIC}/stats")
+    check_slices(answer, b'"msgBacklog"')
+    assert list(answer.json()["subscriptions"]) == [f"s{number}" for number in range(MANY)]
+
+
+async def test_internal_statistics_come_in_slices(broker, wide):
+    answer = await get(broker, f"{TOPIC}/internalStats")
+    check_slices(answer, b'"markDeletePosition"')
+    assert len(answer.json()["cursors"]) == MANY
+    answer = await get(broker, f"{TOPIC}/internal-info")
+    check_slices(answer, b'"markDelete"')
+    assert len(answer.json()["cursors"]) == MANY
+
+
+@pytest.mark.parametrize("query", [b"", b"perPartition=false"])
+async def test_statistics_of_partitions_come_in_slices(broker, query):
+    name = TopicName.parse("wide")
+    await broker.admin.namespaces.create_partitioned_topic(name, 2)
+    for part in (name.partition(0), name.partition(1)):
+        topic = await broker.service.get_or_load_topic(part, create=True)
+        for number in range(MANY):
+            await topic.open_subscription(SubscriptionRequest(name=f"s{number}"))
+    answer = await get(broker, f"{TOPIC}/partitioned-stats", query)
+    check_slices(answer, b'"msgBacklog"')
+    assert answer.turns >= 2 * MANY // STEPS_PER_SLICE, "rows that are only added up take time, too"
+    stats = answer.json()
+    assert len(stats["subscriptions"]) == MANY
+    assert len(stats["partitions"]) == (0 if query else 2)
+    assert stats["averageMsgSize"] == 0.0
+    assert "ownerBroker" not in stats
+
+
+async def test_the_metrics_come_in_slices(broker):
+    for number in range(MANY):
+        await broker.service.get_or_load_topic(TopicName.parse(f"t{number}"), create=True)
+    answer = await get(broker, "/metrics")
+    assert max(map(len, answer.bodies)) <= SLICE_BYTES
+    assert answer.turns >= len(answer.bodies) + 2 * MANY // STEPS_PER_SLICE
+    assert answer.body.count(b"\npulsar_rate_in{") == MANY
+
+
+async def test_lists_come_in_slices(broker, wide):
+    answer = await get(broker, f"{TOPIC}/subscriptions")
+    check_slices(answer, b'"s')
+    assert answer.json() == [f"s{number}" for number in range(MANY)]
+    for number in range(MANY):
+        await broker.service.get_or_load_topic(TopicName.parse(f"t{number}"), create=True)
+    answer = await get(broker, "/admin/v2/persistent/public/default")
+    check_slices(answer, b'"persistent:')
+    assert len(answer.json()) == MANY + 1
+
+
+async def test_rates_and_minutes_of_many_topics_are_closed_in_slices(broker, wide):
+    turns = 0
+    stop = trio.Event()
+
+    async def count_turns():
+        nonlocal turns
+        while not stop.is_set():
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        await in_slices(wide.update_rates(60.0, 60.0))
+        stop.set()
+    assert turns >= MANY // STEPS_PER_SLICE - 1
+
+
+async def test_an_answer_is_compressed_when_asked_for(broker, wide):
+    plain = await get(broker, f"{TOPIC}/subscriptions")
+    asking = [(b"accept-encoding", b"deflate, gzip;q=0.5")]
+    packed = await get(broker, f"{TOPIC}/subscriptions", headers=asking)
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert zlib.decompress(packed.body, 16 + zlib.MAX_WBITS) == plain.body
+
+
+@pytest.mark.parametrize(
+    ("value", "accepted"),
+    [("gzip", True), ("GZIP, br", True), ("*", True), ("br", False), ("gzip;q=0", False)]
+    + [("identity", False), ("gzip; q=0.0, *", False), ("*;q=0, gzip", True)],
+)
+def test_what_asks_for_gzip(value, accepted):
+    assert accepts_gzip([(b"accept-encoding", value.encode())]) is accepted
+
+
+async def test_metrics_readers_that_wait_together_share_a_page(broker):
+    pages = []
+
+    async def read():
+        pages.append(await broker.admin.metrics.page())
+
+    for number in range(MANY):
+        await broker.service.get_or_load_topic(TopicName.parse(f"t{number}"), create=True)
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(read)
+    assert len(set(map(id, pages))) <= 2
+    later = await broker.admin.metrics.page()
+    assert later not in pages, "who asks later is told what is later"
+
+
+async def test_pages_that_are_read_slowly_are_few(broker):
+    reading = [await broker.admin.metrics.page() for _ in range(20)]
+    assert len(set(map(id, reading))) == 4
+    reading.clear()
+    assert "".join((await broker.admin.metrics.page()).pieces())
+
+
+@given(st.lists(st.text(max_size=200), max_size=200), st.integers(0, 2 * SLICE_BYTES))
+def test_slices_are_bounded_and_lose_nothing(pieces, large):
+    pieces.append("x" * large)
+    made = list(slices(pieces))
+    assert "".join(made) == "".join(pieces)
+    assert all(0 < len(text) <= SLICE_BYTES for text in made)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
+)
+
+
+@given(_JSON, st.integers(0, 100))
+def test_json_in_pieces_is_the_same_json(value, times):
+    many = [value] * times
+    assert json.loads("".join(json_array(many))) == many
+    keyed = {str(number): value for number in range(times)}
+    rows = ((key, iter((encoded(each),))) for key, each in keyed.items())
+    assert json.loads("".join(json_map(rows))) == keyed
+    nested = {"a": {"b": many, "c": keyed}}
+    assert json.loads("".join(json_pieces(nested))) == nested
+    assert is_large(nested) == (times > 64 or is_large(value))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20), st.integers(0, 999)), max_size=20),
+    st.tuples(st.integers(0, 60), st.integers(-1, 30)),
+)
+def test_bytes_after_a_position(ledgers, position):
+    rows = [
+        LedgerStatistics(
+            ledger_id=ledger_id,
+            entries=entries,
+            size_bytes=size,
+            timestamp_ms=0,
+            is_offloaded=False,
+        )
+        for ledger_id, entries, size in sorted({each[0]: each for each in ledgers}.values())
+    ]
+    expected = 0
+    for row in rows:
+        if row.ledger_id > position[0]:
+            expected += row.size_bytes
+        elif row.ledger_id == position[0] and row.entries:
+            left = max(0, row.entries - position[1] - 1)
+            expected += row.size_bytes * left // row.entries
+    assert LedgerSizes(rows).behind(position) == expected
