@@ -6,11 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIPELINE_VENV := .venv-pipeline
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-DATA_DIR ?= data/standalone
+# Empty: what `vela standalone` takes by itself.
+DATA_DIR ?=
 RUN_ARGS ?=
 BENCH_ARGS ?=
+LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
+  --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile test test-pipeline test-pipeline-all lint compat compat-spark bench bench-fanout bench-spark crash lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-spark bench bench-fanout bench-spark crash lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -19,6 +22,7 @@ help:
 	@echo 'make test-pipeline   the tests that need Spark (Java 17; Maven for Delta Lake); test-pipeline-all: the slow ones, too'
 	@echo 'make setup    the set-up alone: $(VENV) with the locked dependencies'
 	@echo 'make compile  translate the hot modules to C: less CPU per message (C compiler, a minute)'
+	@echo 'make wheel    dist/*.whl with the hot modules compiled; "pip install ." installs them as sources'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; without Go its client is left out)'
 	@echo 'make compat-spark  the same jobs of the stock Spark connector on both (Java 17, Maven)'
@@ -26,10 +30,10 @@ help:
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
 	@echo 'make bench-spark  Spark reading topics of Vela and of real Pulsar (Java 17, Maven; "--quick")'
 	@echo 'make crash    kill -9 at 100 random instants under load, twice: subscriptions, a broadcast'
-	@echo 'make lock     write the lock files anew; make proto: generate the protobuf modules anew'
+	@echo 'make lock     write the lock files from pyproject.toml; make proto: generate the protobuf modules'
 
 run: setup
-	$(BIN)/vela standalone --data-dir $(DATA_DIR) $(RUN_ARGS)
+	$(BIN)/vela standalone $(if $(DATA_DIR),--data-dir "$(DATA_DIR)") $(RUN_ARGS)
 
 setup: $(VENV)/.setup-done
 
@@ -62,6 +66,13 @@ $(PIPELINE_VENV)/.setup-done: requirements-pipeline.lock pyproject.toml | $(PIPE
 
 compile: setup-dev
 	$(BIN)/python -m broker.compile_hot_modules
+
+# What an earlier build left in build/lib would be packed, too.
+wheel: compile
+	rm -rf build/lib build/bdist.*
+	VELA_WHEEL=compiled $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
+	  --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
 
 test: setup-dev
 	$(BIN)/python -m pytest
@@ -99,10 +110,11 @@ crash: setup-dev
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	for name in requirements requirements-dev requirements-pipeline compat_tests/spark/requirements; do \
-	  build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
-	    --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras \
-	    --output-file $$name.lock $$name.in || exit 1; done
+	$(LOCK) --extra build --output-file requirements.lock pyproject.toml
+	$(LOCK) --extra build --extra dev --output-file requirements-dev.lock pyproject.toml
+	$(LOCK) --extra build --extra pipeline --extra pipeline-tests \
+	  --output-file requirements-pipeline.lock pyproject.toml
+	$(LOCK) --output-file compat_tests/spark/requirements.lock compat_tests/spark/requirements.in
 
 proto: setup-dev
 	$(BIN)/python -m protocol.generate

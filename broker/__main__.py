@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import click
 
+from broker.data_directory import DEFAULT_DATA_DIRECTORY
 from broker.perf.command import perf
 from broker.pipeline_command import pipeline
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 EXIT_REFUSED: Final = 1
-DEFAULT_DATA_DIRECTORY: Final = "data"
 
 
 @final
@@ -67,6 +67,7 @@ def _refusing_usage() -> Iterator[None]:
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="vela-broker", prog_name="vela", message="%(prog)s %(version)s")
 def main() -> None:
     """Vela: a message broker that Apache Pulsar clients use unchanged."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -263,13 +263,15 @@ def _bookie_has_data(config: BookieConfig) -> bool:
 
 
 def _bookie_config(config: BrokerConfig, data_directory: Path) -> BookieConfig:
-    values = as_properties(config)
-    for key, place in (("journalDirectories", JOURNAL), ("ledgerDirectories", LEDGERS)):
-        values[key] = values[key] or str(data_directory / place)
     try:
-        return BookieConfig.from_mapping(values)
+        bookie = BookieConfig.from_mapping(as_properties(config))
     except ValueError as error:
         raise StartError(str(error)) from error
+    return replace(
+        bookie,
+        journalDirectories=config.journalDirectories or (str(data_directory / JOURNAL),),
+        ledgerDirectories=config.ledgerDirectories or (str(data_directory / LEDGERS),),
+    )
 
 
 def _ledger_client_config(config: BrokerConfig) -> LedgerClientConfig:

@@ -28,10 +28,24 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LOCK_FILE: Final = "vela.lock"
+DEFAULT_DATA_DIRECTORY: Final = "data/standalone"
 METADATA: Final = "metadata"
 BOOKKEEPER: Final = "bookkeeper"
 JOURNAL: Final = f"{BOOKKEEPER}/journal"
 LEDGERS: Final = f"{BOOKKEEPER}/ledgers"
+
+
+_OF_VELA: Final = (LOCK_FILE, f"{JOURNAL}/current", f"{LEDGERS}/current")
+_OF_PULSAR: Final = (
+    "metadata/CURRENT",
+    "bookkeeper*/current",
+    "zookeeper*/version-2",
+    "standalone/bookkeeper*/current",
+    "standalone/zookeeper*",
+    "current/VERSION",
+)
+"""What a standalone Pulsar of any version, or one of its bookies, leaves in a data directory: glob
+patterns, seen with 2.10 (ZooKeeper) and 4.0 (RocksDB)."""
 
 
 class DataDirectoryError(Exception):
@@ -52,6 +66,7 @@ class DataDirectory:
 
         Raises: DataDirectoryError.
         """
+        _refuse_unusable(self.path)
         try:
             self.path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             self._descriptor = os.open(
@@ -91,3 +106,28 @@ class DataDirectory:
         """Unlock."""
         os.umask(self._umask)
         os.close(self._descriptor)
+
+
+def _refuse_unusable(path: Path) -> None:
+    """A path that cannot be recorded, or data of others.
+
+    Changes nothing, so that real Pulsar finds its data as it left it.
+
+    Raises: DataDirectoryError.
+    """
+    if "," in str(path):
+        raise DataDirectoryError(
+            f"cannot use data directory {path}: the bookie's files separate directories by commas"
+        )
+    try:
+        if any((path / place).exists() for place in _OF_VELA):
+            return
+        found = next((each for pattern in _OF_PULSAR for each in path.glob(pattern)), None)
+    except OSError as error:
+        raise DataDirectoryError(f"cannot use data directory {path}: {error.strerror}") from error
+    if found is not None:
+        raise DataDirectoryError(
+            f"data directory {path} holds {found.relative_to(path)} and no {LOCK_FILE}: it looks "
+            "like the data of a real Pulsar, which Vela does not take over. Choose another "
+            f"--data-dir; for a copy of Vela's own data make an empty {LOCK_FILE} in it"
+        )

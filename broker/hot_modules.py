@@ -1,9 +1,10 @@
 """The modules that may run compiled, and how a process comes to use the compiled ones.
 
 `make compile` translates the modules named here, and no others, to C with mypyc: the same source,
-faster where a message passes through. The result lies in `build/compiled`, away from the sources,
-and is used only if it was made from exactly the sources that are there now (`fingerprint`), so a
-changed file is never shadowed by an old build: the broker then runs from the sources, and says so.
+faster where a message passes through. The result lies in `build/compiled`, away from the sources;
+a wheel of `make wheel` carries it in `vela_compiled`, beside the packages. It is used only if it
+was made from exactly the sources that are there now (`fingerprint`), so a changed file is never
+shadowed by an old build: the broker then runs from the sources, and says so.
 
 This module imports nothing of Vela, because it has to act before the first hot module is imported.
 `VELA_COMPILED=0` in the environment turns it off.
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-BUILD_DIRECTORY: Final = ROOT / "build" / "compiled"
+WHEEL_DIRECTORY: Final = "vela_compiled"
+_IN_WHEEL: Final = ROOT / WHEEL_DIRECTORY
+BUILD_DIRECTORY: Final = _IN_WHEEL if _IN_WHEEL.is_dir() else ROOT / "build" / "compiled"
 FINGERPRINT_FILE: Final = BUILD_DIRECTORY / "fingerprint"
 GROUP: Final = "vela_hot"
 SWITCH: Final = "VELA_COMPILED"
 USED: Final = "with compiled hot modules"
 ROOMS: Final = ("protocol", "rocks", "bookie", "broker")
+_NOT_SHIPPED: Final = frozenset({"tests", "testing"})
+"""Folders that a wheel leaves out, as pyproject.toml says."""
 
 HOT_MODULES: Final = (
     "protocol.send_fields",
@@ -84,12 +89,13 @@ def extension_path(module: str) -> Path:
 
 def fingerprint() -> str:
     """Of everything a build depends on: all sources (constants are taken over from modules that
-    are not compiled) and the interpreter."""
-    digest = hashlib.sha256(sys.version.encode())
+    are not compiled) and the interpreter, as far as extension modules depend on it."""
+    digest = hashlib.sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
-            if "tests" not in path.parts:
-                digest.update(path.relative_to(ROOT).as_posix().encode())
+            place = path.relative_to(ROOT)
+            if not _NOT_SHIPPED & set(place.parts):
+                digest.update(place.as_posix().encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -123,9 +129,9 @@ def use_compiled() -> str:
     if os.environ.get(SWITCH) == "0":
         return f"from the sources, because {SWITCH}=0"
     if not FINGERPRINT_FILE.is_file():
-        return "from the sources; `make compile` makes it faster"
+        return "from the sources; `make compile` or a wheel of `make wheel` is faster"
     if FINGERPRINT_FILE.read_text() != fingerprint():
-        return "from the sources, because they have changed since `make compile`"
+        return "from the sources, because the compiled modules were made from others"
     early = [name for name in HOT_MODULES if name in sys.modules]
     if early:
         return f"from the sources, because {early[0]} was already imported"

@@ -195,6 +195,9 @@ def test_a_wrong_variable_and_a_missing_file_are_refused(tmp_path):
 
 
 def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path):
+    text = refusal("--data-dir", str(tmp_path / "a,b"))
+    assert "a,b: the bookie's files separate directories by commas" in text
+    assert not list(tmp_path.iterdir())
     (tmp_path / "file").write_text("")
     text = refusal("--data-dir", str(tmp_path / "file" / "data"))
     assert "cannot use data directory" in text
@@ -202,6 +205,50 @@ def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "data" / "bookkeeper" / "journal").write_text("")
     text = refusal("--data-dir", str(tmp_path / "data"))
     assert "cannot open the bookie's storage" in text
+
+
+def snapshot(directory):
+    return {
+        path: (path.stat().st_mtime_ns, path.stat().st_mode, path.is_file() and path.read_bytes())
+        for path in [directory, *directory.rglob("*")]
+    }
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "metadata/CURRENT",  # 4.0: RocksDB
+        "standalone/bookkeeper/current/VERSION",
+        "bookkeeper/current/VERSION",
+        "bookkeeper0/current/VERSION",  # 2.10, beside ZooKeeper
+        "zookeeper/version-2/log.1",
+        "current/VERSION",  # a bookie's directory
+    ],
+)
+def test_the_data_of_a_real_pulsar_is_refused_and_left_alone(tmp_path, place):
+    directory = tmp_path / "data"
+    (directory / place).parent.mkdir(parents=True)
+    (directory / place).write_text("5\nbookieHost")
+    before = snapshot(directory)
+    text = refusal("--data-dir", str(directory))
+    assert "it looks like the data of a real Pulsar" in text
+    assert f"data directory {directory} holds {place.split('/')[0]}" in text
+    assert snapshot(directory) == before
+
+
+def test_a_copy_of_velas_data_without_its_lock_file_is_taken(tmp_path):
+    directory = tmp_path / "a copy with spaces"
+    for _ in range(2):
+        process = start("--data-dir", str(directory))
+        try:
+            assert READY.fullmatch(process.stdout.readline())
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=SECONDS_MAX)
+        finally:
+            process.kill()
+            process.communicate()
+        (directory / "vela.lock").unlink()
+    assert {path.name for path in (directory / "bookkeeper").iterdir()} == {"journal", "ledgers"}
 
 
 def pipeline_command(**environment: str) -> subprocess.CompletedProcess[str]:

@@ -53,8 +53,8 @@ async def test_data_of_an_earlier_version_is_closed_to_other_users_at_start(tmp_
     directory = tmp_path / "data"
     config = replace(
         CONFIG,
-        journalDirectories=str(tmp_path / "journal"),
-        ledgerDirectories=str(tmp_path / "ledgers"),
+        journalDirectories=(str(tmp_path / "journal"),),
+        ledgerDirectories=(str(tmp_path / "ledgers"),),
     )
     await use(config, directory)
     for path, mode in modes(tmp_path).items():
