@@ -1,0 +1,77 @@
+"""Every ordered pair of commands that name the same consumer, producer or topic, in one write.
+
+What comes of it on Vela must be among what comes of it on real Pulsar. Where Vela's outcome was not
+seen there yet, real Pulsar plays the pair again: some of its outcomes take many attempts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import trio
+
+from compat_tests.command_pairs import PAIRS, run_pairs
+
+if TYPE_CHECKING:
+    from compat_tests.command_pairs import Found
+    from compat_tests.conftest import Servers
+
+VELA_REPETITIONS: Final = 2
+FIRST_REPETITIONS: Final = 2
+MORE_REPETITIONS: Final = 10
+ROUNDS_MAX: Final = 4
+
+IN_ORDER = (
+    "Pulsar forgets a SEEK by time while it looks for the position: what comes next overtakes it or"
+    " makes it fail; on Vela both take effect in order"
+)
+DIFFERENT: Final[dict[tuple[str, str], str]] = {
+    ("SEEK time", "SEEK"): IN_ORDER,
+    ("SEEK time", "SEEK time"): IN_ORDER,
+    ("SEEK time", "UNSUBSCRIBE"): IN_ORDER,
+    ("FLOW", "REDELIVER"): "Pulsar delivers more messages than the consumer has permits for",
+}
+"""Rows of decision 0009."""
+
+
+def test_pairs_of_commands_have_the_outcomes_of_real_pulsar(servers: Servers) -> None:
+    if len(servers) < 2:
+        pytest.skip("needs both servers")
+    vela, pulsar = trio.run(_both, servers)
+    unseen = _unseen(vela, pulsar)
+    for number in range(ROUNDS_MAX):
+        if not unseen:
+            break
+        more = trio.run(run_pairs, servers["pulsar"], unseen, f"{number}", MORE_REPETITIONS)
+        for pair, outcomes in more.items():
+            pulsar[pair] += outcomes
+        unseen = _unseen(vela, pulsar)
+    assert not unseen, "\n".join(_text(pair, vela, pulsar) for pair in unseen)
+
+
+async def _both(servers: Servers) -> tuple[Found, Found]:
+    found: dict[str, Found] = {}
+
+    async def run(name: str, repetitions: int) -> None:
+        found[name] = await run_pairs(servers[name], PAIRS, "first", repetitions)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, "vela", VELA_REPETITIONS)
+        nursery.start_soon(run, "pulsar", FIRST_REPETITIONS)
+    return found["vela"], found["pulsar"]
+
+
+def _unseen(vela: Found, pulsar: Found) -> list[tuple[str, str]]:
+    return [
+        pair
+        for pair in PAIRS
+        if pair not in DIFFERENT and not vela[pair].keys() <= pulsar[pair].keys()
+    ]
+
+
+def _text(pair: tuple[str, str], vela: Found, pulsar: Found) -> str:
+    lines = [f"{pair[0]}, then {pair[1]}:"]
+    for name, found in (("pulsar", pulsar), ("vela", vela)):
+        lines += [f"  {name} {count} times: {each.text()}" for each, count in found[pair].items()]
+    return "\n".join(lines)
