@@ -10,7 +10,7 @@ from typing import Final, final
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
-from protocol.metadata import peek
+from protocol.metadata import count_messages, peek
 from protocol.position import EARLIEST, Position
 
 _UNREADABLE: Final = pb.MessageMetadata()
@@ -21,8 +21,8 @@ _UNREADABLE: Final = pb.MessageMetadata()
 class Entry:
     """`data` is what follows the command on the wire: checksum magic, metadata and payload.
 
-    `message_count` is the number of messages in the entry (1 for an unbatched one), known from
-    SEND for fresh entries; -1 until `messages()` is asked for entries read back from a bookie.
+    `message_count` is the number of messages in the entry (1 for an unbatched one), counted when it
+    is published; -1 until `messages()` is asked for entries read back from a bookie.
     """
 
     __slots__ = ("_metadata", "data", "message_count", "position")
@@ -55,10 +55,8 @@ class Entry:
         return self.metadata is _UNREADABLE
 
     def messages(self) -> int:
-        """How many messages the entry holds; parses the metadata only when not known yet."""
+        """How many messages the entry holds (`protocol.metadata.count_messages`)."""
         count = self.message_count
         if count < 0:
-            metadata = self.metadata
-            has_batch = metadata.HasField("num_messages_in_batch")
-            count = self.message_count = metadata.num_messages_in_batch if has_batch else 1
+            count = self.message_count = count_messages(self.data)
         return count

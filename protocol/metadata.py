@@ -32,6 +32,15 @@ if TYPE_CHECKING:
 MAGIC_CHECKSUM: Final = b"\x0e\x01"
 MAGIC_BROKER_ENTRY_METADATA: Final = b"\x0e\x02"
 
+MESSAGES_IN_BATCH_MAX: Final = 2**20
+"""More than clients make: with more, an entry counts as one message."""
+
+_BATCH_SIZE_TAG: Final = b"\x58"
+_BATCH_SIZE_FIELD: Final = 0x58
+_COMPRESSION_FIELD: Final = 0x40
+_UNCOMPRESSED_SIZE_FIELD: Final = 0x48
+_BATCHED_MESSAGE_BYTES_MIN: Final = 6
+"""In a batch a message has a size and metadata, in which the size of the payload is required."""
 _CHECKSUM_HEAD_SIZE: Final = 6
 _COPY_BELOW_BYTES: Final = 16 * 1024
 _BROKER_HEAD_SIZE: Final = 6
@@ -165,8 +174,99 @@ def is_batch(metadata: pb.MessageMetadata) -> bool:
 
 
 def message_count(metadata: pb.MessageMetadata) -> int:
-    """Messages in the entry: 1 unless it is a batch."""
+    """Messages in an entry whose payload is known to be a batch or a message; see `count_messages`
+    for entries from elsewhere."""
     return metadata.num_messages_in_batch
+
+
+def count_messages(data: bytes) -> int:
+    """Messages in an entry: 1 unless it is a batch, and 1 if it claims to hold a number of messages
+    that it cannot hold, or has no readable metadata. A consumer discards such an entry, and counts
+    it as one message.
+
+    Read from the bytes: this is asked for every message that is published, and for most of them it
+    is enough that the tag of `num_messages_in_batch` occurs nowhere in the metadata.
+    """
+    size = len(data)
+    start = 0
+    if size > 1 and data[0] == 0x0E:
+        if data[1] == 0x01:
+            start = _CHECKSUM_HEAD_SIZE
+        else:
+            try:
+                start = _metadata_range(data)[0] - 4
+            except RemoteProtocolError:
+                return 1
+    if start + 4 > size:
+        return 1
+    end = (
+        start
+        + 4
+        + (data[start] << 24 | data[start + 1] << 16 | data[start + 2] << 8 | data[start + 3])
+    )
+    start += 4
+    if end > size or data.find(_BATCH_SIZE_TAG, start, end) < 0:
+        return 1
+    return _count_of_batch(data, start, end)
+
+
+def _count_of_batch(data: bytes, start: int, end: int) -> int:
+    """The number that the metadata at `data[start:end]` claims, if it is possible."""
+    count = 1
+    room = len(data) - end
+    is_compressed = False
+    uncompressed_size = 0
+    at = start
+    while at < end:
+        tag = data[at]
+        at += 1
+        if tag > 0x7F:
+            # Two bytes are enough for every field of the metadata.
+            if at >= end or data[at] > 0x7F:
+                return _parsed_count(data, start, end)
+            tag = tag & 0x7F | data[at] << 7
+            at += 1
+        wire_type = tag & 7
+        if wire_type != 0 and wire_type != 2:
+            return _parsed_count(data, start, end)
+        value = shift = 0
+        while True:
+            if at >= end or shift > 63:
+                return 1
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+        if wire_type == 2:
+            at += value
+        elif tag == _BATCH_SIZE_FIELD:
+            count = value
+        elif tag == _COMPRESSION_FIELD:
+            is_compressed = value != 0
+        elif tag == _UNCOMPRESSED_SIZE_FIELD:
+            uncompressed_size = value
+    if at != end:
+        return 1
+    return _possible_count(count, uncompressed_size if is_compressed else room)
+
+
+def _parsed_count(data: bytes, start: int, end: int) -> int:
+    """The same from metadata of an unusual form."""
+    try:
+        metadata = _parsed(data, start, end)
+    except RemoteProtocolError:
+        return 1
+    room = metadata.uncompressed_size if metadata.compression else len(data) - end
+    return _possible_count(metadata.num_messages_in_batch, room)
+
+
+def _possible_count(count: int, room_bytes: int) -> int:
+    """The number of messages that a batch claims to hold, or 1 if they have no room in it."""
+    if count > MESSAGES_IN_BATCH_MAX or count * _BATCHED_MESSAGE_BYTES_MIN > room_bytes:
+        return 1
+    return max(count, 1)
 
 
 def is_encrypted(metadata: pb.MessageMetadata) -> bool:

@@ -25,18 +25,17 @@ _NUM_MESSAGES: Final = 0x18
 _HIGHEST_SEQUENCE_ID: Final = 0x30
 _IS_CHUNK: Final = 0x38
 _VARINT_BITS_MAX: Final = 64
-_NUM_MESSAGES_MAX: Final = 2**31 - 1
 
 
 @final
 class Send:
     """A SEND. `payload` is what follows the command: headers, metadata and payload. The highest
-    sequence id is NO_SEQUENCE_ID when the client has sent none (or 0, or the largest number)."""
+    sequence id is NO_SEQUENCE_ID when the client has sent none (or 0, or the largest number). The
+    number of messages that the client claims is left out: `metadata.count_messages` counts."""
 
     __slots__ = (
         "highest_sequence_id",
         "is_chunk",
-        "num_messages",
         "payload",
         "producer_id",
         "sequence_id",
@@ -46,14 +45,12 @@ class Send:
         self,
         producer_id: int,
         sequence_id: int,
-        num_messages: int,
         highest_sequence_id: int,
         is_chunk: bool,
         payload: bytes,
     ) -> None:
         self.producer_id = producer_id
         self.sequence_id = sequence_id
-        self.num_messages = num_messages
         self.highest_sequence_id = highest_sequence_id
         self.is_chunk = is_chunk
         self.payload = payload
@@ -65,7 +62,6 @@ def send_of(send: pb.CommandSend, payload: bytes) -> Send:
     return Send(
         send.producer_id,
         send.sequence_id,
-        send.num_messages,
         NO_SEQUENCE_ID if highest in (0, _UINT64_MAX) else highest,
         send.is_chunk,
         payload,
@@ -79,7 +75,6 @@ def read_send(data: bytes, start: int, end: int, payload_end: int) -> Send | Non
     if data[start + 3] != end - position:
         return None
     producer_id = sequence_id = -1
-    count = 1
     highest = 0
     is_chunk = 0
     last = end - 1  # a tag needs a byte after it
@@ -105,20 +100,17 @@ def read_send(data: bytes, start: int, end: int, payload_end: int) -> Send | Non
             producer_id = value
         elif tag == _SEQUENCE_ID:
             sequence_id = value
-        elif tag == _NUM_MESSAGES:
-            count = value
         elif tag == _HIGHEST_SEQUENCE_ID:
             highest = value
         elif tag == _IS_CHUNK:
             is_chunk = value
-        else:
+        elif tag != _NUM_MESSAGES:  # which are counted from the metadata
             return None
-    if position != end or producer_id < 0 or sequence_id < 0 or count > _NUM_MESSAGES_MAX:
+    if position != end or producer_id < 0 or sequence_id < 0:
         return None
     return Send(
         producer_id,
         sequence_id,
-        count,
         highest or NO_SEQUENCE_ID,
         is_chunk != 0,
         data[end:payload_end],

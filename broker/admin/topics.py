@@ -9,6 +9,7 @@ from broker.namespaces.refusal import Refusal, conflict, not_found, precondition
 from broker.operations import run_owned
 from broker.topic.persistent import PersistentTopic
 from protocol.errors import TopicNotFound
+from protocol.metadata import is_batch
 from protocol.position import EARLIEST
 from protocol.topic_name import PARTITION_SUFFIX, TopicName
 
@@ -189,10 +190,9 @@ async def last_message_id(request: AdminRequest) -> dict[str, int]:
         if entry_id >= 0:  # Deleted: Pulsar answers the earliest id, of no partition.
             return message_id_json(topic, EARLIEST) | {"partitionIndex": -1}
         return message_id_json(topic, (ledger_id, -1))
-    metadata = entry.metadata
-    if not metadata.HasField("num_messages_in_batch"):
+    if not is_batch(entry.metadata):
         return message_id_json(topic, entry.position)
-    return message_id_json(topic, entry.position, metadata.num_messages_in_batch - 1)
+    return message_id_json(topic, entry.position, entry.messages() - 1)
 
 
 def message_id_json(

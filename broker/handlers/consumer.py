@@ -180,6 +180,5 @@ async def last_message(topic: SubscriptionOwner) -> tuple[Position, int]:
     newest = await topic.newest_entry()
     if newest is None:
         return (-1, -1), -1
-    metadata = newest.metadata
-    batch_index = metadata.num_messages_in_batch - 1 if is_batch(metadata) else -1
+    batch_index = newest.messages() - 1 if is_batch(newest.metadata) else -1
     return newest.position, batch_index

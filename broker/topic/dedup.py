@@ -8,6 +8,9 @@ answered when that copy is (never dropped on suspicion).
 A batch counts with its first and its last sequence id. One that overlaps what was seen only in part
 cannot be split here; it is stored, because a duplicate is less bad than a loss.
 
+Ids above 2^63 - 1, which are negative numbers for Pulsar's clients and cannot be stored, take no
+part: such a message is always new, and changes nothing.
+
 The numbers are restored from a snapshot kept with a cursor plus a replay of the entries behind it.
 """
 
@@ -15,12 +18,14 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 AnswerT = TypeVar("AnswerT")
+
+SEQUENCE_ID_MAX: Final = 2**63 - 1
 
 
 class Verdict(Enum):
@@ -68,6 +73,8 @@ class Deduplication(Generic[AnswerT]):
 
         `last_sequence_id` is the batch's last one, or the same as the first.
         """
+        if last_sequence_id > SEQUENCE_ID_MAX:
+            return Verdict.NEW
         known = self._by_name.get(producer_name)
         if known is None:
             known = self._by_name[producer_name] = _Sequences(-1, now)
@@ -120,6 +127,8 @@ class Deduplication(Generic[AnswerT]):
 
     def replay(self, producer_name: str, last_sequence_id: int, now: float) -> None:
         """An entry found in the ledger behind the snapshot."""
+        if last_sequence_id > SEQUENCE_ID_MAX:
+            return
         known = self._by_name.get(producer_name)
         if known is None:
             known = self._by_name[producer_name] = _Sequences(-1, now)

@@ -76,8 +76,11 @@ class DedupStore:
                 break
             for entry in entries:
                 metadata = entry.metadata
+                name = metadata.producer_name
+                if not isinstance(name, str):
+                    continue  # not UTF-8, so not the name of any producer
                 self._rules.replay(
-                    metadata.producer_name,
+                    name,
                     max(metadata.sequence_id, metadata.highest_sequence_id),
                     self._clock.now(),
                 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast, final
 from broker.entry import Entry
 from broker.topic.topic import Topic
 from protocol import commands
+from protocol.metadata import count_messages
 
 if TYPE_CHECKING:
     from broker.subscription.api import DirectSubscription
@@ -29,12 +30,13 @@ class NonPersistentTopic(Topic):
         """Keep for the end of the turn, when everything that came is delivered together."""
         if self.closing:
             return  # the producer is being sent away, and its client sends this again
-        producer.messages_in += send.num_messages
+        message_count = count_messages(send.payload)
+        producer.messages_in += message_count
         producer.bytes_in += len(send.payload)
         if self._arrived is None:
             self._arrived = []
             self.service.kicks.append(self)
-        self._arrived.append(Entry(send.payload, send.num_messages, (0, 0)))
+        self._arrived.append(Entry(send.payload, message_count, (0, 0)))
         producer.session.send(
             commands.send_receipt(
                 send.producer_id, send.sequence_id, send.highest_sequence_id, 0, 0

@@ -25,7 +25,7 @@ from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topic.topic import Topic
 from protocol import commands
 from protocol.errors import BrokerError, ServerError, TopicTerminated
-from protocol.metadata import broker_entry_metadata
+from protocol.metadata import broker_entry_metadata, count_messages
 from protocol.templates import ReceiptTemplate
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ log = structlog.get_logger()
 INTERNAL_CURSORS: Final = frozenset({DEDUP_CURSOR, "__compaction"})
 """Cursors that are no subscriptions."""
 TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+MESSAGE_INDEX_MAX: Final = 2**62
+"""No topic has as many messages: a producer has written the index, when the broker wrote none."""
 FINISH_SECONDS_MAX: Final = 10.0
 """How long an unload waits for publishes under way."""
 
@@ -124,7 +126,9 @@ class PersistentTopic(Topic):
         if newest is None:
             return -1
         metadata = broker_entry_metadata(newest.data)
-        return metadata.index if metadata is not None and metadata.HasField("index") else -1
+        if metadata is None or not metadata.HasField("index") or metadata.index > MESSAGE_INDEX_MAX:
+            return -1
+        return metadata.index
 
     async def apply_policies(self) -> None:
         """Take up what the namespace's policies say now. Cheap when nothing has changed."""
@@ -175,7 +179,7 @@ class PersistentTopic(Topic):
         session.publishes.taken(size)
         if verdict is not _NEW:
             return  # a copy of a message in flight: it is answered with it
-        message_count = send.num_messages
+        message_count = count_messages(payload)
         producer.messages_in += message_count
         producer.bytes_in += size
         interceptor = service.entry_interceptor

@@ -97,6 +97,48 @@ def test_a_batch_of_one_is_a_batch():
     assert metadata.message_count(unbatched) == 1
 
 
+COUNTS = st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 10, 2**20, 2**20 + 1, 2**31 - 1])
+
+
+@given(
+    COUNTS | st.none(),
+    st.integers(0, 200),
+    st.sampled_from([0, 1, 4]),
+    st.sampled_from([0, 12, 60, 2**32 - 1]),
+    st.sampled_from(["", "X", "\u0410X" * 100]),
+    st.sampled_from([b"", metadata.MAGIC_BROKER_ENTRY_METADATA + b"\0\0\0\x02\x08\x01"]),
+)
+def test_messages_are_counted_as_protobuf_reads_them_where_they_have_room(
+    count, payload_size, compression, uncompressed_size, text, head
+):
+    fields = pb.MessageMetadata(producer_name=text, sequence_id=88, publish_time=2**64 - 1)
+    fields.compression = compression
+    fields.uncompressed_size = uncompressed_size
+    fields.properties.add(key=text, value="X")
+    fields.deliver_at_time = -1
+    if count is not None:
+        fields.num_messages_in_batch = count
+    entry = head + metadata.encode_message(fields, bytes(payload_size))
+    room = uncompressed_size if compression else payload_size
+    possible = count is not None and 1 <= count <= min(2**20, room // 6)
+    assert metadata.count_messages(entry) == (count if possible else 1)
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_messages_are_counted_in_any_bytes(encoded, payload):
+    entry = len(encoded).to_bytes(4, "big") + encoded + payload
+    count = metadata.count_messages(entry)
+    try:
+        parsed = metadata.peek(entry)
+    except RemoteProtocolError:
+        assert count >= 1
+        return
+    room = parsed.uncompressed_size if parsed.compression else len(payload)
+    claimed = parsed.num_messages_in_batch
+    assert count == (claimed if 1 <= claimed <= min(2**20, room // 6) else 1)
+    assert metadata.count_messages(entry[: len(entry) // 2]) >= 1
+
+
 def test_flags_of_metadata():
     plain = metadata.peek(client.message(b"x"))
     assert not metadata.is_encrypted(plain)

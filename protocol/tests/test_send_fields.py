@@ -32,11 +32,10 @@ SENDS = st.builds(
 MESSAGE = client.message(b"payload")
 
 
-def fields_of(send: Send) -> tuple[int, int, int, int, bool, bytes]:
+def fields_of(send: Send) -> tuple[int, int, int, bool, bytes]:
     return (
         send.producer_id,
         send.sequence_id,
-        send.num_messages,
         send.highest_sequence_id,
         send.is_chunk,
         send.payload,
@@ -65,7 +64,7 @@ def test_the_usual_send_needs_no_protobuf() -> None:
     size = int.from_bytes(frame[4:8], "big")
     send = read_send(frame, 8, 8 + size, len(frame))
     assert send is not None
-    assert fields_of(send) == (3, 12345, 10, 12354, False, MESSAGE)
+    assert fields_of(send) == (3, 12345, 12354, False, MESSAGE)
 
 
 @pytest.mark.parametrize("highest", [0, 2**64 - 1])
@@ -95,7 +94,7 @@ def test_plain_sends_come_out_of_any_delivery(fields: dict, cut: int) -> None:
     frames = []
     for at in range(0, len(stream), cut):
         frames += decoder.feed(stream[at : at + cut])
-    expected = (fields["producer_id"], 7, 1, NO_SEQUENCE_ID, False, MESSAGE)
+    expected = (fields["producer_id"], 7, NO_SEQUENCE_ID, False, MESSAGE)
     assert [fields_of(frame) for frame in frames] == [expected] * 3
 
 

@@ -33,6 +33,7 @@ def make_data(
         metadata.partition_key = key
     if messages is not None:
         metadata.num_messages_in_batch = messages
+        payload = payload.ljust(6 * messages)  # as many have room in it
     if deliver_at is not None:
         metadata.deliver_at_time = deliver_at
     encoded = metadata.SerializeToString()

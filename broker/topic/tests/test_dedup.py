@@ -18,6 +18,17 @@ def test_a_message_seen_before_is_a_duplicate_once_durable():
     assert dedup.last_sequence_id("other") == -1
 
 
+def test_ids_that_cannot_be_stored_take_no_part():
+    dedup = Deduplication({}, 0.0)
+    for number in (2**63, 2**64 - 1):
+        assert dedup.judge("p", number, number, 0.0) is Verdict.NEW
+        assert dedup.persisted("p", number) == []
+        dedup.replay("p", number, 0.0)
+    assert dedup.judge("p", 1, 1, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 2**63 - 1, 2**63 - 1, 0.0) is Verdict.NEW
+    assert max(dedup.snapshot(10).values()) < 2**63
+
+
 def test_pulsar_5218_a_failed_message_may_be_sent_again():
     dedup = Deduplication({"p": 4}, 0.0)
     assert dedup.judge("p", 5, 5, 0.0) is Verdict.NEW
