@@ -16,6 +16,8 @@ import urllib.request
 from pathlib import Path
 from typing import final
 
+import psutil
+
 TREE = Path(__file__).resolve().parents[1]
 VELA = (
     f"{sys.executable} -m broker standalone --data-dir {{data_dir}} "
@@ -78,6 +80,16 @@ class ServerProcess:
         assert self._process is not None
         return self._process.pid
 
+    def resident_mb(self) -> float:
+        """Resident memory now."""
+        return float(psutil.Process(self.pid).memory_info().rss / 1e6)
+
+    def resident_peak_mb(self) -> float:
+        """The highest there was since the start, as the kernel has seen it (Linux)."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024 / 1e6
+
     def start(self) -> None:
         """Start the process; it is not ready yet."""
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -130,6 +142,19 @@ class ServerProcess:
     def last_lines(self, count: int = 30) -> str:
         """The end of what the current incarnation printed."""
         return "\n".join(self._output().splitlines()[-count:])
+
+    def count_of(self, text: str) -> int:
+        """How often the current incarnation has printed it."""
+        count = 0
+        tail = b""
+        wanted = text.encode()
+        with self._log.open("rb") as log:
+            log.seek(self._log_start)
+            while chunk := log.read(1 << 20):
+                chunk = tail + chunk
+                count += chunk.count(wanted)
+                tail = chunk[-len(wanted) + 1 :] if len(wanted) > 1 else b""
+        return count
 
     def _output(self) -> str:
         with self._log.open("rb") as log:
