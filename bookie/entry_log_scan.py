@@ -39,16 +39,36 @@ Found = tuple[int, int, int, int]
 class LogScan:
     """A log from `start` on. See the module."""
 
-    __slots__ = ("_read_at", "_size", "intact", "intact_end", "map_ledgers", "strays", "torn")
+    __slots__ = (
+        "_is_intact",
+        "_read_at",
+        "_size",
+        "damaged_bytes",
+        "intact",
+        "intact_end",
+        "map_ledgers",
+        "strays",
+        "torn",
+    )
 
-    def __init__(self, read_at: Callable[[int, int], bytes], start: int, size: int) -> None:
-        """Scan. `read_at(offset, size)` reads the file of `size` bytes."""
+    def __init__(
+        self,
+        read_at: Callable[[int, int], bytes],
+        start: int,
+        size: int,
+        is_intact: Callable[[bytes], bool] = has_valid_crc,
+    ) -> None:
+        """Scan. `read_at(offset, size)` reads the file of `size` bytes; `is_intact` judges an
+        entry."""
         self._read_at = read_at
+        self._is_intact = is_intact
         self._size = size
         self.intact: list[Found] = []
         """The intact entries that follow one another from `start`."""
         self.strays: list[Found] = []
         """Intact entries behind something that is not."""
+        self.damaged_bytes = 0
+        """What is neither intact nor a stray."""
         self.torn = False
         """What follows `intact_end` is a record whose writing was interrupted."""
         self.intact_end = self._follow(start, self.intact)
@@ -73,7 +93,7 @@ class LogScan:
             if fmt.is_map_record(ledger_id, entry_id):
                 if not fmt.is_ledgers_map(window[position - base : end - base]):
                     break
-            elif ledger_id < 0 or entry_id < 0 or not has_valid_crc(body):
+            elif ledger_id < 0 or entry_id < 0 or not self._is_intact(body):
                 break
             else:
                 found.append((ledger_id, entry_id, position + 4, length))
@@ -83,6 +103,7 @@ class LogScan:
     def _search(self) -> None:
         """Find the strays."""
         position = self.intact_end + 1
+        damaged_from = self.intact_end
         while position < self._size:
             window = self._read_at(position, _WINDOW_SIZE)
             goes_on = position + max(1, len(window) - _HEAD.size + 1)
@@ -91,10 +112,12 @@ class LogScan:
                 (length,) = _LENGTH.unpack_from(window, match.start())
                 if at + 4 + length > self._size or length < METADATA_SIZE_BYTES:
                     continue
-                if has_valid_crc(self._read_at(at + 4, length)):
-                    goes_on = self._follow(at, self.strays)
+                if self._is_intact(self._read_at(at + 4, length)):
+                    self.damaged_bytes += at - damaged_from
+                    goes_on = damaged_from = self._follow(at, self.strays)
                     break
             position = goes_on
+        self.damaged_bytes += self._size - damaged_from
 
     def _is_incomplete(self, position: int) -> bool:
         left = self._size - position

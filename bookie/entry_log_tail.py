@@ -51,7 +51,7 @@ def recover_tail(
     """Read a log from `start` on and leave nothing in it that is not intact. None: the log was
     created and nothing was written to it; it is gone now.
 
-    Raises: Corruption: the log is shorter than `start`, or is none.
+    Raises: Corruption: the log is shorter than `start`.
     """
     file = disk.open(path)
     try:
@@ -66,9 +66,7 @@ def recover_tail(
             return None
         found = UnindexedEntries(log_id, size)
         header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE))
-        if header is None:
-            if start > fmt.HEADER_SIZE:
-                raise Corruption(path, 0, size, "not an entry log header")
+        if header is None and start == fmt.HEADER_SIZE:
             _write_header(file)  # a power loss can keep it from the disk until the first sync
         if size == start or (header is not None and header[0] == start):
             return found

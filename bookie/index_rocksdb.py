@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LOCATIONS: Final = "locations"
 LEDGERS: Final = "ledgers"
+REBUILD: Final = "index.rebuild"
+"""Directory of a rebuild that has not ended (`index_rebuild`)."""
 REMEDY: Final = (
     "Rebuild the index from the entry logs and journals (vela bookie rebuild-index), "
     "or restore the bookie's directories from a backup"
@@ -75,6 +77,11 @@ class RocksIndex:
         Raises: BookieRefusesToStart.
         """
         place = Path(directory)
+        if (place / REBUILD).exists():
+            raise BookieRefusesToStart(
+                f"{place / REBUILD}: a rebuild of the index was interrupted. Run it again: "
+                "vela bookie rebuild-index"
+            )
         may_create = not any(place.glob("*.log"))
         try:
             self._locations = open_index_database(place / LOCATIONS, may_create=may_create)

@@ -9,7 +9,7 @@ LedgerData, the row of the ledgers index, is BookKeeper's protobuf message
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 
 from bookie.api import FLAG_RECOVERY_ADD, Status
 
@@ -90,8 +90,18 @@ class LedgerHandle:
         self.guarded = self.fenced or not self.key_journaled or not self.exists
 
 
-def encode_ledger_data(handle: LedgerHandle) -> bytes:
-    """The handle's row in the ledgers index."""
+class LedgerData(Protocol):
+    """What a row of the ledgers index holds."""
+
+    exists: bool
+    fenced: bool
+    limbo: bool
+    master_key: bytes
+    explicit_lac: bytes
+
+
+def encode_ledger_data(handle: LedgerData) -> bytes:
+    """The ledger's row in the ledgers index."""
     parts = [b"\x08", b"\1" if handle.exists else b"\0", b"\x10", b"\1" if handle.fenced else b"\0"]
     parts += (b"\x1a", _varint(len(handle.master_key)), handle.master_key)
     if handle.explicit_lac:
@@ -101,8 +111,8 @@ def encode_ledger_data(handle: LedgerHandle) -> bytes:
     return b"".join(parts)
 
 
-def decode_ledger_data(data: bytes, handle: LedgerHandle) -> None:
-    """Fill the handle from its row.
+def decode_ledger_data(data: bytes, handle: LedgerData) -> None:
+    """Fill in what the row holds.
 
     Raises: ValueError: this is no LedgerData.
     """

@@ -1,4 +1,4 @@
-"""The command line: `vela standalone ...`, `vela perf ...`, `vela pipeline ...`.
+"""The command line: `vela standalone`, `vela bookie`, `vela perf`, `vela pipeline`.
 
 Everything a user can get wrong ends in one line on stderr that starts with `vela:` and a non-zero
 exit; a traceback means a bug. The ready line is the only output on stdout, logs go to stderr.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import click
 
+from broker.bookie_command import bookie
 from broker.data_directory import DEFAULT_DATA_DIRECTORY
 from broker.perf.command import perf
 from broker.pipeline_command import pipeline
@@ -74,6 +75,7 @@ def main() -> None:
 
 main.add_command(perf)
 main.add_command(pipeline)
+main.add_command(bookie)
 
 
 @main.command()

@@ -237,7 +237,7 @@ async def _open_store(config: BrokerConfig, data_directory: Path | None) -> Meta
     from broker.metadata.store import MetadataUnavailable
 
     # New metadata beside a bookie with data would make all of it garbage.
-    may_create = not _bookie_has_data(_bookie_config(config, data_directory))
+    may_create = not _bookie_has_data(bookie_config(config, data_directory))
     try:
         return await RocksStore.open(data_directory / METADATA, may_create=may_create)
     except MetadataUnavailable as error:
@@ -253,7 +253,7 @@ async def _open_bookie(config: BrokerConfig, data_directory: Path | None) -> Boo
             BookieConfig.in_memory(), MemoryDisk(), open_index=lambda _path: MemoryIndex()
         )
     try:
-        return await Bookie.open(_bookie_config(config, data_directory))
+        return await Bookie.open(bookie_config(config, data_directory))
     except OSError as error:
         raise StartError(f"cannot open the bookie's storage: {error}") from error
 
@@ -262,7 +262,8 @@ def _bookie_has_data(config: BookieConfig) -> bool:
     return any(os.path.exists(f"{name}/current/{COOKIE}") for name in config.ledgerDirectories)
 
 
-def _bookie_config(config: BrokerConfig, data_directory: Path) -> BookieConfig:
+def bookie_config(config: BrokerConfig, data_directory: Path) -> BookieConfig:
+    """The embedded bookie's configuration. Raises: StartError."""
     try:
         bookie = BookieConfig.from_mapping(as_properties(config))
     except ValueError as error:

@@ -58,7 +58,7 @@ class Database:
             raise DatabaseDamaged(str(directory), "", "the database is missing", remedy)
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            lock = _lock(directory)
+            lock = lock_database(directory)
         except OSError as error:
             raise DatabaseError(f"cannot open {directory}: {error.strerror}") from error
         try:
@@ -213,7 +213,7 @@ class Cursor:
             raise self._database._failed("reading", error) from error
 
 
-def _lock(directory: Path) -> int:
+def lock_database(directory: Path) -> int:
     """A descriptor that holds the directory's lock until it is closed.
 
     RocksDB's own lock is taken only with the database, and a process that closes any descriptor of

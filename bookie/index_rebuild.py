@@ -1,0 +1,310 @@
+"""Builds the index of one ledger directory again, from its entry logs and the journals.
+
+Locations are all in the entry logs: the newest copy of an entry counts. What is known of a ledger
+is taken from the old `ledgers` database if that is whole. If it is not:
+
+- every ledger of the entry logs exists, garbage collection removes those that were deleted;
+- every ledger is fenced, because a fence that is forgotten lets two writers in, and one too many
+  only makes a writer go on in a new ledger;
+- master keys and explicit last-add-confirmed come from the journals that are still there; without
+  a key, the first one shown is taken.
+
+The new databases are made in `index.rebuild`; the old ones go to `index.replaced.<n>` and stay
+there. A bookie does not start while `index.rebuild` is there, so that an interrupted rebuild is
+seen. It is begun again from the start.
+
+Damage in an entry log refuses, unless it is to be skipped: then ledgers that may have lost entries
+are in limbo, as BookKeeper calls it: what they lack is an error, not "no such entry".
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+from rocksdict import WriteBatch
+
+from bookie import entry_log_format as fmt
+from bookie import journal_format
+from bookie.disk import RealDisk
+from bookie.entry_log_scan import LogScan
+from bookie.errors import BookieRefusesToStart, Corruption, DiskFailed, StorageError
+from bookie.index import END_KEY, FLAGS_LEDGER, pack_ledger_key, pack_location_key, pack_u64
+from bookie.index_rocksdb import LEDGERS, LOCATIONS, REBUILD, open_index_database
+from bookie.journal_writer import journal_ids, journal_path
+from bookie.ledger_handle import decode_ledger_data, encode_ledger_data
+from rocks.database import lock_database
+from rocks.errors import DatabaseError, DatabaseInUse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rocks.database import Database
+
+logger = structlog.get_logger()
+
+REPLACED: Final = "index.replaced."
+_BATCH_ROWS: Final = 4096
+
+
+@final
+@dataclass(slots=True)
+class _Ledger:
+    """A row of the ledgers index."""
+
+    exists: bool = True
+    fenced: bool = False
+    limbo: bool = False
+    master_key: bytes = b""
+    explicit_lac: bytes = b""
+
+
+@final
+@dataclass(slots=True)
+class Rebuilt:
+    """What came of it."""
+
+    logs: int = 0
+    entries: int = 0
+    ledgers: int = 0
+    rows_kept: bool = True
+    """The old `ledgers` database was whole."""
+    without_key: int = 0
+    """Ledgers whose master key is not known."""
+    damaged_bytes: int = 0
+    """Skipped."""
+    in_limbo: set[int] = field(default_factory=set)
+    replaced: str = ""
+    """Where the old databases are."""
+
+
+def rebuild_index(
+    directory: str,
+    journal_directories: Sequence[str],
+    is_intact: Callable[[bytes], bool],
+    *,
+    skip_damaged: bool = False,
+) -> Rebuilt:
+    """Rebuild the index of `directory` (`<ledgerDirectory>/current`). The bookie must be stopped.
+
+    Raises: StorageError.
+    """
+    return _Rebuild(Path(directory), is_intact, skip_damaged).run(journal_directories)
+
+
+@final
+class _Rebuild:
+    """One rebuild."""
+
+    def __init__(
+        self, directory: Path, is_intact: Callable[[bytes], bool], skip_damaged: bool
+    ) -> None:
+        self._directory = directory
+        self._is_intact = is_intact
+        self._skip_damaged = skip_damaged
+        self._disk = RealDisk()
+        self._ledger_ids: set[int] = set()
+        self._result = Rebuilt()
+
+    def run(self, journal_directories: Sequence[str]) -> Rebuilt:
+        """See `rebuild_index`."""
+        if not self._directory.is_dir():
+            raise BookieRefusesToStart(f"{self._directory} is not a ledger directory")
+        place = self._directory / REBUILD
+        lock = -1
+        try:
+            if (self._directory / LOCATIONS).exists():
+                lock = lock_database(self._directory / LOCATIONS)
+            rows = self._old_rows()
+            # From here on a start is refused until the rebuild has ended.
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(0o700)
+            self._disk.sync_directory(str(self._directory))
+            deleted = {key for key, row in (rows or {}).items() if not _decoded(key, row).exists}
+            self._write_locations(place, deleted)
+            if rows is None:
+                rows = self._new_rows(journal_directories)
+            self._write_ledgers(place, rows)
+            self._swap(place)
+        except (DatabaseError, OSError) as error:
+            raise DiskFailed(f"rebuilding the index of {self._directory}: {error}") from error
+        finally:
+            if lock >= 0:
+                os.close(lock)
+        return self._result
+
+    def _old_rows(self) -> dict[int, bytes] | None:
+        """The rows of the old `ledgers` database; None: it is not whole."""
+        path = self._directory / LEDGERS
+        if not path.exists():
+            replaced = self._replaced()
+            path = replaced[-1] / LEDGERS if replaced else path
+        try:
+            database = open_index_database(path, may_create=False)
+            try:
+                rows = {int.from_bytes(k, "big", signed=True): v for k, v in database.items()}
+                for ledger_id, row in rows.items():
+                    _decoded(ledger_id, row)
+            finally:
+                database.close()
+        except DatabaseInUse:
+            raise
+        except (DatabaseError, ValueError) as error:
+            logger.warning(
+                "what was known of ledgers is lost, rebuilding that too", error=str(error)
+            )
+            self._result.rows_kept = False
+            return None
+        return rows
+
+    def _write_locations(self, place: Path, deleted: set[int]) -> None:
+        database = open_index_database(place / LOCATIONS, may_create=True)
+        try:
+            end = 0
+            log_ids = sorted(
+                int(path.stem, 16) for path in self._directory.glob("*.log") if _is_hex(path.stem)
+            )
+            for log_id in log_ids:
+                end = self._index_log(database, log_id, deleted, newest=log_id == log_ids[-1])
+            if end:
+                batch = WriteBatch(raw_mode=True)
+                batch.put(END_KEY, pack_u64(end))
+                database.write(batch)
+            database.sync()
+        finally:
+            database.close()
+
+    def _index_log(
+        self, database: Database, log_id: int, deleted: set[int], *, newest: bool
+    ) -> int:
+        """Index one log; the location of its end."""
+        file = self._disk.open(str(self._directory / f"{log_id:x}.log"))
+        try:
+            size = file.size()
+            scan = LogScan(file.read_at, fmt.HEADER_SIZE, size, self._is_intact)
+            found = scan.intact + scan.strays
+            end = max(size, fmt.HEADER_SIZE)
+            if scan.intact_end < size:
+                if newest and scan.torn:
+                    end = scan.intact_end  # the next start reports it and cuts it off
+                else:
+                    self._damaged(file.path, scan)
+                    self._result.in_limbo.update(ledger_id for ledger_id, *_rest in found)
+        finally:
+            file.close()
+        alive = (item for item in found if item[0] not in deleted)
+        while part := list(islice(alive, _BATCH_ROWS)):
+            batch = WriteBatch(raw_mode=True)
+            for ledger_id, entry_id, offset, _length in part:
+                batch.put(
+                    pack_location_key(ledger_id, entry_id),
+                    pack_u64(fmt.location_of(log_id, offset)),
+                )
+                self._ledger_ids.add(ledger_id)
+            database.write(batch)
+            self._result.entries += len(part)
+        self._result.logs += 1
+        logger.info("entry log indexed", log=f"{log_id:x}", entries=len(found))
+        return fmt.location_of(log_id, end)
+
+    def _damaged(self, path: str, scan: LogScan) -> None:
+        lost = scan.damaged_bytes
+        if not self._skip_damaged:
+            raise Corruption(path, scan.intact_end, lost, "not an intact entry")
+        self._result.damaged_bytes += lost
+        logger.warning(
+            "damaged part of an entry log skipped", file=path, offset=scan.intact_end, bytes=lost
+        )
+
+    def _new_rows(self, journal_directories: Iterable[str]) -> dict[int, bytes]:
+        """Rows of the ledgers found, with what the journals say of them."""
+        ledgers = {ledger_id: _Ledger() for ledger_id in self._ledger_ids}
+        for directory in journal_directories:
+            for journal_id in journal_ids(self._disk, directory):
+                self._read_journal(journal_path(directory, journal_id), ledgers)
+        for data in ledgers.values():
+            data.fenced = True
+        self._result.without_key = sum(not any(d.master_key) for d in ledgers.values())
+        return {ledger_id: encode_ledger_data(data) for ledger_id, data in ledgers.items()}
+
+    def _read_journal(self, path: str, ledgers: dict[int, _Ledger]) -> None:
+        file = self._disk.open(path)
+        try:
+            header = journal_format.decode_header(file.read_at(0, journal_format.HEADER_SIZE), path)
+            if header is None:
+                return
+            scan = journal_format.JournalScan(path, file.read_at, file.size(), header, 0)
+            for records in scan.groups():
+                for record in records:
+                    ledger_id, entry_id = journal_format.decode_ids(record)
+                    data = ledgers.get(ledger_id)
+                    if data is None:
+                        continue
+                    if entry_id == journal_format.ENTRY_MASTER_KEY:
+                        data.master_key = journal_format.decode_blob(record)
+                    elif entry_id == journal_format.ENTRY_EXPLICIT_LAC:
+                        data.explicit_lac = journal_format.decode_blob(record)
+        except (StorageError, ValueError) as error:
+            # The next start decides about it; here only what is known of ledgers is missing.
+            logger.warning("journal read up to its damage only", error=str(error))
+        finally:
+            file.close()
+
+    def _write_ledgers(self, place: Path, rows: dict[int, bytes]) -> None:
+        for ledger_id in self._result.in_limbo & rows.keys():
+            data = _decoded(ledger_id, rows[ledger_id])
+            data.limbo = True
+            rows[ledger_id] = encode_ledger_data(data)
+        database = open_index_database(place / LEDGERS, may_create=True)
+        try:
+            batch = WriteBatch(raw_mode=True)
+            for ledger_id, row in rows.items():
+                batch.put(pack_ledger_key(ledger_id), row)
+            database.write(batch)
+            database.sync()
+        finally:
+            database.close()
+        self._result.ledgers = len(rows)
+
+    def _swap(self, place: Path) -> None:
+        """Move the old databases away and the new ones in; `index.rebuild` goes last."""
+        before = self._replaced()
+        number = int(before[-1].name.removeprefix(REPLACED)) + 1 if before else 1
+        replaced = self._directory / f"{REPLACED}{number}"
+        replaced.mkdir(0o700)
+        for name in (LOCATIONS, LEDGERS):
+            if (self._directory / name).exists():
+                os.rename(self._directory / name, replaced / name)
+            os.rename(place / name, self._directory / name)
+        self._disk.sync_directory(str(replaced))
+        self._disk.sync_directory(str(self._directory))
+        place.rmdir()
+        self._disk.sync_directory(str(self._directory))
+        self._result.replaced = str(replaced)
+
+    def _replaced(self) -> list[Path]:
+        """Directories of earlier rebuilds, the newest last."""
+        found = [
+            p for p in self._directory.glob(f"{REPLACED}*") if p.name[len(REPLACED) :].isdigit()
+        ]
+        return sorted(found, key=lambda path: int(path.name[len(REPLACED) :]))
+
+
+def _decoded(ledger_id: int, row: bytes) -> _Ledger:
+    data = _Ledger()
+    if ledger_id == FLAGS_LEDGER:
+        return data
+    decode_ledger_data(row, data)
+    return data
+
+
+def _is_hex(text: str) -> bool:
+    try:
+        return int(text, 16) >= 0
+    except ValueError:
+        return False

@@ -1,0 +1,190 @@
+"""An index that is made again from entry logs and journals: everything is found as before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from bookie.api import Status
+from bookie.bookie import Bookie
+from bookie.config import BookieConfig
+from bookie.errors import BookieRefusesToStart, Corruption, DiskFailed
+from bookie.index_rebuild import rebuild_index
+from bookie.tests.conftest import KEY, RecordingSink, body_or_status, entry, whole
+from protocol.bookkeeper.digests import has_valid_crc
+
+LEDGERS = 5
+ENTRIES = 60
+
+
+def config_of(directory):
+    return BookieConfig(
+        journalDirectories=(f"{directory}/j",),
+        ledgerDirectories=(f"{directory}/l",),
+        dbStorage_writeCacheMaxSizeMb=1,
+        journalPreAllocSizeMB=0,
+        logSizeLimit=32 << 10,
+        flushInterval=3_600_000,
+        gcWaitTime=3_600_000,
+    )
+
+
+def rebuild(directory, **arguments):
+    return rebuild_index(f"{directory}/l/current", [f"{directory}/j/current"], **arguments)
+
+
+def rebuild_checked(directory, **arguments):
+    return rebuild(directory, is_intact=has_valid_crc, **arguments)
+
+
+async def fill(directory):
+    """Entries in several logs and some only in the journal; ledger 1 fenced, ledger 4 deleted."""
+    bookie = await Bookie.open(config_of(directory))
+    sink = RecordingSink()
+    for first in (0, ENTRIES // 3, 2 * ENTRIES // 3):
+        for entry_id in range(first, first + ENTRIES // 3):
+            for ledger_id in range(LEDGERS):
+                body = entry(ledger_id, entry_id, b"x" * 400)
+                bookie.add_entry(ledger_id, entry_id, body, KEY, 0, sink)
+        bookie.kick()
+        await sink.wait_for((first + ENTRIES // 3) * LEDGERS)
+        if first <= ENTRIES // 3:
+            await bookie.checkpoint()
+    await bookie.fence_ledger(1, KEY)
+    await bookie.fence_ledger(4, KEY)
+    await bookie.delete_ledger(4)
+    await bookie.aclose()
+
+
+async def check(directory, ledger_ids, *, missing=()):
+    bookie = await Bookie.open(config_of(directory))
+    try:
+        for ledger_id in ledger_ids:
+            assert await bookie.last_entry_id(ledger_id) == ENTRIES - 1
+            for entry_id in range(ENTRIES):
+                found = await body_or_status(bookie, ledger_id, entry_id)
+                if (ledger_id, entry_id) in missing:
+                    assert found not in (Status.NO_ENTRY, Status.NO_LEDGER)
+                else:
+                    assert found == whole(ledger_id, entry_id, b"x" * 400)
+        return {h.ledger_id: h for h in bookie._handles.values()}
+    finally:
+        await bookie.aclose()
+
+
+def flip(path, offset):
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 4
+    path.write_bytes(data)
+
+
+def damage_locations(directory):
+    log = max((directory / "l/current/locations").glob("MANIFEST-*"))
+    flip(log, log.stat().st_size // 2)
+
+
+async def test_damaged_locations_are_rebuilt_and_what_is_known_of_ledgers_stays(tmp_path):
+    await fill(tmp_path)
+    damage_locations(tmp_path)
+    with pytest.raises(BookieRefusesToStart, match=r"locations/MANIFEST-.*rebuild-index"):
+        await Bookie.open(config_of(tmp_path))
+    result = rebuild_checked(tmp_path)
+    assert result.rows_kept
+    assert result.logs > 2
+    handles = await check(tmp_path, range(4))
+    assert [handles[n].fenced for n in range(4)] == [False, True, False, False]
+    assert handles[0].master_key == KEY
+    assert not handles[4].exists
+    assert "locations" in os.listdir(result.replaced)
+
+
+async def test_a_lost_index_is_rebuilt_with_fenced_ledgers_and_keys_of_the_journal(tmp_path):
+    await fill(tmp_path)
+    for name in ("locations", "ledgers"):
+        shutil.rmtree(tmp_path / "l/current" / name)
+    with pytest.raises(BookieRefusesToStart, match=r"locations: .*missing.*rebuild-index"):
+        await Bookie.open(config_of(tmp_path))
+    result = rebuild_checked(tmp_path)
+    assert not result.rows_kept
+    assert result.without_key == 0
+    handles = await check(tmp_path, range(4))
+    assert sorted(handles) == list(range(LEDGERS)), "the deleted one is back until it is collected"
+    assert all(handle.fenced for handle in handles.values())
+    assert {handle.master_key for handle in handles.values()} == {KEY}
+
+
+@pytest.mark.parametrize("where", ["payload", "ids", "length"])
+async def test_damage_in_an_entry_log_refuses_or_puts_ledgers_in_limbo(tmp_path, where):
+    await fill(tmp_path)
+    damage_locations(tmp_path)
+    log = tmp_path / "l/current/1.log"
+    offset = 1024 + 2 * (4 + len(whole(0, 0, b"x" * 400)))
+    before = log.read_bytes()
+    ids = before[offset + 4 : offset + 20]
+    lost = (int.from_bytes(ids[:8], "big"), int.from_bytes(ids[8:], "big"))
+    flip(log, offset + {"payload": 100, "ids": 18, "length": 2}[where])
+    with pytest.raises(Corruption, match=rf"1\.log: damage at offset {offset}"):
+        rebuild_checked(tmp_path)
+    with pytest.raises(BookieRefusesToStart, match="rebuild of the index was interrupted"):
+        await Bookie.open(config_of(tmp_path))
+    result = rebuild_checked(tmp_path, skip_damaged=True)
+    assert result.damaged_bytes == 4 + len(whole(0, 0, b"x" * 400))
+    assert lost[0] in result.in_limbo
+    await check(tmp_path, range(4), missing={lost})
+
+
+async def test_an_index_in_use_is_not_rebuilt(tmp_path):
+    await fill(tmp_path)
+    bookie = await Bookie.open(config_of(tmp_path))
+    with pytest.raises(DiskFailed, match="in use"):
+        rebuild_checked(tmp_path)
+    await bookie.aclose()
+    await check(tmp_path, range(4))
+
+
+KILLED = """
+import os, sys
+from bookie import index_rebuild
+from bookie.tests import test_index_rebuild as test
+calls = int(sys.argv[2])
+def trace(name, original):
+    def call(*arguments, **keywords):
+        global calls
+        calls -= 1
+        if calls == 0:
+            os._exit(9)
+        return original(*arguments, **keywords)
+    return call
+for owner, name in ((os, "rename"), (index_rebuild.RealDisk, "sync_directory"),
+                    (index_rebuild, "open_index_database"), (index_rebuild, "LogScan")):
+    setattr(owner, name, trace(name, getattr(owner, name)))
+test.rebuild_checked(sys.argv[1])
+"""
+
+
+async def test_a_rebuild_that_is_killed_anywhere_is_seen_and_can_be_repeated(tmp_path):
+    await fill(tmp_path / "source")
+    damage_locations(tmp_path / "source")
+    for calls in range(1, 40):
+        directory = tmp_path / str(calls)
+        shutil.copytree(tmp_path / "source", directory)
+        ended = subprocess.run(  # noqa: ASYNC221
+            [sys.executable, "-c", KILLED, str(directory), str(calls)], capture_output=True
+        )
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == 9, ended.stderr
+        try:
+            await check(directory, range(4))  # it had ended but for the last sync
+        except BookieRefusesToStart as refusal:
+            assert "rebuild-index" in str(refusal)  # noqa: PT017
+        rebuild_checked(directory)
+        handles = await check(directory, range(4))
+        assert [handles[n].fenced for n in range(4)] == [False, True, False, False]
+        shutil.rmtree(directory)
+    assert ended.returncode == 0
+    assert calls > 10
