@@ -35,6 +35,7 @@ from broker.broadcast.selection import BROADCAST
 from broker.config import or_no_limit
 from broker.config_file import as_properties
 from broker.data_directory import JOURNAL, LEDGERS, METADATA, DataDirectory
+from broker.handlers.table import BrokerCommands
 from broker.http.callers import CallerRules
 from broker.http.limits import http_limits_from
 from broker.managed_ledger.config import ManagedLedgerConfig
@@ -115,7 +116,9 @@ async def running_broker(
         namespaces = Namespaces(store, config)
         schemas = SchemaRegistry(store, clock, config)
         service = _service_over(storage, config, namespaces, schemas, clock)
-        listener = BrokerListener(service)
+        listener = BrokerListener(
+            service.connections, BrokerCommands(service), config.maxHttpServerConnections
+        )
         await _bind_broker(listener, config)
         stack.callback(listener.stop_accepting)
         host = _url_host(config.advertised_host)
@@ -210,8 +213,8 @@ def _service_over(
         subscription_kinds=SubscriptionKinds(BROADCAST, STOCK),
         clock=clock,
     )
-    storage.bookie.set_turn(service.flusher)
-    service.flusher.before_flush = storage.bookie.kick
+    storage.bookie.set_turn(service.connections.flusher)
+    service.connections.flusher.before_flush = storage.bookie.kick
     return service
 
 

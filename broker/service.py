@@ -15,10 +15,8 @@ import structlog
 import trio
 
 from broker.config import NO_LIMIT
+from broker.net.connections import Connections
 from broker.net.limits import limits_from
-from broker.net.outbox import OutputFlusher
-from broker.net.publish_budget import PublishBudget
-from broker.net.unfinished_frames import UnfinishedFrames
 from broker.operations import Operations
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.limits import BrokerUnacked
@@ -27,6 +25,7 @@ from broker.topic.errors import TopicBusy
 from broker.topic.housekeeping import Housekeeping
 from broker.topic.non_persistent import NonPersistentTopic
 from broker.topic.persistent import PersistentTopic, namespace_retention
+from broker.topic.services import TopicServices
 from protocol.errors import ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from broker.managed_ledger.factory import ManagedLedgerFactory
     from broker.metadata.store import MetadataStore
     from broker.namespaces.namespaces import Namespace, Namespaces
-    from broker.net.session import Session
     from broker.schemas.registry import SchemaRegistry
     from broker.seams import Clock
     from broker.subscription.factory import SubscriptionKinds
@@ -47,17 +45,6 @@ log = structlog.get_logger()
 
 PRODUCER_NAMES_PATH = "/counters/producer-name"
 """Counts broker starts, so that generated producer names never repeat."""
-
-
-class PublishedTo(Protocol):
-    """A topic that took messages in this turn."""
-
-    @property
-    def name(self) -> TopicName:
-        """Its name, for what is told of it."""
-
-    def kick(self) -> None:
-        """Hand on what it took: to the storage, or without one to the subscriptions."""
 
 
 class TopicWaiter(Protocol):
@@ -85,23 +72,22 @@ class BrokerService:
         clock: Clock,
         subscription_kinds: SubscriptionKinds,
     ) -> None:
-        self.config = config
         self.store = store
         self.factory = factory
         self.namespaces = namespaces
         self.schemas = schemas
         self.clock = clock
-        self.subscription_kinds = subscription_kinds
-        self.limits = limits_from(config)
-        self.flusher = OutputFlusher()
-        self.publish_budget = PublishBudget(self.limits.broker_publish_bytes_max)
-        self.unfinished_frames = UnfinishedFrames(self.limits.unfinished_frames_bytes_max)
-        self.subscription_config = subscription_config(config)
-        self.broker_unacked = BrokerUnacked(config.maxUnackedMessagesPerBroker)
-        self.entry_interceptor = entry_interceptor(config, clock)
-        self.kicks: list[PublishedTo] = []
-        """Topics that took messages in this turn; `kick_storage` at its end serves them."""
-        self.sessions: set[Session] = set()
+        self.services = TopicServices(
+            config=config,
+            clock=clock,
+            factory=factory,
+            subscription_kinds=subscription_kinds,
+            subscription_config=subscription_config(config),
+            broker_unacked=BrokerUnacked(config.maxUnackedMessagesPerBroker),
+            entry_interceptor=entry_interceptor(config, clock),
+            unload=self.unload_topic,
+        )
+        self.connections = Connections(limits_from(config), clock, self.services.kick_storage)
         self.broker_service_url = ""
         """What lookups answer; set by the listener once its port is known."""
         self.advertised_listeners: dict[str, str] = {}
@@ -111,25 +97,32 @@ class BrokerService:
         self.operations = Operations(lambda: self.nursery)
         """Loads, unloads and deletions of topics, by full name."""
         self._load_slots = trio.CapacityLimiter(config.maxConcurrentTopicLoadRequest)
-        self._nursery: trio.Nursery | None = None
         self._stopping = False
         self._broker_number = 0
         self._producer_number = 0
         namespaces.is_loaded_topic = self.is_loaded
 
     @property
+    def config(self) -> BrokerConfig:
+        """What is in force now."""
+        return self.services.config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self.services.config = config
+
+    @property
     def nursery(self) -> trio.Nursery:
         """The owner of topics, subscriptions and their operations."""
-        assert self._nursery is not None, "the service is not running"
-        return self._nursery
+        return self.services.nursery
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; `close` first for a clean end."""
         self._broker_number = await self.store.next_sequence(PRODUCER_NAMES_PATH)
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            nursery.start_soon(self.flusher.run)
-            nursery.start_soon(Housekeeping(self).run)
+            self.services.running_in = nursery
+            nursery.start_soon(self.connections.run)
+            nursery.start_soon(Housekeeping(self, self.services).run)
             task_status.started()
 
     async def close(self) -> None:
@@ -138,7 +131,7 @@ class BrokerService:
         async with trio.open_nursery() as nursery:
             for topic in list(self.topics.values()):
                 nursery.start_soon(self._unload_logged, topic)
-        self.flusher.flush()
+        self.connections.flusher.flush()
 
     async def _unload_logged(self, topic: Topic) -> None:
         try:
@@ -151,25 +144,6 @@ class BrokerService:
         number = self._producer_number
         self._producer_number += 1
         return f"{self.config.clusterName}-{self._broker_number}-{number}"
-
-    def kick_storage(self) -> None:
-        """End of a turn: hand everything published in it to the storage.
-
-        Raises: ExceptionGroup: of the topics that failed, when the others have been served. What
-        they lost was never acknowledged: the connection whose turn it is ends with this, and its
-        client publishes again.
-        """
-        failures: list[Exception] = []
-        while self.kicks:
-            kicks, self.kicks = self.kicks, []
-            for topic in kicks:
-                try:
-                    topic.kick()
-                except Exception as error:
-                    error.add_note(f"of {topic.name.full}")
-                    failures.append(error)
-        if failures:
-            raise ExceptionGroup("topics could not take what was published", failures)
 
     # --- topics -------------------------------------------------------------------------
 
@@ -238,7 +212,7 @@ class BrokerService:
             raise ServiceNotReady("The broker is shutting down; look up again")
         namespace = await self.namespaces.check_topic(name, create=create)
         if not name.persistent:
-            topic = NonPersistentTopic(self, name, namespace)
+            topic = NonPersistentTopic(self.services, name, namespace)
         else:
             topic = await self._load_persistent(name, namespace)
         self.topics[name.full] = topic
@@ -250,7 +224,7 @@ class BrokerService:
             async with self._load_slots:
                 retention = namespace_retention(namespace, self.config)
                 ledger = await self.factory.open(name.managed_ledger_name, retention)
-                topic = PersistentTopic(self, name, namespace, ledger)
+                topic = PersistentTopic(self.services, name, namespace, ledger)
                 await topic.recover()
                 return topic
         raise ServiceNotReady(f"Loading {name.full} takes longer than {seconds} s; try again")

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 if TYPE_CHECKING:
     from protocol.position import Position
@@ -42,6 +42,14 @@ _TAIL: Final = re.compile(
 
 AckRun = tuple[list[int], "Position"]
 """(numbers of consumers, in the order of their ACKs; the entry that all of them acknowledge)."""
+
+
+class AckRunTarget(Protocol):
+    """Whoever takes plain ACKs of its consumers by the run."""
+
+    def ack_run(self, consumers: list[int], position: Position) -> None:
+        """All of the consumers have acknowledged the whole entry. They are given by the numbers
+        under which they were added to the connection's `AckRuns`."""
 
 
 @final

@@ -41,8 +41,6 @@ SENT_AWAY_PER_TURN: Final = 500
 class BroadcastSubscription(BroadcastMembers):
     """See the module essay."""
 
-    wakes_connections = True
-
     async def start(self) -> None:
         """Take over what is stored, and begin to keep it. Raises: BrokerError."""
         await self.keeper.load()

@@ -71,6 +71,11 @@ class BroadcastConsumerHandle:
         """Deliver again to this consumer alone."""
         self._members.redeliver(self.consumer, positions, epoch)
 
+    @property
+    def writable_group(self) -> object:
+        """The fan-out goes by connections."""
+        return self._members
+
     def on_writable(self) -> None:
         """Its connection has room again."""
         self._members.on_writable(self.consumer)

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from broker.broadcast.ordinals import Ordinals
     from broker.broadcast.stages import Stages
     from broker.broadcast.virtual_cursors import VirtualCursors
-    from broker.subscription.api import AckRunTarget, ConsumerSession
+    from broker.subscription.api import ConsumerSession
     from broker.subscription.consumer import Consumer
     from broker.subscription.factory import TopicContext
+    from protocol.ack_runs import AckRunTarget
 
 STEP_BYTES: Final = 2 * 1024 * 1024
 """Sent in one step, before everything else runs."""

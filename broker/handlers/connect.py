@@ -15,7 +15,7 @@ from protocol import commands
 from protocol.connection import broker_features
 
 if TYPE_CHECKING:
-    from broker.net.session import Session
+    from broker.handlers.session import ClientSession
     from protocol import pulsar_api_pb2 as pb
 
 log = structlog.get_logger()
@@ -24,7 +24,7 @@ SERVER_VERSION = "Pulsar Server4.0.8-vela"
 """Clients and tools look for Pulsar's name and version here."""
 
 
-def handle_connect(session: Session, body: pb.CommandConnect) -> None:
+def handle_connect(session: ClientSession, body: pb.CommandConnect) -> None:
     """Agree on a version and open the session for everything else."""
     handshake = session.handshake
     handshake.on_connect(body)
@@ -47,18 +47,18 @@ def handle_connect(session: Session, body: pb.CommandConnect) -> None:
     )
 
 
-def handle_auth_response(session: Session, body: pb.CommandAuthResponse) -> None:
+def handle_auth_response(session: ClientSession, body: pb.CommandAuthResponse) -> None:
     """Nobody was challenged: authentication is off."""
     del session, body
     raise ConnectionRefused("AUTH_RESPONSE without a challenge")
 
 
-def handle_ping(session: Session, body: pb.CommandPing) -> None:
+def handle_ping(session: ClientSession, body: pb.CommandPing) -> None:
     """Answer."""
     del body
     session.send(commands.pong())
 
 
-def handle_pong(session: Session, body: pb.CommandPong) -> None:
+def handle_pong(session: ClientSession, body: pb.CommandPong) -> None:
     """Any byte is a sign of life; the session has noted it already."""
     del session, body

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
     from typing import Any
 
-    from broker.net.session import Session
+    from broker.handlers.broker import Broker
+    from broker.handlers.session import ClientSession
     from broker.subscription.api import ConsumerHandle, SubscriptionOwner
     from protocol.position import Position
 
@@ -30,7 +31,7 @@ _CUMULATIVE = pb.CommandAck.Cumulative
 _PERMITS_MAX = 2**31 - 1
 
 
-def handle_flow(session: Session, body: pb.CommandFlow) -> None:
+def handle_flow(session: ClientSession, body: pb.CommandFlow) -> None:
     """The consumer can take more messages."""
     permits = body.messagePermits
     if not 0 < permits <= _PERMITS_MAX:
@@ -44,7 +45,7 @@ def handle_flow(session: Session, body: pb.CommandFlow) -> None:
         consumer.flow(permits)
 
 
-def handle_ack(session: Session, body: pb.CommandAck) -> None:
+def handle_ack(session: ClientSession, body: pb.CommandAck) -> None:
     """Acknowledge; answered with ACK_RESPONSE when the client gave a request id."""
     consumer = session.consumers.get(body.consumer_id)
     wants_answer = body.HasField("request_id")
@@ -63,7 +64,9 @@ def handle_ack(session: Session, body: pb.CommandAck) -> None:
         session.send(commands.ack_response(body.consumer_id, body.request_id))
 
 
-def handle_redeliver(session: Session, body: pb.CommandRedeliverUnacknowledgedMessages) -> None:
+def handle_redeliver(
+    session: ClientSession, body: pb.CommandRedeliverUnacknowledgedMessages
+) -> None:
     """Deliver again what was not acknowledged: some messages, or all of the consumer."""
     consumer = session.consumers.get(body.consumer_id)
     if consumer is None or isinstance(consumer, PendingConsumer):
@@ -77,7 +80,7 @@ def handle_redeliver(session: Session, body: pb.CommandRedeliverUnacknowledgedMe
     consumer.redeliver(positions, epoch)
 
 
-def attached(session: Session, consumer_id: int) -> ConsumerHandle:
+def attached(session: ClientSession, consumer_id: int) -> ConsumerHandle:
     """A consumer that is there. Raises: BrokerError."""
     consumer = session.consumers.get(consumer_id)
     if consumer is None or isinstance(consumer, PendingConsumer):
@@ -85,7 +88,9 @@ def attached(session: Session, consumer_id: int) -> ConsumerHandle:
     return consumer
 
 
-def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> Coroutine[Any, Any, None]:
+def handle_unsubscribe(
+    broker: Broker, session: ClientSession, body: pb.CommandUnsubscribe
+) -> Coroutine[Any, Any, None]:
     """Remove the subscription of this consumer, with its position, or what a broadcast keeps for
     it. The consumer is detached at once.
 
@@ -94,27 +99,27 @@ def handle_unsubscribe(session: Session, body: pb.CommandUnsubscribe) -> Corouti
     """
     left = attached(session, body.consumer_id).unsubscribe(force=body.force)
     del session.consumers[body.consumer_id]
-    return _answer_unsubscribe(left, session, body)
+    return _answer_unsubscribe(broker, left, session, body)
 
 
 async def _answer_unsubscribe(
-    left: Awaitable[None], session: Session, body: pb.CommandUnsubscribe
+    broker: Broker, left: Awaitable[None], session: ClientSession, body: pb.CommandUnsubscribe
 ) -> None:
     try:
         await left
     except Exception:
         # The refusal must come first, and does: it is queued before another task runs.
-        session.service.nursery.start_soon(_send_away, session, body.consumer_id)
+        broker.nursery.start_soon(_send_away, session, body.consumer_id)
         raise
     session.send(commands.success(body.request_id))
 
 
-async def _send_away(session: Session, consumer_id: int) -> None:
+async def _send_away(session: ClientSession, consumer_id: int) -> None:
     if consumer_id not in session.consumers:
         session.send(commands.close_consumer(consumer_id, commands.NO_REQUEST))
 
 
-def handle_close_consumer(session: Session, body: pb.CommandCloseConsumer) -> None:
+def handle_close_consumer(session: ClientSession, body: pb.CommandCloseConsumer) -> None:
     """Detach a consumer; what it did not acknowledge goes to others, or waits."""
     consumer = session.consumers.pop(body.consumer_id, None)
     if isinstance(consumer, PendingConsumer):
@@ -124,7 +129,7 @@ def handle_close_consumer(session: Session, body: pb.CommandCloseConsumer) -> No
     session.send(commands.success(body.request_id))
 
 
-def handle_consumer_stats(session: Session, body: pb.CommandConsumerStats) -> None:
+def handle_consumer_stats(session: ClientSession, body: pb.CommandConsumerStats) -> None:
     """Statistics of one consumer and its subscription."""
     consumer = session.consumers.get(body.consumer_id)
     if consumer is None or isinstance(consumer, PendingConsumer):
@@ -153,7 +158,7 @@ def handle_consumer_stats(session: Session, body: pb.CommandConsumerStats) -> No
 
 
 def handle_get_last_message_id(
-    session: Session, body: pb.CommandGetLastMessageId
+    session: ClientSession, body: pb.CommandGetLastMessageId
 ) -> Coroutine[Any, Any, None]:
     """The newest message of the topic and the position up to which all is acknowledged."""
     consumer = attached(session, body.consumer_id)
@@ -161,7 +166,7 @@ def handle_get_last_message_id(
 
 
 async def _answer_last_message_id(
-    session: Session, request_id: int, topic: SubscriptionOwner, mark_delete: Position | None
+    session: ClientSession, request_id: int, topic: SubscriptionOwner, mark_delete: Position | None
 ) -> None:
     position, batch_index = await last_message(topic)
     session.send(

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any
 
-    from broker.net.session import Session
+    from broker.handlers.broker import Broker
+    from broker.handlers.session import ClientSession
 
 Mode = pb.CommandGetTopicsOfNamespace
 
@@ -32,75 +33,77 @@ def parse_topic(text: str) -> TopicName:
 
 
 def handle_partitioned_metadata(
-    session: Session, body: pb.CommandPartitionedTopicMetadata
+    broker: Broker, session: ClientSession, body: pb.CommandPartitionedTopicMetadata
 ) -> Coroutine[Any, Any, None] | None:
     """How many partitions: 0 for a plain topic, also for one that does not exist yet."""
     topic = parse_topic(body.topic)
-    partitions = session.service.namespaces.partitions_in_memory(topic)
+    partitions = broker.namespaces.partitions_in_memory(topic)
     if partitions is None:
-        return _resolve_partitions(session, topic, body)
+        return _resolve_partitions(broker, session, topic, body)
     session.send(commands.partitioned_metadata(body.request_id, partitions))
     return None
 
 
 async def _resolve_partitions(
-    session: Session, topic: TopicName, body: pb.CommandPartitionedTopicMetadata
+    broker: Broker,
+    session: ClientSession,
+    topic: TopicName,
+    body: pb.CommandPartitionedTopicMetadata,
 ) -> None:
-    partitions = await session.service.namespaces.resolve_for_lookup(
+    partitions = await broker.namespaces.resolve_for_lookup(
         topic, body.metadata_auto_creation_enabled
     )
     session.send(commands.partitioned_metadata(body.request_id, partitions))
 
 
 def handle_lookup(
-    session: Session, body: pb.CommandLookupTopic
+    broker: Broker, session: ClientSession, body: pb.CommandLookupTopic
 ) -> Coroutine[Any, Any, None] | None:
     """Which broker serves a topic: this one."""
-    service = session.service
     topic = parse_topic(body.topic)
     listener = body.advertised_listener_name
-    if listener and listener not in service.advertised_listeners:
+    if listener and listener not in broker.advertised_listeners:
         raise ServiceNotReady(f"the broker do not have {listener} listener")
-    if not service.namespaces.is_loaded(topic.namespace_name):
-        return _lookup_after_loading(session, topic, listener, body.request_id)
-    _answer_lookup(session, listener, body.request_id)
+    if not broker.namespaces.is_loaded(topic.namespace_name):
+        return _lookup_after_loading(broker, session, topic, listener, body.request_id)
+    _answer_lookup(broker, session, listener, body.request_id)
     return None
 
 
 async def _lookup_after_loading(
-    session: Session, topic: TopicName, listener: str, request_id: int
+    broker: Broker, session: ClientSession, topic: TopicName, listener: str, request_id: int
 ) -> None:
-    await session.service.namespaces.of_topic(topic)
-    _answer_lookup(session, listener, request_id)
+    await broker.namespaces.of_topic(topic)
+    _answer_lookup(broker, session, listener, request_id)
 
 
-def _answer_lookup(session: Session, listener: str, request_id: int) -> None:
-    service = session.service
-    url = service.advertised_listeners.get(listener, service.broker_service_url)
+def _answer_lookup(broker: Broker, session: ClientSession, listener: str, request_id: int) -> None:
+    url = broker.advertised_listeners.get(listener, broker.broker_service_url)
     session.send(
         commands.lookup_connect(request_id, url, authoritative=True, proxy_through_service_url=True)
     )
 
 
 async def handle_topics_of_namespace(
-    session: Session, body: pb.CommandGetTopicsOfNamespace
+    broker: Broker, session: ClientSession, body: pb.CommandGetTopicsOfNamespace
 ) -> None:
     """All topics of a namespace; filtering by pattern is left to the client, and said so."""
-    service = session.service
     topics: list[str] = []
     if body.mode in (Mode.PERSISTENT, Mode.ALL):
-        topics += await service.namespaces.topics(body.namespace, PERSISTENT)
+        topics += await broker.namespaces.topics(body.namespace, PERSISTENT)
     if body.mode in (Mode.NON_PERSISTENT, Mode.ALL):
-        topics += service.loaded_topics(body.namespace, NON_PERSISTENT)
+        topics += broker.loaded_topics(body.namespace, NON_PERSISTENT)
     session.send(commands.topics_of_namespace(body.request_id, topics))
 
 
-def handle_watch_topic_list(session: Session, body: pb.CommandWatchTopicList) -> None:
+def handle_watch_topic_list(session: ClientSession, body: pb.CommandWatchTopicList) -> None:
     """Not offered in CONNECTED; a client that asks all the same falls back to polling."""
     del session, body
     raise NotAllowed("Unable to watch topic list: this broker does not offer it, poll instead")
 
 
-def handle_watch_topic_list_close(session: Session, body: pb.CommandWatchTopicListClose) -> None:
+def handle_watch_topic_list_close(
+    session: ClientSession, body: pb.CommandWatchTopicListClose
+) -> None:
     """There is no watch that could go on."""
     session.send(commands.success(body.request_id))

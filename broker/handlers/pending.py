@@ -18,11 +18,21 @@ class PendingConsumer:
 
     __slots__ = ("cancelled", "permits")
 
+    consumer = None
+    writable_group = None
+
     def __init__(self) -> None:
         self.cancelled = False
         """Closed before it was there: it is undone once created, and nothing is answered."""
         self.permits = 0
         """FLOW that came early; granted once the consumer is there."""
+
+    def on_writable(self) -> None:
+        """Nothing is sent to it yet."""
+
+    def remove(self) -> None:
+        """The connection is gone."""
+        self.cancelled = True
 
 
 @final
@@ -35,3 +45,7 @@ class PendingProducer:
         self.cancelled = False
         self.waiting: Producer | None = None
         """Set while it waits for exclusive access."""
+
+    def remove(self) -> None:
+        """The connection is gone."""
+        self.cancelled = True

@@ -21,12 +21,14 @@ from protocol.errors import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from broker.net.session import Session
+    from broker.config import BrokerConfig
+    from broker.handlers.broker import Broker
+    from broker.handlers.session import ClientSession
     from broker.topic.producer import Producer
     from broker.topic.topic import Topic
 
 
-def handle_producer(session: Session, body: pb.CommandProducer) -> None:
+def handle_producer(broker: Broker, session: ClientSession, body: pb.CommandProducer) -> None:
     """Open a producer, or confirm one that is open under this id."""
     existing = session.producers.get(body.producer_id)
     if isinstance(existing, PendingProducer):
@@ -42,8 +44,8 @@ def handle_producer(session: Session, body: pb.CommandProducer) -> None:
     place = PendingProducer()
     session.producers[body.producer_id] = place
     session.request_begins()
-    opening = _Opening(session, body, place)
-    session.service.call_when_loaded(topic_name, create=True, waiter=opening)
+    opening = _Opening(broker, session, body, place)
+    broker.call_when_loaded(topic_name, create=True, waiter=opening)
 
 
 @final
@@ -51,11 +53,18 @@ class _Opening:
     """A PRODUCER from its arrival to its answer. The producers of a topic are opened one after the
     other, because who has a name, or the topic for itself, is decided by who came first."""
 
-    __slots__ = ("_body", "_has_cleared", "_place", "_session", "_topic")
+    __slots__ = ("_body", "_broker", "_has_cleared", "_place", "_session", "_topic")
 
     _topic: Topic
 
-    def __init__(self, session: Session, body: pb.CommandProducer, place: PendingProducer) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        session: ClientSession,
+        body: pb.CommandProducer,
+        place: PendingProducer,
+    ) -> None:
+        self._broker = broker
         self._session = session
         self._body = body
         self._place = place
@@ -86,10 +95,11 @@ class _Opening:
             del producers[producer_id]
 
     async def _in_turn(self) -> None:
-        session, topic, body = self._session, self._topic, self._body
+        broker, session = self._broker, self._session
+        topic, body = self._topic, self._body
         try:
-            await _prepare(topic, body)
-            schema_version = await session.service.schemas.for_producer(
+            await _prepare(broker.config, topic, body)
+            schema_version = await broker.schemas.for_producer(
                 topic.name,
                 body.schema if body.HasField("schema") else None,
                 topic.namespace.policies,
@@ -97,9 +107,9 @@ class _Opening:
             if self._place.cancelled:
                 session.request_ends()
                 return
-            request = _request(session, body, schema_version)
+            request = _request(broker, body, schema_version)
             holder = None if self._has_cleared else topic.holder_of_name(session, request)
-            seconds = session.service.config.connectionLivenessCheckTimeoutMillis / 1000
+            seconds = broker.config.connectionLivenessCheckTimeoutMillis / 1000
             if holder is not None and seconds:
                 session.start_rest(self._command(), self._clear(holder, seconds))
                 return
@@ -145,12 +155,11 @@ class _Opening:
         session.send(_success(self._body.request_id, producer, ready=True))
 
 
-async def _prepare(topic: Topic, body: pb.CommandProducer) -> None:
+async def _prepare(config: BrokerConfig, topic: Topic, body: pb.CommandProducer) -> None:
     """Everything that may be refused before anything is changed."""
     topic.check_open()
     await topic.apply_policies()
     policies = topic.namespace.policies
-    config = topic.service.config
     required = policies.encryption_required or config.encryptionRequireOnProducer
     if required and not body.encrypted:
         raise MetadataError(f"Encryption is required in {topic.name.full}")
@@ -164,11 +173,11 @@ async def _prepare(topic: Topic, body: pb.CommandProducer) -> None:
         await topic.open_subscription(SubscriptionRequest(name=name, earliest=True))
 
 
-def _request(session: Session, body: pb.CommandProducer, version: bytes) -> ProducerRequest:
+def _request(broker: Broker, body: pb.CommandProducer, version: bytes) -> ProducerRequest:
     given = body.producer_name
     return ProducerRequest(
         producer_id=body.producer_id,
-        name=given or session.service.next_producer_name(),
+        name=given or broker.next_producer_name(),
         user_provided_name=bool(given) and body.user_provided_producer_name,
         epoch=body.epoch,
         access_mode=body.producer_access_mode,
@@ -193,7 +202,7 @@ def _success(request_id: int, producer: Producer, *, ready: bool) -> bytes:
     )
 
 
-def handle_close_producer(session: Session, body: pb.CommandCloseProducer) -> None:
+def handle_close_producer(session: ClientSession, body: pb.CommandCloseProducer) -> None:
     """Close a producer; messages it has sent are still stored and answered."""
     producer = session.producers.pop(body.producer_id, None)
     if producer is None:

@@ -12,14 +12,14 @@ from protocol.errors import ServerError
 from protocol.metadata import verify_checksum
 
 if TYPE_CHECKING:
-    from broker.net.session import Session
+    from broker.handlers.session import ClientSession
     from protocol.send_fields import Send
 
 MESSAGE_SIZE_BYTES_MIN = 10
 """A size of metadata and the three fields that metadata must have."""
 
 
-def handle_send(session: Session, send: Send) -> None:
+def handle_send(session: ClientSession, send: Send) -> None:
     """Hand a message to its producer's topic. The receipt comes when it is durable."""
     producer_id = send.producer_id
     producer = session.producers.get(producer_id)
@@ -42,7 +42,7 @@ def handle_send(session: Session, send: Send) -> None:
     producer.topic.publish(producer, send)
 
 
-def _refuse_unknown(session: Session, producer_id: int) -> None:
+def _refuse_unknown(session: ClientSession, producer_id: int) -> None:
     """A message for a producer that is not there, or on a connection without CONNECT.
 
     If the broker has closed the producer itself, the client has not noticed yet and will send the

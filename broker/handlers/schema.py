@@ -10,15 +10,18 @@ from protocol import commands
 from protocol.errors import IncompatibleSchema, TopicNotFound
 
 if TYPE_CHECKING:
-    from broker.net.session import Session
+    from broker.handlers.broker import Broker
+    from broker.handlers.session import ClientSession
     from protocol import pulsar_api_pb2 as pb
 
 
-async def handle_get_schema(session: Session, body: pb.CommandGetSchema) -> None:
+async def handle_get_schema(
+    broker: Broker, session: ClientSession, body: pb.CommandGetSchema
+) -> None:
     """The schema of a version, or the newest; a deletion is one, with an empty schema."""
     topic = parse_topic(body.topic)
     number = version_number(body.schema_version) if body.schema_version else None
-    schemas = session.service.schemas
+    schemas = broker.schemas
     if number is None or number < 0:
         stored = await schemas.newest(topic)
     else:
@@ -31,11 +34,12 @@ async def handle_get_schema(session: Session, body: pb.CommandGetSchema) -> None
     )
 
 
-async def handle_get_or_create_schema(session: Session, body: pb.CommandGetOrCreateSchema) -> None:
+async def handle_get_or_create_schema(
+    broker: Broker, session: ClientSession, body: pb.CommandGetOrCreateSchema
+) -> None:
     """The version of this schema, registered if it is new and may be."""
-    service = session.service
-    topic = await service.get_or_load_topic(parse_topic(body.topic), create=True)
+    topic = await broker.get_or_load_topic(parse_topic(body.topic), create=True)
     if not body.HasField("schema"):
         raise IncompatibleSchema("GET_OR_CREATE_SCHEMA needs a schema")
-    version = await service.schemas.for_producer(topic.name, body.schema, topic.namespace.policies)
+    version = await broker.schemas.for_producer(topic.name, body.schema, topic.namespace.policies)
     session.send(commands.get_or_create_schema_response(body.request_id, version))

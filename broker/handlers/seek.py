@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
     from typing import Any
 
-    from broker.net.session import Session
+    from broker.handlers.session import ClientSession
     from protocol import pulsar_api_pb2 as pb
 
 
-def handle_seek(session: Session, body: pb.CommandSeek) -> Coroutine[Any, Any, None]:
+def handle_seek(session: ClientSession, body: pb.CommandSeek) -> Coroutine[Any, Any, None]:
     """Move the subscription of one of this connection's consumers."""
     consumer = attached(session, body.consumer_id)
     if body.HasField("message_id"):
@@ -36,6 +36,6 @@ def handle_seek(session: Session, body: pb.CommandSeek) -> Coroutine[Any, Any, N
     return _answer_when(moved, session, body.request_id)
 
 
-async def _answer_when(moved: Awaitable[None], session: Session, request_id: int) -> None:
+async def _answer_when(moved: Awaitable[None], session: ClientSession, request_id: int) -> None:
     await moved
     session.send(commands.success(request_id))

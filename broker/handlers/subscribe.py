@@ -37,14 +37,17 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
     from typing import Any
 
-    from broker.net.session import Session
+    from broker.config import BrokerConfig
+    from broker.handlers.broker import Broker
+    from broker.handlers.session import ClientSession
+    from broker.schemas.registry import SchemaRegistry
     from broker.subscription.api import ConsumerHandle, Subscription
     from broker.topic.topic import Topic
 
 _EARLIEST = pb.CommandSubscribe.Earliest
 
 
-def handle_subscribe(session: Session, body: pb.CommandSubscribe) -> None:
+def handle_subscribe(broker: Broker, session: ClientSession, body: pb.CommandSubscribe) -> None:
     """Attach a consumer, or confirm one that is attached under this id."""
     existing = session.consumers.get(body.consumer_id)
     if isinstance(existing, PendingConsumer):
@@ -57,19 +60,20 @@ def handle_subscribe(session: Session, body: pb.CommandSubscribe) -> None:
             f"{len(session.consumers)} consumers are open on this connection, which is the bound"
         )
     name = parse_topic(body.topic)
-    waiter = _Subscribing(session, body)
-    session.service.call_when_loaded(name, create=body.force_topic_creation, waiter=waiter)
+    waiter = _Subscribing(broker, session, body)
+    broker.call_when_loaded(name, create=body.force_topic_creation, waiter=waiter)
 
 
 @final
 class _Subscribing:
     """One SUBSCRIBE from its arrival to its answer."""
 
-    __slots__ = ("_body", "_has_cleared", "_place", "_request", "_session", "_topic")
+    __slots__ = ("_body", "_broker", "_has_cleared", "_place", "_request", "_session", "_topic")
 
     _topic: Topic
 
-    def __init__(self, session: Session, body: pb.CommandSubscribe) -> None:
+    def __init__(self, broker: Broker, session: ClientSession, body: pb.CommandSubscribe) -> None:
+        self._broker = broker
         self._session = session
         self._body = body
         self._request = _request(body)
@@ -101,7 +105,7 @@ class _Subscribing:
             return None
         try:
             topic.check_open()
-            _check(topic, body)
+            _check(self._broker.config, topic, body)
             subscription = topic.subscriptions.get(request.name)
             if subscription is None or request.start_rollback_seconds or body.HasField("schema"):
                 return self._open_and_attach()
@@ -113,7 +117,7 @@ class _Subscribing:
     async def _open_and_attach(self) -> None:
         topic, request = self._topic, self._request
         try:
-            await _check_schema(topic, self._body)
+            await _check_schema(self._broker.schemas, topic, self._body)
             subscription = await topic.open_subscription_in_turn(request)
             if request.start_rollback_seconds:
                 request = await subscription.locate(request)
@@ -131,7 +135,7 @@ class _Subscribing:
         try:
             handle = topic.attach_consumer(subscription, consumer, request)
         except BrokerError as error:
-            seconds = topic.service.config.connectionLivenessCheckTimeoutMillis / 1000
+            seconds = self._broker.config.connectionLivenessCheckTimeoutMillis / 1000
             holder = _in_the_way(subscription, consumer, error)
             if holder is None or not seconds or self._has_cleared:
                 raise
@@ -146,7 +150,7 @@ class _Subscribing:
     ) -> None:
         """Try again if the holder's connection gives no sign of life; then it is closed. Others do
         not wait for this."""
-        session = cast("Session", holder.session)
+        session = cast("ClientSession", holder.session)
         if await session.is_alive(seconds):
             self.refused(refusal)
             return
@@ -177,7 +181,7 @@ class _Subscribing:
             del consumers[consumer_id]
 
 
-def _check(topic: Topic, body: pb.CommandSubscribe) -> None:
+def _check(config: BrokerConfig, topic: Topic, body: pb.CommandSubscribe) -> None:
     if not body.subscription.strip():
         raise ProducerBusy("Empty subscription name")  # the code that Pulsar gives it
     if body.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
@@ -189,17 +193,17 @@ def _check(topic: Topic, body: pb.CommandSubscribe) -> None:
         topic.persistent
         and body.durable
         and body.subscription not in topic.subscriptions
-        and not topic.namespace.policies.allows_auto_subscription_creation(topic.service.config)
+        and not topic.namespace.policies.allows_auto_subscription_creation(config)
     ):
         raise SubscriptionNotFound("Subscription does not exist")
 
 
-async def _check_schema(topic: Topic, body: pb.CommandSubscribe) -> None:
+async def _check_schema(schemas: SchemaRegistry, topic: Topic, body: pb.CommandSubscribe) -> None:
     """A consumer's schema is registered on an idle topic, else it must fit what is there."""
     if not body.HasField("schema"):
         return
     active = bool(topic.access.producers) or topic.consumer_count() > 0
-    await topic.service.schemas.for_consumer(
+    await schemas.for_consumer(
         topic.name,
         body.schema,
         topic.namespace.policies,
@@ -239,7 +243,7 @@ def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:
 
 
 def _consumer(
-    session: Session, body: pb.CommandSubscribe, request: SubscriptionRequest
+    session: ClientSession, body: pb.CommandSubscribe, request: SubscriptionRequest
 ) -> Consumer:
     return Consumer(
         consumer_id=body.consumer_id,
@@ -255,7 +259,7 @@ def _consumer(
         metadata=request.metadata,
         subscription_properties=request.properties,
         epoch=body.consumer_epoch if body.HasField("consumer_epoch") else EPOCH_UNSET,
-        connected_since_ms=session.service.clock.wall_ms(),
+        connected_since_ms=session.connections.clock.wall_ms(),
     )
 
 

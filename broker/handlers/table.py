@@ -6,12 +6,15 @@ changes something is no coroutine function: it has begun the change when it retu
 raising `BrokerError`, which the session turns into the answer the client waits for, or ends the
 connection by raising `ConnectionRefused`.
 
-SEND is not in the table: it is handled by `publish.handle_send` directly, with its payload.
+Handlers that need the broker are bound to it (`Broker`). SEND is not in the table: it comes with
+its payload, to `publish.handle_send`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
 
 from broker.handlers.connect import handle_auth_response, handle_connect, handle_ping, handle_pong
 from broker.handlers.consumer import (
@@ -31,47 +34,62 @@ from broker.handlers.lookup import (
     handle_watch_topic_list_close,
 )
 from broker.handlers.producer import handle_close_producer, handle_producer
+from broker.handlers.publish import handle_send
 from broker.handlers.schema import handle_get_or_create_schema, handle_get_schema
 from broker.handlers.seek import handle_seek
+from broker.handlers.session import ClientSession
 from broker.handlers.subscribe import handle_subscribe
 from broker.handlers.transaction import handle_transaction
 from protocol import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from broker.net.session import Session
+    from broker.handlers.broker import Broker
 
 _Type = pb.BaseCommand
 
-HANDLERS: Final[dict[int, Callable[[Session, Any], Coroutine[Any, Any, None] | None]]] = {
-    _Type.CONNECT: handle_connect,
-    _Type.AUTH_RESPONSE: handle_auth_response,
-    _Type.PING: handle_ping,
-    _Type.PONG: handle_pong,
-    _Type.PARTITIONED_METADATA: handle_partitioned_metadata,
-    _Type.LOOKUP: handle_lookup,
-    _Type.GET_TOPICS_OF_NAMESPACE: handle_topics_of_namespace,
-    _Type.WATCH_TOPIC_LIST: handle_watch_topic_list,
-    _Type.WATCH_TOPIC_LIST_CLOSE: handle_watch_topic_list_close,
-    _Type.PRODUCER: handle_producer,
-    _Type.CLOSE_PRODUCER: handle_close_producer,
-    _Type.SUBSCRIBE: handle_subscribe,
-    _Type.FLOW: handle_flow,
-    _Type.ACK: handle_ack,
-    _Type.REDELIVER_UNACKNOWLEDGED_MESSAGES: handle_redeliver,
-    _Type.UNSUBSCRIBE: handle_unsubscribe,
-    _Type.CLOSE_CONSUMER: handle_close_consumer,
-    _Type.CONSUMER_STATS: handle_consumer_stats,
-    _Type.GET_LAST_MESSAGE_ID: handle_get_last_message_id,
-    _Type.SEEK: handle_seek,
-    _Type.GET_SCHEMA: handle_get_schema,
-    _Type.GET_OR_CREATE_SCHEMA: handle_get_or_create_schema,
-    _Type.TC_CLIENT_CONNECT_REQUEST: handle_transaction,
-    _Type.NEW_TXN: handle_transaction,
-    _Type.ADD_PARTITION_TO_TXN: handle_transaction,
-    _Type.ADD_SUBSCRIPTION_TO_TXN: handle_transaction,
-    _Type.END_TXN: handle_transaction,
-    _Type.END_TXN_ON_PARTITION: handle_transaction,
-    _Type.END_TXN_ON_SUBSCRIPTION: handle_transaction,
-}
+Handler = Callable[[ClientSession, Any], Coroutine[Any, Any, None] | None]
+
+
+@final
+class BrokerCommands:
+    """The handlers of one broker."""
+
+    __slots__ = ("handle_send", "handlers")
+
+    def __init__(self, broker: Broker) -> None:
+        self.handle_send = handle_send
+        self.handlers = _table(broker)
+
+
+def _table(broker: Broker) -> dict[int, Handler]:
+    return {
+        _Type.CONNECT: handle_connect,
+        _Type.AUTH_RESPONSE: handle_auth_response,
+        _Type.PING: handle_ping,
+        _Type.PONG: handle_pong,
+        _Type.PARTITIONED_METADATA: partial(handle_partitioned_metadata, broker),
+        _Type.LOOKUP: partial(handle_lookup, broker),
+        _Type.GET_TOPICS_OF_NAMESPACE: partial(handle_topics_of_namespace, broker),
+        _Type.WATCH_TOPIC_LIST: handle_watch_topic_list,
+        _Type.WATCH_TOPIC_LIST_CLOSE: handle_watch_topic_list_close,
+        _Type.PRODUCER: partial(handle_producer, broker),
+        _Type.CLOSE_PRODUCER: handle_close_producer,
+        _Type.SUBSCRIBE: partial(handle_subscribe, broker),
+        _Type.FLOW: handle_flow,
+        _Type.ACK: handle_ack,
+        _Type.REDELIVER_UNACKNOWLEDGED_MESSAGES: handle_redeliver,
+        _Type.UNSUBSCRIBE: partial(handle_unsubscribe, broker),
+        _Type.CLOSE_CONSUMER: handle_close_consumer,
+        _Type.CONSUMER_STATS: handle_consumer_stats,
+        _Type.GET_LAST_MESSAGE_ID: handle_get_last_message_id,
+        _Type.SEEK: handle_seek,
+        _Type.GET_SCHEMA: partial(handle_get_schema, broker),
+        _Type.GET_OR_CREATE_SCHEMA: partial(handle_get_or_create_schema, broker),
+        _Type.TC_CLIENT_CONNECT_REQUEST: handle_transaction,
+        _Type.NEW_TXN: handle_transaction,
+        _Type.ADD_PARTITION_TO_TXN: handle_transaction,
+        _Type.ADD_SUBSCRIPTION_TO_TXN: handle_transaction,
+        _Type.END_TXN: handle_transaction,
+        _Type.END_TXN_ON_PARTITION: handle_transaction,
+        _Type.END_TXN_ON_SUBSCRIPTION: handle_transaction,
+    }

@@ -8,10 +8,10 @@ from protocol import commands
 from protocol.errors import ServerError
 
 if TYPE_CHECKING:
-    from broker.net.session import Session
+    from broker.handlers.session import ClientSession
 
 
-def handle_transaction(session: Session, body: Any) -> None:  # noqa: ANN401 - any of seven commands
+def handle_transaction(session: ClientSession, body: Any) -> None:  # noqa: ANN401 - any of seven commands
     """Refuse, in the way of a broker with transactionCoordinatorEnabled=false: a plain ERROR."""
     session.send(
         commands.error(body.request_id, ServerError.NotAllowedError, "Transactions are not enabled")

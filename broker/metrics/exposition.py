@@ -144,7 +144,13 @@ class MetricsSource:
     def _broker(self, page: Page) -> Iterator[None]:
         labels = label_text(self._cluster)
         service = self._service
-        page.add("pulsar_active_connections", "gauge", "Connections", labels, len(service.sessions))
+        page.add(
+            "pulsar_active_connections",
+            "gauge",
+            "Connections",
+            labels,
+            len(service.connections.open),
+        )
         page.add("pulsar_broker_topics_count", "gauge", "Topics", labels, len(service.topics))
         counts = [0] * (len(LATENCY_NAMES) + 1)
         seconds = 0.0

@@ -18,14 +18,14 @@ import trio
 
 from broker.net.open_files import connections_max
 from broker.net.readers import Readers
-from broker.net.session import GOODBYE_SECONDS_MAX, Session
+from broker.net.session import GOODBYE_SECONDS_MAX, AnySession, Commands, Session
 from broker.net.transport import SocketTransport, StreamTransport
 from protocol import commands
 from protocol.errors import ServerError
 
 if TYPE_CHECKING:
+    from broker.net.connections import Connections
     from broker.net.transport import Transport
-    from broker.service import BrokerService
 
 log = structlog.get_logger()
 
@@ -41,12 +41,15 @@ TURNED_AWAY_MAX = 100
 class BrokerListener:
     """One listening address and the sessions that came through it."""
 
-    def __init__(self, service: BrokerService) -> None:
-        self._service = service
+    def __init__(
+        self, connections: Connections, commands: Commands, http_connections_max: int
+    ) -> None:
+        self._connections = connections
+        self._commands = commands
         self._per_address: Counter[str] = Counter()
         self._sockets: list[socket.socket] = []
         self._readers = Readers()
-        self._connections_of_files_max = connections_max(service.config.maxHttpServerConnections)
+        self._connections_of_files_max = connections_max(http_connections_max)
         self._turned_away = 0
 
     @property
@@ -128,20 +131,20 @@ class BrokerListener:
 
     async def serve(self, transport: Transport, host: str) -> None:
         """Serve one connection to its end."""
-        service = self._service
+        connections = self._connections
         refusal = self._refusal(host)
         if refusal:
             await self._turn_away(transport, refusal)
             return
-        session = Session(service, transport, service.limits)
-        service.sessions.add(session)
+        session: AnySession = Session(connections, self._commands, transport)
+        connections.open.add(session)
         self._per_address[host] += 1
         try:
             await session.run()
         except Exception as error:
             log.error("session failed", peer=transport.peer, exc_info=error)
         finally:
-            service.sessions.discard(session)
+            connections.open.discard(session)
             self._per_address[host] -= 1
             if not self._per_address[host]:
                 del self._per_address[host]
@@ -167,11 +170,11 @@ class BrokerListener:
 
     def _refusal(self, host: str) -> str:
         """Why a connection from this address is not admitted; empty if it is."""
-        limits = self._service.limits
-        if limits.connections_max and len(self._service.sessions) >= limits.connections_max:
+        limits = self._connections.limits
+        if limits.connections_max and len(self._connections.open) >= limits.connections_max:
             return f"Reached the maximum number of connections: {limits.connections_max}"
         of_files = self._connections_of_files_max
-        if of_files and len(self._service.sessions) >= of_files:
+        if of_files and len(self._connections.open) >= of_files:
             return (
                 f"Reached the maximum number of connections that the limit of open files leaves:"
                 f" {of_files}; raise the limit of the broker (ulimit -n) and start it again"

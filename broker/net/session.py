@@ -20,20 +20,16 @@ take its answers. A paused session is not called silent.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
 
 import structlog
 import trio
 
-from broker.handlers.pending import PendingConsumer
-from broker.handlers.publish import handle_send
-from broker.handlers.table import HANDLERS
 from broker.net.errors import ConnectionRefused
 from broker.net.keep_alive import KeepAlive, KeepAliveAction
 from broker.net.outbox import Outbox
 from broker.net.publish_budget import PendingPublishes
 from broker.net.transport import Taken
-from broker.topic.producer import Producer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.ack_runs import AckRuns
@@ -43,14 +39,11 @@ from protocol.frames import FrameDecoder
 from protocol.send_fields import Send
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
-    from broker.handlers.pending import PendingProducer
-    from broker.net.limits import NetLimits
+    from broker.net.connections import Connections
     from broker.net.transport import Transport
-    from broker.service import BrokerService
-    from broker.subscription.api import AckRunTarget, ConsumerHandle, Subscription
-    from broker.subscription.consumer import Consumer
+    from protocol.ack_runs import AckRunTarget
     from protocol.frames import Frame
 
 log = structlog.get_logger()
@@ -65,22 +58,80 @@ DECODED_PER_TURN_BYTES = 8 * 1024
 """About as many requests; a megabyte of SUBSCRIBEs takes a tenth of a second to decode."""
 
 
-@final
-class Session:
-    """One connection. Also the `ConsumerSession` of its consumers."""
+class AttachedProducer(Protocol):
+    """What a connection holds under the id of a producer: it, or its place."""
 
-    def __init__(self, service: BrokerService, transport: Transport, limits: NetLimits) -> None:
-        self.service = service
-        self.limits = limits
+    def remove(self) -> None:
+        """The connection is gone."""
+
+
+class AttachedConsumer(Protocol):
+    """What a connection holds under the id of a consumer: it, or its place."""
+
+    @property
+    def consumer(self) -> object:
+        """The consumer; None while it is being created."""
+
+    @property
+    def writable_group(self) -> object:
+        """One call of `on_writable` is enough for all of a connection that have the same."""
+
+    def on_writable(self) -> None:
+        """The connection has room again."""
+
+    def remove(self) -> None:
+        """The connection is gone."""
+
+
+class ConsumerWithId(Protocol):
+    """A consumer of this connection."""
+
+    @property
+    def consumer_id(self) -> int:
+        """Chosen by the client."""
+
+
+class ProducerWithId(Protocol):
+    """A producer of this connection."""
+
+    @property
+    def producer_id(self) -> int:
+        """Chosen by the client."""
+
+
+P = TypeVar("P", bound=AttachedProducer)
+C = TypeVar("C", bound=AttachedConsumer)
+
+
+class Commands(Protocol):
+    """What is done when commands arrive."""
+
+    @property
+    def handlers(self) -> Mapping[int, Callable[[Any, Any], Coroutine[Any, Any, None] | None]]:
+        """By type of command: called with the session and the command's own message."""
+
+    @property
+    def handle_send(self) -> Callable[[Any, Send], None]:
+        """For SEND, which comes with its payload."""
+
+
+@final
+class Session(Generic[P, C]):
+    """One connection. Also the `ConsumerSession` of its consumers. It does not know what producers
+    and consumers are: that is said by whoever makes it, with the `commands`."""
+
+    def __init__(self, connections: Connections, commands: Commands, transport: Transport) -> None:
+        self.connections = connections
+        self.limits = limits = connections.limits
         self.outbox = Outbox(
-            transport, service.flusher, limits, self._outbox_drained, self._start_writer
+            transport, connections.flusher, limits, self._outbox_drained, self._start_writer
         )
         self.send = self.outbox.put
-        self.producers: dict[int, Producer | PendingProducer] = {}
-        self.consumers: dict[int, ConsumerHandle | PendingConsumer] = {}
+        self.producers: dict[int, P] = {}
+        self.consumers: dict[int, C] = {}
         self.closed_producers: dict[int, float] = {}
         """Producers closed by the broker: what the client sent before it noticed is dropped."""
-        self.publishes = PendingPublishes(service.publish_budget, limits)
+        self.publishes = PendingPublishes(connections.publish_budget, limits)
         self.handshake = Handshake()
         self.connected = False
         """The same as `handshake.connected`, for the hot path."""
@@ -88,13 +139,15 @@ class Session:
         self.remote_address = f"/{transport.peer}"
         """The form in which statistics and CONSUMER_STATS show it."""
         self.keep_alive = KeepAlive(
-            limits.keep_alive_seconds, limits.handshake_seconds_max, service.clock.now()
+            limits.keep_alive_seconds, limits.handshake_seconds_max, connections.clock.now()
         )
         self.close_reason = ""
         self.unfinished_bytes = 0
         """What the decoder holds of a frame, as `UnfinishedFrames` knows it."""
         self.frame_begun_at = 0.0
         self._transport = transport
+        self._handlers = commands.handlers
+        self._handle_send = commands.handle_send
         self._decoder = FrameDecoder(
             limits.frame_size_bytes_max,
             plain_sends=True,
@@ -178,16 +231,10 @@ class Session:
         self._drop_input()
         producers, self.producers = self.producers, {}
         for producer in producers.values():
-            if isinstance(producer, Producer):
-                producer.topic.remove_producer(producer)
-            else:
-                producer.cancelled = True
+            producer.remove()
         consumers, self.consumers = self.consumers, {}
-        for attached in consumers.values():
-            if isinstance(attached, PendingConsumer):
-                attached.cancelled = True
-            else:
-                attached.remove()
+        for consumer in consumers.values():
+            consumer.remove()
 
     # --- reading ------------------------------------------------------------------------
 
@@ -197,7 +244,7 @@ class Session:
         if data is None:
             self._more = not self.outbox.failed and self._handle_chunk(b"")
         elif data:
-            self.keep_alive.received(self.service.clock.now())
+            self.keep_alive.received(self.connections.clock.now())
             self._more = self._handle_chunk(data)
         else:
             self.close_reason = self.close_reason or "closed by the client"
@@ -212,9 +259,9 @@ class Session:
     def _handle_chunk(self, data: bytes) -> bool:
         """One turn, one journal kick, one flush: what one receive brought, or (without data) what
         an earlier turn has left of it. Whether something is left for another turn."""
-        service = self.service
+        connections = self.connections
         requests = 0
-        service.flusher.begin_turn()
+        connections.flusher.begin_turn()
         try:
             if data:
                 if self._ack_target is not None:
@@ -222,7 +269,7 @@ class Session:
                 self._frames = self._decode(data) if data else iter(())
             for frame in self._frames:
                 if isinstance(frame, Send):
-                    handle_send(self, frame)
+                    self._handle_send(self, frame)
                 else:
                     self._handle(frame[0])
                     requests += 1
@@ -238,9 +285,9 @@ class Session:
             raise
         finally:
             try:
-                service.kick_storage()
+                connections.kick_storage()
             finally:
-                service.flusher.end_turn()
+                connections.flusher.end_turn()
 
     def _decode(self, data: bytes) -> Iterator[Frame]:
         """The frames that `data` completes. Of a connection without producers they are decoded
@@ -266,7 +313,7 @@ class Session:
         now = self.keep_alive.received_at
         if before == 0 or after != before + received_bytes:
             self.frame_begun_at = now  # it is another frame than before
-        self.service.unfinished_frames.changed(self, before, now)
+        self.connections.unfinished_frames.changed(self, before, now)
 
     @property
     def received_last_at(self) -> float:
@@ -287,11 +334,11 @@ class Session:
         self._frames = iter(())
         before, self.unfinished_bytes = self.unfinished_bytes, 0
         if before:
-            self.service.unfinished_frames.changed(self, before, 0.0)
+            self.connections.unfinished_frames.changed(self, before, 0.0)
 
     def _handle(self, command: pb.BaseCommand) -> None:
         kind = command.type
-        handle = HANDLERS.get(kind)
+        handle = self._handlers.get(kind)
         self.handshake.check(kind)
         if handle is None:
             raise ConnectionRefused(f"{COMMANDS[kind].name} cannot be served")
@@ -381,7 +428,7 @@ class Session:
         self._paused = trio.Event()
         self.publishes.call_when_free(self.resume)
         await self._paused.wait()
-        self.keep_alive.received(self.service.clock.now())
+        self.keep_alive.received(self.connections.clock.now())
 
     def resume(self) -> None:
         """Something was finished: go on reading if there is room again."""
@@ -403,13 +450,12 @@ class Session:
 
     def _outbox_drained(self) -> None:
         self.resume()
-        told: Subscription | None = None
-        for attached in list(self.consumers.values()):
-            if isinstance(attached, PendingConsumer) or attached.subscription is told:
-                continue
-            attached.on_writable()
-            if attached.subscription.wakes_connections:
-                told = attached.subscription
+        told: object = None
+        for consumer in list(self.consumers.values()):
+            group = consumer.writable_group
+            if group is not told:
+                told = group
+                consumer.on_writable()
 
     def check_deadlines(self, now: float) -> None:
         """Keep-alive, handshake deadline, peers that take nothing; called every few seconds."""
@@ -443,7 +489,7 @@ class Session:
         """Ask the peer for a sign of life: is it worth protecting what this session holds?"""
         if self.outbox.failed:
             return False
-        clock = self.service.clock
+        clock = self.connections.clock
         asked = clock.now()
         self.outbox.put(commands.ping())
         self.keep_alive.ping_sent(asked)
@@ -494,18 +540,17 @@ class Session:
         """Queue the buffers of many frames at once, in order."""
         self.outbox.put_many(buffers, sum(map(len, buffers)))
 
-    def disconnect_consumer(self, consumer: Consumer) -> None:
+    def disconnect_consumer(self, consumer: ConsumerWithId) -> None:
         """Forget the consumer and send CLOSE_CONSUMER: the client looks up and subscribes again."""
         attached = self.consumers.get(consumer.consumer_id)
-        if attached is None or isinstance(attached, PendingConsumer):
-            return
-        if attached.consumer is consumer:
+        if attached is not None and attached.consumer is consumer:
             del self.consumers[consumer.consumer_id]
             self.outbox.put(commands.close_consumer(consumer.consumer_id, commands.NO_REQUEST))
 
-    def disconnect_producer(self, producer: Producer) -> None:
+    def disconnect_producer(self, producer: ProducerWithId) -> None:
         """Forget the producer and send CLOSE_PRODUCER: the client looks up and creates it again."""
-        if self.producers.get(producer.producer_id) is not producer:
+        held: object = self.producers.get(producer.producer_id)
+        if held is not producer:
             return
         del self.producers[producer.producer_id]
         self._remember_closed(producer.producer_id)
@@ -514,6 +559,10 @@ class Session:
     def _remember_closed(self, producer_id: int) -> None:
         closed = self.closed_producers
         closed.pop(producer_id, None)
-        closed[producer_id] = self.service.clock.now()
+        closed[producer_id] = self.connections.clock.now()
         if len(closed) > CLOSED_IDS_REMEMBERED_MAX:
             del closed[next(iter(closed))]
+
+
+AnySession = Session[Any, Any]
+"""A connection to those who do not ask what is open on it."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from broker.subscription.factory import SubscriptionRequest
     from broker.subscription.series import Series
     from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
-    from protocol.ack_runs import AckRuns
+    from protocol.ack_runs import AckRuns, AckRunTarget
     from protocol.errors import BrokerError
     from protocol.position import Position
 
@@ -57,14 +57,6 @@ class AckId(NamedTuple):
     ledger_id: int
     entry_id: int
     ack_set: tuple[int, ...] = ()
-
-
-class AckRunTarget(Protocol):
-    """A subscription that takes the plain ACKs of its consumers by the run."""
-
-    def ack_run(self, consumers: list[int], position: Position) -> None:
-        """All of the consumers have acknowledged the whole entry. They are given by the numbers
-        under which they were added to the connection's `AckRuns`."""
 
 
 class ConsumerSession(Protocol):
@@ -183,6 +175,10 @@ class ConsumerHandle(Protocol):
         """REDELIVER_UNACKNOWLEDGED_MESSAGES; None = everything of this consumer. `epoch` is
         consumer_epoch, -1 when absent."""
 
+    @property
+    def writable_group(self) -> object:
+        """One `on_writable` is enough for all consumers of a connection that have the same."""
+
     def on_writable(self) -> None:
         """Its connection has room again."""
 
@@ -234,10 +230,6 @@ class Subscription(Protocol):
 
     def admits(self, durable: bool) -> bool:
         """Whether a consumer that is (not) durable may attach."""
-
-    @property
-    def wakes_connections(self) -> bool:
-        """Whether one `on_writable` is enough for all its consumers on a connection."""
 
     @property
     def consumers(self) -> Sequence[Consumer]:

@@ -86,6 +86,11 @@ class StockConsumerHandle:
         """Deliver again."""
         self.subscription.redeliver(self.consumer, positions, epoch)
 
+    @property
+    def writable_group(self) -> object:
+        """Each consumer is told for itself."""
+        return self
+
     def on_writable(self) -> None:
         """Its connection has room again."""
         self.subscription.on_writable(self.consumer)

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 class NonPersistentSubscription:
     """No cursor, no memory."""
 
-    wakes_connections = False
-
     durable = False
     backlog_entries = 0
 

@@ -53,8 +53,6 @@ _log = structlog.get_logger()
 class PersistentSubscription:
     """Exclusive, Failover, Shared or Key_Shared over one cursor."""
 
-    wakes_connections = False
-
     def __init__(self, context: TopicContext, cursor: CursorPort, *, durable: bool) -> None:
         if context.ledger is None:
             raise ValueError("a persistent subscription needs a ledger")

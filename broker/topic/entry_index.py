@@ -9,7 +9,7 @@ has none.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.metadata import MAGIC_BROKER_ENTRY_METADATA
@@ -17,9 +17,16 @@ from protocol.metadata import MAGIC_BROKER_ENTRY_METADATA
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.seams import Clock
-    from broker.topic.persistent import PersistentTopic
 
-EntryInterceptor = Callable[["PersistentTopic", bytes, int], bytes]
+
+class Indexed(Protocol):
+    """A topic whose entries have indexes."""
+
+    message_index: int
+    """Of the newest message."""
+
+
+EntryInterceptor = Callable[[Indexed, bytes, int], bytes]
 
 _INDEX = "AppendIndexMetadataInterceptor"
 _TIMESTAMP = "AppendBrokerTimestampMetadataInterceptor"
@@ -32,7 +39,7 @@ def entry_interceptor(config: BrokerConfig, clock: Clock) -> EntryInterceptor | 
     if not has_index and not has_timestamp:
         return None
 
-    def intercept(topic: PersistentTopic, payload: bytes, message_count: int) -> bytes:
+    def intercept(topic: Indexed, payload: bytes, message_count: int) -> bytes:
         metadata = pb.BrokerEntryMetadata()
         if has_timestamp:
             metadata.broker_timestamp = clock.wall_ms()

@@ -1,13 +1,13 @@
-"""What the broker service does by the clock: deadlines, rates, idle topics, snapshots.
+"""What is done to topics by the clock: rates, idle topics, snapshots.
 
-One task each, for all connections and topics together, so that an idle connection or topic costs
+One task each, for all topics together, so that an idle topic costs
 no task and no timer. What fails for one of them is logged, with its name, and ends nothing: the
 others are served, and this one is looked at again the next time.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import structlog
 import trio
@@ -17,62 +17,60 @@ from broker.topic.persistent import PersistentTopic
 from protocol.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from broker.service import BrokerService
     from broker.subscription.api import Subscription
     from broker.topic.dedup_store import DedupStore
+    from broker.topic.services import TopicServices
     from broker.topic.topic import Topic
 
 log = structlog.get_logger()
 
-DEADLINE_CHECK_SECONDS_MAX = 5.0
 SNAPSHOT_CHECK_SECONDS = 10.0
 ORPHAN_CHECK_SECONDS = 120.0
 """Longer than a reader's position is kept for it after a seek."""
 
 
+class Loaded(Protocol):
+    """The topics of a broker, as far as its timers need them."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Those in memory, by full name."""
+
+    async def collect_idle(self, topic: Topic) -> None:
+        """Delete one that nobody has used for long enough."""
+
+
 @final
 class Housekeeping:
-    """The timers of one broker service."""
+    """The timers of all topics."""
 
-    def __init__(self, service: BrokerService) -> None:
-        self._service = service
+    def __init__(self, loaded: Loaded, services: TopicServices) -> None:
+        self._loaded = loaded
+        self._services = services
 
     async def run(self) -> None:
         """Run all timers until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._check_deadlines)
             nursery.start_soon(self._update_rates)
             nursery.start_soon(self._write_dedup_snapshots)
             nursery.start_soon(self._drop_orphans)
-            if self._service.config.brokerDeleteInactiveTopicsEnabled:
+            if self._services.config.brokerDeleteInactiveTopicsEnabled:
                 nursery.start_soon(self._collect_idle_topics)
 
-    async def _check_deadlines(self) -> None:
-        service = self._service
-        interval = service.limits.keep_alive_seconds / 10
-        while True:
-            await trio.sleep(min(interval, DEADLINE_CHECK_SECONDS_MAX))
-            now = service.clock.now()
-            for session in list(service.sessions):
-                try:
-                    session.check_deadlines(now)
-                except Exception as error:
-                    log.error("cannot check deadlines", peer=session.remote_address, exc_info=error)
-
     async def _update_rates(self) -> None:
-        service = self._service
-        seconds = service.config.statsUpdateFrequencyInSecs
-        before = service.clock.now()
+        services = self._services
+        seconds = services.config.statsUpdateFrequencyInSecs
+        before = services.clock.now()
         while True:
             await trio.sleep(seconds)
-            now = service.clock.now()
+            now = services.clock.now()
             await in_slices(self._rate_steps(max(now - before, 0.001), now))
             before = now
 
     def _rate_steps(self, seconds: float, now: float) -> Iterator[None]:
-        for topic in list(self._service.topics.values()):
+        for topic in list(self._loaded.topics.values()):
             try:
                 yield from topic.update_rates(seconds, now)
             except Exception as error:
@@ -80,10 +78,9 @@ class Housekeeping:
             yield
 
     async def _write_dedup_snapshots(self) -> None:
-        service = self._service
         while True:
             await trio.sleep(SNAPSHOT_CHECK_SECONDS)
-            for number, topic in enumerate(list(service.topics.values()), 1):
+            for number, topic in enumerate(list(self._loaded.topics.values()), 1):
                 if isinstance(topic, PersistentTopic) and topic.dedup is not None:
                     await self._snapshot(topic, topic.dedup)
                 if number % STEPS_PER_SLICE == 0:
@@ -114,7 +111,7 @@ class Housekeeping:
             empty = seen
 
     def _orphan_steps(self, empty: set[Subscription], seen: set[Subscription]) -> Iterator[None]:
-        for topic in list(self._service.topics.values()):
+        for topic in list(self._loaded.topics.values()):
             try:
                 self._drop_orphans_of(topic, empty, seen)
             except Exception as error:
@@ -133,28 +130,28 @@ class Housekeeping:
                 seen.add(subscription)
 
     async def _collect_idle_topics(self) -> None:
-        service = self._service
-        config = service.config
+        services = self._services
+        config = services.config
         interval = config.brokerDeleteInactiveTopicsFrequencySeconds
         idle_seconds = config.brokerDeleteInactiveTopicsMaxInactiveDurationSeconds
         if idle_seconds < 0:
             idle_seconds = interval
         while True:
             await trio.sleep(interval)
-            now = service.clock.now()
-            for number, topic in enumerate(list(service.topics.values()), 1):
+            now = services.clock.now()
+            for number, topic in enumerate(list(self._loaded.topics.values()), 1):
                 if number % STEPS_PER_SLICE == 0:
                     await trio.lowlevel.checkpoint()
                 try:
                     idle = topic.is_idle() and now - topic.active_at >= idle_seconds
                     if idle and not self._is_retained(topic, now):
-                        await service.collect_idle(topic)
+                        await self._loaded.collect_idle(topic)
                 except Exception as error:
                     log.error("cannot collect idle topic", topic=topic.name.full, exc_info=error)
 
     def _is_retained(self, topic: Topic, now: float) -> bool:
         """Whether the retention policy keeps what is stored although nobody subscribes."""
-        minutes, megabytes = topic.namespace.policies.retention(self._service.config)
+        minutes, megabytes = topic.namespace.policies.retention(self._services.config)
         if not topic.holds_messages() or minutes == 0 or megabytes == 0:
             return False
         return minutes < 0 or now - topic.active_at < minutes * 60

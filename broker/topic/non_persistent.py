@@ -35,7 +35,7 @@ class NonPersistentTopic(Topic):
         producer.bytes_in += len(send.payload)
         if self._arrived is None:
             self._arrived = []
-            self.service.kicks.append(self)
+            self.services.kicks.append(self)
         self._arrived.append(Entry(send.payload, message_count, (0, 0)))
         producer.session.send(
             commands.send_receipt(
@@ -47,7 +47,7 @@ class NonPersistentTopic(Topic):
         """End of a chunk: deliver what it brought."""
         arrived, self._arrived = self._arrived, None
         if arrived:
-            self.published_last_ms = self.service.clock.wall_ms()
+            self.published_last_ms = self.services.clock.wall_ms()
             for subscription in self.subscriptions.values():
                 cast("DirectSubscription", subscription).deliver(arrived)
 

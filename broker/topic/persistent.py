@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.namespaces.namespaces import Namespace
-    from broker.net.session import Session
-    from broker.service import BrokerService
+    from broker.net.session import AnySession
     from broker.subscription.api import PublishObserver, Subscription
     from broker.subscription.ports import LedgerPort
     from broker.topic.producer import Producer
+    from broker.topic.services import TopicServices
     from protocol.position import Position
     from protocol.send_fields import Send
     from protocol.topic_name import TopicName
@@ -76,9 +76,9 @@ class PersistentTopic(Topic):
     persistent = True
 
     def __init__(
-        self, service: BrokerService, name: TopicName, namespace: Namespace, ledger: ManagedLedger
+        self, services: TopicServices, name: TopicName, namespace: Namespace, ledger: ManagedLedger
     ) -> None:
-        super().__init__(service, name, namespace)
+        super().__init__(services, name, namespace)
         self.ledger = ledger
         self.publish_times = PublishTimes()
         self.entry_sizes = EntrySizes()
@@ -118,7 +118,7 @@ class PersistentTopic(Topic):
                 request = SubscriptionRequest(name=name, properties=dict(cursor.properties))
                 await self.open_subscription_in_turn(request)
         await self.apply_policies()
-        if self.service.entry_interceptor is not None:
+        if self.services.entry_interceptor is not None:
             self.message_index = await self._last_message_index()
 
     async def _last_message_index(self) -> int:
@@ -137,7 +137,7 @@ class PersistentTopic(Topic):
             await self._apply_deduplication()
 
     def _apply_retention(self) -> None:
-        retention = namespace_retention(self.namespace, self.service.config)
+        retention = namespace_retention(self.namespace, self.services.config)
         if retention != self.ledger.retention:
             self.ledger.retention = retention
             self.ledger.request_trim()
@@ -145,9 +145,11 @@ class PersistentTopic(Topic):
     async def _apply_deduplication(self) -> None:
         wanted = self.namespace.policies.fields.get("deduplicationEnabled")
         if wanted is None:
-            wanted = self.service.config.brokerDeduplicationEnabled
+            wanted = self.services.config.brokerDeduplicationEnabled
         if wanted and self.dedup is None:
-            self.dedup = await DedupStore.open(self.ledger, self.service.config, self.service.clock)
+            self.dedup = await DedupStore.open(
+                self.ledger, self.services.config, self.services.clock
+            )
         elif not wanted and self.dedup is not None:
             dedup, self.dedup = self.dedup, None
             self._refuse_parked(
@@ -175,14 +177,14 @@ class PersistentTopic(Topic):
         verdict = _NEW if self.dedup is None else self.dedup.admit(context, payload)
         if verdict is _DUPLICATE:
             return
-        session, service = producer.session, self.service
+        session, services = producer.session, self.services
         session.publishes.taken(size)
         if verdict is not _NEW:
             return  # a copy of a message in flight: it is answered with it
         message_count = count_messages(payload)
         producer.messages_in += message_count
         producer.bytes_in += size
-        interceptor = service.entry_interceptor
+        interceptor = services.entry_interceptor
         if interceptor is not None:
             payload = interceptor(self, payload, message_count)
         entry = Entry(payload, message_count)
@@ -193,10 +195,10 @@ class PersistentTopic(Topic):
             self._observe(entry, session.keep_alive.received_at)
         if not self._kick_pending:
             self._kick_pending = True
-            service.kicks.append(self)
+            services.kicks.append(self)
 
     def _observe(self, entry: Entry, arrived: float) -> None:
-        clock = self.service.clock
+        clock = self.services.clock
         now, wall_ms = clock.now(), clock.wall_ms()
         for observer in self._observers:
             observer.published(entry.metadata.publish_time, wall_ms, arrived, now)
@@ -213,7 +215,7 @@ class PersistentTopic(Topic):
             entries, contexts = self._arrived, self._arrived_contexts
             self._arrived, self._arrived_contexts = [], []
             self.ledger.append_run(entries, contexts)
-        self.publish_times.sent(self._taken, self.service.clock.now())
+        self.publish_times.sent(self._taken, self.services.clock.now())
         self.ledger.kick()
 
     def on_appended(self, entries: list[Entry], contexts: list[Any]) -> None:
@@ -223,7 +225,7 @@ class PersistentTopic(Topic):
             for entry, context in zip(entries, contexts, strict=True):
                 self._answer_parked(self.dedup.persisted(context, entry))
         self._failing = False
-        self.published_last_ms = self.service.clock.wall_ms()
+        self.published_last_ms = self.services.clock.wall_ms()
         self._answer_up_to(self._answered + len(entries))
         for subscription in tuple(self.subscriptions.values()):
             try:
@@ -233,7 +235,7 @@ class PersistentTopic(Topic):
 
     def _send_receipts(self, entries: list[Entry], contexts: list[Any]) -> None:
         """One buffer for each run of messages of one connection."""
-        session: Session | None = None
+        session: AnySession | None = None
         template: ReceiptTemplate | None = None
         producer: Producer | None = None
         last_ledger_id = -1
@@ -330,7 +332,7 @@ class PersistentTopic(Topic):
             if not self._failing:
                 log.error("publish failed", topic=self.name.full, error=str(error))
             self._dropping = self._failing = True
-            self.service.nursery.start_soon(self._send_producers_away)
+            self.services.nursery.start_soon(self._send_producers_away)
 
     async def _send_producers_away(self) -> None:
         """After a failed append: no producer goes on where another message is missing. A topic
@@ -347,7 +349,7 @@ class PersistentTopic(Topic):
 
     async def _unload_failed(self) -> None:
         try:
-            await self.service.unload_topic(self.name)
+            await self.services.unload(self.name)
         except Exception as error:
             log.error("cannot unload failed topic", topic=self.name.full, exc_info=error)
 
@@ -377,7 +379,7 @@ class PersistentTopic(Topic):
 
     def _answer_up_to(self, answered: int) -> None:
         self._answered = answered
-        self.publish_times.answered(answered, self.service.clock.now())
+        self.publish_times.answered(answered, self.services.clock.now())
         while self._after_publishes and self._after_publishes[0][0] <= answered:
             self._after_publishes.pop(0)[1]()
 
@@ -464,18 +466,18 @@ class PersistentTopic(Topic):
         request = SubscriptionRequest(
             name=name, properties=dict(self.ledger.cursors[name].properties)
         )
-        kinds = self.service.subscription_kinds
+        kinds = self.services.subscription_kinds
         self.subscriptions[name] = await kinds.open(request, self.context())
 
     async def close_storage(self) -> None:
         """Release the ledger; everything taken is answered before."""
         if self.dedup is not None:
             await self.dedup.snapshot()
-        await self.service.factory.close(self.ledger.name)
+        await self.services.factory.close(self.ledger.name)
 
     async def delete_storage(self) -> None:
         """Delete the ledger with its cursors, and what else carries the topic's name."""
-        await self.service.factory.delete(self.ledger.name)
+        await self.services.factory.delete(self.ledger.name)
 
 
 def namespace_retention(namespace: Namespace, config: BrokerConfig) -> RetentionPolicy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from broker.net.session import Session
+    from broker.net.session import AnySession
     from broker.topic.producer_request import ProducerRequest
     from broker.topic.topic import Topic
 
@@ -35,7 +35,7 @@ class Producer:
     )
 
     def __init__(
-        self, topic: Topic, session: Session, request: ProducerRequest, connected_since_ms: int
+        self, topic: Topic, session: AnySession, request: ProducerRequest, connected_since_ms: int
     ) -> None:
         self.topic = topic
         self.session = session
@@ -53,6 +53,10 @@ class Producer:
 
     def __repr__(self) -> str:
         return f"Producer({self.producer_id}, {self.name!r}, {self.session.remote_address})"
+
+    def remove(self) -> None:
+        """It has left."""
+        self.topic.remove_producer(self)
 
     def update_rates(self, seconds: float) -> None:
         """Close a rate window."""

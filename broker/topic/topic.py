@@ -30,17 +30,17 @@ from protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
     from typing import Any
 
     from broker.entry import Entry
     from broker.namespaces.namespaces import Namespace
-    from broker.net.session import Session
-    from broker.service import BrokerService
+    from broker.net.session import AnySession
     from broker.subscription.api import ConsumerHandle, PublishObserver, Subscription
     from broker.subscription.consumer import Consumer
     from broker.subscription.ports import LedgerPort
     from broker.topic.producer_request import ProducerRequest
+    from broker.topic.services import TopicServices
     from protocol.position import Position
     from protocol.send_fields import Send
     from protocol.topic_name import TopicName
@@ -56,16 +56,16 @@ class Topic:
 
     persistent: bool
 
-    def __init__(self, service: BrokerService, name: TopicName, namespace: Namespace) -> None:
-        self.service = service
+    def __init__(self, services: TopicServices, name: TopicName, namespace: Namespace) -> None:
+        self.services = services
         self.name = name
         self.namespace = namespace
         self.access = ProducerAccess()
         self.subscriptions: dict[str, Subscription] = {}
         self.closing = ""
         """Why the topic takes no new producers and consumers; empty while it is open."""
-        self.created_ms = service.clock.wall_ms()
-        self.active_at = service.clock.now()
+        self.created_ms = services.clock.wall_ms()
+        self.active_at = services.clock.now()
         """When somebody last used it: for idle-topic collection."""
         self.published_last_ms = 0
         self.messages_in_before = 0
@@ -77,7 +77,7 @@ class Topic:
         self.rate_bytes_in = 0.0
         self._window_messages_in = 0
         self._window_bytes_in = 0
-        self.operations = Operations(lambda: service.nursery)
+        self.operations = Operations(lambda: services.nursery)
         """Of subscriptions, by (name,), and of producers, by `PRODUCERS`."""
         self._abandoned: dict[str, Subscription] = {}
         """Non-durable subscriptions whose cursors are still to be dropped."""
@@ -115,7 +115,7 @@ class Topic:
 
     # --- producers ----------------------------------------------------------------------
 
-    async def attach_producer(self, session: Session, request: ProducerRequest) -> Producer:
+    async def attach_producer(self, session: AnySession, request: ProducerRequest) -> Producer:
         """Let a producer in; it may have to wait for its turn (see `wait_turn`). One of the
         `operations` of producers.
 
@@ -124,7 +124,7 @@ class Topic:
         self.check_open()
         self.check_publishable()
         self._check_producer_limit(request.name)
-        producer = Producer(self, session, request, self.service.clock.wall_ms())
+        producer = Producer(self, session, request, self.services.clock.wall_ms())
         before = self.access.producers.get(request.name)
         admission = self.access.admit(producer)
         if before is not None and before.open:
@@ -140,7 +140,7 @@ class Topic:
         await self._open_producer(producer, admission.new_epoch)
         return producer
 
-    def holder_of_name(self, session: Session, request: ProducerRequest) -> Producer | None:
+    def holder_of_name(self, session: AnySession, request: ProducerRequest) -> Producer | None:
         """The producer of another connection that keeps this one from its name."""
         wanted = Producer(self, session, request, 0)
         holder = self.access.conflict(wanted)
@@ -206,7 +206,7 @@ class Topic:
 
     def _check_producer_limit(self, name: str) -> None:
         limit = self.namespace.policies.limit(
-            "max_producers_per_topic", self.service.config.maxProducersPerTopic
+            "max_producers_per_topic", self.services.config.maxProducersPerTopic
         )
         names = self.access.producers
         if limit and name not in names and len(names) >= limit:
@@ -226,16 +226,16 @@ class Topic:
 
     def context(self) -> TopicContext:
         """What subscriptions are given of this topic."""
-        service = self.service
+        services = self.services
         return TopicContext(
             topic_name=self.name.full,
             partition=self.name.partition_index,
             ledger=self.subscription_ledger(),
-            clock=service.clock,
-            config=service.subscription_config,
-            nursery=service.nursery,
+            clock=services.clock,
+            config=services.subscription_config,
+            nursery=services.nursery,
             owner=self,
-            broker_unacked=service.broker_unacked,
+            broker_unacked=services.broker_unacked,
             operations=self.operations,
         )
 
@@ -262,7 +262,7 @@ class Topic:
         subscription = self.subscriptions.get(request.name)
         if subscription is None:
             self._check_subscription_limit()
-            subscription = await self.service.subscription_kinds.open(request, self.context())
+            subscription = await self.services.subscription_kinds.open(request, self.context())
             self.subscriptions[request.name] = subscription
             self.touch()
         return subscription
@@ -277,12 +277,12 @@ class Topic:
         self.check_open()
         if self.subscriptions.get(subscription.name) is not subscription:
             raise ServiceNotReady("Subscription is being closed; try again")
-        self.service.subscription_kinds.check(subscription, request)
+        self.services.subscription_kinds.check(subscription, request)
         if not subscription.admits(consumer.durable):
             kind = "Durable" if subscription.durable else "NonDurable"
             raise NotAllowed(f"{kind} subscription with the same name already exists.")
         limit = self.namespace.policies.limit(
-            "max_consumers_per_topic", self.service.config.maxConsumersPerTopic
+            "max_consumers_per_topic", self.services.config.maxConsumersPerTopic
         )
         if limit and self.consumer_count() >= limit:
             raise ConsumerBusy("Topic reached max consumers limit")
@@ -296,7 +296,7 @@ class Topic:
 
     def _check_subscription_limit(self) -> None:
         limit = self.namespace.policies.limit(
-            "max_subscriptions_per_topic", self.service.config.maxSubscriptionsPerTopic
+            "max_subscriptions_per_topic", self.services.config.maxSubscriptionsPerTopic
         )
         if limit and len(self.subscriptions) >= limit:
             raise NotAllowed(
@@ -407,13 +407,13 @@ class Topic:
 
     def touch(self) -> None:
         """Somebody uses the topic."""
-        self.active_at = self.service.clock.now()
+        self.active_at = self.services.clock.now()
 
     def is_idle(self) -> bool:
         """Whether idle-topic collection may take it: nobody publishes and nothing is kept."""
         if self.closing or self.access.producers or self.access.waiting:
             return False
-        if self.service.config.brokerDeleteInactiveTopicsMode == "delete_when_no_subscriptions":
+        if self.services.config.brokerDeleteInactiveTopicsMode == "delete_when_no_subscriptions":
             return not self.subscriptions
         return all(
             not each.consumers and not each.backlog_entries for each in self.subscriptions.values()
@@ -442,14 +442,6 @@ class Topic:
         """Bytes published since the topic was loaded."""
         live = self.access.producers.values()
         return self.bytes_in_before + sum(producer.bytes_in for producer in live)
-
-    def sessions_blocked(self) -> Sequence[Session]:
-        """Connections of its producers whose reading is paused."""
-        return [
-            producer.session
-            for producer in self.access.producers.values()
-            if producer.session.reading_paused
-        ]
 
     async def close(self, reason: str) -> None:
         """Unload: whoever is connected is sent away and comes back, here or elsewhere."""

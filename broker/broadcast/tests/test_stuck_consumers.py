@@ -96,8 +96,12 @@ async def test_a_connection_that_does_not_read_gets_everything_when_it_does(tmp_
         await all_received([reading], range(10))
         assert all(reading.payloads(one) == MESSAGES for one in range(10))
         # It holds what the kernel and its own bound take, and no more.
-        waiting = max(session.outbox.pending_bytes for session in running.service.sessions)
-        assert 0 < waiting <= running.service.limits.output_high_water_bytes + 2 * 1024 * 1024
+        waiting = max(session.outbox.pending_bytes for session in running.service.connections.open)
+        assert (
+            0
+            < waiting
+            <= running.service.connections.limits.output_high_water_bytes + 2 * 1024 * 1024
+        )
 
         stack.push_async_callback(silent.stream.aclose)
         nursery = await stack.enter_async_context(trio.open_nursery())

@@ -165,7 +165,7 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_half_done(monkeypa
             await connection.send(frames[command])
             await eventually(lambda: len(topic.operations) == 1)
             await connection.stream.aclose()
-            await eventually(lambda: len(broker.service.sessions) == 1)
+            await eventually(lambda: len(broker.service.connections.open) == 1)
             name = "new" if command == "subscribe" else "s"
             await other.send(c.subscribe(TOPIC, name, 1, other.rid()))
             await other.nothing_more()
@@ -173,6 +173,6 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_half_done(monkeypa
             await other.expect(T.SUCCESS)
         assert subscription(broker, name).backlog_entries == (2 if command == "seek" else 0)
         assert [each.session for each in subscription(broker, name).consumers] == list(
-            broker.service.sessions
+            broker.service.connections.open
         )
         assert len(topic.operations) == 0

@@ -244,7 +244,7 @@ async def test_termination_closes_a_producer_before_it_refuses_its_messages(monk
             await begun.wait()
             await connection.publish(1)
             await connection.publish(2)
-            (session,) = broker.service.sessions
+            (session,) = broker.service.connections.open
             await eventually(lambda: session.publishes.count == 2)
             go_on.set()
             await connection.expect(T.CLOSE_PRODUCER)

@@ -46,7 +46,7 @@ async def test_all_are_refused_once_when_it_cannot_be_opened():
         assert sorted(answer.request_id for answer in got) == requests
         assert {answer.error for answer in got} == {pb.ServerError.TopicNotFound}
         await connection.nothing_more()
-        (session,) = broker.service.sessions
+        (session,) = broker.service.connections.open
         assert not session.consumers
 
 

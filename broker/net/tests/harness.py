@@ -15,6 +15,7 @@ from bookie.memory_disk import MemoryDisk
 from broker.bookie_client.client import LedgerClient, LedgerClientConfig
 from broker.broadcast.selection import BROADCAST
 from broker.config import BrokerConfig
+from broker.handlers.table import BrokerCommands
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from broker.metadata.memory_store import MemoryStore
@@ -185,10 +186,13 @@ async def running(limits=None, clock=None, **settings):
             clock=clock,
         )
         if limits:
-            service.limits = replace(service.limits, **limits)
-            service.publish_budget.bytes_max = service.limits.broker_publish_bytes_max
-            service.unfinished_frames.bytes_max = service.limits.unfinished_frames_bytes_max
-        listener = BrokerListener(service)
+            shared = service.connections
+            shared.limits = replace(shared.limits, **limits)
+            shared.publish_budget.bytes_max = shared.limits.broker_publish_bytes_max
+            shared.unfinished_frames.bytes_max = shared.limits.unfinished_frames_bytes_max
+        listener = BrokerListener(
+            service.connections, BrokerCommands(service), config.maxHttpServerConnections
+        )
         await listener.bind("127.0.0.1", 0)
         service.broker_service_url = f"pulsar://127.0.0.1:{listener.port}"
         await namespaces.bootstrap("http://127.0.0.1:1", service.broker_service_url)

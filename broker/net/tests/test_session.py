@@ -71,7 +71,7 @@ async def test_a_refused_connection_reads_why_although_its_publishes_are_answere
                         texts.append(answer[0].error.message)
                 assert len(texts) == 1
                 assert "must grant" in texts[0]
-            await eventually(lambda: not broker.service.sessions)
+            await eventually(lambda: not broker.service.connections.open)
         assert not [line for line in logs if line["log_level"] == "error"]
 
 
@@ -101,7 +101,7 @@ async def test_a_thousand_connections_come_and_go():
             await (await broker.raw()).stream.aclose()
         connection = await broker.connect()
         await connection.producer("t")
-        await eventually(lambda: len(broker.service.sessions) == 1)
+        await eventually(lambda: len(broker.service.connections.open) == 1)
 
 
 async def test_connections_over_the_bound_are_refused_with_a_reason():
@@ -110,7 +110,7 @@ async def test_connections_over_the_bound_are_refused_with_a_reason():
         third = await broker.raw()
         assert "Reached the maximum number of connections" in await third.closed()
         await first.stream.aclose()
-        await eventually(lambda: len(broker.service.sessions) == 1)
+        await eventually(lambda: len(broker.service.connections.open) == 1)
         await broker.connect()
 
 
@@ -130,7 +130,7 @@ async def test_connections_that_come_at_once_are_accepted_at_once():
             one.setblocking(False)
             one.connect_ex(("127.0.0.1", broker.listener.port))
         turns = 0
-        while len(broker.service.sessions) < 100:
+        while len(broker.service.connections.open) < 100:
             await trio.lowlevel.checkpoint()
             turns += 1
         for one in storm:
@@ -189,7 +189,7 @@ async def test_a_storm_of_slow_requests_is_served_in_portions():
     """The bound of requests being worked on holds within one chunk, too."""
     async with running({"pending_requests_max": 50}) as broker:
         storm = await broker.connect()
-        (session,) = broker.service.sessions
+        (session,) = broker.service.connections.open
         await storm.send(
             *(c.subscribe("t", f"s{number}", number, number) for number in range(1_000))
         )
@@ -239,9 +239,9 @@ async def test_publishing_pauses_at_the_bound_and_nothing_is_lost():
             for number in range(300):
                 receipt = await connection.expect(T.SEND_RECEIPT)
                 assert receipt.sequence_id == number
-        session = next(iter(broker.service.sessions))
+        session = next(iter(broker.service.connections.open))
         assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
-        assert broker.service.publish_budget.pending_bytes == 0
+        assert broker.service.connections.publish_budget.pending_bytes == 0
         assert not session.reading_paused
 
 
@@ -267,8 +267,10 @@ async def test_a_client_that_does_not_read_is_not_read_from():
         await ours.send_all(c.connect())
         for request_id in range(3000):
             await ours.send_all(c.lookup("t" * 40, request_id))
-        await eventually(lambda: any(each.reading_paused for each in broker.service.sessions))
-        session = next(iter(broker.service.sessions))
+        await eventually(
+            lambda: any(each.reading_paused for each in broker.service.connections.open)
+        )
+        session = next(iter(broker.service.connections.open))
         assert session.outbox.pending_bytes < 200_000
         blocked.set()
         connection = Connection(ours)
@@ -331,7 +333,7 @@ async def test_a_topic_that_cannot_store_keeps_no_other_of_its_turn_back_and_is_
         await reader.send(c.ping())
         await reader.expect(T.PONG)  # its turns are over
         with capture_logs() as logs:
-            broker.service.kicks.append(TopicThatFails())
+            broker.service.services.kicks.append(TopicThatFails())
             await connection.publish(0, b"kept")
             await connection.closed()
         _, payload = await reader.expect(T.MESSAGE)

@@ -102,7 +102,7 @@ async def break_within_a_frame(broker):
     await connection.subscribe("t", permits=10)
     frame = c.send(1, 0, c.message(bytes(MB)))
     await connection.send(frame[: MB // 2])
-    await eventually(lambda: broker.service.unfinished_frames.held_bytes >= MB // 2)
+    await eventually(lambda: broker.service.connections.unfinished_frames.held_bytes >= MB // 2)
     await connection.stream.aclose()
 
 
@@ -138,20 +138,20 @@ async def leave_properly(broker):
 async def test_a_closed_connection_goes_without_the_garbage_collector(end):
     async with running() as broker:
         await end(broker)  # what is made once and kept, is made now
-        await eventually(lambda: not broker.service.sessions)
+        await eventually(lambda: not broker.service.connections.open)
         with without_collector():
             before = sessions_alive()
             for _ in range(5):
                 await end(broker)
-                await eventually(lambda: not broker.service.sessions)
+                await eventually(lambda: not broker.service.connections.open)
             await trio.testing.wait_all_tasks_blocked()
             assert sessions_alive() <= before
-        assert broker.service.unfinished_frames.held_bytes == 0
+        assert broker.service.connections.unfinished_frames.held_bytes == 0
 
 
 async def test_all_unfinished_frames_together_are_bounded_and_a_neighbour_is_served():
     async with running(limits={"unfinished_frames_bytes_max": 4 * MB}) as broker:
-        frames = broker.service.unfinished_frames
+        frames = broker.service.connections.unfinished_frames
         neighbour = await broker.connect()
         await neighbour.producer("neighbour")
         large = c.send(1, 0, c.message(bytes(3 * MB)))
@@ -167,7 +167,7 @@ async def test_all_unfinished_frames_together_are_bounded_and_a_neighbour_is_ser
                 await neighbour.send(large)
                 await neighbour.expect(T.SEND_RECEIPT)
                 assert frames.held_bytes <= 4 * MB
-            await eventually(lambda: len(broker.service.sessions) <= 1 + 2)
+            await eventually(lambda: len(broker.service.connections.open) <= 1 + 2)
         assert await greedy[0].next() is not None
         reasons = [line["reason"] for line in logs if line["event"] == "closing connection"]
         assert reasons

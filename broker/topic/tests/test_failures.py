@@ -45,7 +45,9 @@ async def test_a_deduplication_snapshot_that_fails_does_not_end_the_broker(monke
         monkeypatch.setattr(type(topic.dedup), "snapshot", full)
         monkeypatch.setattr(type(topic.dedup), "wants_snapshot", True)
         with capture_logs() as logs:
-            await Housekeeping(broker.service)._snapshot(topic, topic.dedup)
+            await Housekeeping(broker.service, broker.service.services)._snapshot(
+                topic, topic.dedup
+            )
         assert [each["topic"] for each in logs] == [TOPIC]
         monkeypatch.undo()
 
@@ -213,7 +215,7 @@ async def test_a_fault_while_messages_are_stored_refuses_them_and_opens_the_topi
             with trio.fail_after(5):
                 await broker.service.unload_topic(TopicName.parse(TOPIC))
         assert "a bug in the storage client" in str([line.get("exc_info") for line in logs])
-        (session,) = broker.service.sessions
+        (session,) = broker.service.connections.open
         assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
         await connection.producer(TOPIC)
         assert broker.service.topics[TOPIC] is not topic

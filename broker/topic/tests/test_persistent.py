@@ -106,19 +106,19 @@ async def test_copies_of_a_message_in_flight_hold_back_their_connection():
     async with running(brokerDeduplicationEnabled=True) as broker:
         connection = await broker.connect()
         await connection.producer(TOPIC, producer_name="p")
-        (session,) = broker.service.sessions
+        (session,) = broker.service.connections.open
         with HeldAppends(broker.topic(TOPIC)) as appends:
             for _ in range(6):
                 await connection.publish(0)
             await eventually(lambda: session.publishes.count == 6)
             size = session.publishes.size_bytes // 6
             assert size > 0
-            assert broker.service.publish_budget.pending_bytes == 6 * size
+            assert broker.service.connections.publish_budget.pending_bytes == 6 * size
             appends.release()
             for _ in range(6):
                 assert (await connection.expect(T.SEND_RECEIPT)).sequence_id == 0
             assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
-            assert broker.service.publish_budget.pending_bytes == 0
+            assert broker.service.connections.publish_budget.pending_bytes == 0
             assert broker.topic(TOPIC).ledger.entries == 1
 
 
@@ -126,7 +126,7 @@ async def test_refused_copies_no_longer_hold_back_their_connection():
     async with running(brokerDeduplicationEnabled=True) as broker:
         connection = await broker.connect()
         await connection.producer(TOPIC, producer_name="p")
-        (session,) = broker.service.sessions
+        (session,) = broker.service.connections.open
         with HeldAppends(broker.topic(TOPIC)) as appends:
             for _ in range(3):
                 await connection.publish(0)
@@ -135,14 +135,14 @@ async def test_refused_copies_no_longer_hold_back_their_connection():
             for _ in range(3):
                 assert (await connection.expect(T.SEND_ERROR)).sequence_id == 0
             assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
-            assert broker.service.publish_budget.pending_bytes == 0
+            assert broker.service.connections.publish_budget.pending_bytes == 0
 
 
 async def test_copies_in_flight_are_answered_when_deduplication_is_switched_off():
     async with running(brokerDeduplicationEnabled=True) as broker:
         connection = await broker.connect()
         await connection.producer(TOPIC, producer_name="p")
-        (session,) = broker.service.sessions
+        (session,) = broker.service.connections.open
         with HeldAppends(broker.topic(TOPIC)) as appends:
             for _ in range(3):
                 await connection.publish(0)

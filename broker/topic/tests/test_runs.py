@@ -80,8 +80,8 @@ def test_every_message_gets_its_answer_in_order(messages, piece, dedup):
                     assert entry.metadata.sequence_id == sequence_id
                 assert positions == sorted(set(positions))
                 assert ledger.entries == len(positions)
-            (session,) = broker.service.sessions
+            (session,) = broker.service.connections.open
             assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
-            assert broker.service.publish_budget.pending_bytes == 0
+            assert broker.service.connections.publish_budget.pending_bytes == 0
 
     trio.run(scenario)

@@ -1,0 +1,65 @@
+"""What all connections of a broker share: who they are, their bounds together, and their turns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import structlog
+import trio
+
+from broker.net.outbox import OutputFlusher
+from broker.net.publish_budget import PublishBudget
+from broker.net.unfinished_frames import UnfinishedFrames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.net.limits import NetLimits
+    from broker.seams import Clock
+
+log = structlog.get_logger()
+
+DEADLINE_CHECK_SECONDS_MAX: Final = 5.0
+
+
+class OpenConnection(Protocol):
+    """A connection, as far as all together have to do with it."""
+
+    @property
+    def remote_address(self) -> str:
+        """Whose it is."""
+
+    def check_deadlines(self, now: float) -> None:
+        """Close it if its peer gives no sign of life."""
+
+
+@final
+class Connections:
+    """See the module essay. `kick_storage` is called at the end of each turn, before what the turn
+    has to say is sent: it hands on what was published."""
+
+    def __init__(self, limits: NetLimits, clock: Clock, kick_storage: Callable[[], None]) -> None:
+        self.limits = limits
+        self.clock = clock
+        self.kick_storage = kick_storage
+        self.flusher = OutputFlusher()
+        self.publish_budget = PublishBudget(limits.broker_publish_bytes_max)
+        self.unfinished_frames = UnfinishedFrames(limits.unfinished_frames_bytes_max)
+        self.open: set[OpenConnection] = set()
+
+    async def run(self) -> None:
+        """Flush what is written outside of turns, and watch deadlines, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.flusher.run)
+            nursery.start_soon(self._check_deadlines)
+
+    async def _check_deadlines(self) -> None:
+        interval = self.limits.keep_alive_seconds / 10
+        while True:
+            await trio.sleep(min(interval, DEADLINE_CHECK_SECONDS_MAX))
+            now = self.clock.now()
+            for each in list(self.open):
+                try:
+                    each.check_deadlines(now)
+                except Exception as error:
+                    log.error("cannot check deadlines", peer=each.remote_address, exc_info=error)
