@@ -2,7 +2,7 @@
 
 A probe is a connection of its own, so that a bookie which closes it harms no other probe. Answers
 are given as hexadecimal frames without their size prefix; `closed` and `silent` say how a probe
-without (enough) answers ended. What differs between two bookies by nature (disk sizes) is left out
+without (enough) answers ended. Values that differ between any two bookies (disk sizes) are left out
 by whoever compares.
 """
 
@@ -46,7 +46,7 @@ def probes(ledger_id: int, last_entry_id: int) -> Iterator[Probe]:
 
 
 def refused_probes(ledger_id: int, last_entry_id: int) -> Iterator[Probe]:
-    """What a bookie of BookKeeper does for anybody and Vela's TCP port does for nobody."""
+    """Requests that a bookie of BookKeeper serves and Vela's TCP port refuses."""
     read = v2.encode_read_request
     yield Probe("v2 fencing read", read(ledger_id, last_entry_id, m.FENCING, _KEY))
     body = pack(">qqqq", ledger_id, last_entry_id + 1, last_entry_id, 0)

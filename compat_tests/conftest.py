@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--only-server",
         choices=("vela", "pulsar"),
-        help="play the scenarios on one server only; nothing is compared and no matrix is written",
+        help="run the scenarios on one server only; nothing is compared and no matrix is written",
     )
 
 
@@ -163,7 +163,7 @@ def go_drivers(tmp_path_factory: pytest.TempPathFactory, keys_directory: Path) -
 
 
 def player(drivers: Drivers, scenario: str) -> Player:
-    """Has the program of the server play the scenario."""
+    """Has the program of the server run the scenario."""
     return lambda server, mark: drivers[server.name].play(scenario, server, mark)
 
 
@@ -172,14 +172,14 @@ Compare = Callable[[str, str, Servers, Player], None]
 
 @pytest.fixture
 def compare() -> Compare:
-    """Play a scenario on every server, put the result into the matrix, fail on a difference."""
+    """Run a scenario on every server, put the result into the matrix, fail on a difference."""
 
     def play_and_compare(client: str, scenario: str, on: Servers, play: Player) -> None:
         outcomes = play_on_all(on, play)
         told = difference(outcomes)
         again = [each.failure_before for each in outcomes.values() if each.failure_before]
         for why in again:
-            what = f"{client} {scenario} was played again, because the oracle failed: {why}"
+            what = f"{client} {scenario} was run again, because the oracle failed: {why}"
             warnings.warn(what, RuntimeWarning, stacklevel=2)
         if len(on) == 2:
             MATRICES[client].record(client, scenario, told is None, again=bool(again))
@@ -203,7 +203,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "client(name): the stock client that plays the scenario")
+    config.addinivalue_line("markers", "client(name): the stock client that runs the scenario")
     # The stock clients and their schema libraries warn about themselves; Vela's own code is
     # under the strict filters of its own suites.
     config.addinivalue_line("filterwarnings", "default")

@@ -1,4 +1,4 @@
-"""What the benchmark decides: room on the disk, which rounds are put together, what is met."""
+"""Decisions of the benchmark: room on the disk, which rounds are put together, what is met."""
 
 from __future__ import annotations
 

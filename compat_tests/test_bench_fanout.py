@@ -1,4 +1,4 @@
-"""What the benchmark of very many consumers decides from its figures."""
+"""Conclusions of the fan-out benchmark from its figures."""
 
 from __future__ import annotations
 

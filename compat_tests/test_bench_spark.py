@@ -1,4 +1,4 @@
-"""What the Spark benchmark decides from its figures."""
+"""Conclusions of the Spark benchmark from its figures."""
 
 from __future__ import annotations
 

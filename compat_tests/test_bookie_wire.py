@@ -207,7 +207,7 @@ def test_the_stock_bookkeeper_client_reads_both(
 
 
 def lines_of(ledger: StoredLedger, classpath: str, *, is_taken_over: bool) -> dict[str, str]:
-    """What the program printed: step -> outcome."""
+    """The output of the program: step -> outcome."""
     metadata = ledger.metadata
     opened = replace(metadata, state=LedgerState.OPEN, last_entry_id=-1, length=0)
     command = [

@@ -1,4 +1,4 @@
-"""What failed on the oracle alone is played once more, and told; nothing else is played twice."""
+"""A scenario that failed on the oracle alone is run once more and reported; no other is."""
 
 from __future__ import annotations
 

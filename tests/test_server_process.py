@@ -25,4 +25,4 @@ def test_a_server_that_does_not_become_ready_is_ended_and_reaped(tmp_path, progr
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     del server
-    gc.collect()  # a process that nobody waited for would complain here
+    gc.collect()  # a process that was not waited for would complain here

@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--output", type=Path, help=f"directory of the files (default {OUTPUT})")
     parser.add_argument("--only-server", choices=SERVERS, help="for profiling; nothing is written")
-    parser.add_argument("--report", action="store_true", help="write table and plot anew, and end")
+    parser.add_argument("--report", action="store_true", help="write table and plot again, and end")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
     return parser.parse_args()
 

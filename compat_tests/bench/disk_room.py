@@ -19,7 +19,7 @@ ROOM_AT_START_BYTES = 36 * GIBIBYTE
 ROOM_AT_QUICK_START_BYTES = 16 * GIBIBYTE
 SERVER_BYTES_MAX = 28 * GIBIBYTE
 KEPT_BYTES_MAX = 8 * GIBIBYTE
-"""What a server keeps after its topics are deleted: the current journal files and entry log."""
+"""A server keeps this much after its topics are deleted: current journal files and entry log."""
 
 
 class NoRoom(Exception):
@@ -35,7 +35,7 @@ class Disk:
 
     @property
     def room_bytes(self) -> int:
-        """What can be written before `USED_SHARE_MAX` of the disk is used; may be negative."""
+        """Bytes to write before `USED_SHARE_MAX` of the disk is used; may be negative."""
         return int(self.free_bytes - self.total_bytes * (1 - USED_SHARE_MAX))
 
 
@@ -46,7 +46,7 @@ def disk_of(directory: Path) -> Disk:
 
 
 def stored_bytes(directory: Path) -> int:
-    """What the files below a directory take; files that vanish meanwhile count nothing."""
+    """The bytes of the files below a directory; files that vanish meanwhile do not count."""
     total = 0
     for path in directory.rglob("*"):
         try:

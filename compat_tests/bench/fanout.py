@@ -58,7 +58,7 @@ def _limits(subscribe: float, p99: float, longest: float, **more: float) -> dict
 
 
 def rows(rounds: int) -> list[Row]:
-    """What is measured, Pulsar first."""
+    """The measured systems, Pulsar first."""
     return [
         Row("pulsar", "own", 5_000, 16, 1),
         Row("pulsar", "own", 20_000, 16, 1),
@@ -94,7 +94,7 @@ def disturbed_rows(consumers: int, connections: int, rounds: int) -> list[Row]:
 
 
 def neighbour_rows(consumers: int, connections: int, rounds: int) -> list[Row]:
-    """What others on the broker notice, and, once, others on the machine."""
+    """The effect on other clients of the broker and, once, on others of the machine."""
     limits = {f"{name} p99 ratio": report.DOUBLING_MAX for name in report.NEIGHBOURS}
     numbers = ("vela", "broadcast", consumers, connections)
     arguments = (NEIGHBOUR_RATE,)

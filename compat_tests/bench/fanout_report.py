@@ -15,7 +15,7 @@ MEBIBYTE = 1024 * 1024
 DOUBLING_MAX = 2.0
 """Twice the consumers may at most double a figure."""
 DISTURBED_MAX = 1.2
-"""What a few consumers do, or do not, may change the others' p99 by a fifth."""
+"""A few misbehaving consumers may change the p99 of the others by a fifth."""
 NEIGHBOURS = {"topic": "another topic", "second subscription": "a second subscription"}
 RATIO_FIGURES = ("subscribe all s", "delivery p50 s", "delivery p99 s", "delivery max s")
 SCALING_FIGURES = (*RATIO_FIGURES, "broker CPU s/message", "broker memory MB")
@@ -40,7 +40,7 @@ class Row:
     limits: dict[str, float] = field(default_factory=dict)
     """Figure -> the most its median may be."""
     variant: str = ""
-    """What is different from the row of the same numbers; empty for that row itself."""
+    """The difference from the row of the same numbers; empty for that row itself."""
     arguments: tuple[str, ...] = ()
     """Of `vela perf fanout`, for the variant."""
     needs_other: bool = False
@@ -263,7 +263,7 @@ def ratio_table(all_measured: Sequence[Measured]) -> str:
 
 
 def scaling_table(all_measured: Sequence[Measured], consumers: Sequence[int]) -> str:
-    """What doubling the consumers does."""
+    """The effect of doubling the consumers."""
     lines = [
         _line(["consumers", *SCALING_FIGURES]),
         "|---" + "|---:" * len(SCALING_FIGURES) + "|",

@@ -1,4 +1,4 @@
-"""What the broker spends while clients work: CPU seconds and resident memory of its processes."""
+"""The cost of the broker while clients work: CPU seconds and resident memory of its processes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def per_million(cpu_seconds: float, messages: int) -> float:
 
 
 def idle_figures(server: ServerProcess, settle_seconds: float, watch_seconds: float) -> Figures:
-    """CPU share and memory of a server nobody uses."""
+    """CPU share and memory of an idle server."""
     time.sleep(settle_seconds)
     before = server.cpu_seconds()
     begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""What was measured, kept scenario by scenario in one JSON file that grows with every round.
+"""Keeps measurements, scenario by scenario, in one JSON file that grows with every round.
 
 Invariants: a scenario's record holds rounds of one commit and one way of running Vela only; a
 record that is not complete never takes the place of a complete one; the file on disk is always
@@ -21,7 +21,7 @@ SERVERS = ("vela", "pulsar")
 
 @dataclass(frozen=True)
 class Origin:
-    """What rounds must have in common to be put together."""
+    """Rounds are put together only if they have this in common."""
 
     commit: str
     vela: str

@@ -1,4 +1,4 @@
-"""What is measured: each scenario is a function of a server that gives figures by name.
+"""The measurements: each scenario is a function of a server that gives figures by name.
 
 All drive stock `pulsar-perf` with the same arguments on both servers. `-db` turns batching off;
 `-o` bounds what is outstanding per producer. Every measurement has topics of its own.
@@ -36,7 +36,7 @@ _serial = itertools.count()
 
 @dataclass(frozen=True)
 class Bench:
-    """What a scenario needs besides the server."""
+    """The needs of a scenario besides the server."""
 
     home: Path
     windows: int
@@ -153,7 +153,7 @@ def _cold_reads(bench: Bench, server: ServerProcess) -> Figures:
         server, "produce", "-r", "1000", "-m", str(stored), "-t", str(read_topics), *large, topic
     ) as producer:
         producer.wait_line("DONE", 240.0)
-    time.sleep(3.0)  # both brokers forget entries nobody has asked for after about a second
+    time.sleep(3.0)  # both brokers drop entries without readers after about a second
     drop_from_page_cache(server.directory)
     with (
         BrokerMeter(server) as meter,

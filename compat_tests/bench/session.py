@@ -159,7 +159,7 @@ class Session:
         self._wait(answers, f"{server.name} answers after SIGCONT")
 
     def _wait_left(self, server: ServerProcess, topic: str) -> None:
-        """Until nobody is connected to a topic, or it is gone: clients end before their servers
+        """Until no client is connected to a topic, or it is gone: clients end before their servers
         have seen it."""
 
         def is_left() -> bool:
@@ -211,5 +211,5 @@ class Session:
         short = shortage(disk_of(self.directory), name, 0)
         if short is not None:
             raise NoRoom(f"{short}, and its data is gone: something else fills the disk")
-        self.tell(f"{name} is started anew, with an empty directory")
+        self.tell(f"{name} is started again, with an empty directory")
         self._bring_up(name)

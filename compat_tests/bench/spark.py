@@ -62,7 +62,7 @@ VELA_CONFIGURATION = {"journalSyncData": "true", "bookiePort": "0"}
 
 
 def data_sets(quick: bool) -> list[DataSet]:
-    """What is read."""
+    """The data sets that are read."""
     rows = 20_000 if quick else 300_000
     return [
         DataSet("1 KB in batches", rows, 1000, True),
@@ -168,7 +168,7 @@ class Run:
         return report.figures_of(rows, rows * data.size_bytes, answer["seconds"], cpu, served)
 
     def backfill(self, data: DataSet, rounds: int, idle_seconds: float, deadline: float) -> None:
-        """Follow the topic while each reader reads it; first while nobody does."""
+        """Follow the topic while each reader reads it; first without a reader."""
         server = self._servers["vela"]
         seen = {name: Backfill(name) for name in ("nothing", *ENGINES, "connector")}
         self._results.backfills += seen.values()

@@ -1,4 +1,4 @@
-"""What the Spark benchmark reads: data sets, and a consumer that follows a topic meanwhile."""
+"""The load of the Spark benchmark: data sets, and a consumer that follows a topic meanwhile."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def publish(server: ServerProcess, data: DataSet) -> None:
 
 
 def served_bytes(server: ServerProcess, data: DataSet) -> int:
-    """What the broker has sent of the topic so far, to all but the consumer that follows it."""
+    """Bytes of the topic sent so far by the broker, without those to the following consumer."""
     total = 0
     for part in data.parts:
         path = f"/admin/v2/persistent/{part.partition('://')[2]}/stats"

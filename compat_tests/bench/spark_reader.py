@@ -68,7 +68,7 @@ class SparkReader:
     def read(
         self, form: str, options: dict[str, str], *, check: bool, seconds_max: float
     ) -> dict[str, Any]:
-        """What the program found.
+        """The results of the program.
 
         Raises: ReadFailed.
         """
@@ -82,7 +82,7 @@ class SparkReader:
         return self._answer(seconds_max)
 
     def cpu_seconds(self) -> dict[str, float]:
-        """What its JVM and its Python processes, also those that have ended, took so far."""
+        """The CPU seconds of its JVM and its Python processes so far, ended ones included."""
         driver = psutil.Process(self._process.pid)
         spent = {"JVM": 0.0, "Python": sum(driver.cpu_times()[:2])}
         for process in driver.children(recursive=True):

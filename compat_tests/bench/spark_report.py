@@ -48,7 +48,7 @@ class Variant:
 
 
 BASE = Variant("connector", "pulsar")
-"""What ratios refer to."""
+"""Ratios refer to this reader."""
 
 
 @dataclass
@@ -125,7 +125,7 @@ class Latencies:
 
 @dataclass
 class Backfill:
-    """What a tailing consumer saw while a topic was read from its beginning, once per round."""
+    """Latency of a tailing consumer while a topic was read from its beginning, once per round."""
 
     reader: str
     """`connector`, the data source's engine, or `nothing`"""
@@ -156,7 +156,7 @@ class Results:
     measured: list[Measured] = field(default_factory=list)
     backfills: list[Backfill] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    """What kept a whole data set, or the backfill, from being measured."""
+    """The reasons why a whole data set, or the backfill, was not measured."""
 
     def problems(self) -> list[str]:
         """Everything that went wrong, a line each."""
@@ -166,7 +166,7 @@ class Results:
 
 
 def last_line(failure: Exception) -> str:
-    """What it says in the end: Spark puts the traces of its workers before that."""
+    """Its last line: Spark puts the traces of its workers before that."""
     return (str(failure).strip().splitlines() or [type(failure).__name__])[-1]
 
 

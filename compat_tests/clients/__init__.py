@@ -1,1 +1,1 @@
-"""The stock clients of the comparison and the scenarios each of them plays."""
+"""The stock clients of the comparison and the scenarios that each of them runs."""

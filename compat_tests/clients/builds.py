@@ -18,8 +18,8 @@ GO_SCENARIOS = CLIENTS / "go" / "scenarios.txt"
 
 
 def scenario_names(listing: Path, mark: str = "") -> list[str]:
-    """The scenarios a program plays: a line each, behind a mark or not. `own-server NAME` ends
-    servers; `vela-only NAME` shows what real Pulsar does not have."""
+    """The scenarios of a program: a line each, with or without a mark before it. `own-server NAME`
+    ends servers; `vela-only NAME` shows a feature that real Pulsar does not have."""
     lines = [line.split() for line in listing.read_text().splitlines() if line and line[0] != "#"]
     return [words[-1] for words in lines if words[:-1] == ([mark] if mark else [])]
 

@@ -1,4 +1,4 @@
-"""A client program in another language, kept running and asked to play one scenario at a time.
+"""A client program in another language, kept running and asked to run one scenario at a time.
 
 The conversation is in lines. We write a request (JSON: scenario, service_url, web_url, topic,
 keys); the program answers with one JSON line per observation, `["what", value]`, and at last
@@ -57,8 +57,8 @@ class Driver:
         self._lines: queue.Queue[str | None] = queue.Queue()
 
     def play(self, scenario: str, server: ServerProcess, mark: str = "", topic: str = "") -> Trace:
-        """Have the scenario played, on a topic (`tenant/namespace/name`) of its own unless told,
-        its name with a mark behind; raises ScenarioFailed with what was seen until then."""
+        """Run the scenario, on a topic (`tenant/namespace/name`) of its own unless told,
+        its name followed by a mark; raises ScenarioFailed with what was seen until then."""
         self._ensure_running()
         self._write(
             json.dumps(

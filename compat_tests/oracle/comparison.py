@@ -1,10 +1,10 @@
-"""Play one scenario on both servers at once and compare what was seen.
+"""Run one scenario on both servers at once and compare the traces.
 
 Invariant: a scenario counts as equal only when it ran to its end on both servers and both traces
 are the same, event by event. One that failed on the oracle alone, which is the measure and not
-what is tested, is played once more, on topics of other names; that it was is part of the outcome.
-What was seen is never a reason to play again, and a failure of Vela, at the first time or at the
-second, is a failure.
+under test, is run once more, on topics of other names; the outcome says so.
+A trace is never a reason to run a scenario again, and a failure of Vela, the first or the second
+time, is a failure.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from compat_tests.oracle.server_process import ServerProcess
 Trace = list[Any]
 
 REPETITION_MARK = "-played-again"
-"""Ends the names of a scenario's topics when it is played again; no scenario has it in a name."""
+"""Ends the names of a scenario's topics when it is run again; no scenario has it in a name."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one server showed.
+    """The result of one server.
 
     `failure`: the reason when the scenario did not reach its end; `failure_before`: the reason why
     an earlier attempt did not, when this is of the second.
@@ -51,9 +51,9 @@ Player = Callable[[ServerProcess, str], Trace]
 
 
 def play_on_all(servers: Mapping[str, ServerProcess], play: Player) -> dict[str, Outcome]:
-    """Play on every server at the same time; the outcome by server name.
+    """Run a scenario on every server at the same time; the outcome by server name.
 
-    Played again on every server, because where a message goes may depend on a topic's name.
+    It is run again on every server, because the place of a message may depend on a topic's name.
     """
     first = _side_by_side(servers, play, "")
     failed = [servers[name] for name, outcome in first.items() if outcome.failure is not None]

@@ -1,7 +1,7 @@
 """Free loopback ports for a server that has to be told its ports before it starts.
 
 They are taken below the range from which the kernel numbers the client side of connections: a
-server that needs seconds to start would otherwise find its port taken by somebody's connection.
+server that needs seconds to start would otherwise find its port taken by a client's connection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TRIES_MAX = 1_000
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports nobody listens on now; held open together so that they differ."""
+    """`count` different ports without a listener; held open together so that they differ."""
     held: list[socket.socket] = []
     try:
         for _ in range(TRIES_MAX):

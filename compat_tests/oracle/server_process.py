@@ -2,7 +2,7 @@
 
 Invariants: a server runs in a process group of its own and only that group is ever signalled; the
 ports and the data directory stay the same over restarts; the output of the server goes to
-`server.log` in its directory, never to the terminal; a start that fails leaves no process behind.
+`server.log` in its directory, never to the terminal; a start that fails leaves no process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _probe = itertools.count()
 # What both servers are told beyond their own defaults, in Pulsar's key names.
 SHARED_CONFIGURATION = {
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
-    # What nobody subscribes to goes at a moment of the server's own; not within a run.
+    # Topics without subscriptions are deleted at the server's own time; not within a run.
     "retentionCheckIntervalInSeconds": "7200",
 }
 
@@ -89,7 +89,7 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
-        """What the command needs in its environment beyond ours."""
+        """Environment variables of the command in addition to ours."""
 
     @abstractmethod
     def working_directory(self) -> Path:
@@ -127,7 +127,7 @@ class ServerProcess(ABC):
         return self._process is not None and self._process.poll() is None
 
     def how_it_ended(self) -> str | None:
-        """What to tell of a server that ended by itself; None while it runs or when we ended it."""
+        """The report on a server that ended by itself; None while it runs or when we ended it."""
         if self._process is None or self._process.poll() is None:
             return None
         return f"{self.name} ended by itself with {self._process.returncode}"
@@ -222,7 +222,7 @@ class ServerProcess(ABC):
         return sum(process.memory_full_info().pss for process in self._processes())
 
     def log_of_start(self) -> str:
-        """What the server printed since it was started."""
+        """The output of the server since it was started."""
         with open(self.log_path, "rb") as log:
             log.seek(self._log_size_at_start)
             return log.read().decode(errors="replace")

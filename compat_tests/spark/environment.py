@@ -1,4 +1,4 @@
-"""What the connector's jobs need: an environment of their own, and the connector's jar.
+"""Requirements of the connector's jobs: an environment of their own, and the connector's jar.
 
 Invariants: both stand in `.oracle/spark/`, made once for the versions pinned here; an environment
 counts as made when the stamp with the lock file's checksum is written, a jar when its checksum is
@@ -32,7 +32,7 @@ INSTALL_TIMEOUT_SECONDS = 1200
 
 
 def spark_command() -> list[str]:
-    """The command of the program that plays Spark scenarios; sets up what it needs first.
+    """The command of the program that runs Spark scenarios; sets up what it needs first.
 
     Raises: ClientAbsent: Java, Maven or a package cannot be had.
     """

@@ -1,7 +1,7 @@
 """Plays Spark scenarios, one request per line; see clients/driver.py for the dialogue.
 
 Runs in the environment of `environment.py`; its argument is the connector's jar. One session in
-one JVM plays all scenarios of one server, because a JVM takes half a minute to get warm.
+one JVM runs all scenarios of one server, because a JVM takes half a minute to get warm.
 """
 
 from __future__ import annotations

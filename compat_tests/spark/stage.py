@@ -1,8 +1,8 @@
-"""What a Spark scenario gets (a Stage) and leaves behind (its trace).
+"""The stage that a Spark scenario gets, and the trace that it produces.
 
 A scenario is a function of a Stage, written as a user writes a PySpark job; beside it stand the
 stock Python client and the admin API. It tells rows, counts, schemas and failures, never ids,
-times or addresses. What must hold on any server is asserted in the scenario itself.
+times or addresses. Conditions that must hold on any server are asserted in the scenario itself.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Stage:
         return pulsar.Client(self.service_url, operation_timeout_seconds=30, logger=log)
 
     def forget_client(self) -> None:
-        """Have the next use connect anew: its server was away."""
+        """Have the next use connect again: its server was away."""
         if "client" in self.__dict__:
             self.client.close()
             del self.__dict__["client"]
@@ -191,7 +191,7 @@ class Stage:
         )
 
     def files(self, name: str = "files") -> DataFrame:
-        """What was streamed into Parquet."""
+        """The rows that were streamed into Parquet."""
         return self.spark.read.parquet(str(self.directory / name))
 
     def _options(self, given: dict[str, Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A job that streams one topic into Parquet until somebody kills it, or its time is over.
+"""A job that streams one topic into Parquet until it is killed, or its time is over.
 
 Arguments: the connector's jar, a directory for Spark, the service URL, the admin URL, the topic,
 and the directory of the files (its checkpoint lies beside it).

@@ -26,7 +26,7 @@ NEEDS_CONNECT: Final[dict[str, Callable[[RawConnection], None]]] = {}
 
 
 def topic() -> str:
-    """One that nobody else uses."""
+    """One that no other case uses."""
     return f"persistent://public/default/bad-input-{uuid4().hex[:12]}"
 
 

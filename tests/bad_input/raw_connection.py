@@ -94,7 +94,7 @@ class RawConnection:
         while not self.is_closed and (frame := self._next_frame(deadline)) is not None:
             if frame[0].type == Type.PONG:
                 is_served = True
-                # What an earlier command caused may come behind the answer to the PING.
+                # Effects of an earlier command may come after the answer to the PING.
                 deadline = min(deadline, time.monotonic() + 0.3)
             elif frame[0].type == Type.PING:
                 self.send(wire.pong())

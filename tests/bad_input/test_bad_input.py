@@ -1,4 +1,4 @@
-"""Wrong input gets the answer real Pulsar gives, or its connection closed, and harms nobody else.
+"""Wrong input gets the answer of real Pulsar, or its connection closed, and harms no other client.
 
 The expected outcomes were observed on Apache Pulsar 4.0.8 with `python -m tests.bad_input.cases`.
 With BAD_INPUT_SERVICE_URL set, the tests run against that broker instead of a Vela of their own.
@@ -160,7 +160,7 @@ class Bystander:
         self.acked.append(payload)
 
     def stored(self) -> list[bytes]:
-        """What a reader finds on the topic, from the earliest message on."""
+        """The messages of the topic, from the earliest on."""
         client = wire.Client()
         payloads: list[bytes] = []
         with RawConnection(self.service_url) as connection:
@@ -219,7 +219,7 @@ def test_the_answer_is_that_of_pulsar(name: str, service_url: str, bystander: By
 
     expected = {PULSAR[name], DELIBERATELY_DIFFERENT.get(name, PULSAR[name])}
     assert without_reason(outcome) in expected
-    assert all(texts), "an error without a message helps nobody"
+    assert all(texts), "an error has no message"
     bystander.publish()
 
 
@@ -234,7 +234,7 @@ def test_the_answer_is_that_of_pulsar(name: str, service_url: str, bystander: By
 def test_an_unreadable_message_holds_up_nobody(
     sub_type: str, unreadable: bytes, service_url: str
 ) -> None:
-    """Pulsar skips it; what matters is that those behind it come."""
+    """Pulsar skips it; the messages after it have to come."""
     with RawConnection(service_url) as connection:
         connection.connect()
         name = with_producer(connection)

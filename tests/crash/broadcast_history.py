@@ -1,4 +1,4 @@
-"""What a broadcast subscription owes each of its consumers over kills of the server; no I/O.
+"""The promises of a broadcast subscription to its consumers over kills of the server; no I/O.
 
 Messages are numbered by their publisher. A consumer is owed every durable message from the moment
 its first SUBSCRIBE was answered. In each life of the server the messages come in order, and what is
@@ -46,7 +46,7 @@ class ConsumerHistory:
         newest, self._newest = self._newest, number
         self.received.add(number)
         if newest is not None and number <= newest:
-            return f"{self.name}: {number} came behind {newest}"
+            return f"{self.name}: {number} came after {newest}"
         if number in self._kept:
             return f"{self.name}: {number} came again, though its acknowledgement was long stored"
         first = (self.start or 0) if newest is None else newest + 1
@@ -85,7 +85,7 @@ class ConsumerHistory:
                 self.acked[number] = inf
 
     def missing(self, durable: Collection[int]) -> list[int]:
-        """What it was owed and never got."""
+        """The messages that it should have got and never got."""
         start = self.start
         if start is None:
             return []

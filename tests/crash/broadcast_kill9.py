@@ -61,7 +61,7 @@ class Options:
 
 @dataclass
 class Report:
-    """What a run found."""
+    """The results of a run."""
 
     seed: int
     rounds: int = 0

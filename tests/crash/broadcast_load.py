@@ -44,7 +44,7 @@ class Consumer:
 
     @property
     def sub_type(self) -> pb.CommandSubscribe.SubType:
-        """What the client states."""
+        """The subscription type that the client states."""
         shared = pb.CommandSubscribe.Shared
         return pb.CommandSubscribe.Exclusive if self.is_cumulative else shared
 
@@ -64,7 +64,7 @@ class Consumer:
 
 @final
 class Load:
-    """What was published and who consumes; a life of the server at a time."""
+    """Published messages and consumers; a life of the server at a time."""
 
     def __init__(self, service_url: str, connections: int) -> None:
         address = urlsplit(service_url)
@@ -84,7 +84,7 @@ class Load:
         self._publisher: _Connection | None = None
 
     async def begin_life(self, nursery: trio.Nursery) -> None:
-        """Connect; nobody is subscribed yet."""
+        """Connect; no consumer is subscribed yet."""
         self._subscribed.clear()
         self._open = [_Connection(self) for _ in range(self._connections + 1)]
         for connection in self._open:

@@ -1,6 +1,6 @@
-"""What must hold after crashes: pure checks of what clients saw against what the topic holds.
+"""Pure checks of the observations of clients against the content of the topic after crashes.
 
-Who promised what:
+The promises:
 
 - A message whose send callback said Ok is at the message id it was given, with its content, for
   ever. A message whose callback had not come yet may be there twice, because the client sends it
@@ -9,7 +9,7 @@ Who promised what:
 - The first occurrences of one producer's messages are in the order it sent them, none skipped.
 - A position holds one entry, and the entry ids of a ledger have no holes.
 - An acknowledgement that a server lived with for longer than the flush interval is kept: what it
-  covers is never delivered again. What was not acknowledged is delivered again: holes are kept.
+  covers is never delivered again. Unacknowledged messages are delivered again: holes are kept.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Event(NamedTuple):
 
 @dataclass
 class SubscriptionHistory:
-    """What happened on one subscription, in order."""
+    """The events of one subscription, in order."""
 
     is_cumulative: bool
     received: list[Event] = field(default_factory=list)
@@ -60,7 +60,7 @@ class SubscriptionHistory:
 
 @dataclass
 class TopicHistory:
-    """What clients did with and saw of one topic; `log` is what a reader finds at the end."""
+    """Operations and observations of clients on one topic; `log` is its content at the end."""
 
     acked: list[Sent] = field(default_factory=list)
     failed: set[tuple[int, int]] = field(default_factory=set)
@@ -166,7 +166,7 @@ def _check_cumulative(
     lifetimes: list[Lifetime],
     flush_seconds: float,
 ) -> list[str]:
-    """Exclusive: delivery goes on in order, right behind what was acknowledged, or before it."""
+    """Exclusive: delivery goes on in order, right after the acknowledged messages, or before."""
     place = {entry[0]: index for index, entry in enumerate(history.log)}
     found = []
     kept = [(-1, -1)] * (len(lifetimes) + 1)  # by incarnation: newest entry it must know as acked

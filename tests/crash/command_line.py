@@ -1,4 +1,4 @@
-"""What the crash runs have in common: arguments, and what is told at the end."""
+"""Shared by the crash runs: arguments, and the report at the end."""
 
 from __future__ import annotations
 

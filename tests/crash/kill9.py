@@ -53,7 +53,7 @@ class Options:
 
 @dataclass
 class Report:
-    """What a run found."""
+    """The results of a run."""
 
     seed: int
     rounds: int = 0
@@ -174,7 +174,7 @@ class Run:
         self._kills[kind] += 1
 
     def _wait_progress(self) -> None:
-        """Every producer gets an answer from this incarnation: nobody is stuck."""
+        """Every producer gets an answer from this incarnation: none is stuck."""
         assert self._load is not None
         before = list(self._load.ack_counts)
         deadline = time.monotonic() + PROGRESS_SECONDS_MAX

@@ -231,7 +231,7 @@ def read_topic(client: pulsar.Client, topic: str, history: TopicHistory, seed: i
 
 
 def read_subscriptions(client: pulsar.Client, topic: str, history: TopicHistory) -> None:
-    """What is still delivered to fresh consumers, without acknowledging any of it."""
+    """Messages that new consumers still get, without acknowledging any of them."""
     for name, subscription in history.subscriptions.items():
         is_cumulative = subscription.is_cumulative
         kind = pulsar.ConsumerType.Exclusive if is_cumulative else pulsar.ConsumerType.Shared

@@ -1,4 +1,4 @@
-"""What counts as a broken promise to a consumer of a broadcast."""
+"""Violations of the promises to a consumer of a broadcast."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_acknowledgement_shortly_before_a_kill_counts_from_when_it_is_given_a
 
 
 def test_order_is_owed_within_a_life() -> None:
-    assert "came behind" in consumer().receive(15, DURABLE)
+    assert "came after" in consumer().receive(15, DURABLE)
 
 
 def test_everything_durable_since_it_was_subscribed_is_owed() -> None:

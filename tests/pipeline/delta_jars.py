@@ -35,7 +35,7 @@ def delta_jars() -> str:
 
 
 def delta_settings() -> dict[str, str]:
-    """What gives a Spark session Delta Lake; nothing where it cannot be had."""
+    """Settings that give a Spark session Delta Lake; none where it cannot be fetched."""
     try:
         return {"spark.jars": delta_jars()}
     except NotFetched:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def ids_by_any_reader(directory: Path) -> Counter[bytes]:
-    """What a reader finds that knows nothing of Spark's list of files."""
+    """The rows for a reader that does not know Spark's list of files."""
     table = pyarrow.dataset.dataset(directory / "out", partitioning="hive").to_table(
         columns=["__messageId"]
     )

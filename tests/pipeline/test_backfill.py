@@ -175,7 +175,7 @@ def test_an_entry_damaged_on_disk_is_an_error_that_names_it(
     deadline = time.monotonic() + TIMEOUT_SECONDS
     error = ""
     while not error:
-        assert time.monotonic() < deadline, "nobody noticed"
+        assert time.monotonic() < deadline, "the failure was not noticed"
         try:
             found = read(spark, options, "bookie").collect()
         except Exception as failure:

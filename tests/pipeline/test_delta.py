@@ -47,7 +47,7 @@ def versions_of(spark: SparkSession, table: Path) -> list[int]:
 
 
 def ids_by_the_log(table: Path) -> Counter[bytes]:
-    """What a reader finds that follows the table's log, written down without Delta's code.
+    """The rows for a reader that follows the table's log, without Delta's code.
 
     https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Delta Log Entries", "Actions"
     """

@@ -122,7 +122,7 @@ def test_windows_equal_a_plain_computation_and_come_once(
 
 
 def next_millisecond() -> None:
-    """Let no message before and behind this have the same time of publishing."""
+    """Let no message before and after this have the same publish time."""
     now = time.time_ns() // 10**6
     while time.time_ns() // 10**6 <= now + 1:
         pass
@@ -295,7 +295,7 @@ def test_hazards_reach_everybody_in_their_area_once_and_in_order(
 def assert_latencies(
     listeners: dict[tuple[str, int], Listener], alerts: dict[str, int], tmp_path: Path
 ) -> None:
-    """What the listeners recorded is what `latency-report` tells of each area."""
+    """`latency-report` gives the figures that the listeners of each area recorded."""
     arguments = ["--output", str(tmp_path / "report")]
     for area in alerts:
         lines = ["consumer_id,seq,publish_ns,recv_ns"]

@@ -108,10 +108,10 @@ def test_a_time_range_holds_its_start_and_not_its_end(
         _next_millisecond()
 
     frame = read(spark, options, startingTime=str(starts[1]), endingTime=str(starts[2]))
-    behind = read(spark, options, startingTime=str(starts[2] + 60_000))
+    later = read(spark, options, startingTime=str(starts[2] + 60_000))
 
     assert values_of(frame) == [b"1", b"1"]
-    assert values_of(behind) == []
+    assert values_of(later) == []
     with pytest.raises(Exception, match="s in the future: it is milliseconds since 1970"):
         values_of(read(spark, options, startingTime=str(starts[2] + 3_600_000)))
 

@@ -1,4 +1,4 @@
-"""What a job cannot do it says in one line, and its exit code is not 0."""
+"""A job that cannot do its work says so in one line, and its exit code is not 0."""
 
 from __future__ import annotations
 

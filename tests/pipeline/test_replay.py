@@ -1,4 +1,4 @@
-"""What a replay takes out of an archive, and what a repeated one adds."""
+"""Messages that a replay takes out of an archive, and that a repeated one adds."""
 
 from __future__ import annotations
 

@@ -235,9 +235,9 @@ def test_a_running_stream_keeps_its_columns_when_the_schema_grows(
         ("new", 2),
         ("old", 1),
     ]
-    run(source(spark, options), tmp_path / "anew")
-    anew = spark.read.parquet(str(tmp_path / "anew" / "out")).collect()
-    assert sorted((row["name"], row["level"], row["unit"]) for row in anew) == [
+    run(source(spark, options), tmp_path / "again")
+    again = spark.read.parquet(str(tmp_path / "again" / "out")).collect()
+    assert sorted((row["name"], row["level"], row["unit"]) for row in again) == [
         ("new", 2, "m"),
         ("old", 1, None),
     ]

@@ -1,4 +1,4 @@
-"""What the tests publish and ask with the stock client and the admin API."""
+"""Operations of the tests with the stock client and the admin API."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def received(client: pulsar.Client, topic: str, count: int, schema: Any = None) 
 
 
 def admin(options: dict[str, str], method: str, path: str, body: Any = None) -> Any:
-    """Call the admin API; the path begins behind /admin/v2."""
+    """Call the admin API; the path is the part after /admin/v2."""
     request = urllib.request.Request(
         f"{options['admin.url']}/admin/v2{path}",
         data=None if body is None else json.dumps(body).encode(),

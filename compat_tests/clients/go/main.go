@@ -1,5 +1,5 @@
 // The Go side of the compatibility comparison: one small program on the stock Go client.
-// It reads one request per line and plays the scenario it names; see driver.py for the dialogue.
+// It reads one request per line and runs the scenario it names; see driver.py for the dialogue.
 package main
 
 import (
@@ -48,7 +48,7 @@ type request struct {
 	Keys       string `json:"keys"`
 }
 
-// stage is a scenario's client, topic names and trace. What is seen has no ids, times, addresses.
+// stage is a scenario's client, topic names and trace. The trace has no ids, times, addresses.
 type stage struct {
 	request
 	answers *bufio.Reader

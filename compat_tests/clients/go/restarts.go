@@ -10,7 +10,7 @@ import (
 	"github.com/apache/pulsar-client-go/pulsar"
 )
 
-// Longer than either server waits before it writes a cursor behind the acks.
+// Longer than either server waits before it writes a cursor after the acks.
 const cursorFlush = 2 * time.Second
 
 // A client that has waited for its server tries again after at most a minute.

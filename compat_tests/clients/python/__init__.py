@@ -1,4 +1,4 @@
-"""Scenarios played by the stock Python client; importing this package registers them all."""
+"""Scenarios run by the stock Python client; importing this package registers them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Spark connector 3.1.1.4 asks of the admin API, request by request.
+"""Requests of the Spark connector 3.1.1.4 to the admin API, one by one.
 
 Its driver does everything by REST: schemas, partitions, lists, last ids, and one durable
 subscription per partition that it creates, moves and removes without ever connecting to it.
@@ -199,7 +199,7 @@ def _names(admin: AdminRequests, topic: str) -> list[str]:
 
 
 def _next_of(stage: Stage, topic: str, name: str, count: int) -> list[str]:
-    """The next messages of a subscription that nobody is connected to."""
+    """The next messages of a subscription without consumers."""
     consumer = stage.new_client().subscribe(topic, name)
     try:
         return texts(receive_many(consumer, count, acknowledge=False))

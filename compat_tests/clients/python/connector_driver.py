@@ -1,4 +1,4 @@
-"""What newer Spark connectors do by the binary protocol, played with the stock client.
+"""Operations of newer Spark connectors in the binary protocol, run with the stock client.
 
 Their driver holds a durable Exclusive consumer per topic-partition that reads nothing: it asks for
 the last id at every trigger, and at every commit seeks to the end of the batch. Executors read with
@@ -39,7 +39,7 @@ def _driver_consumer(stage: Stage, topic: str, name: str = "") -> pulsar.Consume
 def _executor_read(
     stage: Stage, topic: str, start: pulsar.MessageId | None, end: pulsar.MessageId
 ) -> list[str]:
-    """What lies after `start` up to and with `end`."""
+    """The messages after `start` up to and including `end`."""
     reader = stage.client.create_reader(
         topic, start or pulsar.MessageId.earliest, start_message_id_inclusive=True
     )

@@ -21,7 +21,7 @@ from compat_tests.clients.python.scenario import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A cursor is written to its ledger behind the acks; this is longer than either server waits.
+# A cursor is written to its ledger after the acks; this is longer than either server waits.
 CURSOR_FLUSH_SECONDS = 2.0
 # A client that has waited for its server tries again after at most a minute.
 RECONNECT_MS_MAX = 90_000

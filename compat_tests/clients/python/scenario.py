@@ -1,4 +1,4 @@
-"""What a scenario of the Python client gets (a Stage) and leaves behind (its trace).
+"""The stage that a scenario of the Python client gets, and the trace that it produces.
 
 A scenario is a function of a Stage. It tells what a user sees through `see`, `see_message` and
 `see_error`; the comparison is of these lists. It never tells ids, times or addresses. What must
@@ -156,7 +156,7 @@ def receive_until_silence(
 def receive_together(
     consumers: Sequence[pulsar.Consumer], count: int
 ) -> list[list[pulsar.Message]]:
-    """What each of them gets, acknowledged: until all together have `count`, then to a silence.
+    """The messages of each of them, acknowledged, until all have `count` together; then a silence.
 
     Raises: AssertionError: they got fewer in the time allowed.
     """

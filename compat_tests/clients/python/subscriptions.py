@@ -1,4 +1,4 @@
-"""Who gets what: the four subscription types, several subscriptions, leaving for good."""
+"""Delivery: the four subscription types, several subscriptions, leaving for good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong: trimmed data, misspelt options, servers that go away."""
+"""Failures: trimmed data, misspelt options, servers that go away."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def fail_on_data_loss(stage: Stage) -> None:
 
 @scenario("fail-on-data-loss-between-runs")
 def fail_on_data_loss_between_runs(stage: Stage) -> None:
-    """What a checkpoint points at, and messages after it, are trimmed away."""
+    """Messages at the position of a checkpoint and after it are trimmed."""
     for fail in ("true", "false"):
         topic, ids = _topic_that_is_trimmed(stage, f"gap-{fail}")
         options = {"topic": topic, "startingOffsets": "earliest", "failOnDataLoss": fail}

@@ -66,7 +66,7 @@ def different_schemas(stage: Stage) -> None:
 
 @scenario("topics-deleted-between-runs")
 def deleted_between_runs(stage: Stage) -> None:
-    """One of two topics is deleted, and made anew with more than it had."""
+    """One of two topics is deleted, and created again with more than it had."""
     kept, gone = stage.topic("-kept"), stage.topic("-gone")
     for name in (kept, gone):
         stage.publish(name, [f"{name[-4:]} {turn}" for turn in range(3)])

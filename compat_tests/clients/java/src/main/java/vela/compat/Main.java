@@ -12,7 +12,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** Reads one request per line and plays the scenario it names; see driver.py for the dialogue. */
+/** Reads one request per line and runs the scenario it names; see driver.py for the dialogue. */
 public final class Main {
     private static final Map<String, Scenario> SCENARIOS = new TreeMap<>();
 

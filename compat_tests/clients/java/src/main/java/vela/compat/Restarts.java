@@ -16,7 +16,7 @@ import org.apache.pulsar.client.api.SubscriptionType;
 
 /** The server is stopped or killed between publish and consume, clients gone or waiting. */
 final class Restarts {
-    /** Longer than either server waits before it writes a cursor behind the acks. */
+    /** Longer than either server waits before it writes a cursor after the acks. */
     private static final int CURSOR_FLUSH_MILLIS = 2000;
 
     /** A client that has waited for its server tries again after at most a minute. */

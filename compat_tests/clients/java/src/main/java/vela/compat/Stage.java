@@ -33,7 +33,7 @@ import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
 import org.apache.pulsar.client.api.SubscriptionType;
 
-/** A scenario's client, topic names and trace. What is seen has no ids, times or addresses. */
+/** A scenario's client, topic names and trace. The trace has no ids, times or addresses. */
 final class Stage implements AutoCloseable {
     static final int RECEIVE_SECONDS = 10;
     private static final int TURN_MILLIS = 20;
