@@ -119,7 +119,8 @@ def test_a_wheel_holds_no_tests_and_everything_that_is_read_at_run_time(unpacked
         python = {path.relative_to(TREE) for path in (TREE / room).rglob("*.py")}
         wanted = {path for path in python if not {"tests", "testing"} & set(path.parts)}
         assert wanted == {path.relative_to(unpacked) for path in (unpacked / room).rglob("*.py")}
-    assert (unpacked / "broker" / "pulsar_keys.conf").is_file()
+    for place in ("pulsar_keys.conf", "admin/pulsar_endpoints.txt"):
+        assert (unpacked / "broker" / place).is_file()
 
 
 def test_an_installed_vela_tells_its_version(unpacked: Path):

@@ -8,6 +8,7 @@ from broker.admin import (
     brokers,
     clusters,
     lookup,
+    messages,
     metrics_page,
     namespace_policies,
     namespaces,
@@ -18,14 +19,15 @@ from broker.admin import (
     tenants,
     topics,
 )
+from broker.admin.missing import missing_routes
 
 if TYPE_CHECKING:
     from broker.admin.router import Route
 
 
 def all_routes() -> tuple[Route, ...]:
-    """Every method and path that is answered."""
-    return (
+    """Every method and path that is answered, those of Pulsar that are missing with 501."""
+    present = (
         *metrics_page.ROUTES,
         *brokers.ROUTES,
         *clusters.ROUTES,
@@ -35,7 +37,9 @@ def all_routes() -> tuple[Route, ...]:
         *topics.ROUTES,
         *partitions.ROUTES,
         *subscriptions.ROUTES,
+        *messages.ROUTES,
         *stats.ROUTES,
         *schemas.ROUTES,
         *lookup.ROUTES,
     )
+    return (*present, *missing_routes(present))

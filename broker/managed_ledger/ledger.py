@@ -139,6 +139,14 @@ class ManagedLedger:
         """The oldest entry still held, or where the first one will be."""
         return self._table.first_position
 
+    def nth_position(self, number: int) -> Position:
+        """The entry with this number, counted from 1; the last one when there are fewer."""
+        return self._table.position_after_n(self.first_position, number - 1)
+
+    def holds(self, position: Position) -> bool:
+        """Whether there is an entry at the position."""
+        return self._table.is_valid(position)
+
     @property
     def state(self) -> AppendState:
         """Whether it can be appended to."""

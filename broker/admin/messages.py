@@ -1,0 +1,193 @@
+"""Single stored messages over HTTP: peek at a subscription's backlog, examine a topic, read an id.
+
+The payload is the body; what Pulsar's clients want to know of the metadata is in headers, under
+Pulsar's names. A batch comes whole, with its number of messages: clients take it apart.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import Response
+
+from broker.admin.router import Route
+from broker.admin.topics import TOPIC, existing
+from broker.namespaces.refusal import Refusal, not_found, precondition_failed
+from broker.subscription.statistics import iso_time
+from broker.topic.persistent import PersistentTopic
+from protocol import pulsar_api_pb2 as pb
+from protocol.metadata import peek_and_payload
+
+if TYPE_CHECKING:
+    from broker.admin.context import AdminRequest
+    from broker.entry import Entry
+    from protocol.position import Position
+
+SKIPPED_MAX: Final = 100_000
+"""Individually acknowledged entries that a peek passes over before it gives up."""
+_TIMES: Final = {
+    "publish_time": "publish-time",
+    "event_time": "event-time",
+    "deliver_at_time": "deliver-at-time",
+}
+_TEXTS: Final = {
+    "null_value": "null-value",
+    "producer_name": "producer-name",
+    "sequence_id": "sequence-id",
+    "replicated_from": "replicated-from",
+    "partition_key": "partition-key",
+    "uncompressed_size": "uncompressed-size",
+    "encryption_algo": "encryption-algo",
+    "partition_key_b64_encoded": "partition-key-b64-encoded",
+    "marker_type": "marker-type",
+    "txnid_least_bits": "txnid-least-bits",
+    "txnid_most_bits": "txnid-most-bits",
+    "highest_sequence_id": "highest-sequence-id",
+    "uuid": "uuid",
+    "num_chunks_from_msg": "num-chunks-from-msg",
+    "total_chunk_msg_size": "total-chunk-msg-size",
+    "chunk_id": "chunk-id",
+    "null_partition_key": "null-partition-key",
+}
+_BYTES: Final = {
+    "encryption_param": "Base64-encryption-param",
+    "schema_version": "Base64-schema-version",
+    "ordering_key": "Base64-ordering-key",
+}
+
+
+async def peek(request: AdminRequest) -> Response:
+    """The so-manieth message that a subscription has not acknowledged, counted from 1."""
+    position = _number(request, "messagePosition")
+    topic = await _persistent(request, "Peek messages on a {} topic is not allowed")
+    subscription = topic.subscription(request.names["subscription"])
+    if position < 1:
+        raise precondition_failed("The position of a message is counted from 1")
+    cursor = topic.ledger.cursors[subscription.name]
+    left, after = position, cursor.mark_delete
+    for _ in range(SKIPPED_MAX):
+        entries = await topic.ledger.read((after[0], after[1] + 1), 1, 1)
+        if not entries:
+            raise not_found("Message not found")
+        after = entries[0].position
+        left -= not cursor.is_acked(after)
+        if not left:
+            return _answer(entries[0])
+    raise Refusal(501, f"The message lies more than {SKIPPED_MAX} entries ahead")
+
+
+async def examine(request: AdminRequest) -> Response:
+    """The so-manieth message of a topic, counted from 1, from its begin or from its end."""
+    count = max(1, int(request.query.get("messagePosition") or 1))
+    topic = await _persistent(request, "Examine messages on a {} topic is not allowed")
+    total = topic.ledger.entries
+    if total <= 0:
+        raise precondition_failed("Could not examine messages due to the total message is zero")
+    if request.query.get("initialPosition", "latest") != "earliest":
+        count = max(1, total - count + 1)
+    return await _read(topic, topic.ledger.nth_position(count))
+
+
+async def by_id(request: AdminRequest) -> Response:
+    """The entry of an id."""
+    ledger_id, entry_id = _number(request, "ledgerId"), _number(request, "entryId")
+    topic = await _persistent(request, "GetMessageById is not allowed on {} topic")
+    if not topic.ledger.holds((ledger_id, entry_id)):
+        raise not_found("Message id not found")
+    return await _read(topic, (ledger_id, entry_id))
+
+
+async def _persistent(request: AdminRequest, refusal: str) -> PersistentTopic:
+    """The stored topic of the path; `refusal` names the kind of topic in its braces."""
+    if await request.context.namespaces.partitions_of(request.topic):
+        raise Refusal(405, refusal.format("partitioned"))
+    topic = await existing(request)
+    if not isinstance(topic, PersistentTopic):
+        raise Refusal(405, refusal.format("non-persistent"))
+    return topic
+
+
+async def _read(topic: PersistentTopic, position: Position) -> Response:
+    for entry in await topic.ledger.read(position, 1, 1):
+        if entry.position == position:
+            return _answer(entry)
+    raise not_found("Message not found")
+
+
+def _number(request: AdminRequest, name: str) -> int:
+    try:
+        return int(request.names[name])
+    except ValueError:
+        raise not_found(f"There is nothing at {request.path}") from None
+
+
+def _answer(entry: Entry) -> Response:
+    """Raises: Refusal: it cannot be read, or is compressed by what Python does not have."""
+    if entry.is_unreadable:
+        raise Refusal(500, f"The entry {entry.position} has no metadata that can be read")
+    metadata, payload = peek_and_payload(entry.data)
+    headers = _headers(entry, metadata)
+    body = bytes(payload)
+    if metadata.num_messages_in_batch > 1 or metadata.HasField("num_messages_in_batch"):
+        headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
+        headers["X-Pulsar-batch-size"] = str(len(body))
+    if not metadata.encryption_keys:
+        body = _decompressed(metadata, body)
+    return Response(body, headers=headers, media_type="application/octet-stream")
+
+
+def _headers(entry: Entry, metadata: pb.MessageMetadata) -> dict[str, str]:
+    ledger_id, entry_id = entry.position
+    properties = {str(each.key): str(each.value) for each in metadata.properties}
+    headers = {
+        "X-Pulsar-Message-ID": f"{ledger_id}:{entry_id}",
+        "X-Pulsar-PROPERTY": json.dumps(properties, separators=(",", ":")),
+        "X-Pulsar-Is-Encrypted": "true" if metadata.encryption_keys else "false",
+        "X-Pulsar-txn-uncommitted": "false",
+    }
+    for field, name in _TIMES.items():
+        if metadata.HasField(field):
+            headers[f"X-Pulsar-{name}"] = iso_time(getattr(metadata, field)) or ""
+    for field, name in _TEXTS.items():
+        if metadata.HasField(field):
+            headers[f"X-Pulsar-{name}"] = _header_text(getattr(metadata, field))
+    for field, name in _BYTES.items():
+        if metadata.HasField(field):
+            headers[f"X-Pulsar-{name}"] = base64.b64encode(getattr(metadata, field)).decode()
+    if metadata.HasField("compression"):
+        headers["X-Pulsar-compression"] = pb.CompressionType.Name(metadata.compression)
+    if metadata.HasField("num_chunks_from_msg"):
+        headers["X-Pulsar-PROPERTY-TOTAL-CHUNKS"] = str(metadata.num_chunks_from_msg)
+        headers["X-Pulsar-PROPERTY-CHUNK-ID"] = str(metadata.chunk_id)
+    return headers
+
+
+def _header_text(value: object) -> str:
+    """A value that a header can carry: what a producer wrote may hold any character."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    raw = value if isinstance(value, bytes) else str(value).encode()
+    return "".join(character if character >= " " else "?" for character in raw.decode("latin-1"))
+
+
+def _decompressed(metadata: pb.MessageMetadata, body: bytes) -> bytes:
+    if metadata.compression == pb.CompressionType.NONE:
+        return body
+    if metadata.compression == pb.CompressionType.ZLIB:
+        try:
+            return zlib.decompressobj().decompress(body, metadata.uncompressed_size)
+        except zlib.error as error:
+            raise Refusal(500, f"The message cannot be decompressed: {error}") from None
+    name = pb.CompressionType.Name(metadata.compression)
+    raise Refusal(501, f"Messages compressed with {name} cannot be shown over HTTP by Vela")
+
+
+_SUBSCRIPTION: Final = f"{TOPIC}/subscription/{{subscription}}"
+ROUTES: Final = (
+    Route("GET", f"{_SUBSCRIPTION}/position/{{messagePosition}}", peek),
+    Route("GET", f"{TOPIC}/examinemessage", examine),
+    Route("GET", f"{TOPIC}/ledger/{{ledgerId}}/entry/{{entryId}}", by_id),
+)

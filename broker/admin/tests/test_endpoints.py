@@ -1,0 +1,157 @@
+"""The whole list of Pulsar's endpoints: what is missing says so, and reading single messages."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from importlib.resources import files
+
+import pulsar
+import pytest
+import trio
+
+from broker.admin.missing import missing_routes, pulsar_endpoints
+from broker.admin.router import Router
+from broker.admin.routes import all_routes
+
+TOPIC = "persistent/public/default/single"
+
+
+def test_every_endpoint_of_pulsar_is_answered():
+    router = Router(all_routes())
+    for endpoint in pulsar_endpoints():
+        for domain in ("persistent", "non-persistent"):
+            path = endpoint.path.replace("{domain}", domain)
+            route, _, _ = router.find(re.sub(r"\{\w+\}", "1", path).encode(), endpoint.method)
+            assert route is not None, endpoint
+
+
+def test_the_list_is_that_of_pulsar():
+    assert len(pulsar_endpoints()) > 450
+    assert files("broker.admin").joinpath("pulsar_endpoints.txt").is_file()
+    names = {endpoint.name for endpoint in pulsar_endpoints()}
+    assert {"peekNthMessage", "backlogQuotaCheck", "setShadowTopics"} <= names
+
+
+async def test_what_is_missing_says_501_with_its_name(http):
+    status, reason = await http("GET", "brokers/backlog-quota-check")
+    assert status == 501
+    assert "GET /admin/v2/brokers/backlog-quota-check" in reason
+    for method, path in [
+        ("GET", "/admin/v3/functions/public/default"),
+        ("PUT", "persistent/public/default/t/shadowTopics"),
+        ("GET", "worker/cluster"),
+    ]:
+        status, reason = await http(method, path)
+        assert status == 501
+        assert reason.endswith(") is not supported by Vela")
+
+
+async def test_what_pulsar_does_not_have_is_404(http):
+    status, _ = await http("GET", "no/such/thing/in/any/version/of/it")
+    assert status == 404
+
+
+def test_a_route_that_is_there_is_not_missing():
+    routes = [route for route in all_routes() if "is not supported" not in str(route.handler)]
+    again = missing_routes(routes)
+    assert again == []
+
+
+def publish(url: str) -> list[pulsar.MessageId]:
+    client = pulsar.Client(url)
+    try:
+        consumer = client.subscribe("single", "reads", pulsar.ConsumerType.Shared)
+        producer = client.create_producer(
+            "single", producer_name="Jürgen\r\nX-Evil: 1", batching_enabled=False
+        )
+        ids = [
+            producer.send(b"m%d" % number, properties={"n": "ü"}, partition_key="k\r\nX-Evil: 2")
+            for number in range(5)
+        ]
+        second = [consumer.receive(5000) for _ in range(5)][1]
+        consumer.acknowledge(second)
+        consumer.close()
+        zipped = client.create_producer(
+            "zipped", compression_type=pulsar.CompressionType.ZLib, batching_enabled=False
+        )
+        zipped.send(b"z" * 1000)
+        client.create_producer(
+            "packed", compression_type=pulsar.CompressionType.LZ4, batching_enabled=False
+        ).send(b"l" * 1000)
+        return ids
+    finally:
+        client.close()
+
+
+@pytest.fixture
+async def single(broker, http):
+    """Five messages, the second acknowledged by the subscription `reads`."""
+    ids = await trio.to_thread.run_sync(partial(publish, broker.broker_service_url))
+
+    async def get(path):
+        return await http.client.get(f"/admin/v2/{path}")
+
+    return get, ids
+
+
+async def test_peek_passes_over_what_is_acknowledged(single):
+    get, ids = single
+    bodies = [(await get(f"{TOPIC}/subscription/reads/position/{n}")).content for n in range(1, 5)]
+    assert bodies == [b"m0", b"m2", b"m3", b"m4"]
+    answer = await get(f"{TOPIC}/subscription/reads/position/2")
+    assert answer.status_code == 200
+    assert answer.headers["X-Pulsar-Message-ID"] == f"{ids[2].ledger_id()}:{ids[2].entry_id()}"
+    assert answer.headers["X-Pulsar-PROPERTY"] == '{"n":"\\u00fc"}'
+    assert answer.headers["X-Pulsar-publish-time"].endswith("Z")
+
+
+async def test_what_a_producer_wrote_adds_no_header(single):
+    get, _ = single
+    answer = await get(f"{TOPIC}/subscription/reads/position/1")
+    assert answer.headers["X-Pulsar-partition-key"] == "k??X-Evil: 2"
+    assert "X-Evil" not in answer.headers
+
+
+async def test_peek_beyond_the_backlog_and_where_there_is_nothing(single, http):
+    get, _ = single
+    answer = await get(f"{TOPIC}/subscription/reads/position/5")
+    assert (answer.status_code, answer.json()) == (404, {"reason": "Message not found"})
+    assert (await get(f"{TOPIC}/subscription/none/position/1")).status_code == 404
+    assert (await get("persistent/public/default/no/subscription/s/position/1")).status_code == 404
+    await http("PUT", "persistent/public/default/parts/partitions", 2)
+    answer = await get("persistent/public/default/parts/subscription/s/position/1")
+    assert answer.status_code == 405
+    assert answer.json() == {"reason": "Peek messages on a partitioned topic is not allowed"}
+
+
+@pytest.mark.parametrize(
+    ("query", "body"),
+    [
+        ("initialPosition=earliest&messagePosition=1", b"m0"),
+        ("initialPosition=earliest&messagePosition=3", b"m2"),
+        ("initialPosition=latest&messagePosition=1", b"m4"),
+        ("initialPosition=latest&messagePosition=5", b"m0"),
+        ("initialPosition=latest&messagePosition=50", b"m0"),
+        ("", b"m4"),
+    ],
+)
+async def test_examine_counts_from_either_end(single, query, body):
+    get, _ = single
+    assert (await get(f"{TOPIC}/examinemessage?{query}")).content == body
+
+
+async def test_a_message_by_its_id(single):
+    get, ids = single
+    ledger_id = ids[3].ledger_id()
+    assert (await get(f"{TOPIC}/ledger/{ledger_id}/entry/3")).content == b"m3"
+    assert (await get(f"{TOPIC}/ledger/{ledger_id}/entry/99")).status_code == 404
+
+
+async def test_compressed_messages_are_shown_as_they_were_or_refused(single):
+    get, _ = single
+    answer = await get("persistent/public/default/zipped/examinemessage")
+    assert (answer.status_code, answer.content) == (200, b"z" * 1000)
+    answer = await get("persistent/public/default/packed/examinemessage")
+    assert answer.status_code == 501
+    assert "LZ4" in answer.json()["reason"]
