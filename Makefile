@@ -13,7 +13,7 @@ BENCH_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-spark bench bench-fanout bench-spark crash lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-spark bench bench-fanout bench-spark crash damage lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -30,6 +30,7 @@ help:
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
 	@echo 'make bench-spark  Spark reading topics of Vela and of real Pulsar (Java 17, Maven; "--quick")'
 	@echo 'make crash    kill -9 at 100 random instants under load, twice: subscriptions, a broadcast'
+	@echo 'make damage   one flipped bit at 300 random places of every kind of file'
 	@echo 'make lock     write the lock files from pyproject.toml; make proto: generate the protobuf modules'
 
 run: setup
@@ -106,6 +107,9 @@ bench-spark: compile setup-pipeline
 crash: setup-dev
 	$(BIN)/python -m tests.crash.kill9 --rounds 100 --output docs/performance/kill9.json
 	$(BIN)/python -m tests.crash.broadcast_kill9 --rounds 100 --output docs/performance/broadcast-kill9.json
+
+damage: setup-dev
+	$(BIN)/python -m tests.damage.flips --places 300
 
 lock:
 	$(PYTHON) -m venv build/lock

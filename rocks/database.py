@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast, final
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _LOCK: Final = "LOCK"
 _DAMAGE: Final = "Corruption"
 """How messages of RocksDB about damage begin."""
+_BLAME: Final = re.compile(r"\s*The file \S*MANIFEST-\d+ may be corrupted\.?")
+_NAMES_MAX: Final = 20
 
 
 @final
@@ -69,7 +72,7 @@ class Database:
             try:
                 rocks = Rdict(str(directory), options)
             except Exception as error:
-                raise _failure("opening", directory, error, remedy) from error
+                raise _failure("opening", directory, _located(error, directory), remedy) from error
         except BaseException:
             os.close(lock)
             raise
@@ -235,8 +238,18 @@ def lock_database(directory: Path) -> int:
     return descriptor
 
 
+def _located(error: Exception, directory: Path) -> Exception:
+    """RocksDB blames the MANIFEST, which was verified, for a table file that cannot be opened."""
+    text = _BLAME.sub("", str(error))
+    if text.startswith(_DAMAGE) and ".sst" not in text:
+        names = sorted(path.name for path in directory.glob("*.sst"))
+        shown = ", ".join(names[:_NAMES_MAX]) + (", ..." if len(names) > _NAMES_MAX else "")
+        text = f"{text.rstrip('. ')}, in one of the table files {shown}"
+    return Exception(text)
+
+
 def _failure(doing: str, directory: Path, error: Exception, remedy: str) -> DatabaseError:
     text = str(error)
     if text.startswith(_DAMAGE):
-        return DatabaseDamaged(str(directory), "", text, remedy)
+        return DatabaseDamaged(str(directory), "", text.rstrip(". "), remedy)
     return DatabaseError(f"{doing} the database {directory}: {text}")
