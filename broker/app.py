@@ -65,7 +65,7 @@ log = structlog.get_logger()
 
 PULSAR_VERSION: Final = "4.0.8"
 """The Pulsar whose behaviour this broker has; what clients are told."""
-HTTP_BACKLOG: Final = 1024
+HTTP_BACKLOG: Final = 4096
 _DIGEST_TYPES: Final = {
     "CRC32C": DigestType.CRC32C,
     "CRC32": DigestType.CRC32,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import parse_qsl
@@ -126,9 +127,12 @@ class AdminRequest:
         if values > JSON_VALUES_MAX:
             raise Refusal(413, f"The body holds more than {JSON_VALUES_MAX} values")
         try:
-            return json.loads(data)
+            value = json.loads(data, parse_constant=_no_number, parse_float=_finite)
+            if b"\\ud" in data.lower():  # half a character is valid JSON, and cannot be stored
+                json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise Refusal(400, f"The body is not JSON: {error}") from None
+        return value
 
     async def json_object(self) -> dict[str, Any] | None:
         """A body that must be an object, null or nothing. Raises: Refusal."""
@@ -166,3 +170,14 @@ class AdminRequest:
         domain = self.names["domain"]
         assert domain in (PERSISTENT, NON_PERSISTENT)
         return domain
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is too large")
+    return value

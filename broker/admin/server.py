@@ -7,6 +7,7 @@ before anything else starts, so that a port in use is refused at once.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, final
 
 from starlette.responses import Response
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from broker.http.callers import CallerRules
     from broker.http.limits import HttpLimits
 
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _JSON: Final = "application/json"
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 """Larger bodies are refused with 413; the largest legal one is a schema."""
@@ -75,6 +77,8 @@ class AdminApplication:
             if known:
                 return _error(405, f"{method} is not allowed on {scope['path']}")
             return _error(404, f"There is nothing at {scope['path']}")
+        if any(map(_CONTROL.search, names.values())):
+            raise Refusal(400, "A name in the path has a control character")
         request = AdminRequest(
             context,
             method,

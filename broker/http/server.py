@@ -7,6 +7,7 @@ request under way, the new one is answered with 503.
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import TYPE_CHECKING, Final, final
 
@@ -28,6 +29,8 @@ log = structlog.get_logger()
 
 GRACEFUL_SECONDS: Final = 1.0
 RETRY_ACCEPT_SECONDS: Final = 0.1
+ACCEPT_PAUSE_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+ACCEPTED_PER_TURN: Final = 32
 TURNED_AWAY_MAX: Final = 8
 """So many refused connections at a time are kept until their clients have read why."""
 TURNED_AWAY_SECONDS_MAX: Final = 1.0
@@ -64,8 +67,7 @@ class HttpServer:
         async with trio.open_nursery() as serving:
             async with trio.open_nursery() as accepting:
                 for each in listening:
-                    listener = trio.SocketListener(trio.socket.from_stdlib_socket(each))
-                    accepting.start_soon(self._accept, listener, serving)
+                    accepting.start_soon(self._accept, each, serving)
                 task_status.started()
                 await stop.wait()
                 accepting.cancel_scope.cancel()
@@ -93,20 +95,36 @@ class HttpServer:
             log.warning("HTTP client cut off", reason="webServiceMaxBufferedMB is reached")
             self._let_go(slowest)
 
-    async def _accept(self, listener: trio.SocketListener, serving: trio.Nursery) -> None:
+    async def _accept(self, listening: socket.socket, serving: trio.Nursery) -> None:
         failure = ""
-        async with listener:
+        with listening:
             while True:
-                try:
-                    stream = await listener.accept()
-                except OSError as error:  # the limit of open files, or memory
-                    if str(error) != failure:
-                        failure = str(error)
-                        log.error("cannot accept HTTP connections, trying again", error=failure)
+                await trio.lowlevel.wait_readable(listening)
+                reason = self._accept_waiting(listening, serving)
+                if reason:
+                    if reason != failure:
+                        log.error("cannot accept HTTP connections, trying again", error=reason)
                     await trio.sleep(RETRY_ACCEPT_SECONDS)
-                    continue
-                failure = ""
-                serving.start_soon(self.serve_stream, stream)
+                failure = reason
+
+    def _accept_waiting(self, listening: socket.socket, serving: trio.Nursery) -> str:
+        """Accept those that wait, up to a bound; why no more can be accepted now, or nothing."""
+        for _ in range(ACCEPTED_PER_TURN):
+            try:
+                connection, _ = listening.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno in ACCEPT_PAUSE_ERRORS:
+                    return str(error)
+                continue  # that client is gone already
+            try:
+                stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
+            except OSError:
+                connection.close()
+                continue  # gone already
+            serving.start_soon(self.serve_stream, stream)
+        return ""
 
     def _make_place(self) -> bool:
         """Whether one more connection may be served."""

@@ -67,7 +67,7 @@ class Neighbour:
         self._thread.start()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self.longest = 0.0
 
     def close(self) -> None:

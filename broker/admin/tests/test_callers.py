@@ -79,6 +79,19 @@ async def test_a_body_of_very_many_values_is_refused(page):
     assert answer.status_code == 413
 
 
+@pytest.mark.parametrize("body", [b"NaN", b"[-Infinity]", b"1e999", b'["\\ud800"]', b"9" * 5_000])
+async def test_what_cannot_be_stored_is_no_json(page, body):
+    answer = await page.put("/admin/v2/tenants/odd", content=body, headers=JSON)
+    assert answer.status_code == 400
+    assert "not JSON" in answer.json()["reason"]
+
+
+@pytest.mark.parametrize("name", ["%00", "a%0Ab", "%7f"])
+async def test_a_name_with_a_control_character_is_refused(page, name):
+    answer = await page.delete(f"/admin/v2/clusters/{name}")
+    assert answer.status_code == 400
+
+
 async def test_a_deeply_nested_body_is_no_json(page):
     body = b"[" * 90_000
     answer = await page.put("/admin/v2/tenants/deep", content=body, headers=JSON)

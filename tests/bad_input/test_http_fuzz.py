@@ -1,0 +1,31 @@
+"""A few seconds of hostile HTTP; `python -m tests.bad_input.http_fuzz` runs for longer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.bad_input.http_fuzz import HOSTILE, fuzz
+from tests.server_process import ServerProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = 8.0
+GROWTH_KB_MAX = 200_000
+
+
+def test_hostile_http_harms_nobody_else(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path)
+    server.start()
+    try:
+        server.wait_ready(60)
+        result, counts = fuzz(server, SECONDS, seed=7)
+        assert not server.has_ended(), server.last_lines()
+        assert result.tracebacks == 0, server.last_lines(200)
+        assert result.failures == []
+        assert result.publishes > 0
+        assert result.after_kb - result.before_kb < GROWTH_KB_MAX
+        assert len(counts) >= len(HOSTILE) // 2
+    finally:
+        server.kill()
+        server.wait_ended()
