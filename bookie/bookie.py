@@ -24,7 +24,7 @@ from bookie.api import (
     Status,
 )
 from bookie.checkpointer import Checkpointer
-from bookie.cookie import check_cookies
+from bookie.cookie import check_cookies, complete_removal
 from bookie.disk import RealDisk
 from bookie.disk_monitor import DiskMonitor
 from bookie.errors import StorageError
@@ -75,19 +75,22 @@ class Bookie:
         *,
         open_index: Callable[[str], EntryIndex] = RocksIndex,
         cookie_store: CookieStore | None = None,
+        live_ledgers: Callable[[], Awaitable[set[int]]] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> Self:
         """Check the identity of the directories, replay the journals, start the journal threads.
+        `live_ledgers` says which ledgers exist; it is asked when a ledger directory is removed.
 
         Raises: StorageError: it must not start; the text says what to do.
         """
         disk = disk if disk is not None else RealDisk()
-        layout = Layout(config, disk, open_index)
-        await check_cookies(config, layout, disk, cookie_store)
+        plan = await check_cookies(config, disk, cookie_store)
+        layout = Layout(config, disk, open_index, plan)
+        live = await live_ledgers() if plan.removed and live_ledgers is not None else None
 
         def prepare() -> None:
             layout.open_storages()
-            layout.recover(now_ms())
+            layout.recover(now_ms(), live)
 
         try:
             await trio.to_thread.run_sync(prepare)
@@ -95,6 +98,8 @@ class Bookie:
             for storage in layout.storages:
                 storage.index.close()
             raise
+        if plan.removed:
+            await complete_removal(config, disk, cookie_store, plan)
         bookie = cls(config, layout, disk)
         bookie._monitor.check_now()
         adds = bookie._adds

@@ -24,9 +24,12 @@ class BookieConfig:
     """Frozen configuration of one bookie."""
 
     journalDirectories: tuple[str, ...] = ("data/bookkeeper/journal",)
-    """One journal and one thread each. Do not change the number on existing data."""
+    """One journal and one thread each. In any order; their number cannot be changed later."""
     ledgerDirectories: tuple[str, ...] = ("data/bookkeeper/ledgers",)
-    """One storage and one flush thread each. Do not change the number on existing data."""
+    """One storage and one flush thread each. In any order; one without entries can be removed."""
+    allowStorageExpansion: bool = False
+    """true: a directory that is new in ledgerDirectories is added to a bookie with data; false: it
+    is refused, because it may be a disk that is not mounted."""
 
     journalWriteData: bool = True
     """false: nothing is journaled and adds are answered at once. Only for the in-memory mode."""

@@ -1,33 +1,44 @@
-"""Identity check at start: are these the disks this bookie had last time?
+"""Identity check at start: are these the disks this bookie had last time, and which is which?
 
-Every journal and ledger directory carries the cookie in `current/VERSION`; with a CookieStore (the
-metadata service) there is one more copy. A new bookie needs all directories empty and no stored
-cookie; otherwise every copy must be there and match. An emptied or swapped disk would else turn
-into "no such entry" for acknowledged entries.
+Every journal and ledger directory carries the cookie in `current/VERSION`, with its own place
+(`directories`); with a CookieStore (the metadata service) there is one more copy of the cookie. A
+new bookie needs all directories empty and no stored cookie; otherwise every copy must be there and
+match. An emptied or swapped disk would else turn into "no such entry" for acknowledged entries.
 
-Without a CookieStore (the embedded bookie) the directories may have been moved together to another
-place: then the copies must agree with each other, and are rewritten with the new paths.
+Directories may be configured in any order. Without a CookieStore (the embedded bookie) they may
+also have been moved to other paths, which are then written to the cookies. Ledger directories may
+be added with allowStorageExpansion, and removed when they hold nothing.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from posixpath import normpath
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
 import trio
 
+from bookie.directories import plan_existing, plan_new, refuse_twice
 from bookie.disk import read_file, replace_file
 from bookie.errors import BookieRefusesToStart
-from protocol.bookkeeper.cookie import Cookie, CookieMismatch, decode_cookie, encode_cookie
+from protocol.bookkeeper.cookie import (
+    LAYOUT_VERSION,
+    Cookie,
+    CookieMismatch,
+    decode_cookie,
+    decode_version_file,
+    encode_cookie,
+    encode_version_file,
+)
 from protocol.bookkeeper.ledger_metadata import InvalidMetadata
 
 if TYPE_CHECKING:
-    from bookie.config import BookieConfig
-    from bookie.disk import Disk
-    from bookie.layout import Layout
+    from collections.abc import Iterable, Sequence
 
-logger = structlog.get_logger()
+    from bookie.config import BookieConfig
+    from bookie.directories import Copy, DirectoryPlan
+    from bookie.disk import Disk
 
 FILE_NAME = "VERSION"
 
@@ -42,88 +53,139 @@ class CookieStore(Protocol):
         """The stored cookie, None if there is none."""
 
     async def write_cookie(self, bookie_id: str, cookie: bytes) -> None:
-        """Store the cookie of a new bookie."""
+        """Store the cookie of a bookie."""
 
 
 async def check_cookies(
-    config: BookieConfig, layout: Layout, disk: Disk, store: CookieStore | None
-) -> None:
-    """Check all copies; write them for a new bookie.
+    config: BookieConfig, disk: Disk, store: CookieStore | None
+) -> DirectoryPlan:
+    """Check all copies and write those that are not as they should be: which directories there are,
+    in order. While the plan has removed directories the copies still name them:
+    `complete_removal` ends that.
 
     Raises: BookieRefusesToStart.
     """
+    refuse_twice("journalDirectories", config.journalDirectories)
+    refuse_twice("ledgerDirectories", config.ledgerDirectories)
     instance_id = await store.instance_id() if store is not None else None
-    cookie = Cookie(
-        bookie_id=config.bookieId,
-        journal_directories=config.journalDirectories,
-        ledger_directories=config.ledgerDirectories,
-        instance_id=instance_id,
-    )
     stored = await store.read_cookie(config.bookieId) if store is not None else None
-    is_new = await trio.to_thread.run_sync(_check_directories, layout, disk, cookie, stored)
-    if is_new and store is not None:
+    plan, cookie = await trio.to_thread.run_sync(
+        _check_directories, config, disk, instance_id, stored
+    )
+    if store is not None and not plan.removed and stored != encode_cookie(cookie):
         # The store last: with the copies on disk but not there, the next start finds a bookie that
         # holds nothing yet, and completes this one.
         await store.write_cookie(config.bookieId, encode_cookie(cookie))
+    return plan
 
 
-def _check_directories(layout: Layout, disk: Disk, cookie: Cookie, stored: bytes | None) -> bool:
-    """Check and, for a new bookie, write the directories' copies; True if the store needs one."""
-    directories = list(dict.fromkeys(layout.journal_directories + layout.ledger_directories))
-    found = {directory: _read(disk, directory) for directory in directories}
-    missing = [directory for directory, copy in found.items() if copy is None]
-    copies = {directory: copy for directory, copy in found.items() if copy is not None}
-    used = [directory for directory in missing if _is_used(disk, directory)]
-    if missing and (copies or stored is not None or used):
-        if stored is None and not used and all(not _is_used(disk, d) for d in copies):
-            missing = directories  # a first start that was interrupted: nothing is stored yet
-        else:
+async def complete_removal(
+    config: BookieConfig, disk: Disk, store: CookieStore | None, plan: DirectoryPlan
+) -> None:
+    """Forget the directories that were removed: nothing that is in them is needed."""
+    instance_id = await store.instance_id() if store is not None else None
+    cookie = _cookie_of(config, plan, instance_id)
+    await trio.to_thread.run_sync(_write, disk, cookie, plan)
+    if store is not None:
+        await store.write_cookie(config.bookieId, encode_cookie(cookie))
+
+
+def _check_directories(
+    config: BookieConfig, disk: Disk, instance_id: str | None, stored: bytes | None
+) -> tuple[DirectoryPlan, Cookie]:
+    journals = tuple(map(normpath, config.journalDirectories))
+    ledgers = tuple(map(normpath, config.ledgerDirectories))
+    paths = dict.fromkeys(journals + ledgers)
+    copies = {path: copy for path in paths if (copy := _read(disk, path)) is not None}
+    used = [path for path in paths if _is_used(disk, path)]
+    if stored is None and not used:
+        plan = plan_new(journals, ledgers)  # perhaps after a first start that was interrupted
+    else:
+        lost = [path for path in paths if path not in copies and (path in used or not copies)]
+        if lost:
             raise BookieRefusesToStart(
-                f"{', '.join(missing)} has no {FILE_NAME} file, but bookie "
-                f"{cookie.bookie_id!r} has data elsewhere or is known already. Mount the lost "
-                "directory again; a bookie whose data is gone must be decommissioned first"
+                f"{_current(lost[0])} has no {FILE_NAME} file, but bookie {config.bookieId!r} has "
+                "data there or elsewhere, or is known already. Mount the lost directory again; a "
+                "bookie whose data is gone must be decommissioned first"
             )
-    if not missing:
-        _compare(cookie, copies, stored)
-    for directory in directories:
-        if directory in missing or copies.get(directory) != cookie:
-            disk.make_directories(directory)
-            replace_file(disk, f"{directory}/{FILE_NAME}", encode_cookie(cookie))
-    return stored is None
-
-
-def _compare(cookie: Cookie, copies: dict[str, Cookie], stored: bytes | None) -> None:
-    try:
-        for directory, copy in copies.items():
-            expected = cookie
-            if cookie.instance_id is None:
-                expected = _moved(cookie, copy)
-            _verify(expected, copy, f"{directory}/{FILE_NAME}")
-        if cookie.instance_id is None:
-            first = next(iter(copies.values()))
-            for directory, copy in copies.items():
-                _verify(first, copy, f"{directory}/{FILE_NAME}")
+        for path, (own, _place) in copies.items():
+            _verify(config, own, instance_id, paths, f"{_current(path)}/{FILE_NAME}")
         if stored is not None:
-            _verify(cookie, decode_cookie(stored), "the metadata store")
-    except InvalidMetadata as error:
-        raise BookieRefusesToStart(f"the stored cookie cannot be read: {error}") from error
+            _verify(config, _decoded(stored), instance_id, paths, "the metadata store")
+        copies = _placed(disk, copies, journals, ledgers)
+        plan = plan_existing(journals, ledgers, copies, may_expand=config.allowStorageExpansion)
+    if not plan.set_id:
+        plan = replace(plan, set_id=os.urandom(8).hex())
+    cookie = _cookie_of(config, plan, instance_id)
+    if not plan.removed:
+        _write_added(disk, cookie, plan, copies)
+        _write(disk, cookie, plan)
+    return plan, cookie
 
 
-def _moved(cookie: Cookie, copy: Cookie) -> Cookie:
-    """Without a store: the same number of directories may be at other paths."""
-    if len(copy.journal_directories) != len(cookie.journal_directories) or len(
-        copy.ledger_directories
-    ) != len(cookie.ledger_directories):
-        return cookie
-    return replace(
-        cookie,
-        journal_directories=copy.journal_directories,
-        ledger_directories=copy.ledger_directories,
-        instance_id=copy.instance_id,
+def _placed(
+    disk: Disk, copies: dict[str, Copy], journals: Sequence[str], ledgers: Sequence[str]
+) -> dict[str, Copy]:
+    """The copies, after those without a place were given theirs. Their lists of directories stay as
+    they are, so that an interruption leaves copies that still agree."""
+    lacking = {path: copy for path, (copy, place) in copies.items() if place is None}
+    if not lacking:
+        return copies
+    known = [path for path in ledgers if path in copies]
+    plan = plan_existing(journals, known, copies, may_expand=True)
+    set_id = plan.set_id or os.urandom(8).hex()
+    for path, copy in lacking.items():
+        numbers = tuple(range(len(copy.ledger_directories)))
+        place = replace(
+            plan.place_of(path), set_id=set_id, generation=len(numbers), ledgers=numbers
+        )
+        _replace(disk, path, encode_version_file(copy, place))
+        copies = {**copies, path: (copy, place)}
+    return copies
+
+
+def _write_added(disk: Disk, cookie: Cookie, plan: DirectoryPlan, copies: dict[str, Copy]) -> None:
+    """One directory after the other, before any other copy names it: an interruption leaves either
+    a directory that is still to be added, or one that is known."""
+    for number, path in plan.ledgers:
+        place = copies[path][1] if path in copies else None
+        if copies and (place is None or place.ledger is None):
+            upto = tuple(each for each in plan.ledgers if each[0] <= number)
+            step = replace(plan, ledgers=upto, generation=number + 1)
+            named = replace(cookie, ledger_directories=tuple(each for _number, each in upto))
+            _replace(disk, path, encode_version_file(named, step.place_of(path)))
+
+
+def _write(disk: Disk, cookie: Cookie, plan: DirectoryPlan) -> None:
+    for path in dict.fromkeys((*plan.journals, *(path for _number, path in plan.ledgers))):
+        content = encode_version_file(cookie, plan.place_of(path))
+        if _content(disk, path) != content:
+            _replace(disk, path, content)
+
+
+def _cookie_of(config: BookieConfig, plan: DirectoryPlan, instance_id: str | None) -> Cookie:
+    return Cookie(
+        bookie_id=config.bookieId,
+        journal_directories=plan.journals,
+        ledger_directories=tuple(path for _number, path in plan.ledgers),
+        instance_id=instance_id,
     )
 
 
-def _verify(expected: Cookie, copy: Cookie, where: str) -> None:
+def _verify(
+    config: BookieConfig, copy: Cookie, instance_id: str | None, paths: Iterable[str], where: str
+) -> None:
+    """The copy is one of this bookie; with a metadata service, at the configured paths."""
+    expected = replace(copy, bookie_id=config.bookieId, layout_version=LAYOUT_VERSION)
+    expected = replace(expected, index_directories=None)
+    if instance_id is not None:
+        expected = replace(expected, instance_id=instance_id)
+        stored = {*map(normpath, (*copy.journal_directories, *copy.ledger_directories))}
+        if not (stored <= set(paths) or stored >= set(paths)):
+            raise BookieRefusesToStart(
+                f"{where} names other directories ({', '.join(sorted(stored))}). Correct the "
+                "configuration, or give this bookie directories of its own"
+            )
     try:
         expected.verify(copy)
     except CookieMismatch as error:
@@ -133,19 +195,58 @@ def _verify(expected: Cookie, copy: Cookie, where: str) -> None:
         ) from error
 
 
-def _read(disk: Disk, directory: str) -> Cookie | None:
-    path = f"{directory}/{FILE_NAME}"
+def _decoded(stored: bytes) -> Cookie:
     try:
-        return decode_cookie(read_file(disk, path))
+        return decode_cookie(stored)
+    except InvalidMetadata as error:
+        raise BookieRefusesToStart(f"the stored cookie cannot be read: {error}") from error
+
+
+def belongs(disk: Disk, path: str, plan: DirectoryPlan, number: int) -> bool:
+    """Whether this is the directory that was removed from the plan under that number."""
+    copy = _read(disk, path)
+    if copy is None:
+        return False
+    cookie, place = copy
+    if place is None:
+        position = {normpath(each): n for n, each in enumerate(cookie.ledger_directories)}
+        return position.get(path) == number
+    return place.set_id == plan.set_id and place.ledger == number
+
+
+def _read(disk: Disk, path: str) -> Copy | None:
+    content = _content(disk, path)
+    if content is None:
+        return None
+    try:
+        return decode_version_file(content)
+    except InvalidMetadata as error:
+        raise BookieRefusesToStart(
+            f"{_current(path)}/{FILE_NAME}: damage at offset 0, {len(content)} bytes: {error}. "
+            "Restore this file from a backup. Without one, correct it after those of the other "
+            "directories, and delete the line that starts with '# vela' from all of them"
+        ) from error
+
+
+def _content(disk: Disk, path: str) -> bytes | None:
+    try:
+        return read_file(disk, f"{_current(path)}/{FILE_NAME}")
     except FileNotFoundError:
         return None
-    except InvalidMetadata as error:
-        raise BookieRefusesToStart(f"{path} cannot be read: {error}") from error
 
 
-def _is_used(disk: Disk, directory: str) -> bool:
+def _replace(disk: Disk, path: str, content: bytes) -> None:
+    disk.make_directories(_current(path))
+    replace_file(disk, f"{_current(path)}/{FILE_NAME}", content)
+
+
+def _current(path: str) -> str:
+    return f"{path}/current"
+
+
+def _is_used(disk: Disk, path: str) -> bool:
     """Whether a bookie has stored anything here."""
     return any(
         name.endswith((".txn", ".log")) or name.startswith("lastMark") or name == "locations"
-        for name in disk.list_names(directory)
+        for name in disk.list_names(_current(path))
     )

@@ -3,7 +3,9 @@ where. Used once, by `Bookie.open`, in a thread.
 
 `<journalDirectory>/current/` has the journal files; `<ledgerDirectory>/current/` has entry logs,
 `lastId`, `lastMark*`, and the RocksDB databases `locations` and `ledgers`; each has the cookie in
-`VERSION`. A ledger belongs to journal (id mod journals) and ledger directory (id mod directories).
+`VERSION`. A ledger is in the ledger directory that has its row in `ledgers`, wherever that is
+configured; a new one goes to directory (id mod directories). Which journal a ledger's records are
+in does not matter to a start, which replays all journals: it is journal (id mod journals).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from bookie.checkpoint import MarkStore
+from bookie.cookie import belongs
 from bookie.errors import BookieRefusesToStart
 from bookie.journal import Journal
 from bookie.journal_writer import JournalWriter
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bookie.config import BookieConfig
+    from bookie.directories import DirectoryPlan
     from bookie.disk import Disk
     from bookie.index import EntryIndex
 
@@ -35,19 +39,21 @@ class Layout:
         config: BookieConfig,
         disk: Disk,
         open_index: Callable[[str], EntryIndex],
+        plan: DirectoryPlan,
     ) -> None:
         self._config = config
         self._disk = disk
-        self.journal_directories = [f"{d}/current" for d in config.journalDirectories]
-        self.ledger_directories = [f"{d}/current" for d in config.ledgerDirectories]
+        self.plan = plan
+        self.journal_directories = [f"{path}/current" for path in plan.journals]
+        self.ledger_directories = [f"{path}/current" for _number, path in plan.ledgers]
         self.storages: list[LedgerStorage] = []
         self.marks: list[MarkStore] = []
         self.writers: list[JournalWriter | None] = []
         self.handles: dict[int, LedgerHandle] = {}
-        self.journals = [Journal(config) for _ in config.journalDirectories]
+        self.journals = [Journal(config) for _ in plan.journals]
         self._open_index = open_index
-        self._recovered_ledgers: set[int] = set()
-        """Ledgers of entries that the index did not know."""
+        self._recovered_ledgers: dict[int, LedgerStorage] = {}
+        """Where there are entries that the index did not know, by ledger."""
 
     def open_storages(self) -> None:
         """Open indexes and entry logs, load the ledgers.
@@ -62,30 +68,29 @@ class Layout:
             index = self._open_index(directory)
             storage = LedgerStorage(self._disk, directory, index, config.logSizeLimit, cache_bytes)
             self.storages.append(storage)
-            self._recovered_ledgers |= storage.recover()
+            self._recovered_ledgers |= dict.fromkeys(storage.recover(), storage)
         self.marks = [
             MarkStore(self._disk, self.ledger_directories, i)
             for i in range(len(self.journal_directories))
         ]
 
-    def recover(self, now_ms: int) -> None:
+    def recover(self, now_ms: int, live_ledgers: set[int] | None = None) -> None:
         """Load ledgers, replay journals, flush, open new journals, remember where they start.
+
+        `live_ledgers`, when known, are those that exist: only these keep a directory from being
+        removed.
 
         Raises: StorageError.
         """
         for storage in self.storages:
             for ledger_id, data in storage.index.ledgers():
-                handle = self._new_handle(ledger_id)
-                try:
-                    decode_ledger_data(data, handle)
-                except ValueError as error:
-                    raise BookieRefusesToStart(
-                        f"{storage.directory}/ledgers: the row of ledger {ledger_id} cannot be "
-                        f"read: {error}. Rebuild the index: vela bookie rebuild-index"
-                    ) from error
-                handle.deleted = not handle.exists
-        for ledger_id in self._recovered_ledgers:
-            self.handle_of(ledger_id)
+                self._load(ledger_id, data, storage)
+        for ledger_id, storage in self._recovered_ledgers.items():
+            if ledger_id not in self.handles:
+                handle = self._new_handle(ledger_id, storage)
+                storage.cache.row_changed(handle)
+        for number, path in self.plan.removed:
+            self._carry_over(number, path, live_ledgers)
         if not self._config.journalWriteData:
             self.writers = [None] * len(self.journal_directories)
             return
@@ -106,16 +111,70 @@ class Layout:
             writer.remove_before(writer.mark, self._config.journalMaxBackups)
             self.writers.append(writer)
 
+    def _load(self, ledger_id: int, data: bytes, storage: LedgerStorage) -> None:
+        """A row that was found in a directory: the ledger is there."""
+        other = self.handles.get(ledger_id)
+        if other is not None:
+            # A removal of a directory that was interrupted leaves a row without entries.
+            is_empty = storage.index.last_entry_id(ledger_id) < 0
+            if not is_empty and other.storage.index.last_entry_id(ledger_id) >= 0:
+                raise BookieRefusesToStart(
+                    f"ledger {ledger_id} has entries in {other.storage.directory} and in "
+                    f"{storage.directory}: an earlier version ran with these directories in "
+                    "another order. Restore both from a backup of the time before"
+                )
+            if is_empty:
+                return
+        handle = self._new_handle(ledger_id, storage)
+        self._fill(handle, data, storage.directory)
+
+    def _fill(self, handle: LedgerHandle, data: bytes, directory: str) -> None:
+        try:
+            decode_ledger_data(data, handle)
+        except ValueError as error:
+            raise BookieRefusesToStart(
+                f"{directory}/ledgers: the row of ledger {handle.ledger_id} cannot be read: "
+                f"{error}. Rebuild the index: vela bookie rebuild-index"
+            ) from error
+        handle.deleted = not handle.exists
+
+    def _carry_over(self, number: int, path: str, live_ledgers: set[int] | None) -> None:
+        """Keep the rows, without entries, of a directory that is going to be removed: fences.
+
+        Raises: BookieRefusesToStart: it has entries that somebody may read.
+        """
+        name = f"{path} (ledger directory {number} of this bookie, not in ledgerDirectories)"
+        if not belongs(self._disk, path, self.plan, number):
+            raise BookieRefusesToStart(
+                f"{name} is not there: put it back, or mount it, so that it can be seen whether "
+                "anything in it is still needed"
+            )
+        index = self._open_index(f"{path}/current")
+        try:
+            for ledger_id, data in index.ledgers():
+                if live_ledgers is not None and ledger_id not in live_ledgers:
+                    continue
+                former = LedgerHandle(ledger_id, self.storages[0], self.journals[0])
+                self._fill(former, data, f"{path}/current")
+                if former.exists and index.last_entry_id(ledger_id) >= 0:
+                    raise BookieRefusesToStart(
+                        f"{name} holds entries of ledger {ledger_id}, which exists: put it back "
+                        "until the ledgers in it have been deleted"
+                    )
+                if ledger_id not in self.handles:
+                    self._fill(self.handle_of(ledger_id), data, f"{path}/current")
+        finally:
+            index.close()
+
     def handle_of(self, ledger_id: int) -> LedgerHandle:
         """The ledger's handle, made (with a row to be written) if it is new."""
         handle = self.handles.get(ledger_id)
         if handle is None:
-            handle = self._new_handle(ledger_id)
+            handle = self._new_handle(ledger_id, self.storages[ledger_id % len(self.storages)])
             handle.storage.cache.row_changed(handle)
         return handle
 
-    def _new_handle(self, ledger_id: int) -> LedgerHandle:
-        storage = self.storages[ledger_id % len(self.storages)]
+    def _new_handle(self, ledger_id: int, storage: LedgerStorage) -> LedgerHandle:
         journal = self.journals[ledger_id % len(self.journals)]
         handle = self.handles[ledger_id] = LedgerHandle(ledger_id, storage, journal)
         return handle

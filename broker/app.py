@@ -182,7 +182,8 @@ async def _open_storage(
     """Metadata store, bookie and managed ledgers; `stack` closes them in reverse order."""
     store = await _open_store(config, data_directory)
     stack.push_async_callback(_shielded, store.aclose)
-    bookie = await _open_bookie(config, data_directory)
+    no_bookies = LedgerClient(store, {}, _ledger_client_config(config), clock)
+    bookie = await _open_bookie(config, data_directory, no_bookies.live_ledgers)
     stack.push_async_callback(_shielded, bookie.aclose)
     await nursery.start(bookie.run)
     ledgers = LedgerClient(
@@ -247,7 +248,11 @@ async def _open_store(config: BrokerConfig, data_directory: Path | None) -> Meta
         raise StartError(str(error)) from error
 
 
-async def _open_bookie(config: BrokerConfig, data_directory: Path | None) -> Bookie:
+async def _open_bookie(
+    config: BrokerConfig,
+    data_directory: Path | None,
+    live_ledgers: Callable[[], Awaitable[set[int]]],
+) -> Bookie:
     if data_directory is None:
         from bookie.index_memory import MemoryIndex
         from bookie.memory_disk import MemoryDisk
@@ -256,7 +261,7 @@ async def _open_bookie(config: BrokerConfig, data_directory: Path | None) -> Boo
             BookieConfig.in_memory(), MemoryDisk(), open_index=lambda _path: MemoryIndex()
         )
     try:
-        return await Bookie.open(bookie_config(config, data_directory))
+        return await Bookie.open(bookie_config(config, data_directory), live_ledgers=live_ledgers)
     except OSError as error:
         raise StartError(f"cannot open the bookie's storage: {error}") from error
 

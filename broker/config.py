@@ -216,6 +216,7 @@ class BrokerConfig:
 
     # --- bookie: ledger storage ---------------------------------------------------------
     ledgerDirectories: tuple[str, ...] = ()
+    allowStorageExpansion: bool = False
     flushInterval: Positive = 60_000
     logSizeLimit: Annotated[int, Bounds(4096, 2**30)] = 1_073_741_824
     dbStorage_writeCacheMaxSizeMb: Positive = 128

@@ -7,13 +7,21 @@ would believe it.
 
 Format: `5\\n` and a CookieFormat as protobuf text. Lists of directories are their number and the
 paths, separated by tabs.
+
+In a `VERSION` file of ours a comment follows, which BookKeeper skips: the `Place` of the directory,
+and a checksum of the file.
+
+    # vela {"set": "<hex>", "generation": n, "journal": n | null, "ledger": n | null,
+    "ledgers": [n, ...]} crc32c=<8 hex digits>
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Final, final
 
+import crc32c
 from google.protobuf import text_format
 
 from protocol.bookkeeper import data_formats_pb2 as formats
@@ -24,6 +32,8 @@ _LAYOUT_VERSION_MIN: Final = 4
 """The first one in protobuf text."""
 
 _DIRECTORY_COUNT_MAX: Final = 10_000
+_PLACE: Final = b"# vela "
+_CHECKSUM: Final = b" crc32c="
 
 
 class CookieMismatch(Exception):
@@ -71,6 +81,64 @@ class Cookie:
         if self.index_directories is None:
             return self.ledger_directories
         return self.index_directories
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Which directory of which bookie this is; see `bookie/directories.py`."""
+
+    set_id: str
+    generation: int
+    journal: int | None
+    """Its number among the journal directories; None: it is none of them."""
+    ledger: int | None
+    """Its number among the ledger directories."""
+    ledgers: tuple[int, ...]
+    """The numbers of all ledger directories, in the order of the cookie's paths."""
+
+
+def encode_version_file(cookie: Cookie, place: Place) -> bytes:
+    """The content of a directory's `VERSION` file."""
+    fields = {
+        "set": place.set_id,
+        "generation": place.generation,
+        "journal": place.journal,
+        "ledger": place.ledger,
+        "ledgers": place.ledgers,
+    }
+    text = encode_cookie(cookie) + _PLACE + json.dumps(fields).encode()
+    return text + _CHECKSUM + b"%08x\n" % crc32c.crc32c(text)
+
+
+def decode_version_file(data: bytes) -> tuple[Cookie, Place | None]:
+    """The cookie, and the place if the file has one: BookKeeper's have none.
+
+    Raises: InvalidMetadata: it is damaged, no cookie, or of a version this code does not know.
+    """
+    start = data.rfind(_PLACE)
+    if start < 0:
+        if b"\n#" in data or b'"generation"' in data:
+            raise InvalidMetadata("the line of its place is damaged")
+        return decode_cookie(data), None
+    text, separator, checksum = data.rpartition(_CHECKSUM)
+    if not separator or checksum != b"%08x\n" % crc32c.crc32c(text):
+        raise InvalidMetadata("its checksum is wrong")
+    cookie = decode_cookie(data[:start])
+    try:
+        fields = json.loads(text[start + len(_PLACE) :])
+        place = Place(
+            set_id=str(fields["set"]),
+            generation=int(fields["generation"]),
+            journal=fields["journal"],
+            ledger=fields["ledger"],
+            ledgers=tuple(fields["ledgers"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidMetadata(f"its place cannot be read: {error!r}") from error
+    if len(place.ledgers) != len(cookie.ledger_directories):
+        raise InvalidMetadata("its place names another number of directories than its cookie")
+    return cookie, place
 
 
 def encode_cookie(cookie: Cookie) -> bytes:

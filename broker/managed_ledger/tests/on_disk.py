@@ -1,7 +1,7 @@
 """A managed ledger on the real bookie and the real metadata store, in a directory.
 
 Run as a program it appends and acknowledges for ever and prints what it was told is durable, until
-it is killed: `python -m broker.managed_ledger.tests.on_disk <directory>`.
+it is killed: `python -m broker.managed_ledger.tests.on_disk <directory> <first number> [names]`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ async def factory_on(directory: Path, config=CONFIG, **bookie_keys):
     store = await RocksStore.open(directory / "metadata")
     bookie = await Bookie.open(
         BookieConfig(
-            journalDirectories=(str(directory / "journal"),),
-            ledgerDirectories=(str(directory / "ledgers"),),
             journalPreAllocSizeMB=1,
-            **bookie_keys,
+            **{
+                "journalDirectories": (str(directory / "journal"),),
+                "ledgerDirectories": (str(directory / "ledgers"),),
+                **bookie_keys,
+            },
         )
     )
     clock = SystemClock()
@@ -74,8 +76,18 @@ class PrintingListener:
         raise error
 
 
+def directories(directory: Path, names):
+    """Keys for journals and ledgers in these directories; none: the usual ones."""
+    if not names:
+        return {}
+    return {
+        "journalDirectories": tuple(str(directory / f"journal-{name}") for name in names),
+        "ledgerDirectories": tuple(str(directory / f"ledgers-{name}") for name in names),
+    }
+
+
 async def publish_for_ever(directory: Path) -> None:
-    async with factory_on(directory) as factory:
+    async with factory_on(directory, **directories(directory, sys.argv[3:])) as factory:
         ledger = await factory.open(NAME)
         cursor = await ledger.open_cursor("s", EARLIEST)
         listener = ledger.listener = PrintingListener(cursor)

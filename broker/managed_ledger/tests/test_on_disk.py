@@ -4,11 +4,12 @@ import subprocess
 import sys
 from functools import partial
 
+import pytest
 import trio
 
 from broker.entry import Entry
 from broker.managed_ledger.config import ManagedLedgerConfig
-from broker.managed_ledger.tests.on_disk import NAME, factory_on
+from broker.managed_ledger.tests.on_disk import NAME, directories, factory_on
 from broker.managed_ledger.tests.world import append, open_ledger, read_all
 from protocol.position import EARLIEST
 
@@ -38,12 +39,17 @@ async def test_a_topic_on_disk_over_a_clean_restart(tmp_path):
         assert not await factory.exists(NAME)
 
 
-async def test_kill_9_loses_nothing_that_was_confirmed(tmp_path):
+ORDERS = [("a", "b", "c"), ("c", "a", "b"), ("b", "a", "c"), ("a", "b", "c")]
+
+
+@pytest.mark.parametrize("orders", [[(), ()], ORDERS], ids=["one directory", "reordered"])
+async def test_kill_9_loses_nothing_that_was_confirmed(tmp_path, orders):
     next_number = 0
-    for lines in (1, 20):
+    for lines, order in zip((1, 20, 30, 10), orders, strict=False):
         command = [sys.executable, "-m", "broker.managed_ledger.tests.on_disk", str(tmp_path)]
+        arguments = [*command, str(next_number), *order]
         child = await trio.to_thread.run_sync(
-            partial(subprocess.Popen, [*command, str(next_number)], stdout=subprocess.PIPE)
+            partial(subprocess.Popen, arguments, stdout=subprocess.PIPE)
         )
         for _ in range(lines):
             confirmed = int(await trio.to_thread.run_sync(child.stdout.readline))
@@ -53,7 +59,7 @@ async def test_kill_9_loses_nothing_that_was_confirmed(tmp_path):
                 confirmed = int(line)
         child.wait()
         child.stdout.close()
-        async with factory_on(tmp_path) as factory:
+        async with factory_on(tmp_path, **directories(tmp_path, order[::-1])) as factory:
             ledger = await open_ledger(factory)
             payloads = await read_all(ledger, count_max=500)
             held = [int(payload[:12]) for payload in payloads]
