@@ -150,7 +150,7 @@ async def running_broker(
             web_service_url=web_url,
             version=PULSAR_VERSION,
         )
-        admin.set_dynamic(await read_json(store, DYNAMIC_CONFIGURATION_PATH) or {})
+        await admin.set_dynamic(await read_json(store, DYNAMIC_CONFIGURATION_PATH) or {})
         application.context = admin
         front.start_soon(OrphanCollector(store, storage.ledgers, storage.factory.ledgers).run)
         try:

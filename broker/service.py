@@ -24,17 +24,18 @@ from broker.topic.entry_index import entry_interceptor
 from broker.topic.errors import TopicBusy
 from broker.topic.housekeeping import Housekeeping
 from broker.topic.non_persistent import NonPersistentTopic
-from broker.topic.persistent import PersistentTopic, namespace_retention
+from broker.topic.persistent import PersistentTopic, retention_of
 from broker.topic.services import TopicServices
 from protocol.errors import ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine
 
     from broker.config import BrokerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
     from broker.metadata.store import MetadataStore
-    from broker.namespaces.namespaces import Namespace, Namespaces
+    from broker.namespaces.namespaces import Namespaces
+    from broker.policies.scopes import TopicPolicies
     from broker.schemas.registry import SchemaRegistry
     from broker.seams import Clock
     from broker.subscription.factory import SubscriptionKinds
@@ -211,21 +212,28 @@ class BrokerService:
         if self._stopping:
             raise ServiceNotReady("The broker is shutting down; look up again")
         namespace = await self.namespaces.check_topic(name, create=create)
+        policies = namespace.policies.of_topic()
         if not name.persistent:
-            topic = NonPersistentTopic(self.services, name, namespace)
+            topic = NonPersistentTopic(self.services, name, policies)
+            policies.watch(topic)
         else:
-            topic = await self._load_persistent(name, namespace)
+            topic = await self._load_persistent(name, policies)
         self.topics[name.full] = topic
         return topic
 
-    async def _load_persistent(self, name: TopicName, namespace: Namespace) -> PersistentTopic:
+    async def _load_persistent(self, name: TopicName, policies: TopicPolicies) -> PersistentTopic:
         seconds = self.config.topicLoadTimeoutSeconds
         with trio.move_on_after(seconds):
             async with self._load_slots:
-                retention = namespace_retention(namespace, self.config)
+                retention = retention_of(policies.effective)
                 ledger = await self.factory.open(name.managed_ledger_name, retention)
-                topic = PersistentTopic(self.services, name, namespace, ledger)
-                await topic.recover()
+                topic = PersistentTopic(self.services, name, policies, ledger)
+                policies.watch(topic)
+                try:
+                    await topic.recover()
+                except BaseException:
+                    policies.unwatch()
+                    raise
                 return topic
         raise ServiceNotReady(f"Loading {name.full} takes longer than {seconds} s; try again")
 
@@ -295,16 +303,6 @@ class BrokerService:
             log.info("deleted idle topic", topic=topic.name.full)
 
         await self.operations.run((topic.name.full,), collect)
-
-    async def policies_changed(self, namespace_name: str) -> None:
-        """The policies of a namespace are new: loaded topics take them up."""
-        for topic in self._topics_of(namespace_name):
-            await topic.apply_policies()
-
-    def _topics_of(self, namespace_name: str) -> Iterator[Topic]:
-        for topic in list(self.topics.values()):
-            if topic.name.namespace_name == namespace_name and not topic.closing:
-                yield topic
 
 
 def _check_unused(topic: Topic) -> None:

@@ -9,7 +9,7 @@ from broker.admin.router import Route
 from broker.config_file import as_properties
 from broker.namespaces.json_nodes import change_json, create_json
 from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
-from broker.namespaces.refusal import precondition_failed
+from broker.refusal import precondition_failed
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -90,7 +90,7 @@ async def _store(request: AdminRequest, values: dict[str, str]) -> None:
     context = request.context
     if not await create_json(context.store, DYNAMIC_CONFIGURATION_PATH, values):
         await change_json(context.store, DYNAMIC_CONFIGURATION_PATH, lambda _old: values)
-    context.set_dynamic(values)
+    await context.set_dynamic(values)
 
 
 _BROKERS: Final = "/admin/v2/brokers"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import parse_qsl
 
 from broker.admin.dynamic_configuration import with_dynamic
-from broker.namespaces.refusal import Refusal
+from broker.refusal import Refusal
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ class AdminContext:
     dynamic: dict[str, str] = field(default_factory=dict)
     """Dynamic configuration: key -> value as it was given."""
 
-    def set_dynamic(self, values: dict[str, str]) -> None:
-        """Let dynamic configuration take effect, from the next request on."""
+    async def set_dynamic(self, values: dict[str, str]) -> None:
+        """Let dynamic configuration take effect; it has when this returns."""
         self.dynamic = values
         self.config = with_dynamic(self.file_config, values)
-        self.namespaces.use(self.config)
         self.schemas.use(self.config)
         self.service.config = self.config
+        await self.namespaces.use(self.config)
 
     async def check_healthy(self) -> None:
         """Raises: Refusal: the broker cannot store messages now."""

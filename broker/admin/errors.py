@@ -11,7 +11,7 @@ import structlog
 
 from bookie.api import BookieError
 from broker.http.errors import RequestRefused
-from broker.namespaces.refusal import Refusal
+from broker.refusal import Refusal
 from broker.topic.errors import TopicBusy
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError

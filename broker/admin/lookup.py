@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from broker.admin.router import Route
-from broker.namespaces.refusal import Refusal, not_found
+from broker.refusal import Refusal, not_found
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -25,7 +25,7 @@ async def lookup(request: AdminRequest) -> dict[str, str]:
     base = topic.partitioned_base
     known = await context.namespaces.topic_exists(topic)
     outside = topic.is_partition and namespace.partitioned.count(base) > 0
-    if not known and (outside or not namespace.policies.allows_auto_topic_creation(context.config)):
+    if not known and (outside or not namespace.policies.effective.auto_topic_creation):
         raise not_found(f"Topic not found {topic.full}")
     url = context.service.advertised_listeners.get(listener, context.broker_service_url)
     return {
@@ -43,7 +43,7 @@ async def bundle(request: AdminRequest) -> str:
     namespace = await request.context.namespaces.find(request.namespace_name)
     if namespace is None:
         raise not_found("Namespace not found")
-    boundaries = [int(text, 16) for text in namespace.policies.fields["bundles"]["boundaries"]]
+    boundaries = [int(text, 16) for text in namespace.policies.record.bundles["boundaries"]]
     position = crc32(request.topic.full.encode())
     for start, end in pairwise(boundaries):
         if start <= position < end or end == boundaries[-1]:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from broker.admin.router import Route
 from broker.admin.topics import TOPIC, existing
-from broker.namespaces.refusal import Refusal, not_found, precondition_failed
+from broker.refusal import Refusal, not_found, precondition_failed
 from broker.subscription.statistics import iso_time
 from broker.topic.persistent import PersistentTopic
 from protocol import pulsar_api_pb2 as pb

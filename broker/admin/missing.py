@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from broker.admin.router import Route
-from broker.namespaces.refusal import Refusal
+from broker.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 
 from broker.admin.router import Route
 from broker.config import SchemaStrategy
-from broker.namespaces.refusal import Refusal, not_found, precondition_failed
+from broker.refusal import Refusal, not_found, precondition_failed
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -125,7 +125,7 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 def _routes_of(policy: Policy) -> tuple[Route, ...]:
     async def get(request: AdminRequest) -> object:
         namespace = await request.context.namespaces.get(request.namespace_name)
-        value = namespace.policies.fields.get(policy.field, policy.unset)
+        value = namespace.policies.record.fields.get(policy.field, policy.unset)
         return "" if value is None else JSONResponse(value)
 
     async def change(request: AdminRequest) -> None:
@@ -150,7 +150,6 @@ async def _store(request: AdminRequest, field: str, value: object) -> None:
     await context.namespaces.change_policies(
         name, lambda policies: policies.with_fields(**{field: value})
     )
-    await context.service.policies_changed(name)
 
 
 ROUTES: Final = tuple(route for policy in POLICIES for route in _routes_of(policy))

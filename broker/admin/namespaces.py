@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.router import Route
-from broker.namespaces.refusal import Refusal, not_found
+from broker.refusal import Refusal, not_found
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ async def names(request: AdminRequest) -> list[str]:
 async def get(request: AdminRequest) -> dict[str, Any]:
     """All policies."""
     namespace = await request.context.namespaces.get(request.namespace_name)
-    return namespace.policies.fields
+    return namespace.policies.record.fields
 
 
 async def create(request: AdminRequest) -> None:
@@ -75,13 +75,15 @@ async def topics(request: AdminRequest) -> list[str]:
 async def bundles(request: AdminRequest) -> dict[str, Any]:
     """Hash ranges of the namespace."""
     namespace = await request.context.namespaces.get(request.namespace_name)
-    ranges: dict[str, Any] = namespace.policies.fields["bundles"]
+    ranges: dict[str, Any] = namespace.policies.record.bundles
     return ranges
 
 
 async def permissions(request: AdminRequest) -> dict[str, list[str]]:
     """Granted actions by role."""
-    return (await request.context.namespaces.get(request.namespace_name)).policies.permissions
+    return (
+        await request.context.namespaces.get(request.namespace_name)
+    ).policies.record.permissions
 
 
 async def grant(request: AdminRequest) -> None:

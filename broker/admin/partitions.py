@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.router import Route
-from broker.namespaces.refusal import Refusal, conflict
+from broker.refusal import Refusal, conflict
 from broker.subscription.factory import SubscriptionRequest
 from protocol.errors import TopicNotFound
 

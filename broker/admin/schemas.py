@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import JSONResponse
 
 from broker.admin.router import Route
-from broker.namespaces.refusal import Refusal, not_found
+from broker.refusal import Refusal, not_found
 from broker.schemas.schema_info import InvalidSchema
 from protocol.errors import IncompatibleSchema
 
@@ -86,7 +86,7 @@ async def _posted(request: AdminRequest) -> SchemaInfo:
 async def _strategy(request: AdminRequest) -> str:
     context = request.context
     namespace = await context.namespaces.get(request.namespace_name)
-    return namespace.policies.schema_strategy(context.config)
+    return namespace.policies.effective.schema_strategy
 
 
 def _answer(stored: StoredSchema | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from broker.admin.context import AdminRequest
 from broker.admin.errors import status_and_reason
 from broker.admin.streaming import Streamed, encoded, is_large, json_pieces
 from broker.http.server import HttpServer
-from broker.namespaces.refusal import Refusal
+from broker.refusal import Refusal
 
 if TYPE_CHECKING:
     import socket

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.namespaces import delete_with_topics
 from broker.admin.router import Route
-from broker.namespaces.refusal import Refusal
+from broker.refusal import Refusal
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from broker.admin.router import Route
-from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.operations import run_owned
+from broker.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.topic.persistent import PersistentTopic
 from protocol.errors import TopicNotFound
 from protocol.metadata import is_batch
@@ -256,7 +256,7 @@ async def permissions(request: AdminRequest) -> dict[str, list[str]]:
     if not await request.context.namespaces.topic_exists(request.topic):
         raise not_found(f"Topic {request.topic.full} not found")
     namespace = await request.context.namespaces.of_topic(request.topic)
-    return namespace.policies.permissions
+    return namespace.policies.record.permissions
 
 
 _NAMESPACE: Final = "/admin/v2/{domain}/{tenant}/{namespace}"

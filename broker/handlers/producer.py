@@ -21,7 +21,6 @@ from protocol.errors import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from broker.config import BrokerConfig
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
     from broker.topic.producer import Producer
@@ -98,11 +97,11 @@ class _Opening:
         broker, session = self._broker, self._session
         topic, body = self._topic, self._body
         try:
-            await _prepare(broker.config, topic, body)
+            await _prepare(topic, body)
             schema_version = await broker.schemas.for_producer(
                 topic.name,
                 body.schema if body.HasField("schema") else None,
-                topic.namespace.policies,
+                topic.policies.effective,
             )
             if self._place.cancelled:
                 session.request_ends()
@@ -155,17 +154,16 @@ class _Opening:
         session.send(_success(self._body.request_id, producer, ready=True))
 
 
-async def _prepare(config: BrokerConfig, topic: Topic, body: pb.CommandProducer) -> None:
+async def _prepare(topic: Topic, body: pb.CommandProducer) -> None:
     """Everything that may be refused before anything is changed."""
     topic.check_open()
     await topic.apply_policies()
-    policies = topic.namespace.policies
-    required = policies.encryption_required or config.encryptionRequireOnProducer
-    if required and not body.encrypted:
+    policies = topic.policies.effective
+    if policies.encryption_required and not body.encrypted:
         raise MetadataError(f"Encryption is required in {topic.name.full}")
     name = body.initial_subscription_name
     if name and topic.persistent and name not in topic.subscriptions:
-        if not policies.allows_auto_subscription_creation(config):
+        if not policies.auto_subscription_creation:
             raise NotAllowed(
                 "Could not create the initial subscription due to the auto subscription creation"
                 " is not allowed."

@@ -41,5 +41,5 @@ async def handle_get_or_create_schema(
     topic = await broker.get_or_load_topic(parse_topic(body.topic), create=True)
     if not body.HasField("schema"):
         raise IncompatibleSchema("GET_OR_CREATE_SCHEMA needs a schema")
-    version = await broker.schemas.for_producer(topic.name, body.schema, topic.namespace.policies)
+    version = await broker.schemas.for_producer(topic.name, body.schema, topic.policies.effective)
     session.send(commands.get_or_create_schema_response(body.request_id, version))

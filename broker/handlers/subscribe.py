@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
     from typing import Any
 
-    from broker.config import BrokerConfig
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
     from broker.schemas.registry import SchemaRegistry
@@ -105,7 +104,7 @@ class _Subscribing:
             return None
         try:
             topic.check_open()
-            _check(self._broker.config, topic, body)
+            _check(topic, body)
             subscription = topic.subscriptions.get(request.name)
             if subscription is None or request.start_rollback_seconds or body.HasField("schema"):
                 return self._open_and_attach()
@@ -181,7 +180,7 @@ class _Subscribing:
             del consumers[consumer_id]
 
 
-def _check(config: BrokerConfig, topic: Topic, body: pb.CommandSubscribe) -> None:
+def _check(topic: Topic, body: pb.CommandSubscribe) -> None:
     if not body.subscription.strip():
         raise ProducerBusy("Empty subscription name")  # the code that Pulsar gives it
     if body.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
@@ -193,7 +192,7 @@ def _check(config: BrokerConfig, topic: Topic, body: pb.CommandSubscribe) -> Non
         topic.persistent
         and body.durable
         and body.subscription not in topic.subscriptions
-        and not topic.namespace.policies.allows_auto_subscription_creation(config)
+        and not topic.policies.effective.auto_subscription_creation
     ):
         raise SubscriptionNotFound("Subscription does not exist")
 
@@ -206,7 +205,7 @@ async def _check_schema(schemas: SchemaRegistry, topic: Topic, body: pb.CommandS
     await schemas.for_consumer(
         topic.name,
         body.schema,
-        topic.namespace.policies,
+        topic.policies.effective,
         topic_active=active or topic.holds_messages(),
     )
 

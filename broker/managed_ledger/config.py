@@ -75,10 +75,6 @@ class ManagedLedgerConfig:
             max_size_per_ledger_bytes=max(1, config.managedLedgerMaxSizePerLedgerMbytes * _MIB),
             min_rollover_time_s=rollover_minutes_min * 60.0,
             max_rollover_time_s=max(rollover_minutes_min, rollover_minutes_max) * 60.0,
-            retention=RetentionPolicy(
-                time_minutes=config.defaultRetentionTimeInMinutes,
-                size_mb=config.defaultRetentionSizeInMB,
-            ),
             retention_check_interval_s=config.retentionCheckIntervalInSeconds or math.inf,
             cache_size_bytes=config.managedLedgerCacheSizeMB * _MIB,
             cache_eviction_time_s=config.managedLedgerCacheEvictionTimeThresholdMillis / 1000,

@@ -27,9 +27,10 @@ from broker.namespaces.names import (
     tenant_path,
 )
 from broker.namespaces.partitions import PartitionedTopics
-from broker.namespaces.policies import Policies
-from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.namespaces.tenants import Clusters, Tenants
+from broker.policies.record import Policies
+from broker.policies.scopes import BrokerPolicies, NamespacePolicies
+from broker.refusal import Refusal, conflict, not_found, precondition_failed
 from protocol.errors import NotAllowed, TopicNotFound
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, decode_name
 
@@ -47,12 +48,16 @@ NAMES_PER_SLICE: Final = 1_000
 class Namespace:
     """What is in memory of one namespace."""
 
-    __slots__ = ("name", "partitioned", "policies", "topics_known")
+    __slots__ = ("changing", "name", "partitioned", "policies", "topics_known")
 
-    def __init__(self, name: str, policies: Policies, partitioned: PartitionedTopics) -> None:
+    def __init__(
+        self, name: str, policies: NamespacePolicies, partitioned: PartitionedTopics
+    ) -> None:
         self.name = name
         self.policies = policies
         self.partitioned = partitioned
+        self.changing = trio.Lock()
+        """Held while the policies change, so that what is stored last is also in force."""
         self.topics_known: set[str] = set()
         """Local names of persistent topics that were found to exist; not all that do."""
 
@@ -64,6 +69,7 @@ class Namespaces:
     def __init__(self, store: MetadataStore, config: BrokerConfig) -> None:
         self._store = store
         self._config = config
+        self._policies = BrokerPolicies(config)
         self._loaded: dict[str, Namespace] = {}
         self._loading = trio.Lock()
         self.clusters = Clusters(store)
@@ -71,9 +77,10 @@ class Namespaces:
         self.is_loaded_topic: Callable[[TopicName], bool] = lambda _topic: False
         """Whether the broker has the topic in memory; set by the composition root."""
 
-    def use(self, config: BrokerConfig) -> None:
-        """Obey another configuration from now on."""
+    async def use(self, config: BrokerConfig) -> None:
+        """Obey another configuration from now on. Raises: as `NamespacePolicies.replace`."""
         self._config = config
+        await self._policies.use(config)
 
     async def bootstrap(self, service_url: str, broker_service_url: str) -> None:
         """Make sure that the cluster, `public/default` and `pulsar/system` exist."""
@@ -107,7 +114,9 @@ class Namespaces:
                 return None
             partitioned = PartitionedTopics(self._store, namespace_name, self._config)
             await partitioned.load()
-            namespace = Namespace(namespace_name, Policies(fields), partitioned)
+            namespace = Namespace(
+                namespace_name, self._policies.of_namespace(Policies(fields)), partitioned
+            )
             self._loaded[namespace_name] = namespace
             return namespace
 
@@ -148,19 +157,25 @@ class Namespaces:
     async def change_policies(
         self, namespace_name: str, change: Callable[[Policies], Policies]
     ) -> None:
-        """Replace the policies; what they decide holds from the next request on.
+        """Replace the policies; they hold when this returns, for loaded topics too.
 
-        Raises: Refusal.
+        Raises: Refusal; as `NamespacePolicies.replace`.
         """
         namespace = await self.get(namespace_name)
         path = policies_path(namespace_name)
-        changed = await change_json(
-            self._store, path, lambda fields: change(Policies(fields)).fields
-        )
-        if changed is None:
-            self._loaded.pop(namespace_name, None)
-            raise not_found("Namespace does not exist")
-        namespace.policies = Policies(changed)
+        async with namespace.changing:
+            changed = await change_json(
+                self._store, path, lambda fields: change(Policies(fields)).fields
+            )
+            if changed is None:
+                self._unload(namespace_name)
+                raise not_found("Namespace does not exist")
+            await namespace.policies.replace(Policies(changed))
+
+    def _unload(self, namespace_name: str) -> None:
+        namespace = self._loaded.pop(namespace_name, None)
+        if namespace is not None:
+            namespace.policies.close()
 
     async def delete(self, namespace_name: str) -> None:
         """Delete a namespace without topics. Raises: Refusal."""
@@ -174,7 +189,7 @@ class Namespaces:
         except NodeNotFound:
             raise not_found(f"Namespace {namespace_name} does not exist.") from None
         finally:
-            self._loaded.pop(namespace_name, None)
+            self._unload(namespace_name)
 
     # --- topics -------------------------------------------------------------------------
 
@@ -272,9 +287,9 @@ class Namespaces:
             raise _missing(topic)
         if not allow_auto_create:
             raise _missing(topic)
-        if topic.is_partition or not namespace.policies.allows_auto_topic_creation(self._config):
+        if topic.is_partition or not namespace.policies.effective.auto_topic_creation:
             return 0
-        count = namespace.policies.auto_created_partitions(self._config)
+        count = namespace.policies.effective.auto_created_partitions
         if not count:
             return 0
         try:
@@ -306,7 +321,7 @@ class Namespaces:
             return namespace
         if topic.is_partition and namespace.partitioned.count(topic.partitioned_base):
             raise _missing(topic)
-        if not (create and namespace.policies.allows_auto_topic_creation(config)):
+        if not (create and namespace.policies.effective.auto_topic_creation):
             raise _missing(topic)
         await self._check_topic_limit(namespace, 1)
         return namespace
@@ -322,9 +337,7 @@ class Namespaces:
         await namespace.partitioned.create(topic, count, properties)
 
     async def _check_topic_limit(self, namespace: Namespace, count: int) -> None:
-        limit = namespace.policies.limit(
-            "max_topics_per_namespace", self._config.maxTopicsPerNamespace
-        )
+        limit = namespace.policies.effective.topics_max
         if limit and len(await self.topics(namespace.name, PERSISTENT)) + count > limit:
             raise NotAllowed(f"Exceed maximum number of topics in namespace {namespace.name}")
 

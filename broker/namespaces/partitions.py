@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 from broker.metadata.store import NodeNotFound
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import partitioned_topics_path
-from broker.namespaces.refusal import Refusal, conflict, not_found, precondition_failed
+from broker.refusal import Refusal, conflict, not_found, precondition_failed
 from protocol.topic_name import (
     NON_PERSISTENT,
     PARTITION_SUFFIX,

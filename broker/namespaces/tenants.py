@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 from broker.metadata.store import NodeNotFound
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import CLUSTERS_PATH, POLICIES_PATH, is_entity_name, tenant_path
-from broker.namespaces.refusal import conflict, not_found, precondition_failed
+from broker.refusal import conflict, not_found, precondition_failed
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.metadata.store import MetadataStore
-    from broker.namespaces.policies import Policies
+    from broker.policies.effective import EffectivePolicies
     from broker.schemas.budget import Budget
     from broker.seams import Clock
     from protocol import pulsar_api_pb2 as pb
@@ -131,14 +131,14 @@ class SchemaRegistry:
     # --- what clients ask ---------------------------------------------------------------
 
     async def for_producer(
-        self, topic: TopicName, schema: pb.Schema | None, policies: Policies
+        self, topic: TopicName, schema: pb.Schema | None, policies: EffectivePolicies
     ) -> bytes:
         """Register (or find) the schema of a producer; answers its `schema_version`.
 
         Raises: BrokerError: as `put`.
         """
         if schema is None or is_no_schema(schema):
-            enforced = policies.schema_validation_enforced(self._config)
+            enforced = policies.schema_validation_enforced
             if enforced and await self.latest(topic) is not None:
                 raise IncompatibleSchema(
                     "Producers cannot connect or send message without a schema to topics with a "
@@ -152,7 +152,7 @@ class SchemaRegistry:
         self,
         topic: TopicName,
         schema: pb.Schema | None,
-        policies: Policies,
+        policies: EffectivePolicies,
         *,
         topic_active: bool,
     ) -> None:
@@ -168,7 +168,7 @@ class SchemaRegistry:
         loaded = await self._load(schema_id_of(topic))
         existing = loaded.schemas()
         if existing:
-            strategy = policies.schema_strategy(self._config)
+            strategy = policies.schema_strategy
             await self._check(
                 loaded,
                 ("consumer", strategy),
@@ -183,13 +183,15 @@ class SchemaRegistry:
         else:
             await self._put_of_client(topic, info, policies)
 
-    async def _put_of_client(self, topic: TopicName, schema: SchemaInfo, policies: Policies) -> int:
+    async def _put_of_client(
+        self, topic: TopicName, schema: SchemaInfo, policies: EffectivePolicies
+    ) -> int:
         try:
             return await self.put(
                 topic,
                 schema,
-                policies.schema_strategy(self._config),
-                allow_new=policies.allows_schema_update(self._config),
+                policies.schema_strategy,
+                allow_new=policies.schema_auto_update,
             )
         except InvalidSchema as error:
             raise IncompatibleSchema(str(error)) from error

@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from broker.namespaces.refusal import Refusal
+from broker.refusal import Refusal
 from protocol import pulsar_api_pb2 as pb
 
 Json = dict[str, Any]

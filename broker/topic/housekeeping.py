@@ -151,7 +151,8 @@ class Housekeeping:
 
     def _is_retained(self, topic: Topic, now: float) -> bool:
         """Whether the retention policy keeps what is stored although nobody subscribes."""
-        minutes, megabytes = topic.namespace.policies.retention(self._services.config)
+        policies = topic.policies.effective
+        minutes, megabytes = policies.retention_minutes, policies.retention_megabytes
         if not topic.holds_messages() or minutes == 0 or megabytes == 0:
             return False
         return minutes < 0 or now - topic.active_at < minutes * 60

@@ -31,10 +31,10 @@ from protocol.templates import ReceiptTemplate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.config import BrokerConfig
     from broker.managed_ledger.ledger import ManagedLedger
-    from broker.namespaces.namespaces import Namespace
     from broker.net.session import AnySession
+    from broker.policies.effective import EffectivePolicies
+    from broker.policies.scopes import TopicPolicies
     from broker.subscription.api import PublishObserver, Subscription
     from broker.subscription.ports import LedgerPort
     from broker.topic.producer import Producer
@@ -76,9 +76,13 @@ class PersistentTopic(Topic):
     persistent = True
 
     def __init__(
-        self, services: TopicServices, name: TopicName, namespace: Namespace, ledger: ManagedLedger
+        self,
+        services: TopicServices,
+        name: TopicName,
+        policies: TopicPolicies,
+        ledger: ManagedLedger,
     ) -> None:
-        super().__init__(services, name, namespace)
+        super().__init__(services, name, policies)
         self.ledger = ledger
         self.publish_times = PublishTimes()
         self.entry_sizes = EntrySizes()
@@ -131,21 +135,19 @@ class PersistentTopic(Topic):
         return metadata.index
 
     async def apply_policies(self) -> None:
-        """Take up what the namespace's policies say now. Cheap when nothing has changed."""
+        """Take up what is in force now. Cheap when nothing has changed."""
         async with self._applying:
             self._apply_retention()
             await self._apply_deduplication()
 
     def _apply_retention(self) -> None:
-        retention = namespace_retention(self.namespace, self.services.config)
+        retention = retention_of(self.policies.effective)
         if retention != self.ledger.retention:
             self.ledger.retention = retention
             self.ledger.request_trim()
 
     async def _apply_deduplication(self) -> None:
-        wanted = self.namespace.policies.fields.get("deduplicationEnabled")
-        if wanted is None:
-            wanted = self.services.config.brokerDeduplicationEnabled
+        wanted = self.policies.effective.deduplication
         if wanted and self.dedup is None:
             self.dedup = await DedupStore.open(
                 self.ledger, self.services.config, self.services.clock
@@ -480,7 +482,8 @@ class PersistentTopic(Topic):
         await self.services.factory.delete(self.ledger.name)
 
 
-def namespace_retention(namespace: Namespace, config: BrokerConfig) -> RetentionPolicy:
-    """How long the topics of a namespace keep what is consumed."""
-    minutes, megabytes = namespace.policies.retention(config)
-    return RetentionPolicy(time_minutes=minutes, size_mb=megabytes)
+def retention_of(policies: EffectivePolicies) -> RetentionPolicy:
+    """How long what is consumed is kept."""
+    return RetentionPolicy(
+        time_minutes=policies.retention_minutes, size_mb=policies.retention_megabytes
+    )

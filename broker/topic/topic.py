@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from broker.entry import Entry
-    from broker.namespaces.namespaces import Namespace
     from broker.net.session import AnySession
+    from broker.policies.scopes import TopicPolicies
     from broker.subscription.api import ConsumerHandle, PublishObserver, Subscription
     from broker.subscription.consumer import Consumer
     from broker.subscription.ports import LedgerPort
@@ -56,10 +56,10 @@ class Topic:
 
     persistent: bool
 
-    def __init__(self, services: TopicServices, name: TopicName, namespace: Namespace) -> None:
+    def __init__(self, services: TopicServices, name: TopicName, policies: TopicPolicies) -> None:
         self.services = services
         self.name = name
-        self.namespace = namespace
+        self.policies = policies
         self.access = ProducerAccess()
         self.subscriptions: dict[str, Subscription] = {}
         self.closing = ""
@@ -205,9 +205,7 @@ class Topic:
         self._waiting.pop(producer).refuse(error)
 
     def _check_producer_limit(self, name: str) -> None:
-        limit = self.namespace.policies.limit(
-            "max_producers_per_topic", self.services.config.maxProducersPerTopic
-        )
+        limit = self.policies.effective.producers_max
         names = self.access.producers
         if limit and name not in names and len(names) >= limit:
             raise ProducerBusy("Topic reached max producers limit")
@@ -281,9 +279,7 @@ class Topic:
         if not subscription.admits(consumer.durable):
             kind = "Durable" if subscription.durable else "NonDurable"
             raise NotAllowed(f"{kind} subscription with the same name already exists.")
-        limit = self.namespace.policies.limit(
-            "max_consumers_per_topic", self.services.config.maxConsumersPerTopic
-        )
+        limit = self.policies.effective.consumers_max
         if limit and self.consumer_count() >= limit:
             raise ConsumerBusy("Topic reached max consumers limit")
         handle = subscription.add_consumer(consumer, request)
@@ -295,9 +291,7 @@ class Topic:
         return sum(len(each.consumers) for each in self.subscriptions.values())
 
     def _check_subscription_limit(self) -> None:
-        limit = self.namespace.policies.limit(
-            "max_subscriptions_per_topic", self.services.config.maxSubscriptionsPerTopic
-        )
+        limit = self.policies.effective.subscriptions_max
         if limit and len(self.subscriptions) >= limit:
             raise NotAllowed(
                 f"Exceed the maximum number of subscriptions of the topic: {self.name.full}"
@@ -446,6 +440,7 @@ class Topic:
     async def close(self, reason: str) -> None:
         """Unload: whoever is connected is sent away and comes back, here or elsewhere."""
         self.closing = reason
+        self.policies.unwatch()
         try:
             await self._dismiss_everybody()
         finally:
@@ -462,6 +457,7 @@ class Topic:
     async def delete(self) -> None:
         """Delete what is stored, after `close`-like dismissal of everybody."""
         self.closing = self.closing or "it is being deleted"
+        self.policies.unwatch()
         await self._dismiss_everybody()
         self.subscriptions.clear()
         await self.delete_storage()
@@ -482,7 +478,7 @@ class Topic:
                     consumer.session.disconnect_consumer(consumer)
 
     async def apply_policies(self) -> None:
-        """Take up what the namespace's policies say now. Cheap when nothing has changed."""
+        """Take up what is in force now. Cheap when nothing has changed."""
 
     def call_after_publishes(self, callback: Callable[[], None]) -> None:
         """Call once every message taken so far is answered."""

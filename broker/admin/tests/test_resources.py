@@ -13,7 +13,7 @@ from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import BODY_BYTES_MAX, AdminApplication, read_body
 from broker.http.callers import CallerRules
-from broker.namespaces.refusal import Refusal
+from broker.refusal import Refusal
 
 AVRO = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]})
 OTHER = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "string"}]})

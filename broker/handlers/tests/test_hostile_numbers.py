@@ -102,13 +102,14 @@ async def test_an_index_that_a_producer_has_made_up_is_not_continued():
     names = ("org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",)
     async with running(brokerEntryMetadataInterceptors=names) as broker:
         service = broker.service
-        interceptor, service.entry_interceptor = service.entry_interceptor, None
+        services = service.services
+        interceptor, services.entry_interceptor = services.entry_interceptor, None
         bad = await broker.connect()
         await bad.producer(TOPIC)
         message = add_broker_entry_metadata(c.message(b"x"), 1, UINT64_MAX)
         await bad.send(c.send(1, 1, message))
         await bad.expect(T.SEND_RECEIPT)
-        service.entry_interceptor = interceptor
+        services.entry_interceptor = interceptor
         await service.unload_topic(broker.topic(TOPIC).name)
         good = await broker.connect()
         await good.producer(TOPIC)

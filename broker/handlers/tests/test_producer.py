@@ -295,7 +295,6 @@ async def test_the_deduplication_policy_takes_effect_on_a_live_topic():
         await broker.service.namespaces.change_policies(
             "public/default", lambda p: p.with_fields(deduplicationEnabled=True)
         )
-        await broker.service.policies_changed("public/default")
         for number in (0, 1, 1):
             await connection.publish(number)
             await connection.expect(T.SEND_RECEIPT)

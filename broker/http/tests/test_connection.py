@@ -13,7 +13,7 @@ from broker.admin.server import read_body
 from broker.http.errors import RequestRefused
 from broker.http.limits import HttpLimits
 from broker.http.server import HttpServer
-from broker.namespaces.refusal import Refusal
+from broker.refusal import Refusal
 
 LIMITS = HttpLimits(
     connections_max=2,

@@ -10,7 +10,7 @@ import pytest
 from broker.config import DEFAULT_CONFIG
 from broker.metadata.memory_store import MemoryStore
 from broker.namespaces.namespaces import Namespaces
-from broker.namespaces.refusal import Refusal
+from broker.refusal import Refusal
 from protocol.errors import NotAllowed, TopicNotFound
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 
@@ -42,7 +42,7 @@ async def test_bootstrap_makes_what_clients_expect_and_is_repeatable():
     await namespaces.change_policies("public/default", lambda p: p.with_fields(x=1))
     again = Namespaces(store, DEFAULT_CONFIG)
     await again.bootstrap("http://other:8080", "pulsar://other:6650")
-    assert (await again.get("public/default")).policies.fields["x"] == 1
+    assert (await again.get("public/default")).policies.record.fields["x"] == 1
     assert (await again.clusters.get("standalone"))["serviceUrl"] == "http://other:8080"
 
 
@@ -74,7 +74,7 @@ async def test_namespace_policies_keep_unknown_fields_and_survive_a_restart():
         "public/n1", lambda p: p.with_permission("r", ["produce", "consume"])
     )
     other = Namespaces(store, DEFAULT_CONFIG)
-    policies = (await other.get("public/n1")).policies
+    policies = (await other.get("public/n1")).policies.record
     assert policies.permissions == {"r": ["produce", "consume"]}
     assert policies.fields["future_field"] == {"a": [1]}
     assert policies.fields["bundles"]["boundaries"][1] == "0x40000000"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.namespaces.refusal import Refusal
+from broker.refusal import Refusal
 from broker.schemas.avro_resolution import can_read
 from broker.schemas.avro_schema import parse_avro
 from broker.schemas.budget import Budget, SchemaTooComplex

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from broker.config import DEFAULT_CONFIG
 from broker.metadata.memory_store import MemoryStore
-from broker.namespaces.policies import Policies
+from broker.policies.effective import EffectivePolicies, resolve
+from broker.policies.record import Policies
 from broker.schemas.registry import SchemaRegistry, version_bytes, version_number
 from broker.schemas.schema_info import InvalidSchema, SchemaInfo
 from broker.seams import SystemClock
@@ -43,8 +44,8 @@ def registry(store: MemoryStore | None = None, **keys: object) -> SchemaRegistry
     return SchemaRegistry(store or MemoryStore(), SystemClock(), config)
 
 
-def policies(**fields: object) -> Policies:
-    return Policies.fresh(fields, DEFAULT_CONFIG)
+def policies(**fields: object) -> EffectivePolicies:
+    return resolve(DEFAULT_CONFIG, Policies.fresh(fields, DEFAULT_CONFIG))
 
 
 async def test_versions_count_up_and_equal_schemas_share_one():

@@ -23,7 +23,6 @@ async def set_retention(broker, policies):
     await broker.service.namespaces.change_policies(
         "public/default", lambda p: p.with_fields(retention_policies=policies)
     )
-    await broker.service.policies_changed("public/default")
 
 
 class HeldAppends:
@@ -150,7 +149,6 @@ async def test_copies_in_flight_are_answered_when_deduplication_is_switched_off(
             await broker.service.namespaces.change_policies(
                 "public/default", lambda p: p.with_fields(deduplicationEnabled=False)
             )
-            await broker.service.policies_changed("public/default")
             for _ in range(2):  # sent again, they are messages like any other
                 assert (await connection.expect(T.SEND_ERROR)).sequence_id == 0
             appends.release()

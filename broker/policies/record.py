@@ -1,14 +1,14 @@
-"""Policies of a namespace: Pulsar's Policies JSON, with what is not known here kept as it came.
+"""What a namespace says: Pulsar's Policies JSON, with what is not known here kept as it came. Pure.
 
-`Policies` is immutable; a change makes a new one. Accessors answer the effective value where the
-broker's configuration is the fallback. Field names and defaults: Policies of Pulsar 4.0.
+`Policies` is immutable; a change makes a new one. What is in force is decided in `effective`. Field
+names and defaults: Policies of Pulsar 4.0.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, final
 
-from broker.namespaces.refusal import Refusal, precondition_failed
+from broker.refusal import Refusal, precondition_failed
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -77,13 +77,6 @@ class Policies:
         merged = {**self.fields, **changed}
         return Policies({key: value for key, value in merged.items() if value is not None})
 
-    # --- what the broker acts on --------------------------------------------------------
-
-    @property
-    def encryption_required(self) -> bool:
-        """Producers without encryption keys are refused."""
-        return bool(self.fields.get("encryption_required", False))
-
     @property
     def permissions(self) -> dict[str, list[str]]:
         """Granted actions by role."""
@@ -102,60 +95,11 @@ class Policies:
         auth = {**(self.fields.get("auth_policies") or {}), "namespace_auth": permissions}
         return self.with_fields(auth_policies=auth)
 
-    def allows_auto_topic_creation(self, config: BrokerConfig) -> bool:
-        """Whether a client may create a topic by naming it."""
-        override = self.fields.get("autoTopicCreationOverride")
-        if override is not None:
-            return bool(override.get("allowAutoTopicCreation", False))
-        return config.allowAutoTopicCreation
-
-    def auto_created_partitions(self, config: BrokerConfig) -> int:
-        """Partitions of a topic created that way; 0 = not partitioned."""
-        override = self.fields.get("autoTopicCreationOverride")
-        if override is not None:
-            if override.get("topicType") != "partitioned":
-                return 0
-            return int(override.get("defaultNumPartitions") or config.defaultNumPartitions)
-        if config.allowAutoTopicCreationType != "partitioned":
-            return 0
-        return config.defaultNumPartitions
-
-    def allows_auto_subscription_creation(self, config: BrokerConfig) -> bool:
-        """Whether a consumer may create the subscription it names."""
-        override = self.fields.get("autoSubscriptionCreationOverride")
-        if override is not None:
-            return bool(override.get("allowAutoSubscriptionCreation", False))
-        return config.allowAutoSubscriptionCreation
-
-    def schema_strategy(self, config: BrokerConfig) -> str:
-        """The schema compatibility strategy that applies."""
-        own = self.fields.get("schema_compatibility_strategy") or "UNDEFINED"
-        if own != "UNDEFINED":
-            return str(own)
-        fallback = config.schemaCompatibilityStrategy
-        return "FULL" if fallback == "UNDEFINED" else fallback
-
-    def schema_validation_enforced(self, config: BrokerConfig) -> bool:
-        """Whether producers without a schema are refused on a topic that has one."""
-        enforced = self.fields.get("schema_validation_enforced", False)
-        return bool(enforced) or config.isSchemaValidationEnforced
-
-    def allows_schema_update(self, config: BrokerConfig) -> bool:
-        """Whether producers may add schema versions."""
-        own = self.fields.get("is_allow_auto_update_schema")
-        return config.isAllowAutoUpdateSchemaEnabled if own is None else bool(own)
-
-    def retention(self, config: BrokerConfig) -> tuple[int, int]:
-        """(minutes, megabytes) kept after acknowledgement; -1 = for ever."""
-        own = self.fields.get("retention_policies")
-        if own is None:
-            return config.defaultRetentionTimeInMinutes, config.defaultRetentionSizeInMB
-        return int(own["retentionTimeInMinutes"]), int(own["retentionSizeInMB"])
-
-    def limit(self, field: str, fallback: int) -> int:
-        """A `max_*` field of the namespace, else the broker's; 0 = no limit."""
-        own = self.fields.get(field)
-        return fallback if own is None else int(own)
+    @property
+    def bundles(self) -> Json:
+        """Hash ranges: `boundaries` and `numBundles`."""
+        bundles: Json = self.fields["bundles"]
+        return bundles
 
 
 def _bundles(given: Json | None, count_default: int) -> Json:

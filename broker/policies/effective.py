@@ -1,0 +1,138 @@
+"""What is in force for a namespace or a topic. Pure.
+
+A policy is decided by the nearest level that says something: the topic, else its namespace, else
+the broker's configuration. This is the one place that knows which field and which key belong
+together; everybody else reads `EffectivePolicies`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.config import BrokerConfig
+    from broker.policies.record import Policies
+
+Json = Any
+
+OVERRIDDEN_KEYS: Final = frozenset(
+    {
+        "allowAutoSubscriptionCreation",
+        "allowAutoTopicCreation",
+        "allowAutoTopicCreationType",
+        "brokerDeduplicationEnabled",
+        "defaultNumPartitions",
+        "defaultRetentionSizeInMB",
+        "defaultRetentionTimeInMinutes",
+        "encryptionRequireOnProducer",
+        "isAllowAutoUpdateSchemaEnabled",
+        "isSchemaValidationEnforced",
+        "maxConsumersPerTopic",
+        "maxProducersPerTopic",
+        "maxSubscriptionsPerTopic",
+        "maxTopicsPerNamespace",
+        "schemaCompatibilityStrategy",
+    }
+)
+"""Keys of the configuration that a policy may override: nobody else acts on them."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EffectivePolicies:
+    """Limits are 0 where there is none."""
+
+    auto_topic_creation: bool
+    """Whether a client may create a topic by naming it."""
+    auto_created_partitions: int
+    """Partitions of a topic created that way; 0 = not partitioned."""
+    auto_subscription_creation: bool
+    """Whether a consumer may create the subscription it names."""
+    deduplication: bool
+    encryption_required: bool
+    """Producers that do not encrypt are refused."""
+    retention_minutes: int
+    """How long messages are kept after their acknowledgement; -1 = for ever."""
+    retention_megabytes: int
+    """How much of them; -1 = all."""
+    schema_auto_update: bool
+    """Whether producers may add schema versions."""
+    schema_strategy: str
+    """One of `SchemaStrategy`; never UNDEFINED."""
+    schema_validation_enforced: bool
+    """Producers without a schema are refused on a topic that has one."""
+    topics_max: int
+    """Of the namespace."""
+    producers_max: int
+    """Of a topic, as the next two."""
+    consumers_max: int
+    subscriptions_max: int
+
+
+def resolve(
+    config: BrokerConfig, namespace: Policies, topic: Mapping[str, Json] | None = None
+) -> EffectivePolicies:
+    """What is in force. `topic` has the fields of `Policies` that a topic may say otherwise."""
+    levels = (topic or {}, namespace.fields)
+
+    def said(field: str, fallback: Json) -> Json:
+        return next((each[field] for each in levels if each.get(field) is not None), fallback)
+
+    topic_creation = said("autoTopicCreationOverride", None)
+    subscription_creation = said("autoSubscriptionCreationOverride", None)
+    retention = said("retention_policies", None) or {
+        "retentionTimeInMinutes": config.defaultRetentionTimeInMinutes,
+        "retentionSizeInMB": config.defaultRetentionSizeInMB,
+    }
+    return EffectivePolicies(
+        auto_topic_creation=(
+            config.allowAutoTopicCreation
+            if topic_creation is None
+            else bool(topic_creation.get("allowAutoTopicCreation", False))
+        ),
+        auto_created_partitions=_partitions(topic_creation, config),
+        auto_subscription_creation=(
+            config.allowAutoSubscriptionCreation
+            if subscription_creation is None
+            else bool(subscription_creation.get("allowAutoSubscriptionCreation", False))
+        ),
+        deduplication=bool(said("deduplicationEnabled", config.brokerDeduplicationEnabled)),
+        encryption_required=(
+            bool(said("encryption_required", False)) or config.encryptionRequireOnProducer
+        ),
+        retention_minutes=int(retention.get("retentionTimeInMinutes", 0)),
+        retention_megabytes=int(retention.get("retentionSizeInMB", 0)),
+        schema_auto_update=bool(
+            said("is_allow_auto_update_schema", config.isAllowAutoUpdateSchemaEnabled)
+        ),
+        schema_strategy=_strategy(levels, config),
+        schema_validation_enforced=(
+            bool(said("schema_validation_enforced", False)) or config.isSchemaValidationEnforced
+        ),
+        topics_max=int(said("max_topics_per_namespace", config.maxTopicsPerNamespace)),
+        producers_max=int(said("max_producers_per_topic", config.maxProducersPerTopic)),
+        consumers_max=int(said("max_consumers_per_topic", config.maxConsumersPerTopic)),
+        subscriptions_max=int(said("max_subscriptions_per_topic", config.maxSubscriptionsPerTopic)),
+    )
+
+
+def _partitions(override: Json, config: BrokerConfig) -> int:
+    if override is None:
+        partitioned = config.allowAutoTopicCreationType == "partitioned"
+        return config.defaultNumPartitions if partitioned else 0
+    if override.get("topicType") != "partitioned":
+        return 0
+    return int(override.get("defaultNumPartitions") or config.defaultNumPartitions)
+
+
+def _strategy(levels: tuple[Mapping[str, Json], ...], config: BrokerConfig) -> str:
+    """UNDEFINED says nothing at any level; in the configuration it is FULL, as in Pulsar."""
+    for each in levels:
+        own = each.get("schema_compatibility_strategy") or "UNDEFINED"
+        if own != "UNDEFINED":
+            return str(own)
+    fallback = config.schemaCompatibilityStrategy
+    return "FULL" if fallback == "UNDEFINED" else fallback

@@ -1,0 +1,111 @@
+"""What is in force: the topic before its namespace before the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from broker.config import DEFAULT_CONFIG, BrokerConfig
+from broker.policies.effective import OVERRIDDEN_KEYS, EffectivePolicies, resolve
+from broker.policies.record import Policies
+
+
+def namespace(**given: object) -> Policies:
+    return Policies.fresh(given, DEFAULT_CONFIG)
+
+
+def retention(minutes: int, megabytes: int) -> dict[str, int]:
+    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
+
+
+BY_FIELD = [
+    ("deduplicationEnabled", "brokerDeduplicationEnabled", "deduplication", True, False),
+    ("max_producers_per_topic", "maxProducersPerTopic", "producers_max", 3, 0),
+    ("max_consumers_per_topic", "maxConsumersPerTopic", "consumers_max", 3, 0),
+    ("max_subscriptions_per_topic", "maxSubscriptionsPerTopic", "subscriptions_max", 3, 0),
+    ("max_topics_per_namespace", "maxTopicsPerNamespace", "topics_max", 3, 0),
+    (
+        "schema_compatibility_strategy",
+        "schemaCompatibilityStrategy",
+        "schema_strategy",
+        "BACKWARD",
+        "FORWARD",
+    ),
+]
+
+
+@pytest.mark.parametrize(("field", "key", "name", "one", "other"), BY_FIELD)
+def test_the_nearest_level_that_says_something_decides(
+    field: str, key: str, name: str, one: object, other: object
+):
+    def in_force(*levels: object) -> object:
+        config, of_namespace, of_topic = levels
+        policies = resolve(
+            replace(DEFAULT_CONFIG, **{key: config}),
+            namespace(**{field: of_namespace}),
+            {field: of_topic},
+        )
+        return getattr(policies, name)
+
+    assert in_force(one, None, None) == one
+    assert in_force(one, other, None) == other
+    assert in_force(one, other, one) == one
+    assert in_force(other, None, one) == one
+
+
+def test_retention_is_decided_as_a_whole():
+    config = replace(DEFAULT_CONFIG, defaultRetentionTimeInMinutes=7, defaultRetentionSizeInMB=8)
+    plain = resolve(config, namespace())
+    assert (plain.retention_minutes, plain.retention_megabytes) == (7, 8)
+    own = resolve(config, namespace(retention_policies=retention(1, -1)))
+    assert (own.retention_minutes, own.retention_megabytes) == (1, -1)
+    of_topic = resolve(
+        config,
+        namespace(retention_policies=retention(1, -1)),
+        {"retention_policies": retention(0, 0)},
+    )
+    assert (of_topic.retention_minutes, of_topic.retention_megabytes) == (0, 0)
+
+
+def test_what_the_broker_requires_a_namespace_cannot_waive():
+    config = replace(
+        DEFAULT_CONFIG, encryptionRequireOnProducer=True, isSchemaValidationEnforced=True
+    )
+    policies = resolve(
+        config, namespace(encryption_required=False, schema_validation_enforced=False)
+    )
+    assert policies.encryption_required
+    assert policies.schema_validation_enforced
+
+
+def test_an_undefined_strategy_says_nothing():
+    config = replace(DEFAULT_CONFIG, schemaCompatibilityStrategy="UNDEFINED")
+    assert resolve(config, namespace()).schema_strategy == "FULL"
+
+
+def test_automatic_creation():
+    override = {"allowAutoTopicCreation": True, "topicType": "partitioned"}
+    config = replace(DEFAULT_CONFIG, allowAutoTopicCreation=False, defaultNumPartitions=5)
+    policies = resolve(config, namespace(autoTopicCreationOverride=override))
+    assert policies.auto_topic_creation
+    assert policies.auto_created_partitions == 5
+    assert not resolve(config, namespace()).auto_topic_creation
+    denied = namespace(autoSubscriptionCreationOverride={"allowAutoSubscriptionCreation": False})
+    assert not resolve(DEFAULT_CONFIG, denied).auto_subscription_creation
+
+
+def test_each_overridden_key_is_one_of_the_configuration_and_matters():
+    assert {field.name for field in fields(BrokerConfig)} >= OVERRIDDEN_KEYS
+    other: dict[str, object] = {"allowAutoTopicCreationType": "partitioned"}
+    other["schemaCompatibilityStrategy"] = "BACKWARD"
+    before: EffectivePolicies = resolve(DEFAULT_CONFIG, namespace(is_allow_auto_update_schema=None))
+    for key in OVERRIDDEN_KEYS - {"defaultNumPartitions", "isAllowAutoUpdateSchemaEnabled"}:
+        value = getattr(DEFAULT_CONFIG, key)
+        if key not in other:
+            other[key] = not value if isinstance(value, bool) else value + 1
+        after = resolve(
+            replace(DEFAULT_CONFIG, **{key: other[key]}),
+            namespace(is_allow_auto_update_schema=None),
+        )
+        assert after != before, key
