@@ -24,7 +24,8 @@ from broker.broadcast.statistics import (
 from broker.subscription.start import seek_mark_delete
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Coroutine, Sequence
+    from typing import Any
 
     from broker.subscription.consumer import Consumer
     from broker.subscription.factory import SubscriptionRequest
@@ -74,17 +75,26 @@ class BroadcastSubscription(BroadcastMembers):
 
     # --- administration -----------------------------------------------------------------
 
-    async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
-        """Administrator: move everybody. Batch indexes are not kept."""
+    def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> Awaitable[None]:
+        """Administrator: move everybody. Batch indexes are not kept. Consumers that come meanwhile
+        are attached afterwards."""
         del ack_set
-        self.check_open()
-        await reset_all(self, self.ordinals.of(seek_mark_delete(self.ledger, position)))
 
-    async def seek_to_time(self, publish_time_ms: int) -> None:
+        def reset() -> Coroutine[Any, Any, None]:
+            self.check_open()
+            return reset_all(self, self.ordinals.of(seek_mark_delete(self.ledger, position)))
+
+        return self.context.operations.start((self.name,), reset)
+
+    def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
         """Administrator: move everybody to the first entry published at or after the time."""
-        self.check_open()
-        found = await self.ledger.find_by_publish_time(publish_time_ms)
-        await reset_all(self, self.ordinals.of(found))
+
+        async def find_and_reset() -> None:
+            self.check_open()
+            found = await self.ledger.find_by_publish_time(publish_time_ms)
+            await reset_all(self, self.ordinals.of(found))
+
+        return self.context.operations.start((self.name,), find_and_reset)
 
     async def skip(self, count: int) -> None:
         """Administrator: acknowledge the next entries of the slowest for everybody."""

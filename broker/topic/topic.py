@@ -318,6 +318,7 @@ class Topic:
 
     async def _drop_subscription(self, subscription: Subscription) -> None:
         name = subscription.name
+        self.check_open()
         if self.subscriptions.get(name) is not subscription:
             return
         self._count_leaving(subscription)

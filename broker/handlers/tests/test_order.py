@@ -176,3 +176,48 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_half_done(monkeypa
             broker.service.connections.open
         )
         assert len(topic.operations) == 0
+
+
+async def test_a_subscribe_during_the_reset_of_a_broadcast_is_held(monkeypatch):
+    async with running() as broker:
+        connection, other = await broker.connect(), await broker.connect()
+        fields = {"metadata": {"vela.broadcast": "true"}, "consumer_name": "one"}
+        await connection.subscribe(TOPIC, "s", 1, **fields)
+        everybody, gate = subscription(broker), trio.Event()
+        commit = everybody.keeper.commit
+
+        async def slow():
+            await gate.wait()
+            await commit()
+
+        monkeypatch.setattr(everybody.keeper, "commit", slow)
+        async with trio.open_nursery() as nursery:
+
+            async def reset():
+                await everybody.seek((-1, -1))
+
+            nursery.start_soon(reset)
+            assert (await connection.expect(T.CLOSE_CONSUMER)).consumer_id == 1
+            fields["consumer_name"] = "two"
+            await other.send(c.subscribe(TOPIC, "s", 1, other.rid(), **fields))
+            await other.nothing_more()
+            gate.set()
+        await other.expect(T.SUCCESS)
+
+
+async def test_an_unsubscribe_that_an_unload_overtakes_is_refused_for_a_retry():
+    async with running() as broker:
+        connection = await consumed(broker)
+        topic, gate = broker.topic(TOPIC), trio.Event()
+        topic.operations.begin(("s",), gate.wait)
+        request = connection.rid()
+        await connection.send(c.unsubscribe(1, request))
+        await eventually(lambda: not subscription(broker).consumers)
+        await broker.service.unload_topic(topic.name)
+        await connection.expect(T.CLOSE_PRODUCER)
+        gate.set()
+        refusal = await connection.error()
+        assert (refusal.request_id, refusal.error) == (request, E.ServiceNotReady)
+        await connection.expect(T.CLOSE_CONSUMER)
+        await connection.subscribe(TOPIC, "s", 1)
+        assert subscription(broker).backlog_entries == 5
