@@ -214,8 +214,8 @@ def _service_over(
         subscription_kinds=SubscriptionKinds(BROADCAST, STOCK),
         clock=clock,
     )
-    storage.bookie.set_turn(service.connections.flusher)
-    service.connections.flusher.before_flush = storage.bookie.kick
+    storage.bookie.set_turn(service.turns)
+    service.turns.kick_storage = storage.bookie.kick
     return service
 
 

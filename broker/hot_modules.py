@@ -73,6 +73,7 @@ HOT_MODULES: Final = (
     "broker.topic.persistent",
     "broker.topic.producer",
     "broker.topic.topic",
+    "broker.turn",
 )
 
 

@@ -26,6 +26,7 @@ from broker.topic.housekeeping import Housekeeping
 from broker.topic.non_persistent import NonPersistentTopic
 from broker.topic.persistent import PersistentTopic, retention_of
 from broker.topic.services import TopicServices
+from broker.turn import Turns
 from protocol.errors import ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class BrokerService:
         self.namespaces = namespaces
         self.schemas = schemas
         self.clock = clock
+        self.turns = Turns()
         self.services = TopicServices(
             config=config,
             clock=clock,
@@ -86,9 +88,10 @@ class BrokerService:
             subscription_config=subscription_config(config),
             broker_unacked=BrokerUnacked(config.maxUnackedMessagesPerBroker),
             entry_interceptor=entry_interceptor(config, clock),
+            turns=self.turns,
             unload=self.unload_topic,
         )
-        self.connections = Connections(limits_from(config), clock, self.services.kick_storage)
+        self.connections = Connections(limits_from(config), clock, self.turns)
         self.broker_service_url = ""
         """What lookups answer; set by the listener once its port is known."""
         self.advertised_listeners: dict[str, str] = {}
@@ -132,7 +135,7 @@ class BrokerService:
         async with trio.open_nursery() as nursery:
             for topic in list(self.topics.values()):
                 nursery.start_soon(self._unload_logged, topic)
-        self.connections.flusher.flush()
+        self.turns.flush()
 
     async def _unload_logged(self, topic: Topic) -> None:
         try:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import structlog
 import trio
 
-from broker.net.outbox import OutputFlusher
 from broker.net.publish_budget import PublishBudget
 from broker.net.unfinished_frames import UnfinishedFrames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from broker.net.limits import NetLimits
     from broker.seams import Clock
+    from broker.turn import Turns
 
 log = structlog.get_logger()
 
@@ -35,14 +33,12 @@ class OpenConnection(Protocol):
 
 @final
 class Connections:
-    """See the module essay. `kick_storage` is called at the end of each turn, before what the turn
-    has to say is sent: it hands on what was published."""
+    """See the module essay."""
 
-    def __init__(self, limits: NetLimits, clock: Clock, kick_storage: Callable[[], None]) -> None:
+    def __init__(self, limits: NetLimits, clock: Clock, turns: Turns) -> None:
         self.limits = limits
         self.clock = clock
-        self.kick_storage = kick_storage
-        self.flusher = OutputFlusher()
+        self.turns = turns
         self.publish_budget = PublishBudget(limits.broker_publish_bytes_max)
         self.unfinished_frames = UnfinishedFrames(limits.unfinished_frames_bytes_max)
         self.open: set[OpenConnection] = set()
@@ -50,7 +46,7 @@ class Connections:
     async def run(self) -> None:
         """Flush what is written outside of turns, and watch deadlines, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.flusher.run)
+            nursery.start_soon(self.turns.run)
             nursery.start_soon(self._check_deadlines)
 
     async def _check_deadlines(self) -> None:

@@ -1,9 +1,7 @@
 """The output side of a connection: what has to be sent, in order, bounded and batched.
 
-Everything put during one turn of the event loop leaves with one system call. `OutputFlusher` is
-shared by all connections of a broker: it knows which outboxes have something new and flushes them
-at the end of the turn. A session that works through a received chunk is such a turn; for everything
-else (a finished journal group, a timer) one flusher task runs once the turn is over.
+Everything put during one turn of the event loop leaves with one system call: the outbox says that
+it has something new, and is flushed when the turn ends (`broker.turn`).
 
 Buffers are never copied when they are large. Small ones are joined: measured on loopback, joining
 wins below about 1 KB per buffer and `sendmsg` of separate buffers above.
@@ -19,7 +17,6 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, final
 
-import structlog
 import trio
 
 if TYPE_CHECKING:
@@ -27,8 +24,7 @@ if TYPE_CHECKING:
 
     from broker.net.limits import NetLimits
     from broker.net.transport import Transport
-
-log = structlog.get_logger()
+    from broker.turn import Turns
 
 Buffer = bytes | memoryview
 
@@ -45,61 +41,6 @@ def _nothing() -> None:
 
 
 @final
-class OutputFlusher:
-    """Knows the outboxes with something new; flushes each once per turn. A `bookie.api.Turn`: a
-    finished journal group is a turn too."""
-
-    __slots__ = ("_dirty", "_wake", "_woken", "before_flush", "in_turn")
-
-    def __init__(self) -> None:
-        self._dirty: list[Outbox] = []
-        self.in_turn = False
-        self.before_flush: Callable[[], None] = _nothing
-        """What ends a turn before its output leaves: the bookie's kick. Set by the owner."""
-        self._woken = False
-        self._wake = trio.Event()
-
-    def mark(self, outbox: Outbox) -> None:
-        """This outbox has something new."""
-        self._dirty.append(outbox)
-        if not self.in_turn and not self._woken:
-            self._woken = True
-            self._wake.set()
-
-    def begin_turn(self) -> None:
-        """A session starts to work through a chunk and promises `end_turn`."""
-        self.in_turn = True
-
-    def end_turn(self) -> None:
-        """Hand over and flush everything that the turn has put."""
-        self.in_turn = False
-        try:
-            self.before_flush()
-        finally:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send what is pending, everywhere; repeated while flushing produces new output. An outbox
-        that fails takes its own connection down, and nobody else's output."""
-        while self._dirty:
-            dirty, self._dirty = self._dirty, []
-            for outbox in dirty:
-                try:
-                    outbox.flush()
-                except Exception as error:
-                    log.error("cannot send, closing", peer=outbox.peer, exc_info=error)
-                    outbox.fail(f"sending failed: {type(error).__name__}: {error}")
-
-    async def run(self) -> None:
-        """Flush at the end of every turn that nobody else flushes."""
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            self._woken = False
-            self.flush()
-
-
-@final
 class Outbox:
     """Pending output of one connection."""
 
@@ -108,7 +49,6 @@ class Outbox:
         "_closed",
         "_drained",
         "_failed",
-        "_flusher",
         "_limits",
         "_marked",
         "_on_writable",
@@ -116,6 +56,7 @@ class Outbox:
         "_stalled",
         "_start_writer",
         "_transport",
+        "_turns",
         "_wake",
         "pending_bytes",
         "writable",
@@ -124,14 +65,14 @@ class Outbox:
     def __init__(
         self,
         transport: Transport,
-        flusher: OutputFlusher,
+        turns: Turns,
         limits: NetLimits,
         on_writable: Callable[[], None],
         start_writer: Callable[[], None] = _nothing,
     ) -> None:
         """`start_writer` is called once, when the writer task (`run`) is needed first."""
         self._transport = transport
-        self._flusher = flusher
+        self._turns = turns
         self._limits = limits
         self._on_writable = on_writable
         self._start_writer = start_writer
@@ -172,7 +113,7 @@ class Outbox:
         self.pending_bytes += size
         if not self._marked:
             self._marked = True
-            self._flusher.mark(self)
+            self._turns.has_output(self)
         if self.pending_bytes > self._limits.output_high_water_bytes:
             self._pass_high_water()
 
@@ -184,7 +125,7 @@ class Outbox:
         self.pending_bytes += size_bytes
         if not self._marked:
             self._marked = True
-            self._flusher.mark(self)
+            self._turns.has_output(self)
         if self.pending_bytes > self._limits.output_high_water_bytes:
             self._pass_high_water()
 

@@ -124,7 +124,7 @@ class Session(Generic[P, C]):
         self.connections = connections
         self.limits = limits = connections.limits
         self.outbox = Outbox(
-            transport, connections.flusher, limits, self._outbox_drained, self._start_writer
+            transport, connections.turns, limits, self._outbox_drained, self._start_writer
         )
         self.send = self.outbox.put
         self.producers: dict[int, P] = {}
@@ -259,9 +259,9 @@ class Session(Generic[P, C]):
     def _handle_chunk(self, data: bytes) -> bool:
         """One turn, one journal kick, one flush: what one receive brought, or (without data) what
         an earlier turn has left of it. Whether something is left for another turn."""
-        connections = self.connections
         requests = 0
-        connections.flusher.begin_turn()
+        turns = self.connections.turns
+        turns.begin_turn()
         try:
             if data:
                 if self._ack_target is not None:
@@ -284,10 +284,7 @@ class Session(Generic[P, C]):
             )
             raise
         finally:
-            try:
-                connections.kick_storage()
-            finally:
-                connections.flusher.end_turn()
+            turns.end_turn()
 
     def _decode(self, data: bytes) -> Iterator[Frame]:
         """The frames that `data` completes. Of a connection without producers they are decoded

@@ -35,7 +35,7 @@ class NonPersistentTopic(Topic):
         producer.bytes_in += len(send.payload)
         if self._arrived is None:
             self._arrived = []
-            self.services.kicks.append(self)
+            self.services.turns.published_to(self)
         self._arrived.append(Entry(send.payload, message_count, (0, 0)))
         producer.session.send(
             commands.send_receipt(
@@ -43,13 +43,16 @@ class NonPersistentTopic(Topic):
             )
         )
 
-    def kick(self) -> None:
-        """End of a chunk: deliver what it brought."""
+    def append_published(self) -> None:
+        """End of a turn: deliver what it brought."""
         arrived, self._arrived = self._arrived, None
         if arrived:
             self.published_last_ms = self.services.clock.wall_ms()
             for subscription in self.subscriptions.values():
                 cast("DirectSubscription", subscription).deliver(arrived)
+
+    def hand_to_storage(self) -> None:
+        """There is none."""
 
     def is_idle(self) -> bool:
         """Nobody is connected: there is nothing to keep."""

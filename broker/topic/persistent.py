@@ -1,9 +1,9 @@
 """A persistent topic: publishes go to its managed ledger, receipts come back when they are durable.
 
-Hot path: `publish` takes messages, `kick` appends those of a turn together; the ledger answers by
-`on_appended`, once per finished journal group and topic, in order. All receipts of a group are
-queued first and all subscriptions are told once, so that one flush per connection carries
-everything.
+Hot path: `publish` takes messages, `append_published` appends those of a turn together when it ends
+(`broker.turn`); the ledger answers by `on_appended`, once per finished journal group and topic, in
+order. All receipts of a group are queued first and all subscriptions are told once, so that one
+flush per connection carries everything.
 
 A failed append is never skipped: its producers are answered with SEND_ERROR and then sent away,
 and what they have sent behind it is dropped, so that they send it again in order to a new producer.
@@ -99,9 +99,8 @@ class PersistentTopic(Topic):
         """They are being closed and opened again."""
         self._refused_by_end: list[tuple[Any, BrokerError]] | None = None
         """While the topic is being terminated: messages that came too late."""
-        self._kick_pending = False
         self._arrived: list[Entry] = []
-        """Taken in this turn and not yet appended: `kick`, which ends it, appends them together."""
+        """Taken in this turn and not yet appended: at its end they are appended together."""
         self._arrived_contexts: list[object] = []
         self._applying = trio.Lock()
         self._taken = 0
@@ -191,13 +190,12 @@ class PersistentTopic(Topic):
             payload = interceptor(self, payload, message_count)
         entry = Entry(payload, message_count)
         self._taken += 1
+        if not self._arrived:
+            services.turns.published_to(self)
         self._arrived.append(entry)
         self._arrived_contexts.append(context)
         if self._observers:
             self._observe(entry, session.keep_alive.received_at)
-        if not self._kick_pending:
-            self._kick_pending = True
-            services.kicks.append(self)
 
     def _observe(self, entry: Entry, arrived: float) -> None:
         clock = self.services.clock
@@ -210,13 +208,15 @@ class PersistentTopic(Topic):
         others = tuple(each for each in self._observers if each is not observer)
         self._observers = (*others, observer) if begin else others
 
-    def kick(self) -> None:
-        """End of a chunk: append what it brought, and hand it to the journal."""
-        self._kick_pending = False
+    def append_published(self) -> None:
+        """End of a turn: append what it brought."""
         if self._arrived:
             entries, contexts = self._arrived, self._arrived_contexts
             self._arrived, self._arrived_contexts = [], []
             self.ledger.append_run(entries, contexts)
+
+    def hand_to_storage(self) -> None:
+        """What was appended may be written now."""
         self.publish_times.sent(self._taken, self.services.clock.now())
         self.ledger.kick()
 
@@ -396,7 +396,8 @@ class PersistentTopic(Topic):
         """Wait until every message taken so far is answered, within `FINISH_SECONDS_MAX`. What is
         not by then fails when the ledger is closed."""
         if self._taken != self._answered:
-            self.kick()
+            self.append_published()
+            self.hand_to_storage()
             finished = trio.Event()
             self.call_after_publishes(finished.set)
             with trio.move_on_after(FINISH_SECONDS_MAX):

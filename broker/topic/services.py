@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -16,18 +16,8 @@ if TYPE_CHECKING:
     from broker.subscription.factory import SubscriptionKinds
     from broker.subscription.limits import BrokerUnacked
     from broker.topic.entry_index import EntryInterceptor
+    from broker.turn import Turns
     from protocol.topic_name import TopicName
-
-
-class PublishedTo(Protocol):
-    """A topic that took messages in this turn."""
-
-    @property
-    def name(self) -> TopicName:
-        """Its name, for what is told of it."""
-
-    def kick(self) -> None:
-        """Hand on what it took: to the storage, or without one to the subscriptions."""
 
 
 @final
@@ -44,6 +34,7 @@ class TopicServices:
         subscription_config: SubscriptionConfig,
         broker_unacked: BrokerUnacked,
         entry_interceptor: EntryInterceptor | None,
+        turns: Turns,
         unload: Callable[[TopicName], Awaitable[None]],
     ) -> None:
         self.config = config
@@ -54,10 +45,9 @@ class TopicServices:
         self.subscription_config = subscription_config
         self.broker_unacked = broker_unacked
         self.entry_interceptor = entry_interceptor
+        self.turns = turns
         self.unload = unload
         """For a topic that cannot go on: it is loaded again when it is asked for."""
-        self.kicks: list[PublishedTo] = []
-        """Topics that took messages in this turn; `kick_storage` at its end serves them."""
         self.running_in: trio.Nursery | None = None
 
     @property
@@ -65,22 +55,3 @@ class TopicServices:
         """The owner of topics, subscriptions and their operations."""
         assert self.running_in is not None, "the broker is not running"
         return self.running_in
-
-    def kick_storage(self) -> None:
-        """End of a turn: hand everything published in it to the storage.
-
-        Raises: ExceptionGroup: of the topics that failed, when the others have been served. What
-        they lost was never acknowledged: the connection whose turn it is ends with this, and its
-        client publishes again.
-        """
-        failures: list[Exception] = []
-        while self.kicks:
-            kicks, self.kicks = self.kicks, []
-            for topic in kicks:
-                try:
-                    topic.kick()
-                except Exception as error:
-                    error.add_note(f"of {topic.name.full}")
-                    failures.append(error)
-        if failures:
-            raise ExceptionGroup("topics could not take what was published", failures)

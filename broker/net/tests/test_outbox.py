@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from broker.net.limits import NetLimits
-from broker.net.outbox import BUFFERS_PER_CALL_MAX, Outbox, OutputFlusher
+from broker.net.outbox import BUFFERS_PER_CALL_MAX, Outbox
+from broker.turn import Turns
 
 
 class FakeTransport:
@@ -44,44 +45,44 @@ class FakeTransport:
 
 
 def outbox_of(transport, limits=None, on_writable=lambda: None):
-    flusher = OutputFlusher()
-    return flusher, Outbox(transport, flusher, limits or NetLimits(), on_writable)
+    turns = Turns()
+    return turns, Outbox(transport, turns, limits or NetLimits(), on_writable)
 
 
 def test_one_call_carries_everything_of_a_turn():
     transport = FakeTransport()
-    flusher, outbox = outbox_of(transport)
-    flusher.begin_turn()
+    turns, outbox = outbox_of(transport)
+    turns.begin_turn()
     for number in range(50):
         outbox.put(b"%03d" % number)
     assert not transport.calls
-    flusher.end_turn()
+    turns.end_turn()
     assert transport.calls == [1]  # small buffers are joined
     assert transport.taken == b"".join(b"%03d" % number for number in range(50))
 
 
 def test_large_buffers_are_not_joined():
     transport = FakeTransport()
-    flusher, outbox = outbox_of(transport)
-    flusher.begin_turn()
+    turns, outbox = outbox_of(transport)
+    turns.begin_turn()
     for _ in range(4):
         outbox.put(b"head", bytes(100_000))
-    flusher.end_turn()
+    turns.end_turn()
     assert transport.calls == [8]
 
 
 def test_no_call_has_more_buffers_than_the_kernel_takes():
     transport = FakeTransport()
-    flusher, outbox = outbox_of(transport, NetLimits(output_hard_limit_bytes=1 << 30))
-    flusher.begin_turn()
+    turns, outbox = outbox_of(transport, NetLimits(output_hard_limit_bytes=1 << 30))
+    turns.begin_turn()
     outbox.put_many([bytes(2000)] * 3000, 6_000_000)
-    flusher.end_turn()
+    turns.end_turn()
     assert max(transport.calls) == BUFFERS_PER_CALL_MAX
 
 
 async def test_what_does_not_fit_follows_in_order():
     transport = FakeTransport(takes=[10, 0, 3, 1, 5])
-    flusher, outbox = outbox_of(transport)
+    turns, outbox = outbox_of(transport)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.run)
         expected = bytearray()
@@ -89,7 +90,7 @@ async def test_what_does_not_fit_follows_in_order():
             data = bytes([number]) * (number + 1)
             expected += data
             outbox.put(data)
-            flusher.flush()
+            turns.flush()
         await outbox.wait_drained()
         assert transport.taken == expected
         assert outbox.pending_bytes == 0
@@ -99,24 +100,24 @@ async def test_what_does_not_fit_follows_in_order():
 def test_a_writer_is_started_once_and_only_when_the_kernel_does_not_take_everything():
     transport = FakeTransport(takes=[10, 2, 0])
     started = []
-    flusher = OutputFlusher()
+    turns = Turns()
     outbox = Outbox(
-        transport, flusher, NetLimits(), lambda: None, lambda: started.append(outbox.pending_bytes)
+        transport, turns, NetLimits(), lambda: None, lambda: started.append(outbox.pending_bytes)
     )
     outbox.put(b"0123456789")
-    flusher.flush()
+    turns.flush()
     assert started == []
     for _ in range(2):
         outbox.put(b"0123456789")
-        flusher.flush()
+        turns.flush()
     assert started == [8]
 
 
-async def test_flusher_task_serves_output_put_outside_a_turn():
+async def test_turns_task_serves_output_put_outside_a_turn():
     transport = FakeTransport()
-    flusher, outbox = outbox_of(transport)
+    turns, outbox = outbox_of(transport)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(flusher.run)
+        nursery.start_soon(turns.run)
         await trio.testing.wait_all_tasks_blocked()
         outbox.put(b"one")
         outbox.put(b"two")
@@ -130,11 +131,11 @@ async def test_high_water_stops_and_low_water_resumes():
     limits = NetLimits(output_high_water_bytes=100, output_low_water_bytes=20)
     resumed = []
     transport = FakeTransport(takes=[0, 50, 40])
-    flusher, outbox = outbox_of(transport, limits, lambda: resumed.append(outbox.pending_bytes))
-    flusher.begin_turn()
+    turns, outbox = outbox_of(transport, limits, lambda: resumed.append(outbox.pending_bytes))
+    turns.begin_turn()
     outbox.put(bytes(101))
     assert not outbox.writable
-    flusher.end_turn()
+    turns.end_turn()
     assert not outbox.writable
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.run)
@@ -147,10 +148,10 @@ async def test_high_water_stops_and_low_water_resumes():
 async def test_a_peer_that_never_reads_is_cut_off_at_the_hard_bound():
     limits = NetLimits(output_high_water_bytes=100, output_hard_limit_bytes=1000)
     transport = FakeTransport(takes=[0] * 1000)
-    flusher, outbox = outbox_of(transport, limits)
+    turns, outbox = outbox_of(transport, limits)
     for _ in range(11):
         outbox.put(bytes(100))
-        flusher.flush()
+        turns.flush()
     assert transport.closed
     assert "does not read" in outbox.failed
     assert outbox.pending_bytes == 0
@@ -163,14 +164,14 @@ def test_an_outbox_that_fails_in_an_unforeseen_way_ends_alone():
         def send_nowait(self, buffers):
             raise ValueError("no such thing")
 
-    flusher = OutputFlusher()
+    turns = Turns()
     transports = [FakeTransport(), Broken(), FakeTransport()]
-    outboxes = [Outbox(each, flusher, NetLimits(), lambda: None) for each in transports]
-    flusher.begin_turn()
+    outboxes = [Outbox(each, turns, NetLimits(), lambda: None) for each in transports]
+    turns.begin_turn()
     for outbox in outboxes:
         outbox.put(b"receipt")
     with capture_logs() as logs:
-        flusher.end_turn()
+        turns.end_turn()
     assert [bytes(each.taken) for each in transports] == [b"receipt", b"", b"receipt"]
     assert transports[1].closed
     assert "ValueError: no such thing" in outboxes[1].failed
@@ -182,12 +183,12 @@ def test_output_leaves_although_the_end_of_a_turn_fails():
         raise ValueError("the bookie failed")
 
     transport = FakeTransport()
-    flusher, outbox = outbox_of(transport)
-    flusher.before_flush = fail
-    flusher.begin_turn()
+    turns, outbox = outbox_of(transport)
+    turns.kick_storage = fail
+    turns.begin_turn()
     outbox.put(b"receipt")
     with pytest.raises(ValueError, match="the bookie failed"):
-        flusher.end_turn()
+        turns.end_turn()
     assert transport.taken == b"receipt"
 
 
@@ -199,7 +200,7 @@ def test_output_leaves_although_the_end_of_a_turn_fails():
 def test_any_partial_sends_keep_every_byte_in_order(sizes, takes):
     async def scenario():
         transport = FakeTransport(takes)
-        flusher, outbox = outbox_of(transport)
+        turns, outbox = outbox_of(transport)
         expected = bytearray()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outbox.run)
@@ -208,7 +209,7 @@ def test_any_partial_sends_keep_every_byte_in_order(sizes, takes):
                 expected += data
                 outbox.put(data)
                 if index % 3 == 0:
-                    flusher.flush()
+                    turns.flush()
             await outbox.wait_drained()
             nursery.cancel_scope.cancel()
         assert transport.taken == expected

@@ -321,8 +321,11 @@ class TopicThatFails:
 
     name = TopicName.parse("persistent://public/default/fails")
 
-    def kick(self):
+    def append_published(self):
         raise RuntimeError("no such ledger")
+
+    def hand_to_storage(self):
+        """Nothing was appended."""
 
 
 async def test_a_topic_that_cannot_store_keeps_no_other_of_its_turn_back_and_is_told():
@@ -333,7 +336,7 @@ async def test_a_topic_that_cannot_store_keeps_no_other_of_its_turn_back_and_is_
         await reader.send(c.ping())
         await reader.expect(T.PONG)  # its turns are over
         with capture_logs() as logs:
-            broker.service.services.kicks.append(TopicThatFails())
+            broker.service.turns.published_to(TopicThatFails())
             await connection.publish(0, b"kept")
             await connection.closed()
         _, payload = await reader.expect(T.MESSAGE)

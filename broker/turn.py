@@ -1,0 +1,148 @@
+"""The end of a turn of the event loop: append, hand to storage, flush.
+
+A turn is what is done for one chunk of a connection, or for one finished group of a journal. What
+it causes is collected, and done together when the turn ends, in this order:
+
+1. Topics append what was published in the turn, each as one run.
+2. What was appended, and what else was added meanwhile, is handed to the journals: one group.
+3. Everything that is to be sent leaves, with one system call for each connection.
+
+So the disk works while answers are sent, and one publish costs as many calls as a thousand. Each
+step is done although one before has failed, and nobody's failure keeps another's work back.
+
+Output that is put outside of turns (by tasks and timers) leaves when the task `run` comes to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, final
+
+import structlog
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.topic_name import TopicName
+
+log = structlog.get_logger()
+
+
+class PublishedTo(Protocol):
+    """A topic that took messages in this turn."""
+
+    @property
+    def name(self) -> TopicName:
+        """Its name, for what is told of it."""
+
+    def append_published(self) -> None:
+        """Append what it took, or, without storage, deliver it."""
+
+    def hand_to_storage(self) -> None:
+        """What was appended may be written now."""
+
+
+class Output(Protocol):
+    """A connection that has something to send."""
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the other side."""
+
+    def flush(self) -> None:
+        """Send what can be sent now."""
+
+    def fail(self, reason: str) -> None:
+        """Give up, and close this connection."""
+
+
+def _nothing() -> None:
+    """A broker without storage of its own, in tests."""
+
+
+@final
+class Turns:
+    """The turns of one broker. A `bookie.api.Turn`, because a finished journal group is one."""
+
+    __slots__ = ("_outputs", "_published", "_wake", "_woken", "in_turn", "kick_storage")
+
+    def __init__(self) -> None:
+        self.in_turn = False
+        """Within a turn adds need not see to it that they are written: its end does."""
+        self.kick_storage: Callable[[], None] = _nothing
+        """Hands all that was added to the journals. Set by whoever has the storage."""
+        self._published: list[PublishedTo] = []
+        self._outputs: list[Output] = []
+        self._woken = False
+        self._wake = trio.Event()
+
+    def published_to(self, topic: PublishedTo) -> None:
+        """The topic took its first message of this turn."""
+        self._published.append(topic)
+
+    def has_output(self, output: Output) -> None:
+        """The connection has something to send, and had nothing before."""
+        self._outputs.append(output)
+        if not self.in_turn and not self._woken:
+            self._woken = True
+            self._wake.set()
+
+    def begin_turn(self) -> None:
+        """Something begins that ends with `end_turn`, without waiting in between."""
+        self.in_turn = True
+
+    def end_turn(self) -> None:
+        """Append, hand to storage, flush.
+
+        Raises: ExceptionGroup: of the topics that failed, when everything else is done. What they
+        lost was never acknowledged: the connection whose turn it is ends with this, and its client
+        publishes again.
+        """
+        try:
+            if self._published:
+                self._append()
+        finally:
+            self.in_turn = False
+            try:
+                self.kick_storage()
+            finally:
+                self.flush()
+
+    def _append(self) -> None:
+        failures: list[Exception] = []
+        while self._published:
+            published, self._published = self._published, []
+            for topic in published:
+                try:
+                    topic.append_published()
+                except Exception as error:
+                    error.add_note(f"of {topic.name.full}")
+                    failures.append(error)
+            for topic in published:
+                try:
+                    topic.hand_to_storage()
+                except Exception as error:
+                    error.add_note(f"of {topic.name.full}")
+                    failures.append(error)
+        if failures:
+            raise ExceptionGroup("topics could not take what was published", failures)
+
+    def flush(self) -> None:
+        """Send what is pending, everywhere; repeated while flushing produces new output. A
+        connection that fails is closed, and keeps nobody else's output back."""
+        while self._outputs:
+            outputs, self._outputs = self._outputs, []
+            for output in outputs:
+                try:
+                    output.flush()
+                except Exception as error:
+                    log.error("cannot send, closing", peer=output.peer, exc_info=error)
+                    output.fail(f"sending failed: {type(error).__name__}: {error}")
+
+    async def run(self) -> None:
+        """Flush what is put outside of turns, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            self._woken = False
+            self.flush()
