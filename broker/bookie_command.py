@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from protocol.bookkeeper.digests import Digest, DigestMismatch, DigestType, has_valid_crc
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -75,6 +73,8 @@ def rebuild_index(data_dir: Path, config_files: tuple[Path, ...], skip_damaged: 
 
 def _intact_test(config: BrokerConfig) -> Callable[[bytes], bool]:
     """How to know an intact entry: by any checksum without a key, and as new ledgers have it."""
+    from protocol.bookkeeper.digests import Digest, DigestMismatch, DigestType, has_valid_crc
+
     if config.managedLedgerDigestType == "DUMMY":
         return lambda _body: True
     digest = Digest(DigestType.HMAC, config.managedLedgerPassword.encode())
