@@ -60,7 +60,7 @@ HOT_MODULES: Final = (
     "broker.managed_ledger.appender",
     "broker.managed_ledger.entry_cache",
     "broker.managed_ledger.ledger_table",
-    "broker.metrics.histograms",
+    "broker.histograms",
     "broker.net.outbox",
     "broker.net.publish_budget",
     "broker.net.session",

@@ -29,6 +29,29 @@ BELOW: Final[dict[str, frozenset[str]]] = {
 }
 """Which rooms a room may use besides itself."""
 
+BROKER_FLOORS: Final = (
+    frozenset(
+        {"config", "entry", "histograms", "operations", "refusal", "seams", "slices", "turn"}
+    ),
+    frozenset({"metadata", "net", "policies"}),
+    frozenset({"bookie_client", "http"}),
+    frozenset({"managed_ledger"}),
+    frozenset({"subscription"}),
+    frozenset({"broadcast"}),
+    frozenset({"topic"}),
+    frozenset({"namespaces"}),
+    frozenset({"schemas"}),
+    frozenset({"service"}),
+    frozenset({"handlers", "admin"}),
+    frozenset({"metrics"}),
+    frozenset({"app"}),
+)
+"""The rooms of broker/, from the ground up: each uses only those on floors below its own. What is
+not named here (the command line, configuration files, the load generator) stands on no floor: it
+may use all, and of those named only `app` uses it."""
+UNDER_ADMIN: Final = frozenset({"config_file"})
+"""The one exception: dynamic configuration has the syntax of configuration files."""
+
 IMPURE: Final = frozenset(
     {"asyncio", "os", "pathlib", "random", "secrets", "socket", "threading", "time", "trio"}
 )
@@ -106,6 +129,37 @@ def test_rooms_import_downwards_only(path: Path) -> None:
     used = {name.partition(".")[0] for name in imports_of(path, for_types_too=True)}
 
     assert used & BELOW.keys() <= BELOW[room] | {room}
+
+
+def _broker_room(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "broker" and len(parts) > 1 else None
+
+
+FLOOR_OF: Final = {room: floor for floor, rooms in enumerate(BROKER_FLOORS) for room in rooms}
+BROKER_FILES: Final = [
+    path for path in FILES if _broker_room(_name(path)) in FLOOR_OF and not _is_test(_name(path))
+]
+
+
+@pytest.mark.parametrize("path", BROKER_FILES, ids=_name)
+def test_rooms_of_the_broker_import_downwards_only(path: Path) -> None:
+    """Imports for types count: a circle is one whatever it is used for."""
+    room = _broker_room(_name(path))
+    assert room is not None
+    used = {_broker_room(name) for name in imports_of(path, for_types_too=True)}
+    others = {each for each in used if each is not None and each != room}
+
+    if room != "app":
+        assert others - (UNDER_ADMIN if room == "admin" else set()) <= FLOOR_OF.keys()
+    too_high = {each for each in others if FLOOR_OF.get(each, -1) >= FLOOR_OF[room]}
+    assert not too_high, f"{room} must not know {', '.join(sorted(too_high))}"
+
+
+def test_every_room_of_the_broker_is_on_a_floor() -> None:
+    folders = {path.name for path in (TREE / "broker").iterdir() if any(path.glob("*.py"))}
+
+    assert folders - {"perf", "tests"} <= FLOOR_OF.keys()
 
 
 def test_what_is_pure_is_known_to_be() -> None:

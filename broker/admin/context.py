@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 from urllib.parse import parse_qsl
 
 from broker.admin.dynamic_configuration import with_dynamic
@@ -13,13 +13,12 @@ from broker.refusal import Refusal
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from bookie.bookie import Bookie
     from broker.bookie_client.client import LedgerClient
     from broker.config import BrokerConfig
     from broker.metadata.store import MetadataStore
-    from broker.metrics.exposition import MetricsSource
     from broker.namespaces.namespaces import Namespaces
     from broker.schemas.registry import SchemaRegistry
     from broker.seams import Clock
@@ -30,6 +29,20 @@ JSON_VALUES_MAX: Final = 100_000
 """More commas and brackets than this take the event loop too long to read."""
 _SEPARATORS: Final = (b",", b"[", b"{")
 _TRUE: Final = frozenset({"true", "1", ""})
+
+
+class MetricsPage(Protocol):
+    """One reading of all metrics."""
+
+    def pieces(self) -> Iterator[str]:
+        """Its text, in bounded pieces."""
+
+
+class Metrics(Protocol):
+    """Where `/metrics` comes from."""
+
+    async def page(self) -> MetricsPage:
+        """Everything, as of now."""
 
 
 @final
@@ -49,7 +62,7 @@ class AdminContext:
     bookie: Bookie | None
     bookie_addresses: Mapping[str, str]
     """Bookie id, as in ledger metadata -> `host:port` where it serves reads to others."""
-    metrics: MetricsSource
+    metrics: Metrics
     broker_service_url: str
     web_service_url: str
     version: str

@@ -1,1 +1,1 @@
-"""What dashboards read: histograms kept per topic, and the Prometheus page over everything."""
+"""What dashboards read: the Prometheus page over everything."""

@@ -19,7 +19,7 @@ import trio
 
 from bookie.statistics import LATENCY_BUCKETS_MS
 from broker.admin.topic_json import TopicStats
-from broker.metrics.histograms import (
+from broker.histograms import (
     LATENCY_LIMITS_MS,
     LATENCY_NAMES,
     SIZE_NAMES,

@@ -17,8 +17,8 @@ import structlog
 import trio
 
 from broker.entry import Entry
+from broker.histograms import EntrySizes, PublishTimes
 from broker.managed_ledger.config import RetentionPolicy
-from broker.metrics.histograms import EntrySizes, PublishTimes
 from broker.subscription.factory import SubscriptionRequest
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore

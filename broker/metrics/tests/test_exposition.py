@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker.app import running_broker
 from broker.config import DEFAULT_CONFIG
 from broker.entry import Entry
-from broker.metrics.histograms import EntrySizes, MinuteCounts, PublishTimes, quantile
+from broker.histograms import EntrySizes, MinuteCounts, PublishTimes, quantile
 from broker.metrics.page import Page, label_text
 from broker.subscription.factory import SubscriptionRequest
 from protocol.topic_name import TopicName
