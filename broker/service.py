@@ -281,7 +281,6 @@ class BrokerService:
                 await topic.delete()
             finally:
                 del self.topics[name.full]
-            self.namespaces.topic_deleted(name)
             if not name.is_partition:
                 await self.schemas.delete(name, force=True)
 
@@ -302,7 +301,6 @@ class BrokerService:
                 return
             finally:
                 del self.topics[topic.name.full]
-            self.namespaces.topic_deleted(topic.name)
             log.info("deleted idle topic", topic=topic.name.full)
 
         await self.operations.run((topic.name.full,), collect)

@@ -54,8 +54,9 @@ def check_database(directory: Path, remedy: str) -> None:
     check = _Check(directory, remedy)
     check.check_logs(check.checked_manifest())
     check.cut_tails()
-    # Only a copy of what the program says anyway; it is written again at opening.
-    (directory / _CONFIGURATION).unlink(missing_ok=True)
+    # Only copies of what the program says anyway; they are written again at opening.
+    for path in (directory / _CONFIGURATION, *directory.glob("OPTIONS-*")):
+        path.unlink(missing_ok=True)
 
 
 def _names(directory: Path) -> list[str]:

@@ -8,83 +8,127 @@ store allows.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import trio
 
 from broker.metadata.node_keys import after_child_key, child_name, first_child_key, node_key
 from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
+from broker.metadata.watches import Watches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.metadata.store import OnChange
+
+
+@final
+class _Tree:
+    """What the sessions share: nodes in a dictionary, their keys in a sorted list."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[bytes, tuple[bytes, int]] = {}
+        self.keys: list[bytes] = []
+        self.sequences: dict[str, int] = {}
+        self.watches = Watches()
+
+    def put(self, path: str, key: bytes, value: bytes, version: int) -> None:
+        if key not in self.nodes:
+            insort(self.keys, key)
+        self.nodes[key] = (value, version)
+        self.watches.tell(path)
+
+    def delete(self, path: str, key: bytes) -> None:
+        del self.nodes[key]
+        del self.keys[bisect_left(self.keys, key)]
+        self.watches.tell(path)
 
 
 @final
 class MemoryStore:
-    """Nodes in a dictionary, their keys in a sorted list for listing children."""
+    """One session of a tree in memory."""
 
     def __init__(self) -> None:
-        self._nodes: dict[bytes, tuple[bytes, int]] = {}
-        self._keys: list[bytes] = []
-        self._sequences: dict[str, int] = {}
+        self._tree = _Tree()
+        self._ephemeral: set[str] = set()
         self.damage = ""
         """Never any: there is nothing on disk."""
+
+    def another_session(self) -> MemoryStore:
+        """A session of the same tree, as another broker has it."""
+        other = MemoryStore()
+        other._tree = self._tree
+        return other
+
+    def watch(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        """See MetadataStore."""
+        node_key(path)
+        return self._tree.watches.add(path, on_change)
+
+    async def put_ephemeral(self, path: str, value: bytes) -> None:
+        """Create a node that goes with this session."""
+        await self.put(path, value, MUST_NOT_EXIST)
+        self._ephemeral.add(path)
 
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""
         key = node_key(path)
         await trio.lowlevel.checkpoint()
-        return self._nodes.get(key)
+        return self._tree.nodes.get(key)
 
     async def put(self, path: str, value: bytes, expected_version: int | None) -> int:
         """Write with compare-and-set; returns the new version."""
         key = node_key(path)
         await trio.lowlevel.checkpoint()
-        version = check_version(path, self._nodes.get(key), expected_version)
-        if key not in self._nodes:
-            insort(self._keys, key)
-        self._nodes[key] = (value, version)
+        version = check_version(path, self._tree.nodes.get(key), expected_version)
+        self._tree.put(path, key, value, version)
         return version
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         """Remove one node; what is below it stays."""
         key = node_key(path)
         await trio.lowlevel.checkpoint()
-        check_deletable(path, self._nodes.get(key), expected_version)
-        del self._nodes[key]
-        del self._keys[bisect_left(self._keys, key)]
+        check_deletable(path, self._tree.nodes.get(key), expected_version)
+        self._ephemeral.discard(path)
+        self._tree.delete(path, key)
 
     async def children(self, path: str) -> list[str]:
         """Names directly below, sorted."""
         parent = node_key(path)
         await trio.lowlevel.checkpoint()
         names: list[str] = []
-        index = bisect_left(self._keys, first_child_key(parent))
-        while index < len(self._keys):
-            name = child_name(parent, self._keys[index])
+        index = bisect_left(self._tree.keys, first_child_key(parent))
+        while index < len(self._tree.keys):
+            name = child_name(parent, self._tree.keys[index])
             if name is None:
                 break
             names.append(name.decode())
-            index = bisect_left(self._keys, after_child_key(parent, name), index)
+            index = bisect_left(self._tree.keys, after_child_key(parent, name), index)
         return sorted(names)
 
     async def exists(self, path: str) -> bool:
         """Whether the node or anything below it exists."""
         key = node_key(path)
         await trio.lowlevel.checkpoint()
-        if key in self._nodes:
+        if key in self._tree.nodes:
             return True
-        index = bisect_left(self._keys, first_child_key(key))
-        return index < len(self._keys) and child_name(key, self._keys[index]) is not None
+        index = bisect_left(self._tree.keys, first_child_key(key))
+        return index < len(self._tree.keys) and child_name(key, self._tree.keys[index]) is not None
 
     async def next_sequence(self, path: str) -> int:
         """A number never given before for this path."""
         node_key(path)
         await trio.lowlevel.checkpoint()
-        number = self._sequences.get(path, 0)
-        self._sequences[path] = number + 1
+        number = self._tree.sequences.get(path, 0)
+        self._tree.sequences[path] = number + 1
         return number
 
     async def aclose(self) -> None:
-        """Nothing to release."""
+        """Delete the nodes of the session."""
         await trio.lowlevel.checkpoint()
+        while self._ephemeral:
+            path = self._ephemeral.pop()
+            self._tree.delete(path, node_key(path))
 
 
 def check_version(

@@ -22,15 +22,18 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 import trio
 from rocksdict import Options, WriteBatch
 
-from broker.metadata.memory_store import check_deletable, check_version
+from broker.metadata.memory_store import MemoryStore, check_deletable, check_version
 from broker.metadata.node_keys import after_child_key, child_name, first_child_key, node_key
 from broker.metadata.store import MetadataUnavailable, NodeNotFound, VersionConflict
+from broker.metadata.watches import Watches
 from rocks.database import Database
 from rocks.errors import DatabaseDamaged, DatabaseError, DatabaseInUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from broker.metadata.store import OnChange
 
 _Result = TypeVar("_Result")
 
@@ -45,9 +48,11 @@ _REMEDY: Final = "Restore the metadata directory and the bookie's directories fr
 class _Operation:
     """One queued write: what to do to the group's view, and what came out of it."""
 
-    __slots__ = ("apply", "done", "error", "result")
+    __slots__ = ("apply", "done", "error", "path", "result")
 
-    def __init__(self, apply: Callable[[_Group], int]) -> None:
+    def __init__(self, path: str, apply: Callable[[_Group], int]) -> None:
+        self.path = path
+        """Whose watches are told."""
         self.apply = apply
         self.done = False
         self.result = 0
@@ -89,6 +94,9 @@ class RocksStore:
     def __init__(self, database: Database) -> None:
         self._database: Database | None = database
         self._pending: list[_Operation] = []
+        self._watches = Watches()
+        self._ephemeral = MemoryStore()
+        """Nodes of the session: they need not outlive the process, so they are not on disk."""
         self._write_lock = trio.Lock()
         self._read_limiter = trio.CapacityLimiter(_READ_THREADS_MAX)
 
@@ -128,12 +136,17 @@ class RocksStore:
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""
         key = _NODE + node_key(path)
+        ephemeral = await self._ephemeral.get(path)
+        if ephemeral is not None:
+            return ephemeral
         stored = await self._read(lambda: self._open_database().get(key))
         return None if stored is None else _split(stored)
 
     async def put(self, path: str, value: bytes, expected_version: int | None) -> int:
         """Write with compare-and-set; durable when this returns the new version."""
         key = _NODE + node_key(path)
+        if await self._ephemeral.get(path) is not None:
+            return await self._ephemeral.put(path, value, expected_version)
 
         def apply(group: _Group) -> int:
             stored = group.get(key)
@@ -142,11 +155,14 @@ class RocksStore:
             group.put(key, _NUMBER.pack(version) + value)
             return version
 
-        return await self._write(apply)
+        return await self._write(path, apply)
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         """Remove one node; what is below it stays."""
         key = _NODE + node_key(path)
+        if await self._ephemeral.get(path) is not None:
+            await self._ephemeral.delete(path, expected_version)
+            return
 
         def apply(group: _Group) -> int:
             stored = group.get(key)
@@ -154,16 +170,20 @@ class RocksStore:
             group.delete(key)
             return 0
 
-        await self._write(apply)
+        await self._write(path, apply)
 
     async def children(self, path: str) -> list[str]:
         """Names directly below, sorted."""
         parent = _NODE + node_key(path)
-        return await self._read(lambda: self._children(parent))
+        names = await self._read(lambda: self._children(parent))
+        ephemeral = await self._ephemeral.children(path)
+        return sorted({*names, *ephemeral}) if ephemeral else names
 
     async def exists(self, path: str) -> bool:
         """Whether the node or anything below it exists."""
         key = _NODE + node_key(path)
+        if await self._ephemeral.exists(path):
+            return True
 
         def look() -> bool:
             database = self._open_database()
@@ -174,6 +194,28 @@ class RocksStore:
             return cursor.valid() and child_name(key, cursor.key()) is not None
 
         return await self._read(look)
+
+    async def put_ephemeral(self, path: str, value: bytes) -> None:
+        """Create a node that goes with this session."""
+        await self._ephemeral.put_ephemeral(path, value)
+        try:
+            key = _NODE + node_key(path)
+            if await self._read(lambda: self._open_database().get(key)) is not None:
+                raise VersionConflict(f"{path} exists")
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._ephemeral.delete(path)
+            raise
+
+    def watch(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        """See MetadataStore."""
+        stops = [self._watches.add(path, on_change), self._ephemeral.watch(path, on_change)]
+
+        def stop() -> None:
+            for each in stops:
+                each()
+
+        return stop
 
     async def next_sequence(self, path: str) -> int:
         """A number never given before for this path; the counter is durable first."""
@@ -186,7 +228,7 @@ class RocksStore:
             group.put(key, _NUMBER.pack(number + 1))
             return number
 
-        return await self._write(apply)
+        return await self._write("", apply)
 
     async def aclose(self) -> None:
         """Finish what is queued and release the directory. Safe to call twice."""
@@ -195,6 +237,7 @@ class RocksStore:
                 database, self._database = self._database, None
                 if database is not None:
                     await trio.to_thread.run_sync(database.close)
+            await self._ephemeral.aclose()
 
     async def _read(self, look: Callable[[], _Result]) -> _Result:
         try:
@@ -202,8 +245,8 @@ class RocksStore:
         except Exception as error:
             raise _refusal("read", error) from error
 
-    async def _write(self, apply: Callable[[_Group], int]) -> int:
-        operation = _Operation(apply)
+    async def _write(self, path: str, apply: Callable[[_Group], int]) -> int:
+        operation = _Operation(path, apply)
         self._pending.append(operation)
         try:
             async with self._write_lock:
@@ -211,6 +254,7 @@ class RocksStore:
                     operations, self._pending = self._pending, []
                     with trio.CancelScope(shield=True):
                         await trio.to_thread.run_sync(self._commit, operations)
+                    self._tell(operations)
         except trio.Cancelled:
             if operation in self._pending:
                 self._pending.remove(operation)
@@ -218,6 +262,12 @@ class RocksStore:
         if operation.error is not None:
             raise operation.error
         return operation.result
+
+    def _tell(self, operations: list[_Operation]) -> None:
+        """Of what took effect or may have: not of what was refused."""
+        for operation in operations:
+            if operation.path and not isinstance(operation.error, (NodeNotFound, VersionConflict)):
+                self._watches.tell(operation.path)
 
     def _commit(self, operations: list[_Operation]) -> None:
         """In a worker thread: one synced batch. A failed sync fails the whole group."""

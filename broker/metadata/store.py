@@ -7,9 +7,13 @@ when they return.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from protocol.errors import MetadataError
+
+OnChange = Callable[[str], None]
+"""Called with the path of a node that was made, changed or deleted, or may have been."""
 
 MUST_NOT_EXIST: Final = -1
 """As `expected_version` of a put: create only."""
@@ -32,6 +36,9 @@ class MetadataStore(Protocol):
 
     Every operation may raise MetadataUnavailable, a refusal that clients try again: the disk is
     full or fails, or the store is closed. A write that failed so may have taken effect or not.
+
+    A store object is one session of one process. Other sessions may write to the same tree: what is
+    kept in memory of it is kept with a watch. A session ends with `aclose` or with its process.
     """
 
     @property
@@ -49,6 +56,19 @@ class MetadataStore(Protocol):
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         """Raises: NodeNotFound, VersionConflict."""
+
+    async def put_ephemeral(self, path: str, value: bytes) -> None:
+        """Create a node that is deleted when this session ends; nothing may be put below it.
+
+        Raises: VersionConflict: there is a node.
+        """
+
+    def watch(self, path: str, on_change: OnChange) -> Callable[[], None]:
+        """Be told, in the event loop, of every change of a node and of what is below it, by any
+        session; the result ends the watch. A change made through this object is told before the
+        call returns. A call may be one too many, and says nothing of the order of changes: whoever
+        is told looks at the node again.
+        """
 
     async def children(self, path: str) -> list[str]:
         """Names of the nodes directly below, sorted; [] when there are none."""

@@ -50,3 +50,11 @@ def managed_ledgers_path(namespace_name: str) -> str:
 def managed_ledger_path(topic: TopicName) -> str:
     """Where the managed ledger of a persistent topic is kept: it exists while the topic does."""
     return f"{MANAGED_LEDGERS_PATH}/{topic.managed_ledger_name}"
+
+
+def namespace_below(root: str, path: str) -> tuple[str, str]:
+    """(`tenant/namespace`, what follows it) of a path below `root`; two empty texts if the path
+    belongs to no namespace."""
+    tenant, _, rest = path.removeprefix(f"{root}/").partition("/")
+    local, _, rest = rest.partition("/")
+    return (f"{tenant}/{local}", rest) if local else ("", "")

@@ -1,11 +1,9 @@
 """Namespaces and which topics exist in them: what lookups, producers and consumers ask first.
 
-This broker is the only writer of what it keeps here, so a namespace is loaded on first use and then
-answered from memory; every write goes to the store first. A persistent topic exists while its
-managed ledger does, or while it is a partition of a partitioned topic; a non-persistent one while
-the broker has it loaded.
-
-Whoever deletes a topic calls `topic_deleted` afterwards, so that its name is not believed any more.
+A namespace is loaded on first use and then answered from memory. Every write goes to the store
+first, and the store's watches tell of it, whoever wrote: what has changed is read again before the
+next answer. A persistent topic exists while its managed ledger does, or while it is a partition of
+a partitioned topic; a non-persistent one while the broker has it loaded.
 
 Refusals are BrokerError for what the binary protocol asks, Refusal for administrative calls. Rules
 and texts as observed on Pulsar 4.0.8.
@@ -20,9 +18,13 @@ import trio
 from broker.metadata.store import NodeNotFound
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import (
+    MANAGED_LEDGERS_PATH,
+    PARTITIONED_TOPICS_PATH,
+    POLICIES_PATH,
     is_entity_name,
     managed_ledger_path,
     managed_ledgers_path,
+    namespace_below,
     policies_path,
     tenant_path,
 )
@@ -48,18 +50,38 @@ NAMES_PER_SLICE: Final = 1_000
 class Namespace:
     """What is in memory of one namespace."""
 
-    __slots__ = ("changing", "name", "partitioned", "policies", "topics_known")
+    __slots__ = (
+        "changing",
+        "name",
+        "partitioned",
+        "policies",
+        "policies_read",
+        "policies_version",
+        "topics_changed",
+        "topics_known",
+    )
 
     def __init__(
         self, name: str, policies: NamespacePolicies, partitioned: PartitionedTopics
     ) -> None:
         self.name = name
         self.policies = policies
+        self.policies_version = 0
+        """How often the record was made, changed or deleted since it is kept here."""
+        self.policies_read = -1
+        """The version that `policies` has."""
         self.partitioned = partitioned
         self.changing = trio.Lock()
         """Held while the policies change, so that what is stored last is also in force."""
         self.topics_known: set[str] = set()
         """Local names of persistent topics that were found to exist; not all that do."""
+        self.topics_changed = 0
+        """How often a record of a topic was made, changed or deleted."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether memory holds what the store does."""
+        return self.policies_read == self.policies_version and self.partitioned.is_current
 
 
 @final
@@ -76,6 +98,30 @@ class Namespaces:
         self.tenants = Tenants(store, self.clusters, config)
         self.is_loaded_topic: Callable[[TopicName], bool] = lambda _topic: False
         """Whether the broker has the topic in memory; set by the composition root."""
+        store.watch(POLICIES_PATH, self._policies_changed)
+        store.watch(PARTITIONED_TOPICS_PATH, self._partitioned_changed)
+        store.watch(MANAGED_LEDGERS_PATH, self._managed_ledger_changed)
+
+    def _policies_changed(self, path: str) -> None:
+        name, rest = namespace_below(POLICIES_PATH, path)
+        namespace = self._loaded.get(name)
+        if namespace is not None and not rest:
+            namespace.policies_version += 1
+
+    def _partitioned_changed(self, path: str) -> None:
+        name, rest = namespace_below(PARTITIONED_TOPICS_PATH, path)
+        namespace = self._loaded.get(name)
+        if namespace is not None:
+            namespace.partitioned.changed(rest)
+
+    def _managed_ledger_changed(self, path: str) -> None:
+        """A topic's record: it may be gone. Cursors lie one level below."""
+        name, rest = namespace_below(MANAGED_LEDGERS_PATH, path)
+        namespace = self._loaded.get(name)
+        domain, _, element = rest.partition("/")
+        if namespace is not None and domain == PERSISTENT and "/" not in element:
+            namespace.topics_changed += 1
+            namespace.topics_known.discard(decode_name(element))
 
     async def use(self, config: BrokerConfig) -> None:
         """Obey another configuration from now on. Raises: as `NamespacePolicies.replace`."""
@@ -100,29 +146,53 @@ class Namespaces:
     async def find(self, namespace_name: str) -> Namespace | None:
         """The namespace `tenant/namespace`, None when there is none. No await when in memory."""
         namespace = self._loaded.get(namespace_name)
-        if namespace is not None:
+        if namespace is not None and namespace.is_current:
             return namespace
         tenant, separator, local = namespace_name.partition("/")
         if not (separator and is_entity_name(tenant) and is_entity_name(local)):
             return None
         async with self._loading:
             namespace = self._loaded.get(namespace_name)
-            if namespace is not None:
-                return namespace
-            fields = await read_json(self._store, policies_path(namespace_name))
+            if namespace is None:
+                namespace = Namespace(
+                    namespace_name,
+                    self._policies.of_namespace(Policies({})),
+                    PartitionedTopics(self._store, namespace_name, self._config),
+                )
+                # In place before it is read, so that changes meanwhile are not missed.
+                self._loaded[namespace_name] = namespace
+            try:
+                fields = await self._read(namespace)
+            except BaseException:
+                if namespace.policies_read < 0:
+                    self._unload(namespace_name)
+                raise
             if fields is None:
+                self._unload(namespace_name)
                 return None
-            partitioned = PartitionedTopics(self._store, namespace_name, self._config)
-            await partitioned.load()
-            namespace = Namespace(
-                namespace_name, self._policies.of_namespace(Policies(fields)), partitioned
-            )
-            self._loaded[namespace_name] = namespace
-            return namespace
+        if fields != namespace.policies.record.fields:
+            # Those who are told may ask for the namespace: not while others wait for the lock.
+            await namespace.policies.replace(Policies(fields))
+        return namespace
+
+    async def _read(self, namespace: Namespace) -> Json | None:
+        """Bring a namespace up to date but for its policies, which are returned; None: it is
+        gone."""
+        while True:
+            version = namespace.policies_version
+            fields = await read_json(self._store, policies_path(namespace.name))
+            if fields is not None:
+                await namespace.partitioned.refresh()
+            if version == namespace.policies_version and (
+                fields is None or namespace.partitioned.is_current
+            ):
+                namespace.policies_read = version
+                return fields
 
     def is_loaded(self, namespace_name: str) -> bool:
         """Whether the namespace exists and is in memory, so that `find` gives it at once."""
-        return namespace_name in self._loaded
+        namespace = self._loaded.get(namespace_name)
+        return namespace is not None and namespace.is_current
 
     async def get(self, namespace_name: str) -> Namespace:
         """For administrative calls. Raises: Refusal."""
@@ -244,9 +314,11 @@ class Namespaces:
     async def _exists(self, namespace: Namespace, topic: TopicName) -> bool:
         if self._is_known(namespace, topic):
             return True
+        changed = namespace.topics_changed
         if not topic.persistent or not await self._store.exists(managed_ledger_path(topic)):
             return False
-        namespace.topics_known.add(topic.local_name)
+        if changed == namespace.topics_changed:
+            namespace.topics_known.add(topic.local_name)
         return True
 
     def _is_known(self, namespace: Namespace, topic: TopicName) -> bool:
@@ -259,16 +331,10 @@ class Namespaces:
             return True
         return topic.persistent and topic.local_name in namespace.topics_known
 
-    def topic_deleted(self, topic: TopicName) -> None:
-        """The topic's managed ledger is gone."""
-        namespace = self._loaded.get(topic.namespace_name)
-        if namespace is not None:
-            namespace.topics_known.discard(topic.local_name)
-
     def partitions_in_memory(self, topic: TopicName) -> int | None:
         """What `resolve_for_lookup` gives for a topic that is known to exist; None: ask it."""
         namespace = self._loaded.get(topic.namespace_name)
-        if namespace is None or not self._is_known(namespace, topic):
+        if namespace is None or not namespace.is_current or not self._is_known(namespace, topic):
             return None
         return namespace.partitioned.count(topic)
 

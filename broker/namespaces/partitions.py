@@ -4,8 +4,9 @@ Kept at `/admin/partitioned-topics/<namespace>/<domain>/<encoded name>` as Pulsa
 PartitionedTopicMetadata. The partitions themselves need no record: `X-partition-i` exists while
 `i` is below the number kept here.
 
-All of a namespace is loaded once and then kept in step with what is written, so that asking about
-a topic, partitioned or not, costs a dictionary look-up: every client asks before it connects.
+All of a namespace is loaded once, so that asking about a topic, partitioned or not, costs a
+dictionary look-up: every client asks before it connects. What is written afterwards, here or by
+another broker, is told by a watch and read again before the next answer.
 """
 
 from __future__ import annotations
@@ -41,9 +42,40 @@ class PartitionedTopics:
         self._namespace_name = namespace_name
         self._config = config
         self._metadata: dict[tuple[str, str], Json] = {}
+        self._is_loaded = False
+        self._changed: set[tuple[str, str]] = set()
+        """(domain, encoded name) of records to be read again."""
 
-    async def load(self) -> None:
-        """Read what the store holds; needed once before anything else."""
+    @property
+    def is_current(self) -> bool:
+        """Whether all has been read, and nothing has changed since."""
+        return self._is_loaded and not self._changed
+
+    def changed(self, place: str) -> None:
+        """The record at `<domain>/<encoded name>` is not what was read any more."""
+        domain, _, element = place.partition("/")
+        if element:
+            self._changed.add((domain, element))
+
+    async def refresh(self) -> None:
+        """Read everything once, and again what has changed."""
+        if not self._is_loaded:
+            await self._load()
+            self._is_loaded = True
+        while self._changed:
+            domain, element = key = self._changed.pop()
+            try:
+                path = f"{partitioned_topics_path(self._namespace_name, domain)}/{element}"
+                metadata = await read_json(self._store, path)
+            except BaseException:
+                self._changed.add(key)
+                raise
+            if metadata is None:
+                self._metadata.pop((domain, decode_name(element)), None)
+            else:
+                self._metadata[domain, decode_name(element)] = metadata
+
+    async def _load(self) -> None:
         for domain in (PERSISTENT, NON_PERSISTENT):
             path = partitioned_topics_path(self._namespace_name, domain)
             for element in await self._store.children(path):

@@ -133,6 +133,93 @@ async def test_bad_paths_are_refused(store, path):
         await store.put(path, b"", None)
 
 
+async def test_a_watch_hears_of_changes_of_the_node_and_below_it_before_the_caller(store):
+    heard = []
+    stop = store.watch("/a/b", heard.append)
+    await store.put("/a/b", b"one", None)
+    assert heard == ["/a/b"]
+    await store.put("/a/b/c/d", b"below", None)
+    await store.delete("/a/b")
+    assert heard == ["/a/b", "/a/b/c/d", "/a/b"]
+    await store.put("/a", b"above", None)
+    await store.put("/a/bc", b"beside", None)
+    await store.next_sequence("/a/b")
+    with pytest.raises(VersionConflict):
+        await store.put("/a/b/c/d", b"two", 7)
+    with pytest.raises(NodeNotFound):
+        await store.delete("/a/b/x")
+    assert len(heard) == 3
+    stop()
+    await store.put("/a/b", b"two", None)
+    assert len(heard) == 3
+
+
+async def test_a_watch_of_the_root_hears_of_everything(store):
+    heard = []
+    store.watch("/", heard.append)
+    await store.put("/a", b"", None)
+    await store.put_ephemeral("/e", b"")
+    await store.delete("/e")
+    assert heard == ["/a", "/e", "/e"]
+
+
+async def test_ephemeral_nodes_are_nodes(store):
+    await store.put("/t/kept", b"", None)
+    await store.put_ephemeral("/t/mine", b"one")
+    assert await store.get("/t/mine") == (b"one", 0)
+    assert await store.children("/t") == ["kept", "mine"]
+    assert await store.exists("/t/mine")
+    assert await store.put("/t/mine", b"two", 0) == 1
+    for path in ("/t/mine", "/t/kept"):
+        with pytest.raises(VersionConflict):
+            await store.put_ephemeral(path, b"")
+    with pytest.raises(VersionConflict):
+        await store.put("/t/mine", b"", MUST_NOT_EXIST)
+    await store.delete("/t/mine", 1)
+    assert await store.children("/t") == ["kept"]
+    await store.put_ephemeral("/t/mine", b"again")
+
+
+async def test_ephemeral_nodes_go_with_their_session():
+    store = MemoryStore()
+    other = store.another_session()
+    heard = []
+    store.watch("/leases", heard.append)
+    await other.put_ephemeral("/leases/a", b"")
+    await other.put("/leases/kept", b"", None)
+    with pytest.raises(VersionConflict):
+        await store.put_ephemeral("/leases/a", b"")
+    await other.aclose()
+    assert await store.children("/leases") == ["kept"]
+    assert heard == ["/leases/a", "/leases/kept", "/leases/a"]
+
+
+async def test_ephemeral_nodes_of_rocks_do_not_outlive_the_process(tmp_path):
+    store = await RocksStore.open(tmp_path)
+    await store.put_ephemeral("/a", b"")
+    await store.put("/b", b"", None)
+    await store.aclose()
+    store = await RocksStore.open(tmp_path)
+    assert await store.children("/") == ["b"]
+    await store.aclose()
+
+
+async def test_a_watch_hears_of_a_write_whose_caller_was_cancelled(tmp_path):
+    store = await RocksStore.open(tmp_path)
+    heard = []
+    store.watch("/a", heard.append)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.put, "/a", b"one", None)
+        while not store._write_lock.locked() or store._pending:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(20):
+        await store.put("/b", b"", None)
+    assert heard == ["/a"]
+    assert await store.get("/a") == (b"one", 0)
+    await store.aclose()
+
+
 async def test_rocks_keeps_everything_over_a_restart(tmp_path):
     store = await RocksStore.open(tmp_path)
     await store.put("/a/b", b"one", None)

@@ -188,8 +188,33 @@ async def test_a_deleted_topic_is_not_believed_to_exist():
     await put_ledger(store, TOPIC)
     assert await namespaces.topic_exists(TOPIC)
     await store.delete(f"/managed-ledgers/{TOPIC.managed_ledger_name}")
-    namespaces.topic_deleted(TOPIC)
     assert not await namespaces.topic_exists(TOPIC)
+
+
+async def test_what_another_broker_writes_is_seen():
+    namespaces, store = await fresh()
+    other = Namespaces(store.another_session(), DEFAULT_CONFIG)
+    for each in (namespaces, other):
+        assert await each.partitions_of(TOPIC) == 0
+    await other.create_partitioned_topic(TOPIC, 3)
+    assert namespaces.partitions_in_memory(TOPIC) is None, "the store must be asked again"
+    assert await namespaces.partitions_of(TOPIC) == 3
+    assert namespaces.partitions_in_memory(TOPIC) == 3
+    await (await other.get("public/default")).partitioned.delete(TOPIC)
+    assert await namespaces.partitions_of(TOPIC) == 0
+
+    held = await namespaces.get("public/default")
+    await other.change_policies("public/default", lambda p: p.with_fields(x=1))
+    assert not namespaces.is_loaded("public/default")
+    assert (await namespaces.get("public/default")).policies.record.fields["x"] == 1
+    assert held.policies.record.fields["x"] == 1, "whoever holds the namespace sees it, too"
+
+    await put_ledger(store, TOPIC)
+    assert await other.topic_exists(TOPIC)
+    await store.delete(f"/managed-ledgers/{TOPIC.managed_ledger_name}")
+    assert not await other.topic_exists(TOPIC)
+    await other.delete("public/default")
+    assert await namespaces.find("public/default") is None
 
 
 async def test_topic_limit_of_a_namespace():
