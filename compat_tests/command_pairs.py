@@ -2,7 +2,8 @@
 
 A case is a topic of its own with six messages, a consumer that was delivered three of them and has
 acknowledged the first, and a producer. Then two commands that name them arrive together. A command
-that creates a consumer or producer finds none if it comes first. What is seen:
+that creates a consumer or producer finds none if it comes first. Instead of a second command the
+connection may end, and what the first one has done by itself is seen. What is seen of two:
 
 - the answers to both, and what the broker tells unasked (CLOSE_CONSUMER);
 - the order of those that a client goes by: CLOSE_CONSUMER, the SUCCESS of a SEEK, the SUCCESS of a
@@ -46,6 +47,8 @@ QUIET_SECONDS: Final = 0.15
 """How long nothing must come after the last answer that is waited for."""
 LOOKS_MAX: Final = 50
 """Statistics are asked until they are the same twice."""
+NOBODY: Final = ": 0"
+"""Ends each of their rows."""
 CASES_AT_A_TIME: Final = 8
 SUBSCRIPTION: Final = "s"
 CONSUMER: Final = 1
@@ -184,7 +187,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "LOOKUP": Command(lambda setting, request_id: wire.lookup(setting.topic, request_id)),
 }
-PAIRS: Final = [(first, second) for first in COMMANDS for second in COMMANDS]
+DISCONNECT: Final = "the end of the connection"
+PAIRS: Final = [(first, second) for first in COMMANDS for second in (*COMMANDS, DISCONNECT)]
 FIRST, SECOND = 1001, 1002
 """Request ids, or sequence ids, of the two."""
 
@@ -249,6 +253,14 @@ class Connection:
         assert frame[0].type == kind, f"{frame[0]} instead of {Type.Type.Name(kind)}"
         return frame[0]
 
+    async def end(self) -> None:
+        """Say that nothing more will come, and wait until the broker has closed."""
+        with trio.fail_after(30):
+            if not self.closed:
+                await self._stream.send_eof()
+            while await self.next() is not None:
+                pass
+
     async def aclose(self) -> None:
         """Close."""
         await trio.aclose_forcefully(self._stream)
@@ -270,6 +282,10 @@ class PairCase:
         try:
             await self._prepare(connection, COMMANDS[first].creates)
             setting = self._setting
+            if second == DISCONNECT:
+                await connection.send(COMMANDS[first].make(setting, FIRST))
+                await connection.end()
+                return Outcome((), (), (), await self._left(nobody=True))
             await connection.send(
                 COMMANDS[first].make(setting, FIRST), COMMANDS[second].make(setting, SECOND)
             )
@@ -329,12 +345,13 @@ class PairCase:
                 continue
             return answers + [(who, "no answer") for who in missing], messages
 
-    async def _left(self) -> tuple[str, ...]:
+    async def _left(self, *, nobody: bool = False) -> tuple[str, ...]:
+        """What statistics tell twice; with `nobody` once consumers and producers have gone."""
         path = f"/admin/v2/persistent/public/default/{self._name}"
         before: tuple[str, ...] | None = None
         for _ in range(LOOKS_MAX):
             left = await self._left_now(path)
-            if left == before:
+            if left == before and (not nobody or all(row.endswith(NOBODY) for row in left)):
                 break
             before = left
             await trio.sleep(0.03)
@@ -347,8 +364,8 @@ class PairCase:
         for name, row in sorted(stats["subscriptions"].items()):
             cursor = internal["cursors"].get(name, {"markDeletePosition": "0:deleted"})
             number = cursor["markDeletePosition"].partition(":")[2]
-            rows.append(f"{name} after {number} with {len(row['consumers'])} consumers")
-        return (*rows, f"{len(stats['publishers'])} producers")
+            rows.append(f"{name} after {number}, consumers: {len(row['consumers'])}")
+        return (*rows, f"producers: {len(stats['publishers'])}")
 
 
 def told(command: pb.BaseCommand) -> str:
