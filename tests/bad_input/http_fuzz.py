@@ -40,6 +40,7 @@ HELD_MAX: Final = 400
 PUBLISH_SECONDS: Final = 0.01
 HEALTH_EVERY: Final = 20
 SETTLE_SECONDS: Final = 10.0
+WARM_SECONDS: Final = 20.0
 NUMBERS: Final = ["0", "-1", "1" * 400, str(2**31 - 1), str(2**63), str(-(2**63)), "1e999", "NaN"]
 METHODS: Final = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "PATCH"]
 ODD_METHODS: Final = ["get", "PRI", "M-SEARCH", "X" * 5_000, "G\x00T", "POST\t", ""]
@@ -87,6 +88,7 @@ class Result(NamedTuple):
     publishes: int
     longest_publish_ms: float
     longest_health_ms: float
+    cold_kb: int
     before_kb: int
     peak_kb: int
     after_kb: int
@@ -399,31 +401,20 @@ class Bystander:
         self._stop.wait(PUBLISH_SECONDS * HEALTH_EVERY)
 
 
-def fuzz(server: ServerProcess, seconds: float, seed: int) -> tuple[Result, Counter[str]]:
-    """Everything, against a running server."""
-    warm = Attacker(server.web_port, seed)
-    for act in HOSTILE.values():  # what is loaded and cached once is not what grows
-        with suppress(OSError):
-            act(warm)
-    _close(warm)
-    time.sleep(1)
+def fuzz(
+    server: ServerProcess, seconds: float, seed: int, warm_seconds: float = 0.0
+) -> tuple[Result, Counter[str]]:
+    """Everything, against a running server. What is loaded and cached once is not what grows, so
+    memory is measured after `warm_seconds` of the same."""
+    cold = resident_kb(server.pid)
+    if warm_seconds:
+        warm = [Attacker(server.web_port, seed * 999 + number) for number in range(ATTACKERS)]
+        _attack_all(server, warm, warm_seconds)
+        time.sleep(SETTLE_SECONDS)
     bystander = Bystander(server)
     before = resident_kb(server.pid)
     attackers = [Attacker(server.web_port, seed * 1_000 + number) for number in range(ATTACKERS)]
-    deadline = time.monotonic() + seconds
-    threads = [threading.Thread(target=_attack, args=(each, deadline)) for each in attackers]
-    for thread in threads:
-        thread.start()
-    peak = before
-    while any(thread.is_alive() for thread in threads):
-        time.sleep(0.2)
-        if server.has_ended():
-            break
-        peak = max(peak, resident_kb(server.pid))
-    for thread in threads:
-        thread.join()
-    for attacker in attackers:
-        _close(attacker)
+    peak = _attack_all(server, attackers, seconds)
     bystander.close()
     time.sleep(min(SETTLE_SECONDS, seconds))
     counts = sum((attacker.count for attacker in attackers), Counter[str]())
@@ -432,12 +423,30 @@ def fuzz(server: ServerProcess, seconds: float, seed: int) -> tuple[Result, Coun
         bystander.publishes,
         bystander.longest_publish * 1000,
         bystander.longest_health * 1000,
+        cold,
         before,
         peak,
         resident_kb(server.pid),
         server.count_of("Traceback"),
         bystander.failures,
     ), counts
+
+
+def _attack_all(server: ServerProcess, attackers: list[Attacker], seconds: float) -> int:
+    """All at once; the most resident memory meanwhile, in KB."""
+    deadline = time.monotonic() + seconds
+    threads = [threading.Thread(target=_attack, args=(each, deadline)) for each in attackers]
+    for thread in threads:
+        thread.start()
+    peak = 0
+    while any(thread.is_alive() for thread in threads) and not server.has_ended():
+        time.sleep(0.2)
+        peak = max(peak, resident_kb(server.pid))
+    for thread in threads:
+        thread.join()
+    for attacker in attackers:
+        _close(attacker)
+    return peak
 
 
 def _attack(attacker: Attacker, deadline: float) -> None:
@@ -480,7 +489,7 @@ def main(arguments: list[str] | None = None) -> int:
         server.start()
         try:
             server.wait_ready(60)
-            result, counts = fuzz(server, options.seconds, options.seed)
+            result, counts = fuzz(server, options.seconds, options.seed, WARM_SECONDS)
         finally:
             server.kill()
             server.wait_ended()
