@@ -5,8 +5,10 @@ is: take the marks, then flush every ledger directory (logs, then index), then w
 every ledger directory, then remove journals. A mark never moves backwards.
 
 File `lastMark` (`lastMark.<n>` for the n-th further journal) in each ledger directory: int64
-journal id, int64 offset, as BookKeeper writes it. It is replaced atomically. At start the highest
-one counts: each of them was written only after all directories had been flushed.
+journal id, int64 offset, as BookKeeper writes it, then "VELA" and the crc32c of these 16 bytes,
+which BookKeeper does not read. It is replaced atomically. At start the highest one counts: each of
+them was written only after all directories had been flushed. A damaged one is reported and left
+out; with no other, every journal that is there is replayed, which changes nothing that is stored.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, final
 
+import crc32c
 import structlog
 
 from bookie.disk import read_file, replace_file
-from bookie.errors import Corruption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,8 @@ logger = structlog.get_logger()
 
 NO_MARK: Final[tuple[int, int]] = (-1, 0)
 _MARK: Final = struct.Struct(">qq")
+_CHECK: Final = struct.Struct(">4sI")
+_OWN_MAGIC: Final = b"VELA"
 
 
 @final
@@ -44,19 +48,22 @@ class MarkStore:
         self.mark: LogMark = NO_MARK
 
     def load(self) -> LogMark:
-        """The highest mark, NO_MARK if there is none.
-
-        Raises: Corruption: a file has not 16 bytes.
-        """
+        """The highest mark, NO_MARK if there is none that is intact."""
         for directory in self._directories:
             path = f"{directory}/{self._name}"
             try:
                 data = read_file(self._disk, path)
             except FileNotFoundError:
                 continue
-            if len(data) != _MARK.size:
-                raise Corruption(path, 0, len(data), "a journal mark has 16 bytes")
-            self.mark = max(self.mark, _MARK.unpack(data))
+            if not _is_intact(data):
+                logger.error(
+                    "journal mark is damaged and left out: more of the journals is replayed",
+                    file=path,
+                    offset=0,
+                    bytes=len(data),
+                )
+                continue
+            self.mark = max(self.mark, _MARK.unpack_from(data))
         return self.mark
 
     def advance(self, mark: LogMark) -> bool:
@@ -66,8 +73,17 @@ class MarkStore:
         """
         if mark <= self.mark:
             return False
-        data = _MARK.pack(*mark)
+        head = _MARK.pack(*mark)
+        data = head + _CHECK.pack(_OWN_MAGIC, crc32c.crc32c(head))
         for directory in self._directories:
             replace_file(self._disk, f"{directory}/{self._name}", data)
         self.mark = mark
         return True
+
+
+def _is_intact(data: bytes) -> bool:
+    """BookKeeper's marks, and those of an earlier version, have no checksum."""
+    if len(data) == _MARK.size:
+        return True
+    own = _CHECK.pack(_OWN_MAGIC, crc32c.crc32c(data[: _MARK.size]))
+    return data[_MARK.size :] == own

@@ -3,7 +3,7 @@
 A journal file is named `<hex id>.txn` and is BookKeeper's version 6:
 
     file    = header (512 bytes), group*
-    header  = "BKLG", int32 6, [ "VELA", int32 alignment, int64 salt ], zeros
+    header  = "BKLG", int32 6, [ "VELA", int32 alignment, int64 salt, int32 crc32c ], zeros
     group   = record+, padding
     record  = int32 length > 0, `length` bytes: int64 ledger id, int64 entry id, rest
     padding = int32 -0x100, int32 n, n bytes
@@ -24,9 +24,14 @@ Hence, for a file whose header carries "VELA":
 
 * a group that verifies is complete and is replayed;
 * a bad group that is followed by a good one was durable once: that is damage, refuse to start;
-* a bad group with nothing good behind it was never acknowledged: a torn tail, dropped.
+* a bad group with nothing good after it, of which a sector is missing (zeros where records or the
+  trailer should be), was never acknowledged: a torn tail, dropped;
+* a bad group with nothing good after it, of which every sector was written, is damage, too: disks
+  write whole sectors of 512 bytes, into zeros. Only if a record holds a sector of zeros itself, it
+  looks like a torn tail.
 
-The salt keeps bytes written by a client from looking like a trailer. A file without "VELA" (written
+The checksum of the header covers its first 24 bytes; an earlier version wrote zeros there. The salt
+keeps bytes written by a client from looking like a trailer. A file without "VELA" (written
 by BookKeeper itself) is read the plain way: the end is a length of 0 or a record cut by the end of
 the file; a negative length that is not padding is damage.
 
@@ -68,6 +73,7 @@ _CHUNK_SIZE: Final = 4 << 20
 _RECORD_SIZE_MAX: Final = 64 << 20
 
 _HEADER = struct.Struct(">4si4sIQ")
+_SECTOR: Final = 512
 _IDS = struct.Struct(">qq")
 _LENGTH = struct.Struct(">i")
 _PADDING_HEAD = struct.Struct(">ii")
@@ -98,7 +104,8 @@ class ScanEnd(Enum):
 
 def encode_header(alignment: int, salt: int) -> bytes:
     """The first 512 bytes of a new file."""
-    return _HEADER.pack(_MAGIC, VERSION, _OWN_MAGIC, alignment, salt).ljust(HEADER_SIZE, b"\0")
+    head = _HEADER.pack(_MAGIC, VERSION, _OWN_MAGIC, alignment, salt)
+    return (head + _CRC.pack(crc32c.crc32c(head))).ljust(HEADER_SIZE, b"\0")
 
 
 def decode_header(data: bytes, path: str) -> JournalHeader | None:
@@ -112,13 +119,24 @@ def decode_header(data: bytes, path: str) -> JournalHeader | None:
         return None
     if len(data) >= 8 and data[:4] == _MAGIC:
         version = _LENGTH.unpack_from(data, 4)[0]
+        is_own = data[8:12] == _OWN_MAGIC
+        if is_own and len(data) == HEADER_SIZE:
+            (checksum,) = _CRC.unpack_from(data, _HEADER.size)
+            own_checksum = crc32c.crc32c(data[: _HEADER.size])
+            if version != VERSION or (checksum and checksum != own_checksum):
+                raise Corruption(path, 0, _HEADER.size, "the header of the journal is damaged")
         if version == 4:
             return JournalHeader(version, 8, None)
         if version in (5, 6):
             if len(data) < HEADER_SIZE:
                 return None
-            own = _HEADER.unpack_from(data)
-            return JournalHeader(version, HEADER_SIZE, own[4] if own[2] == _OWN_MAGIC else None)
+            if not is_own and any(data[8:]):
+                raise Corruption(
+                    path, 8, 4, "neither BookKeeper's header nor one with group trailers"
+                )
+            return JournalHeader(
+                version, HEADER_SIZE, _HEADER.unpack_from(data)[4] if is_own else None
+            )
     if len(data) < HEADER_SIZE and _MAGIC.startswith(data[:4]):
         return None
     raise Corruption(path, 0, len(data), "not a journal header of version 4, 5 or 6")
@@ -280,21 +298,28 @@ class JournalScan:
 
     def _parse_group(self, start: int, salt: int) -> tuple[list[bytes], int, int] | None:
         """(records, end, sequence) of the group at `start`, None if it does not verify."""
+        records, offset, padding = self._walk(start)
+        if padding is None:
+            return None
+        end = offset + 8 + padding
+        sequence = self._verify(start, end, salt)
+        return None if sequence is None else (records, end, sequence[0])
+
+    def _walk(self, start: int) -> tuple[list[bytes], int, int | None]:
+        """(records, offset where they end, size of the padding that follows or None if something
+        else does)."""
         offset = start
         records: list[bytes] = []
         while True:
             head = self._bytes(offset, 8)
             if len(head) < 8:
-                return None
+                return records, offset, None
             length, padding = _PADDING_HEAD.unpack(head)
             if length == _PADDING:
-                if padding < TRAILER_SIZE or offset + 8 + padding > self._size:
-                    return None
-                end = offset + 8 + padding
-                sequence = self._verify(start, end, salt)
-                return None if sequence is None else (records, end, sequence[0])
+                fits = padding >= TRAILER_SIZE and offset + 8 + padding <= self._size
+                return records, offset, padding if fits else None
             if not 16 <= length <= _RECORD_SIZE_MAX or offset + 4 + length > self._size:
-                return None
+                return records, offset, None
             records.append(self._bytes(offset + 4, length))
             offset += 4 + length
 
@@ -319,9 +344,11 @@ class JournalScan:
         return True
 
     def _classify(self, start: int, salt: int) -> None:
-        """A bad group at `start`: torn tail, or damage because a good group follows?"""
+        """A bad group at `start`: torn tail, or damage because a good group follows or because it
+        was written as a whole?"""
         offset = start - start % ALIGNMENT_MIN
         last_used = start
+        named_end = 0
         while offset < self._size:
             chunk = self._bytes(offset, min(_CHUNK_SIZE, self._size - offset))
             if not chunk:
@@ -334,6 +361,8 @@ class JournalScan:
                 if chunk[at : at + 4] != _TRAILER_MAGIC:
                     continue
                 group_start = _TRAILER.unpack_from(chunk, at)[2]
+                if group_start == start:
+                    named_end = offset + end
                 if not start <= group_start < offset + end:
                     continue
                 verified = self._verify(group_start, offset + end, salt)
@@ -346,7 +375,42 @@ class JournalScan:
                         "it does)",
                     )
             offset += len(chunk)
+        end = self._written_end(start, named_end)
+        if end:
+            detail = "the last group was written as a whole and does not verify"
+            raise Corruption(self._path, start, end - start, detail)
         self._torn(start, "the last group does not verify", last_used)
+
+    def _written_end(self, start: int, named_end: int) -> int:
+        """The end of the bad group at `start` if all sectors of it were written, else 0. It is
+        where its records and padding lead, or else where a trailer names it."""
+        _records, offset, padding = self._walk(start)
+        if padding is not None:
+            end = offset + 8 + padding
+        elif named_end:
+            end = named_end
+            rest = self._bytes(start, end - TRAILER_SIZE - start).rstrip(b"\0")
+            used = start + len(rest)
+            if not offset < used <= offset + 8:  # else only the padding's head is damaged
+                offset = self._padding_before(used, end)
+        else:
+            return 0
+        if not any(self._bytes(end - _CRC.size, _CRC.size)):
+            return 0  # the last bytes of the write
+        body = self._bytes(start, offset + 8 - start)
+        for at in range(0, len(body), _SECTOR):
+            if not any(body[at : at + _SECTOR]):
+                return 0
+        return end
+
+    def _padding_before(self, used: int, end: int) -> int:
+        """Where the padding that ends at `end` begins, when nothing but zeros lies between `used`
+        and its trailer; the trailer if that is not to be found."""
+        for at in range(max(0, used - 8), used):
+            head = self._bytes(at, 8)
+            if len(head) == 8 and _PADDING_HEAD.unpack(head) == (_PADDING, end - at - 8):
+                return at
+        return end - TRAILER_SIZE
 
     def _torn(self, offset: int, detail: str, last_used: int | None = None) -> None:
         self.end = ScanEnd.TORN

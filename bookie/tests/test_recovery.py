@@ -324,3 +324,32 @@ async def test_only_a_torn_tail_of_the_newest_entry_log_is_cut_off(machine):
     (warning,) = [line for line in logs if line["log_level"] == "warning"]
     assert (warning["file"], warning["offset"], warning["bytes"]) == (log, end, 500)
     assert machine.disk.paths(".aside") == []
+
+
+async def test_a_damaged_journal_mark_is_left_out_and_all_journals_are_replayed(machine, capsys):
+    """One bit of the offset, and acknowledged entries were skipped."""
+    await written(machine)
+    assert await present(machine) == [0, 1, 2, 3, 4, 5]
+    sink = RecordingSink()
+    async with machine.running() as bookie:
+        for entry_id in range(6, 10):
+            bookie.add_entry(1, entry_id, entry(1, entry_id, b"x" * 100), KEY, 0, sink)
+        await sink.wait_for(4)
+        machine.power.is_off = True
+    machine.crash(random.Random(0))
+    content = machine.disk.content("/l/current/lastMark")
+    assert len(content) == 24
+    for byte in (7, 14, 17, 23):
+        machine.disk.corrupt("/l/current/lastMark", byte, bytes([content[byte] ^ 4]))
+        assert await present(machine) == list(range(10))
+        content = machine.disk.content("/l/current/lastMark")
+    assert "journal mark is damaged" in capsys.readouterr().out
+
+
+async def test_a_flipped_bit_in_the_last_acknowledged_group_refuses_to_start(machine):
+    journal = await written(machine)
+    starts, _end = group_starts(machine.disk.content(journal))
+    machine.disk.corrupt(journal, starts[-1] + 60, b"\xff")
+    with pytest.raises(Corruption, match="written as a whole") as caught:
+        await machine.open()
+    assert caught.value.offset == starts[-1]
