@@ -40,8 +40,8 @@ CONNECTIONS_PER_WORKER: Final = 16
 SETTLE_SECONDS_MAX: Final = 90.0
 """In which the memory has to come back: idle topics and flushed entries go by then."""
 GROWTH_MAX: Final = 1.2
-WARM_UP_SECONDS: Final = 20.0
-"""The first sessions make the topics, and fill the caches that stay."""
+WARM_UP_SECONDS: Final = 120.0
+"""The first sessions make the topics, and fill caches and the tables of RocksDB, which stay."""
 SETTINGS: Final = """
 # Holders of names do not answer PINGs here: they are given up sooner.
 connectionLivenessCheckTimeoutMillis=100
