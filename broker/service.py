@@ -52,6 +52,10 @@ PRODUCER_NAMES_PATH = "/counters/producer-name"
 class TopicWaiter(Protocol):
     """A request that needs a topic. Neither call may raise."""
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody wants the topic any more: it is not loaded for this."""
+
     def loaded(self, topic: Topic) -> None:
         """Here it is."""
 
@@ -189,9 +193,12 @@ class BrokerService:
 
         def begin() -> Coroutine[Any, Any, None] | None:
             topic = self._open_topic(name)
-            if topic is None:
+            if topic is not None:
+                waiter.loaded(topic)
+            elif waiter.is_cancelled:
+                waiter.refused(ServiceNotReady("The request was cancelled"))
+            else:
                 return self._load_for(name, create, waiter)
-            waiter.loaded(topic)
             return None
 
         self.operations.begin((name.full,), begin)

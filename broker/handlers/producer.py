@@ -70,6 +70,11 @@ class _Opening:
         self._has_cleared = False
         """Its name was held by a connection that is dead; it is not looked for twice."""
 
+    @property
+    def is_cancelled(self) -> bool:
+        """It was closed, or its connection has ended."""
+        return self._place.cancelled
+
     def loaded(self, topic: Topic) -> None:
         """The topic is there: wait for the producers that came earlier, if any."""
         self._topic = topic

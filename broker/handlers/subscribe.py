@@ -81,6 +81,11 @@ class _Subscribing:
         self._place = session.consumers[body.consumer_id] = PendingConsumer()
         session.request_begins()
 
+    @property
+    def is_cancelled(self) -> bool:
+        """It was closed, or its connection has ended."""
+        return self._place.cancelled
+
     def loaded(self, topic: Topic) -> None:
         """The topic is there: earlier operations on the subscription come first."""
         self._topic = topic

@@ -73,3 +73,24 @@ async def test_who_opens_it_may_go_and_the_others_are_attached():
         got = await answers(second, T.SUCCESS)
         assert sorted(answer.request_id for answer in got) == requests
         await eventually(lambda: len(broker.topic("t").subscriptions["s"].consumers) == COUNT)
+
+
+async def test_no_topic_is_loaded_for_requests_that_were_closed_while_they_waited():
+    async with running() as broker:
+        connection, gate = await broker.connect(), trio.Event()
+        name = "persistent://public/default/t"
+        broker.service.operations.begin((name,), gate.wait)
+        (session,) = broker.service.connections.open
+        opened = [
+            c.subscribe(name, "s", 1, connection.rid()),
+            c.producer(name, 1, connection.rid()),
+        ]
+        closed = [c.close_consumer(1, connection.rid()), c.close_producer(1, connection.rid())]
+        await connection.send(*opened, *closed)
+        await answers(connection, T.SUCCESS, 2)
+        gate.set()
+        await eventually(lambda: len(broker.service.operations) == 0)
+        assert name not in broker.service.topics
+        assert not session.consumers
+        assert not session.producers
+        await connection.nothing_more()
