@@ -30,6 +30,7 @@ DIFFERENT: Final[dict[tuple[str, str], str]] = {
     ("SEEK time", "SEEK"): IN_ORDER,
     ("SEEK time", "SEEK time"): IN_ORDER,
     ("SEEK time", "UNSUBSCRIBE"): IN_ORDER,
+    ("SEEK time", "SUBSCRIBE other"): IN_ORDER,
     ("FLOW", "REDELIVER"): "Pulsar delivers more messages than the consumer has permits for",
 }
 """Rows of decision 0009."""

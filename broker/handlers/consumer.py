@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
     from typing import Any
 
+    from broker.entry import Entry
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
-    from broker.subscription.api import ConsumerHandle, SubscriptionOwner
+    from broker.subscription.api import ConsumerHandle
     from protocol.position import Position
 
 _CUMULATIVE = pb.CommandAck.Cumulative
@@ -162,27 +163,35 @@ def handle_get_last_message_id(
 ) -> Coroutine[Any, Any, None]:
     """The newest message of the topic and the position up to which all is acknowledged."""
     consumer = attached(session, body.consumer_id)
-    return _answer_last_message_id(session, body.request_id, consumer.topic, consumer.mark_delete())
+    mark_delete = consumer.mark_delete()
+    newest = consumer.topic.newest_entry()
+    return _answer_last_message_id(
+        session, body.request_id, consumer.topic.partition, newest, mark_delete
+    )
 
 
 async def _answer_last_message_id(
-    session: ClientSession, request_id: int, topic: SubscriptionOwner, mark_delete: Position | None
+    session: ClientSession,
+    request_id: int,
+    partition: int,
+    newest: Awaitable[Entry | None],
+    mark_delete: Position | None,
 ) -> None:
-    position, batch_index = await last_message(topic)
+    position, batch_index = await last_message(newest)
     session.send(
         commands.get_last_message_id_response(
-            request_id, position, topic.partition, batch_index, mark_delete
+            request_id, position, partition, batch_index, mark_delete
         )
     )
 
 
-async def last_message(topic: SubscriptionOwner) -> tuple[Position, int]:
+async def last_message(newest_entry: Awaitable[Entry | None]) -> tuple[Position, int]:
     """Position of the newest entry, (-1, -1) for an empty topic, and the index of its last message
     when it is a batch, else -1.
 
     Raises: BrokerError: the entry cannot be read.
     """
-    newest = await topic.newest_entry()
+    newest = await newest_entry
     if newest is None:
         return (-1, -1), -1
     batch_index = newest.messages() - 1 if is_batch(newest.metadata) else -1

@@ -118,8 +118,8 @@ class SubscriptionOwner(Protocol):
     def partition(self) -> int:
         """Index of the partition, -1 when the topic is not partitioned."""
 
-    async def newest_entry(self) -> Entry | None:
-        """The newest entry of the topic; None when there is none.
+    def newest_entry(self) -> Awaitable[Entry | None]:
+        """To be awaited for what is the newest entry of the topic now; None when there is none.
 
         Raises: BrokerError PersistenceError: storage cannot give it now.
         """

@@ -29,7 +29,7 @@ from protocol.metadata import broker_entry_metadata, count_messages
 from protocol.templates import ReceiptTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.net.session import AnySession
@@ -422,9 +422,11 @@ class PersistentTopic(Topic):
         before = self.ledger.previous_position(last)
         return before if before[1] >= 0 else (-1, -1)
 
-    async def newest_entry(self) -> Entry | None:
-        """See `Topic.newest_entry`. None also when the last one is trimmed while it is read."""
-        position = self.last_position()
+    def newest_entry(self) -> Coroutine[Any, Any, Entry | None]:
+        """See `Topic.newest_entry`. If it is trimmed meanwhile: the newest one then."""
+        return self._read_newest(self.last_position())
+
+    async def _read_newest(self, position: Position) -> Entry | None:
         while position[1] >= 0:
             entries = await self.ledger.read(position, 1, 1)
             if entries and entries[0].position == position:

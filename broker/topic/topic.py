@@ -387,12 +387,12 @@ class Topic:
         """The newest entry; (-1, -1) when there is none."""
         return (-1, -1)
 
-    async def newest_entry(self) -> Entry | None:
-        """The entry at `last_position`; None when there is none.
+    def newest_entry(self) -> Coroutine[Any, Any, Entry | None]:
+        """To be awaited for the entry that is at `last_position` now; None when there is none.
 
         Raises: BrokerError PersistenceError: storage cannot give it now.
         """
-        return None
+        return _no_entry()
 
     def holds_messages(self) -> bool:
         """Whether anything is stored."""
@@ -493,6 +493,10 @@ class Topic:
 
     async def delete_storage(self) -> None:
         """Delete what is stored."""
+
+
+async def _no_entry() -> Entry | None:
+    return None
 
 
 class _Turn:

@@ -101,6 +101,17 @@ async def test_the_last_message_id_is_told_with_the_position_of_that_moment():
         assert answer.consumer_mark_delete_position.entryId == 2**64 - 1
 
 
+async def test_the_last_message_id_is_that_of_the_moment_it_is_asked_for():
+    async with running() as broker:
+        connection = await consumed(broker)
+        ledger = broker.topic(TOPIC).ledger
+        asked = broker.topic(TOPIC).newest_entry()
+        await connection.publish(5, b"5")
+        await connection.expect(T.SEND_RECEIPT)
+        assert ledger.last_confirmed == (0, 5)
+        assert (await asked).position == (0, 4)
+
+
 async def test_the_later_one_of_two_seeks_decides():
     async with running() as broker:
         connection = await consumed(broker)
