@@ -140,11 +140,6 @@ class Appender:
         """Appends whose outcome is not known yet."""
         return len(self._pending) + len(self._queue)
 
-    @property
-    def metadata_writer(self) -> LedgerWriter | None:
-        """The writer of the tail ledger, also while it is being replaced."""
-        return self._current
-
     # --- the hot path -------------------------------------------------------------------
 
     def append(self, entry: Entry, context: object) -> None:
