@@ -1,27 +1,31 @@
 """Single policies of a namespace: `/admin/v2/namespaces/{tenant}/{namespace}/{policy}`.
 
 One table: the path, the field of Policies it changes, and what a value must look like. Only
-policies that the broker acts on are here; the others can be given with the namespace and are kept.
+policies that the broker acts on are here.
 A change holds at once, for loaded topics too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final, get_args
+from typing import TYPE_CHECKING, Final, final
 
 from starlette.responses import JSONResponse
 
 from broker.admin.router import Route
-from broker.config import SchemaStrategy
-from broker.refusal import Refusal, not_found, precondition_failed
+from broker.policies.given import (
+    Check,
+    auto_subscription,
+    auto_topic,
+    flag,
+    limit,
+    retention,
+    strategy,
+)
+from broker.refusal import Refusal, not_found
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
-
-Check = Callable[[str, Any], Any]
-"""(policy, value of the body) -> the value to keep. Raises: Refusal."""
 
 
 @final
@@ -36,88 +40,32 @@ class Policy:
     """The method that sets it."""
     unset: object = None
     """What GET answers, and DELETE leaves, when it is not set."""
-
-
-def _flag(policy: str, value: Any) -> bool:  # noqa: ANN401 - any JSON value
-    if not isinstance(value, bool):
-        raise Refusal(400, f"{policy} must be true or false")
-    return value
-
-
-def _limit(policy: str, value: Any) -> int:  # noqa: ANN401 - any JSON value
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Refusal(400, f"{policy} must be a whole number")
-    if value < 0:
-        raise precondition_failed(f"{policy} must be 0 or more")
-    return value
-
-
-def _strategy(policy: str, value: Any) -> str:  # noqa: ANN401 - any JSON value
-    if value not in get_args(SchemaStrategy):
-        raise Refusal(400, f"{policy} must be one of {', '.join(get_args(SchemaStrategy))}")
-    return str(value)
-
-
-def _auto_topic(_policy: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON value
-    prefix = "Invalid configuration for autoTopicCreationOverride. the detail is "
-    if not isinstance(value, dict) or "allowAutoTopicCreation" not in value:
-        raise precondition_failed(f"{prefix}[allowAutoTopicCreation] cannot be null.")
-    count, kind = value.get("defaultNumPartitions"), value.get("topicType")
-    if not value["allowAutoTopicCreation"]:
-        return value
-    if kind not in ("partitioned", "non-partitioned"):
-        raise precondition_failed(f"{prefix}Unknown topic type [{kind}]")
-    if kind == "non-partitioned":
-        if count is not None:
-            raise precondition_failed(
-                f"{prefix}[defaultNumPartitions] is not allowed to be set when the type is "
-                "non-partition."
-            )
-    elif count is None:
-        raise precondition_failed(
-            f"{prefix}[defaultNumPartitions] cannot be null when the type is partitioned."
-        )
-    elif not isinstance(count, int) or count < 1:
-        raise precondition_failed(
-            f"{prefix}[defaultNumPartitions] cannot be less than 1 for partition type."
-        )
-    return value
-
-
-def _auto_subscription(policy: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON value
-    if not isinstance(value, dict) or not isinstance(
-        value.get("allowAutoSubscriptionCreation"), bool
-    ):
-        raise precondition_failed(f"{policy} needs allowAutoSubscriptionCreation: true or false")
-    return value
-
-
-def _retention(policy: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON value
-    names = ("retentionTimeInMinutes", "retentionSizeInMB")
-    if not isinstance(value, dict) or not all(isinstance(value.get(n), int) for n in names):
-        raise Refusal(400, f"{policy} needs the numbers {names[0]} and {names[1]}")
-    return value
+    shown_unset: object = None
+    """What GET answers instead, where DELETE leaves nothing."""
+    nullable: bool = False
+    """Whether a body of null unsets it, as in Pulsar."""
 
 
 POLICIES: Final = (
-    Policy("deduplication", "deduplicationEnabled", _flag),
-    Policy("encryptionRequired", "encryption_required", _flag, unset=False),
-    Policy("autoTopicCreation", "autoTopicCreationOverride", _auto_topic),
-    Policy("autoSubscriptionCreation", "autoSubscriptionCreationOverride", _auto_subscription),
-    Policy("maxTopicsPerNamespace", "max_topics_per_namespace", _limit),
-    Policy("maxProducersPerTopic", "max_producers_per_topic", _limit),
-    Policy("maxConsumersPerTopic", "max_consumers_per_topic", _limit),
-    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", _limit),
-    Policy("retention", "retention_policies", _retention),
+    Policy("deduplication", "deduplicationEnabled", flag),
+    Policy("encryptionRequired", "encryption_required", flag, unset=False),
+    Policy("autoTopicCreation", "autoTopicCreationOverride", auto_topic),
+    Policy("autoSubscriptionCreation", "autoSubscriptionCreationOverride", auto_subscription),
+    Policy("maxTopicsPerNamespace", "max_topics_per_namespace", limit, shown_unset=0),
+    Policy("maxProducersPerTopic", "max_producers_per_topic", limit),
+    Policy("maxConsumersPerTopic", "max_consumers_per_topic", limit),
+    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", limit),
+    Policy("retention", "retention_policies", retention, nullable=True),
     Policy(
         "schemaCompatibilityStrategy",
         "schema_compatibility_strategy",
-        _strategy,
+        strategy,
         setter="PUT",
         unset="UNDEFINED",
+        nullable=True,
     ),
-    Policy("schemaValidationEnforced", "schema_validation_enforced", _flag, unset=False),
-    Policy("isAllowAutoUpdateSchema", "is_allow_auto_update_schema", _flag, unset=True),
+    Policy("schemaValidationEnforced", "schema_validation_enforced", flag, unset=False),
+    Policy("isAllowAutoUpdateSchema", "is_allow_auto_update_schema", flag, unset=True),
 )
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 
@@ -125,11 +73,16 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 def _routes_of(policy: Policy) -> tuple[Route, ...]:
     async def get(request: AdminRequest) -> object:
         namespace = await request.context.namespaces.get(request.namespace_name)
-        value = namespace.policies.record.fields.get(policy.field, policy.unset)
+        unset = policy.unset if policy.shown_unset is None else policy.shown_unset
+        value = namespace.policies.record.fields.get(policy.field, unset)
         return "" if value is None else JSONResponse(value)
 
     async def change(request: AdminRequest) -> None:
-        await _store(request, policy.field, policy.check(policy.path, await request.json()))
+        value = await request.json()
+        if value is None and not policy.nullable:
+            raise Refusal(400, "The request entity cannot be empty.")
+        kept = policy.unset if value is None else policy.check(policy.path, value)
+        await _store(request, policy.field, kept)
 
     async def remove(request: AdminRequest) -> None:
         await _store(request, policy.field, policy.unset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.router import Route
+from broker.admin.topics import refuse_shadow
 from broker.refusal import Refusal, conflict
 from broker.subscription.factory import SubscriptionRequest
 from protocol.errors import TopicNotFound
@@ -29,6 +30,7 @@ async def create(request: AdminRequest) -> None:
     properties: dict[str, str] | None = None
     if isinstance(body, dict):
         properties = body.get("properties") or None
+        refuse_shadow(properties)
         body = body.get("partitions")
     if isinstance(body, bool) or not isinstance(body, int):
         raise Refusal(400, "The body must be the number of partitions")

@@ -77,13 +77,25 @@ async def partitioned_topics(request: AdminRequest) -> list[str]:
     return await context.namespaces.partitioned_topics(name, request.domain)
 
 
+SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
+"""The property by which `create-shadow-topic` names the topic to follow."""
+
 # --- life -----------------------------------------------------------------------------------
+
+
+def refuse_shadow(properties: dict[str, Any] | None) -> None:
+    """Raises: Refusal: the properties make a shadow topic, which Vela does not have."""
+    if SHADOW_SOURCE in (properties or {}):
+        raise Refusal(
+            501, f"Vela has no shadow topics yet: the property {SHADOW_SOURCE} has no effect"
+        )
 
 
 async def create(request: AdminRequest) -> None:
     """A plain topic, whatever the rules for clients' topics say. Body: properties or null."""
     context, topic = request.context, request.topic
     properties = await request.json_object()
+    refuse_shadow(properties)
     namespace = await context.namespaces.get(request.namespace_name)
     if topic.is_partition:
         base = topic.partitioned_base

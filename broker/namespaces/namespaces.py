@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, final
 
+import structlog
 import trio
 
 from broker.metadata.store import NodeNotFound
@@ -30,6 +31,7 @@ from broker.namespaces.names import (
 )
 from broker.namespaces.partitions import PartitionedTopics
 from broker.namespaces.tenants import Clusters, Tenants
+from broker.policies.given import without_effect
 from broker.policies.record import Policies
 from broker.policies.scopes import BrokerPolicies, NamespacePolicies
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.metadata.store import MetadataStore
+
+log = structlog.get_logger()
 
 Json = dict[str, Any]
 NAMES_PER_SLICE: Final = 1_000
@@ -171,6 +175,9 @@ class Namespaces:
                 self._unload(namespace_name)
                 return None
         if fields != namespace.policies.record.fields:
+            without = without_effect(fields)
+            if without:
+                log.warning("policies without effect", namespace=namespace_name, policies=without)
             # Those who are told may ask for the namespace: not while others wait for the lock.
             await namespace.policies.replace(Policies(fields))
         return namespace
@@ -219,8 +226,25 @@ class Namespaces:
             raise precondition_failed(f"Exceed the maximum number of namespace in tenant :{tenant}")
         await self._create(namespace_name, given)
 
+    async def _check_clusters(self, tenant: str, policies: Policies) -> None:
+        """Raises: Refusal: the tenant may not use a cluster, or it is another than this one."""
+        info = await self.tenants.get(tenant)
+        for cluster in policies.fields["replication_clusters"]:
+            if cluster not in info["allowedClusters"]:
+                raise Refusal(
+                    403,
+                    f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant "
+                    f"[{tenant}]",
+                )
+            if cluster != self._config.clusterName:
+                raise Refusal(
+                    501, f"Vela does not replicate to other clusters yet: leave out {cluster}"
+                )
+
     async def _create(self, namespace_name: str, given: Json | None) -> None:
         policies = Policies.fresh(given, self._config)
+        if (given or {}).get("replication_clusters"):
+            await self._check_clusters(namespace_name.partition("/")[0], policies)
         if not await create_json(self._store, policies_path(namespace_name), policies.fields):
             raise conflict("Namespace already exists")
 

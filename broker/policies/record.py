@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, final
 
+from broker.policies.given import checked
 from broker.refusal import Refusal, precondition_failed
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ Json = dict[str, Any]
 
 _ACTIONS: Final = ("produce", "consume", "functions", "sinks", "sources", "packages")
 _HASH_SPACE: Final = 1 << 32
+_BUNDLES_MAX: Final = 16_384
+"""Each is a line in every answer that shows the namespace."""
 _FRESH: Final[Json] = {
     "auth_policies": {
         "namespace_auth": {},
@@ -62,9 +65,9 @@ class Policies:
     def fresh(cls, given: Json | None, config: BrokerConfig) -> Policies:
         """Policies of a new namespace: what the request gives over the defaults.
 
-        Raises: Refusal: the given policies contradict themselves.
+        Raises: Refusal: the given policies are wrong, or have no effect yet.
         """
-        fields = {**_FRESH, **{k: v for k, v in (given or {}).items() if v is not None}}
+        fields = {**_FRESH, **checked(given or {})}
         if not fields["replication_clusters"]:
             fields["replication_clusters"] = [config.clusterName]
         fields["auth_policies"] = {**_FRESH["auth_policies"], **fields["auth_policies"]}
@@ -104,14 +107,15 @@ class Policies:
 
 def _bundles(given: Json | None, count_default: int) -> Json:
     """Hash ranges of the namespace: boundaries of equal ranges over 32 bits."""
-    count = int((given or {}).get("numBundles") or count_default)
+    asked = (given or {}).get("numBundles")
+    count = asked if isinstance(asked, int) and asked > 0 else count_default
+    if count > _BUNDLES_MAX:
+        raise Refusal(400, f"Invalid number of bundles. Vela makes {_BUNDLES_MAX} at most")
     boundaries = (given or {}).get("boundaries")
     if boundaries:
         if len(boundaries) != count + 1:
             raise Refusal(400, "Invalid number of bundles. Must match the boundaries")
         return {"boundaries": list(boundaries), "numBundles": count}
-    if not 0 < count < _HASH_SPACE:
-        raise Refusal(400, "Invalid number of bundles. Number of numBundles has to be > 0")
     step = _HASH_SPACE // count
     starts = [f"0x{step * index:08x}" for index in range(count)]
     return {"boundaries": [*starts, "0xffffffff"], "numBundles": count}

@@ -95,3 +95,33 @@ async def test_dynamic_configuration_holds_at_once(http, broker):
     await broker.service.get_or_load_topic(TopicName.parse("a"), create=True)
     await http("DELETE", key)
     assert broker.admin.config == broker.admin.file_config
+
+
+async def test_namespaces_with_policies_that_are_wrong_or_have_no_effect_are_not_made(http):
+    status, reason = await http("PUT", "namespaces/public/n1", {"message_ttl_in_seconds": 60})
+    assert (status, "message_ttl_in_seconds" in reason) == (501, True)
+    wrong = {"retentionTimeInMinutes": -7, "retentionSizeInMB": -7}
+    told = (400, "Invalid retention policy: size limit must be >= -1")
+    assert await http("PUT", "namespaces/public/n1", {"retention_policies": wrong}) == told
+    assert await http("POST", f"{N}/retention", wrong) == told
+    foreign = {"replication_clusters": ["elsewhere"]}
+    assert (await http("PUT", "namespaces/public/n1", foreign))[0] == 403
+    assert (await http("GET", "namespaces/public/n1"))[0] == 404
+
+
+async def test_a_body_of_null_sets_nothing(http):
+    assert await http("POST", f"{N}/retention", {}) == (204, None)
+    assert await http("POST", f"{N}/retention") == (204, None)
+    assert await http("GET", f"{N}/retention") == (200, None)
+    empty = (400, "The request entity cannot be empty.")
+    assert await http("POST", f"{N}/deduplication") == empty
+    assert await http("POST", f"{N}/maxProducersPerTopic") == empty
+
+
+async def test_shadow_topics_are_refused(http):
+    shadow = {"PULSAR.SHADOW_SOURCE": "persistent://public/default/a"}
+    status, reason = await http("PUT", "persistent/public/default/s", shadow)
+    assert (status, "shadow" in reason) == (501, True)
+    body = {"partitions": 2, "properties": shadow}
+    assert (await http("PUT", "persistent/public/default/s/partitions", body))[0] == 501
+    assert (await http("GET", "persistent/public/default/s/stats"))[0] == 404

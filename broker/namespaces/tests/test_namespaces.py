@@ -65,8 +65,8 @@ async def test_tenant_refusals_carry_pulsars_texts():
 
 async def test_namespace_policies_keep_unknown_fields_and_survive_a_restart():
     namespaces, store = await fresh()
-    given = {"replication_clusters": ["standalone"], "future_field": {"a": [1]}}
-    await namespaces.create("public/n1", given)
+    await namespaces.create("public/n1", {"replication_clusters": ["standalone"]})
+    await namespaces.change_policies("public/n1", lambda p: p.with_fields(future_field={"a": [1]}))
     await refused(namespaces.create("public/n1", None), 409, "Namespace already exists")
     await refused(namespaces.create("nope/n1", None), 404, "Tenant does not exist")
     await refused(namespaces.create("public/n@", None), 412, "Namespace name is not valid")

@@ -87,7 +87,7 @@ def test_an_undefined_strategy_says_nothing():
 def test_automatic_creation():
     override = {"allowAutoTopicCreation": True, "topicType": "partitioned"}
     config = replace(DEFAULT_CONFIG, allowAutoTopicCreation=False, defaultNumPartitions=5)
-    policies = resolve(config, namespace(autoTopicCreationOverride=override))
+    policies = resolve(config, Policies({"autoTopicCreationOverride": override}))
     assert policies.auto_topic_creation
     assert policies.auto_created_partitions == 5
     assert not resolve(config, namespace()).auto_topic_creation

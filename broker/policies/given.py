@@ -1,0 +1,211 @@
+"""What a request may say about the policies of a namespace. Pure.
+
+A policy that Vela does not act on is refused by name, unless it says nothing: accepted, it would be
+a limit that is none. Wrong values are refused with the statuses and texts of Pulsar 4.0.8. Fields
+that Pulsar does not know are left out, as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, get_args
+
+from broker.config import SchemaStrategy
+from broker.refusal import Refusal, precondition_failed
+
+Json = Any
+Check = Callable[[str, Json], Json]
+"""(policy, value of the body) -> the value to keep. Raises: Refusal."""
+
+NOT_IMPLEMENTED: Final = 501
+_INT: Final = range(-(2**31), 2**31)
+_NO_AUTO_TOPIC: Final = "Invalid configuration for autoTopicCreationOverride. the detail is "
+
+
+def flag(policy: str, value: Json) -> bool:
+    """A boolean; numbers are taken for one, as by Pulsar's JSON reader."""
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool | int):
+        raise Refusal(400, f"{policy} must be true or false")
+    return bool(value)
+
+
+def whole_number(policy: str, value: Json) -> int:
+    """A number of 32 bits; a fraction is cut off, as by Pulsar's JSON reader."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or int(value) not in _INT:
+        raise Refusal(400, f"{policy} must be a whole number")
+    return int(value)
+
+
+def limit(policy: str, value: Json) -> int:
+    """A number that is 0 or more."""
+    number = whole_number(policy, value)
+    if number < 0:
+        raise precondition_failed(f"{policy} must be 0 or more")
+    return number
+
+
+def strategy(policy: str, value: Json) -> str:
+    """A schema compatibility strategy."""
+    if value is None:
+        return "UNDEFINED"
+    if value not in get_args(SchemaStrategy):
+        raise Refusal(400, f"{policy} must be one of {', '.join(get_args(SchemaStrategy))}")
+    return str(value)
+
+
+def auto_topic(policy: str, value: Json) -> Json:
+    """autoTopicCreationOverride."""
+    given = _object(policy, value)
+    count, kind = given.get("defaultNumPartitions"), given.get("topicType")
+    allowed = flag(policy, given.get("allowAutoTopicCreation", False))
+    kept = {**given, "allowAutoTopicCreation": allowed}
+    if not allowed:
+        return kept
+    if kind not in ("partitioned", "non-partitioned"):
+        raise precondition_failed(f"{_NO_AUTO_TOPIC}Unknown topic type [{kind}]")
+    if kind == "non-partitioned":
+        if count is not None:
+            raise precondition_failed(
+                f"{_NO_AUTO_TOPIC}[defaultNumPartitions] is not allowed to be set when the type is "
+                "non-partition."
+            )
+    elif count is None:
+        raise precondition_failed(
+            f"{_NO_AUTO_TOPIC}[defaultNumPartitions] cannot be null when the type is partitioned."
+        )
+    elif not isinstance(count, int) or count < 1:
+        raise precondition_failed(
+            f"{_NO_AUTO_TOPIC}[defaultNumPartitions] cannot be less than 1 for partition type."
+        )
+    return kept
+
+
+def auto_subscription(policy: str, value: Json) -> Json:
+    """autoSubscriptionCreationOverride."""
+    name = "allowAutoSubscriptionCreation"
+    return {name: flag(policy, _object(policy, value).get(name, False))}
+
+
+def retention(policy: str, value: Json) -> Json:
+    """Both limits, -1 for none; or both 0."""
+    given = _object(policy, value)
+    minutes = whole_number(policy, given.get("retentionTimeInMinutes", 0))
+    megabytes = given.get("retentionSizeInMB", 0)
+    if isinstance(megabytes, bool) or not isinstance(megabytes, int | float):
+        raise Refusal(400, f"{policy} must be whole numbers")
+    megabytes = int(megabytes)
+    prefix = "Invalid retention policy:"
+    if megabytes < -1:
+        raise Refusal(400, f"{prefix} size limit must be >= -1")
+    if minutes < -1:
+        raise Refusal(400, f"{prefix} time limit must be >= -1")
+    if (minutes == 0) != (megabytes == 0):
+        raise Refusal(
+            400,
+            f"{prefix} Setting a single time or size limit to 0 is invalid when one of the limits "
+            "has a non-zero value. Use the value of -1 instead of 0 to ignore a specific limit. To "
+            "disable retention both limits must be set to 0.",
+        )
+    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
+
+
+def _object(policy: str, value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise Refusal(400, f"{policy} must be a JSON object")
+    return value
+
+
+def _texts(policy: str, value: Json) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise Refusal(400, f"{policy} must be an array of names")
+    return value
+
+
+ACTED_ON: Final[Mapping[str, Check]] = {
+    "allowed_clusters": _texts,
+    "auth_policies": _object,
+    "autoSubscriptionCreationOverride": auto_subscription,
+    "autoTopicCreationOverride": auto_topic,
+    "bundles": _object,
+    "deduplicationEnabled": flag,
+    "encryption_required": flag,
+    "is_allow_auto_update_schema": flag,
+    "max_consumers_per_topic": whole_number,
+    "max_producers_per_topic": whole_number,
+    "max_subscriptions_per_topic": whole_number,
+    "max_topics_per_namespace": whole_number,
+    "properties": _object,
+    "replication_clusters": _texts,
+    "retention_policies": retention,
+    "schema_compatibility_strategy": strategy,
+    "schema_validation_enforced": flag,
+}
+"""Fields of Policies with an effect, and how the value of each is checked."""
+
+NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
+    "backlog_quota_map": (),
+    "clusterDispatchRate": (),
+    "clusterSubscribeRate": (),
+    "compaction_threshold": (0,),
+    "deduplicationSnapshotIntervalSeconds": (),
+    "delayed_delivery_policies": (),
+    "deleted": (False,),
+    "dispatcherPauseOnAckStatePersistentEnabled": (False,),
+    "entryFilters": (),
+    "inactive_topic_policies": (),
+    "latency_stats_sample_rate": (),
+    "max_consumers_per_subscription": (),
+    "max_unacked_messages_per_consumer": (),
+    "max_unacked_messages_per_subscription": (),
+    "message_ttl_in_seconds": (0,),
+    "migrated": (False,),
+    "offload_deletion_lag_ms": (),
+    "offload_policies": (),
+    "offload_threshold": (-1,),
+    "offload_threshold_in_seconds": (-1,),
+    "persistence": (),
+    "publishMaxMessageRate": (),
+    "replicatorDispatchRate": (),
+    "resource_group_name": (),
+    "schema_auto_update_compatibility_strategy": (),
+    "subscriptionDispatchRate": (),
+    "subscription_auth_mode": ("None",),
+    "subscription_expiration_time_minutes": (0,),
+    "subscription_types_enabled": (),
+    "topicDispatchRate": (),
+}
+"""Fields of Policies that Vela does not act on yet, and values of them that say nothing, besides
+null, {}, [] and an empty text."""
+
+
+def checked(given: Mapping[str, Json]) -> dict[str, Json]:
+    """The policies of a new namespace that a request gives, without those that are null.
+
+    Raises: Refusal: 501 of a policy without an effect, 400 or 412 of a wrong value.
+    """
+    ttl = given.get("message_ttl_in_seconds")
+    if isinstance(ttl, int) and ttl < 0:
+        raise precondition_failed("Invalid value for message TTL")
+    without = without_effect(given)
+    if without:
+        raise Refusal(
+            NOT_IMPLEMENTED,
+            f"Vela does not act on these policies of a namespace yet: {', '.join(without)}."
+            " Leave them out",
+        )
+    said = {name: value for name, value in given.items() if value is not None}
+    kept = {name: said[name] for name in NO_EFFECT if name in said}
+    return kept | {
+        name: check(name, said[name]) for name, check in ACTED_ON.items() if name in said
+    }
+
+
+def without_effect(fields: Mapping[str, Json]) -> list[str]:
+    """Names of the fields that ask for something that Vela does not do."""
+    return [
+        name
+        for name, neutral in NO_EFFECT.items()
+        if fields.get(name) not in (None, {}, [], "", *neutral)
+    ]
