@@ -4,8 +4,8 @@ A bookie whose write cache is full refuses adds with TOO_MANY_REQUESTS. That say
 ledger, so the same entries are sent again later, to the same ledger, under the same ids; newer ones
 are held back until then. Sending all of them at once would have most of them refused again: they go
 in windows, the lowest ids first, one window under way at a time. A window of which nothing was
-refused makes the next one twice as large; one that met a refusal makes it half as large, and the
-next one waits, twice as long after each such window.
+refused makes the next one twice as large. After one that met a refusal the next one is a single
+entry, and waits, twice as long after each such window. So about as many are refused as are taken.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HeldAdds:
             self._delay_s = DELAY_FIRST_S
             return 0.0
         self._was_refused = False
-        self._window = max(1, self._window // 2)
+        self._window = 1
         delay = self._delay_s
         self._delay_s = min(DELAY_MAX_S, 2 * delay)
         return delay

@@ -57,6 +57,7 @@ KINDS = {
     )
 } | {
     "journal": f"{JOURNAL}/*.txn",
+    "journal tail": f"{JOURNAL}/*.txn",
     "entry log": f"{LEDGERS}/*.log",
     "entry log header": f"{LEDGERS}/*.log",
     "entry log map": f"{LEDGERS}/*.log",
@@ -66,6 +67,7 @@ KINDS = {
 }
 """Which files are damaged, by the name in the table."""
 SECONDS_MAX = 60.0
+JOURNAL_ALIGNMENT = 4096
 
 
 @final
@@ -246,7 +248,10 @@ def places_of(name: str, content: bytes) -> range:
     if name == "entry log map":
         start = int.from_bytes(content[8:16], "big")
         return range(start, len(content)) if start else range(0)
-    return range(max(1, len(content.rstrip(b"\0"))))
+    used = len(content.rstrip(b"\0"))
+    if name == "journal tail":  # the last group, which is acknowledged and nowhere else
+        return range((used - 1) // JOURNAL_ALIGNMENT * JOURNAL_ALIGNMENT, used)
+    return range(max(1, used))
 
 
 def flip_one(source: Path, name: str, expected: Content, rng: random.Random) -> Outcome:
@@ -255,6 +260,8 @@ def flip_one(source: Path, name: str, expected: Content, rng: random.Random) -> 
         data = Path(place) / "data"
         shutil.copytree(source, data)
         found = [path for path in sorted(data.glob(KINDS[name])) if path.stat().st_size]
+        if name == "journal tail":
+            found = found[-1:]
         sizes = [len(places_of(name, path.read_bytes())) for path in found]
         (path,) = rng.choices(found, sizes)
         content = bytearray(path.read_bytes())
