@@ -47,12 +47,14 @@ from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
 from broker.namespaces.namespaces import Namespaces
 from broker.net.listener import BrokerListener
 from broker.net.open_files import bookie_connections_max
+from broker.ownership import BrokerAddress, SoleBroker
 from broker.schemas.registry import SchemaRegistry
 from broker.seams import SystemClock
 from broker.service import BrokerService
 from broker.subscription.factory import SubscriptionKinds
 from broker.subscription.stock import STOCK
 from protocol.bookkeeper.digests import DigestType
+from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -124,7 +126,7 @@ async def running_broker(
         host = _url_host(config.advertised_host)
         broker_url = f"pulsar://{host}:{listener.port}"
         web_url = f"http://{host}:{web_socket.getsockname()[1]}"
-        service.broker_service_url = broker_url
+        service.ownership = SoleBroker(BrokerAddress(broker_url, web_url))
         await namespaces.bootstrap(web_url, broker_url)
         front = await stack.enter_async_context(trio.open_nursery())
         stack.callback(front.cancel_scope.cancel)
@@ -152,7 +154,10 @@ async def running_broker(
         )
         await admin.set_dynamic(await read_json(store, DYNAMIC_CONFIGURATION_PATH) or {})
         application.context = admin
-        front.start_soon(OrphanCollector(store, storage.ledgers, storage.factory.ledgers).run)
+        collector = OrphanCollector(
+            store, storage.ledgers, storage.factory.ledgers, _served_by(service)
+        )
+        front.start_soon(collector.run)
         try:
             yield RunningBroker(broker_url, web_url, service, admin, bookie_address)
         finally:
@@ -217,6 +222,11 @@ def _service_over(
     storage.bookie.set_turn(service.turns)
     service.turns.kick_storage = storage.bookie.kick
     return service
+
+
+def _served_by(service: BrokerService) -> Callable[[str], bool]:
+    """Whether the broker serves the topic of a managed ledger."""
+    return lambda name: service.ownership.serves(TopicName.from_managed_ledger_name(name))
 
 
 async def _close_topics(service: BrokerService, config: BrokerConfig) -> None:

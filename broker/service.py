@@ -18,6 +18,7 @@ from broker.config import NO_LIMIT
 from broker.net.connections import Connections
 from broker.net.limits import limits_from
 from broker.operations import Operations
+from broker.ownership import BrokerAddress, SoleBroker
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.limits import BrokerUnacked
 from broker.topic.entry_index import entry_interceptor
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from broker.managed_ledger.factory import ManagedLedgerFactory
     from broker.metadata.store import MetadataStore
     from broker.namespaces.namespaces import Namespaces
+    from broker.ownership import Ownership
     from broker.policies.scopes import TopicPolicies
     from broker.schemas.registry import SchemaRegistry
     from broker.seams import Clock
@@ -96,9 +98,8 @@ class BrokerService:
             unload=self.unload_topic,
         )
         self.connections = Connections(limits_from(config), clock, self.turns)
-        self.broker_service_url = ""
-        """What lookups answer; set by the listener once its port is known."""
-        self.advertised_listeners: dict[str, str] = {}
+        self.ownership: Ownership = SoleBroker(BrokerAddress("", ""))
+        """What lookups ask; set once the ports of this broker are known."""
         self.started_ms = clock.wall_ms()
         self.topics: dict[str, Topic] = {}
         """Loaded topics by full name."""

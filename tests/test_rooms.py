@@ -31,7 +31,17 @@ BELOW: Final[dict[str, frozenset[str]]] = {
 
 BROKER_FLOORS: Final = (
     frozenset(
-        {"config", "entry", "histograms", "operations", "refusal", "seams", "slices", "turn"}
+        {
+            "config",
+            "entry",
+            "histograms",
+            "operations",
+            "ownership",
+            "refusal",
+            "seams",
+            "slices",
+            "turn",
+        }
     ),
     frozenset({"metadata", "net", "policies"}),
     frozenset({"bookie_client", "http"}),

@@ -14,24 +14,25 @@ if TYPE_CHECKING:
 
 
 async def lookup(request: AdminRequest) -> dict[str, str]:
-    """This broker, for every topic that exists or may come to exist."""
+    """The owner, for every topic that exists or may come to exist."""
     context, topic = request.context, request.topic
     namespace = await context.namespaces.find(topic.namespace_name)
     if namespace is None:
         raise not_found("Namespace not found")
     listener = request.query.get("listenerName", "")
-    if listener and listener not in context.service.advertised_listeners:
+    if listener and listener not in context.service.ownership.this_broker.advertised_listeners:
         raise Refusal(500, f"the broker do not have {listener} listener")
     base = topic.partitioned_base
     known = await context.namespaces.topic_exists(topic)
     outside = topic.is_partition and namespace.partitioned.count(base) > 0
     if not known and (outside or not namespace.policies.effective.auto_topic_creation):
         raise not_found(f"Topic not found {topic.full}")
-    url = context.service.advertised_listeners.get(listener, context.broker_service_url)
+    owner = await context.service.ownership.owner_of(topic)
+    url = owner.url(listener)
     return {
         "brokerUrl": url,
         "brokerUrlTls": "",
-        "httpUrl": context.web_service_url,
+        "httpUrl": owner.web_service_url,
         "httpUrlTls": "",
         "nativeUrl": url,
         "brokerUrlSsl": "",

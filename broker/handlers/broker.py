@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import trio
 
     from broker.config import BrokerConfig
     from broker.namespaces.namespaces import Namespaces
+    from broker.ownership import Ownership
     from broker.schemas.registry import SchemaRegistry
     from broker.service import TopicWaiter
     from broker.topic.topic import Topic
@@ -37,12 +36,8 @@ class Broker(Protocol):
         """Their schemas."""
 
     @property
-    def broker_service_url(self) -> str:
-        """What lookups answer."""
-
-    @property
-    def advertised_listeners(self) -> Mapping[str, str]:
-        """The same by the name of a listener."""
+    def ownership(self) -> Ownership:
+        """Which broker serves a topic."""
 
     def next_producer_name(self) -> str:
         """A name that no other producer has, or had."""

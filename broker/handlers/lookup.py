@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
+    from broker.ownership import BrokerAddress
 
 Mode = pb.CommandGetTopicsOfNamespace
 
@@ -59,14 +60,15 @@ async def _resolve_partitions(
 def handle_lookup(
     broker: Broker, session: ClientSession, body: pb.CommandLookupTopic
 ) -> Coroutine[Any, Any, None] | None:
-    """Which broker serves a topic: this one."""
+    """Which broker serves a topic."""
     topic = parse_topic(body.topic)
     listener = body.advertised_listener_name
-    if listener and listener not in broker.advertised_listeners:
+    ownership = broker.ownership
+    if listener and listener not in ownership.this_broker.advertised_listeners:
         raise ServiceNotReady(f"the broker do not have {listener} listener")
-    if not broker.namespaces.is_loaded(topic.namespace_name):
+    if not (broker.namespaces.is_loaded(topic.namespace_name) and ownership.serves(topic)):
         return _lookup_after_loading(broker, session, topic, listener, body.request_id)
-    _answer_lookup(broker, session, listener, body.request_id)
+    _answer_lookup(session, ownership.this_broker, listener, body.request_id)
     return None
 
 
@@ -74,13 +76,16 @@ async def _lookup_after_loading(
     broker: Broker, session: ClientSession, topic: TopicName, listener: str, request_id: int
 ) -> None:
     await broker.namespaces.of_topic(topic)
-    _answer_lookup(broker, session, listener, request_id)
+    _answer_lookup(session, await broker.ownership.owner_of(topic), listener, request_id)
 
 
-def _answer_lookup(broker: Broker, session: ClientSession, listener: str, request_id: int) -> None:
-    url = broker.advertised_listeners.get(listener, broker.broker_service_url)
+def _answer_lookup(
+    session: ClientSession, owner: BrokerAddress, listener: str, request_id: int
+) -> None:
     session.send(
-        commands.lookup_connect(request_id, url, authoritative=True, proxy_through_service_url=True)
+        commands.lookup_connect(
+            request_id, owner.url(listener), authoritative=True, proxy_through_service_url=True
+        )
     )
 
 

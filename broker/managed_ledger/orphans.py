@@ -6,13 +6,16 @@ bytes would stay for ever: to a bookie's garbage collection it is alive, because
 
 What may be deleted, by proof only; in doubt a ledger is kept:
 
-- it was there before this process made its first ledger, so nobody is about to list it. Whoever
-  runs this must be the only process that creates ledgers in the store, as standalone is;
 - its record says that it belongs to a managed ledger of this form, and to which one;
+- this broker serves that managed ledger's topic before and after the list is read, so no other is
+  about to list it: what a former owner writes is refused by its version;
+- it was there before this process made its first ledger, so this one is not about to list it;
 - neither that managed ledger nor one of its cursors names it, read after all of the above, and, if
   it is open, it does not hold it in memory. A ledger once unlisted is never listed again, except by
   an owner that did not hear that its write took effect, and still has it in memory;
 - all those records could be read. A damaged or unknown one protects every ledger of its topic.
+
+One broker at a time looks: it holds a node that goes with its session.
 
 Ledgers of others (schemas, compacted topics and delayed indexes of real Pulsar, plain BookKeeper)
 say so in their record and are none of our business.
@@ -30,10 +33,10 @@ from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_
 from broker.managed_ledger.ledger_record import decode_ledger_record
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, ledger_info_path
-from broker.metadata.store import MetadataUnavailable
+from broker.metadata.store import MetadataUnavailable, VersionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from broker.bookie_client.client import LedgerClient
     from broker.managed_ledger.ledger import ManagedLedger
@@ -45,6 +48,8 @@ _READS_PER_SLICE: Final = 100
 _PAUSE_SECONDS: Final = 0.05
 """After each slice: a broker with many topics has better things to do after its start."""
 _LOGGED_MAX: Final = 10
+LEASE_PATH: Final = "/vela/orphan-collector"
+"""The node of the broker that looks for orphans now."""
 
 
 @final
@@ -52,9 +57,15 @@ class OrphanCollector:
     """See the module essay."""
 
     def __init__(
-        self, store: MetadataStore, client: LedgerClient, opened: Mapping[str, ManagedLedger]
+        self,
+        store: MetadataStore,
+        client: LedgerClient,
+        opened: Mapping[str, ManagedLedger],
+        serves: Callable[[str], bool],
     ) -> None:
+        """`serves`: whether this broker serves the topic of the managed ledger of that name."""
         self._store = store
+        self._serves = serves
         self._client = client
         self._opened = opened
         self._reads = 0
@@ -72,7 +83,21 @@ class OrphanCollector:
             )
 
     async def collect(self) -> list[int]:
-        """Delete the orphans and return their ids. Raises: MetadataUnavailable."""
+        """Delete the orphans and return their ids; none if another broker is at it.
+
+        Raises: MetadataUnavailable.
+        """
+        try:
+            await self._store.put_ephemeral(LEASE_PATH, b"")
+        except VersionConflict:
+            return []
+        try:
+            return await self._collect()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._store.delete(LEASE_PATH)
+
+    async def _collect(self) -> list[int]:
         found = await self._client.live_ledgers()
         first_own_id = self._client.first_own_id  # read after the listing: see the module essay
         candidates = found - await self._all_listed()
@@ -90,7 +115,9 @@ class OrphanCollector:
         try:
             metadata = await self._client.metadata_of(ledger_id)
             name = managed_ledger_of(metadata.custom_metadata)
-            return name is not None and ledger_id not in await self._listed(name)
+            if name is None or not self._serves(name):
+                return False
+            return ledger_id not in await self._listed(name) and self._serves(name)
         except LedgerNotFound:
             return False
         except MetadataUnavailable:

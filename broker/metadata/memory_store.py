@@ -67,8 +67,11 @@ class MemoryStore:
 
     async def put_ephemeral(self, path: str, value: bytes) -> None:
         """Create a node that goes with this session."""
-        await self.put(path, value, MUST_NOT_EXIST)
+        key = node_key(path)
+        await trio.lowlevel.checkpoint()
+        version = check_version(path, self._tree.nodes.get(key), MUST_NOT_EXIST)
         self._ephemeral.add(path)
+        self._tree.put(path, key, value, version)
 
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""

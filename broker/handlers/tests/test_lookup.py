@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from broker.net.tests.harness import T, running
+from broker.ownership import BrokerAddress
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.topic_name import TopicName
@@ -27,7 +29,7 @@ async def test_asking_for_a_topic_does_not_create_it():
         assert answer.partitions == 0
         assert answer.response == pb.CommandPartitionedTopicMetadataResponse.Success
         answer = await lookup_of(connection, "persistent://public/default/new")
-        assert answer.brokerServiceUrl == broker.service.broker_service_url
+        assert answer.brokerServiceUrl == broker.service.ownership.this_broker.broker_service_url
         assert answer.response == pb.CommandLookupTopicResponse.Connect
         assert answer.authoritative
         assert not broker.service.topics
@@ -82,6 +84,34 @@ async def test_names_that_are_none_are_refused(name):
         connection = await broker.connect()
         answer = await lookup_of(connection, name)
         assert answer.error in (pb.ServerError.InvalidTopicName, pb.ServerError.TopicNotFound)
+
+
+class OwnedElsewhere:
+    """Another broker owns the topics of one namespace."""
+
+    def __init__(self, this_broker, other):
+        self.this_broker = this_broker
+        self.other = other
+
+    def serves(self, topic):
+        return topic.namespace_name != "public/default"
+
+    async def owner_of(self, topic):
+        await trio.lowlevel.checkpoint()
+        return self.this_broker if self.serves(topic) else self.other
+
+
+async def test_a_lookup_names_the_owner_of_the_topic():
+    async with running() as broker:
+        connection = await broker.connect()
+        other = BrokerAddress("pulsar://other:6650", "http://other:8080")
+        this_broker = broker.service.ownership.this_broker
+        broker.service.ownership = OwnedElsewhere(this_broker, other)
+        for _when_loaded in range(2):
+            answer = await lookup_of(connection, "persistent://public/default/t")
+            assert answer.brokerServiceUrl == other.broker_service_url
+            answer = await lookup_of(connection, "persistent://pulsar/system/t")
+            assert answer.brokerServiceUrl == this_broker.broker_service_url
 
 
 async def test_unknown_listener_is_refused_with_the_text_clients_look_for():

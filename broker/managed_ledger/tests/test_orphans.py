@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from bookie.api import Status
 from broker.entry import Entry
-from broker.managed_ledger.orphans import OrphanCollector
+from broker.managed_ledger.orphans import LEASE_PATH, OrphanCollector
 from broker.managed_ledger.owner_of_ledger import (
     broadcast_custom_metadata,
     ledger_custom_metadata,
@@ -28,6 +28,11 @@ from protocol.position import EARLIEST
 
 OTHER = "public/default/persistent/other"
 SMALL = {"max_entries_per_ledger": 2, "cursor_max_entries_per_ledger": 1}
+
+
+def serve_all(_name):
+    """The ownership of a broker that shares nothing."""
+    return True
 
 
 class CutStore:
@@ -112,7 +117,7 @@ async def work_until_cut(world, store, unacked):
 async def check_restart(world, unacked):
     async with world.broker() as factory:
         client = factory.client
-        collector = OrphanCollector(world.store, client, factory.ledgers)
+        collector = OrphanCollector(world.store, client, factory.ledgers, serve_all)
         listed = await collector._all_listed()
         assert listed <= await client.live_ledgers()
         deleted = await collector.collect()
@@ -143,7 +148,7 @@ async def test_nothing_in_use_is_deleted_while_topics_are_used(autojump_clock):
     world = World(**SMALL)
     unacked = set()
     async with world.broker() as factory, trio.open_nursery() as nursery:
-        collector = OrphanCollector(world.store, factory.client, factory.ledgers)
+        collector = OrphanCollector(world.store, factory.client, factory.ledgers, serve_all)
 
         async def collect_for_ever():
             while True:
@@ -172,7 +177,9 @@ async def orphan(world, custom):
 
 async def collect(world):
     async with world.broker() as factory:
-        return await OrphanCollector(world.store, factory.client, factory.ledgers).collect()
+        return await OrphanCollector(
+            world.store, factory.client, factory.ledgers, serve_all
+        ).collect()
 
 
 async def test_what_is_not_proved_an_orphan_is_kept(autojump_clock):
@@ -232,7 +239,7 @@ async def test_a_store_that_fails_is_logged_and_nothing_is_deleted(autojump_cloc
         store, get = world.store, world.store.get
         store.get = fail
         with capture_logs() as logs:
-            await OrphanCollector(store, factory.client, {}).run()
+            await OrphanCollector(store, factory.client, {}, serve_all).run()
         store.get = get
         assert [line["error"] for line in logs] == ["the disk is full"]
         assert await factory.client.live_ledgers() == before
@@ -257,7 +264,7 @@ async def test_a_ledger_that_an_open_topic_holds_in_memory_is_kept(autojump_cloc
         world.store.put = put_unheard
         with pytest.raises(MetadataUnavailable):
             await ledger.trim()
-        collector = OrphanCollector(world.store, factory.client, factory.ledgers)
+        collector = OrphanCollector(world.store, factory.client, factory.ledgers, serve_all)
         assert await collector.collect() == []
         assert first_id in await factory.client.live_ledgers()
         world.store.put = put
@@ -265,3 +272,38 @@ async def test_a_ledger_that_an_open_topic_holds_in_memory_is_kept(autojump_cloc
         await settle()
         assert not ledger.fenced
         assert first_id not in await factory.client.live_ledgers()
+
+
+async def test_ledgers_of_topics_that_another_broker_serves_are_kept(autojump_clock):
+    world = World()
+    of_other = await orphan(world, ledger_custom_metadata(OTHER))
+    own = await orphan(world, ledger_custom_metadata(NAME))
+    async with world.broker() as factory:
+        collector = OrphanCollector(
+            world.store, factory.client, factory.ledgers, lambda name: name != OTHER
+        )
+        assert await collector.collect() == [own]
+        assert of_other in await factory.client.live_ledgers()
+
+
+async def test_a_topic_that_is_lost_while_its_list_is_read_keeps_its_ledgers(autojump_clock):
+    world = World()
+    await orphan(world, ledger_custom_metadata(NAME))
+    answers = [True, False]
+    async with world.broker() as factory:
+        collector = OrphanCollector(
+            world.store, factory.client, factory.ledgers, lambda _name: answers.pop(0)
+        )
+        assert await collector.collect() == []
+    assert answers == []
+
+
+async def test_one_broker_at_a_time_looks_for_orphans(autojump_clock):
+    world = World()
+    ledger_id = await orphan(world, ledger_custom_metadata(NAME))
+    other = world.store.another_session()
+    await other.put_ephemeral(LEASE_PATH, b"")
+    assert await collect(world) == []
+    await other.aclose()
+    assert await collect(world) == [ledger_id]
+    assert not await world.store.exists(LEASE_PATH)

@@ -21,6 +21,7 @@ from broker.managed_ledger.factory import ManagedLedgerFactory
 from broker.metadata.memory_store import MemoryStore
 from broker.namespaces.namespaces import Namespaces
 from broker.net.listener import BrokerListener
+from broker.ownership import BrokerAddress, SoleBroker
 from broker.schemas.registry import SchemaRegistry
 from broker.seams import SystemClock
 from broker.service import BrokerService
@@ -194,8 +195,9 @@ async def running(limits=None, clock=None, **settings):
             service.connections, BrokerCommands(service), config.maxHttpServerConnections
         )
         await listener.bind("127.0.0.1", 0)
-        service.broker_service_url = f"pulsar://127.0.0.1:{listener.port}"
-        await namespaces.bootstrap("http://127.0.0.1:1", service.broker_service_url)
+        address = BrokerAddress(f"pulsar://127.0.0.1:{listener.port}", "http://127.0.0.1:1")
+        service.ownership = SoleBroker(address)
+        await namespaces.bootstrap(address.web_service_url, address.broker_service_url)
         await nursery.start(service.run)
         await nursery.start(listener.run)
         harness = Harness(service, listener, nursery, store, factory)
