@@ -116,11 +116,14 @@ class Operations:
 
     def __init__(self, nursery: Callable[[], trio.Nursery]) -> None:
         self._nursery = nursery
-        self._queues: dict[Key, deque[Callable[[], Coroutine[Any, Any, None] | None]]] = {}
-        """What waits, by the keys of what is under way."""
+        self._queues: dict[Key, deque[Callable[[], Coroutine[Any, Any, None] | None]] | None] = {}
+        """What waits, by the keys of what is under way; None: nothing has had to wait yet."""
 
     def __len__(self) -> int:
         return len(self._queues)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._queues
 
     def begin(self, key: Key, operation: Callable[[], Coroutine[Any, Any, None] | None]) -> None:
         """Call `operation` now, or when everything begun earlier with this key has ended.
@@ -128,27 +131,26 @@ class Operations:
         It returns None when it is done, or a coroutine, which runs as a task while others wait.
         Neither may raise.
         """
-        queue = self._queues.get(key)
-        if queue is not None:
+        queues = self._queues
+        if key in queues:
+            queue = queues[key]
+            if queue is None:
+                queue = queues[key] = deque()
             queue.append(operation)
             return
-        queue = self._queues[key] = deque()
+        queues[key] = None
         rest = operation()
-        if rest is None and not queue:
-            del self._queues[key]
+        if rest is None and queues[key] is None:
+            del queues[key]
         else:
-            self._nursery().start_soon(self._run, key, queue, rest)
+            self._nursery().start_soon(self._run, key, rest)
 
-    async def _run(
-        self,
-        key: Key,
-        queue: deque[Callable[[], Coroutine[Any, Any, None] | None]],
-        rest: Coroutine[Any, Any, None] | None,
-    ) -> None:
+    async def _run(self, key: Key, rest: Coroutine[Any, Any, None] | None) -> None:
         calls = 0
         while True:
             if rest is not None:
                 await rest
+            queue = self._queues[key]
             if not queue:
                 break
             rest = queue.popleft()()

@@ -191,6 +191,10 @@ class BrokerService:
     def call_when_loaded(self, name: TopicName, *, create: bool, waiter: TopicWaiter) -> None:
         """The same for a request that need not be a task while others load the topic: it goes on
         at once if the topic is there, and after those that came before it."""
+        loaded = self._open_topic(name)
+        if loaded is not None and (name.full,) not in self.operations:
+            waiter.loaded(loaded)
+            return
 
         def begin() -> Coroutine[Any, Any, None] | None:
             topic = self._open_topic(name)

@@ -35,6 +35,10 @@ def stated(properties: Mapping[str, str], metadata: Mapping[str, str]) -> bool |
 
     Raises: BrokerError MetadataError: its value is neither true nor false, or the two disagree.
     """
+    if PROPERTY not in properties:
+        value = _VALUES.get(metadata.get(PROPERTY, ""))
+        if value is not None or PROPERTY not in metadata:
+            return value  # as nearly every consumer says it
     answers = set()
     for where in (properties, metadata):
         text = where.get(PROPERTY)
