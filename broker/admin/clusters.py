@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.router import Route
+from broker.refusal import Refusal
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -23,7 +24,9 @@ async def get(request: AdminRequest) -> dict[str, Any]:
 async def create(request: AdminRequest) -> str:
     """Add a cluster."""
     data = await request.json_object()
-    await request.context.namespaces.clusters.create(request.names["cluster"], data or {})
+    if data is None:
+        raise Refusal(400, "cluster data is required")
+    await request.context.namespaces.clusters.create(request.names["cluster"], data)
     return ""
 
 

@@ -94,7 +94,7 @@ async def examine(request: AdminRequest) -> Response:
 async def by_id(request: AdminRequest) -> Response:
     """The entry of an id."""
     ledger_id, entry_id = _number(request, "ledgerId"), _number(request, "entryId")
-    topic = await _persistent(request, "GetMessageById is not allowed on {} topic")
+    topic = await _persistent(request, "GetMessageById is not allowed on {}-topic")
     if not topic.ledger.holds((ledger_id, entry_id)):
         raise not_found("Message id not found")
     return await _read(topic, (ledger_id, entry_id))
@@ -103,7 +103,10 @@ async def by_id(request: AdminRequest) -> Response:
 async def _persistent(request: AdminRequest, refusal: str) -> PersistentTopic:
     """The stored topic of the path; `refusal` names the kind of topic in its braces."""
     if await request.context.namespaces.partitions_of(request.topic):
-        raise Refusal(405, refusal.format("partitioned"))
+        told = refusal.format("partitioned")
+        if refusal.startswith("Examine"):
+            told += ", please try examine message on specific topic partition"
+        raise Refusal(405, told)
     topic = await existing(request)
     if not isinstance(topic, PersistentTopic):
         raise Refusal(405, refusal.format("non-persistent"))

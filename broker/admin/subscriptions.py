@@ -16,6 +16,7 @@ from broker.topic.persistent import PersistentTopic
 from protocol.errors import SubscriptionNotFound, TopicNotFound
 from protocol.message_id import from_json
 from protocol.position import EARLIEST, LATEST, Position
+from protocol.topic_name import NON_PERSISTENT
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -37,6 +38,10 @@ async def create(request: AdminRequest) -> None:
     On a partitioned topic it is made on the partitions that lack it; 409 when none does.
     """
     context, name = request.context, request.names["subscription"]
+    if request.topic.domain == NON_PERSISTENT:
+        raise Refusal(
+            400, "Create subscription on non-persistent topic can only be done through client"
+        )
     body = await request.json_object() or {}
     properties: dict[str, str] = {}
     if "messageId" in body or "properties" in body:
@@ -119,20 +124,33 @@ async def skip_all(request: AdminRequest) -> None:
 async def expire(request: AdminRequest) -> None:
     """Acknowledge what was published more than so many seconds ago."""
     seconds = _number(request, "seconds")
-    expired = 0
-    found = await _everywhere(request)
-    for topic, subscription in found:
-        expired += await _expire(request, topic, subscription, seconds)
-    if not expired and len(found) == 1:
-        raise _nothing_to_expire(*found[0])
+    await _refuse_non_persistent(request, "Expire messages on a non-persistent topic")
+    await _expire_each(request, await _everywhere(request), seconds)
 
 
 async def expire_all(request: AdminRequest) -> None:
     """The same for every subscription."""
     seconds = _number(request, "seconds")
-    for topic in await every_part(request.context, request.topic):
-        for subscription in list(topic.subscriptions.values()):
-            await _expire(request, topic, subscription, seconds)
+    what = "Expire messages for all subscriptions on a non-persistent topic"
+    await _refuse_non_persistent(request, what)
+    topics = await every_part(request.context, request.topic)
+    found = [(topic, each) for topic in topics for each in topic.subscriptions.values()]
+    await _expire_each(request, found, seconds)
+
+
+async def _expire_each(
+    request: AdminRequest, found: list[tuple[Topic, Subscription]], seconds: int
+) -> None:
+    """Expire on all, then tell of the first one that had nothing to expire, as Pulsar does."""
+    idle = [each for each in found if not await _expire(request, *each, seconds)]
+    if idle:
+        raise _nothing_to_expire(*idle[0])
+
+
+async def _refuse_non_persistent(request: AdminRequest, what: str) -> None:
+    if request.topic.domain == NON_PERSISTENT:
+        await every_part(request.context, request.topic)  # which tells what does not exist
+        raise Refusal(405, f"{what} is not allowed")
 
 
 async def _expire(

@@ -11,7 +11,7 @@ from broker.topic.persistent import PersistentTopic
 from protocol.errors import TopicNotFound
 from protocol.metadata import is_batch
 from protocol.position import EARLIEST
-from protocol.topic_name import PARTITION_SUFFIX, TopicName
+from protocol.topic_name import NON_PERSISTENT, PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminContext, AdminRequest
@@ -37,6 +37,11 @@ async def existing_persistent(request: AdminRequest) -> PersistentTopic:
     if not isinstance(topic, PersistentTopic):
         raise Refusal(405, f"{topic.name.full} is a non-persistent topic: nothing is stored")
     return topic
+
+
+def _refuse_non_persistent(request: AdminRequest) -> None:
+    if request.topic.domain == NON_PERSISTENT:
+        raise Refusal(406, "Need to provide a persistent topic name")
 
 
 async def every_part(context: AdminContext, topic: TopicName) -> list[Topic]:
@@ -144,6 +149,7 @@ async def unload(request: AdminRequest) -> None:
 
 async def terminate(request: AdminRequest) -> dict[str, int]:
     """Take no more messages; answers the last one's id."""
+    _refuse_non_persistent(request)
     if await request.context.namespaces.partitions_of(request.topic):
         raise Refusal(405, "Termination of a partitioned topic is not allowed")
     topic = await existing_persistent(request)
@@ -152,6 +158,7 @@ async def terminate(request: AdminRequest) -> dict[str, int]:
 
 async def terminate_partitions(request: AdminRequest) -> dict[str, dict[str, int]]:
     """The same for every partition; ids by partition index."""
+    await request.context.namespaces.of_topic(request.topic)
     if not await request.context.namespaces.partitions_of(request.topic):
         raise Refusal(
             405,
@@ -181,7 +188,15 @@ async def trim(request: AdminRequest) -> str:
 
 async def message_id_at(request: AdminRequest) -> dict[str, int]:
     """The first message published at or after a time."""
-    topic = await existing_persistent(request)
+    if await request.context.namespaces.partitions_of(request.topic):
+        raise Refusal(
+            405,
+            "Get message ID by timestamp on a partitioned topic is not allowed, please try do it "
+            "on specific topic partition",
+        )
+    topic = await existing(request)
+    if not isinstance(topic, PersistentTopic):
+        raise Refusal(405, "Get message ID by timestamp on a non-persistent topic is not allowed")
     try:
         time_ms = int(request.names["timestamp"])
     except ValueError:
@@ -195,7 +210,9 @@ async def last_message_id(request: AdminRequest) -> dict[str, int]:
     name = request.topic
     if not (name.is_partition or await request.context.namespaces.topic_exists(name)):
         raise not_found(f"Topic {name.full} not found")  # also when its namespace is unknown
-    topic = await existing_persistent(request)
+    topic = await existing(request)
+    if not isinstance(topic, PersistentTopic):
+        raise Refusal(405, "GetLastMessageId on a non-persistent topic is not allowed")
     entry = await topic.newest_entry()
     if entry is None:
         ledger_id, entry_id = topic.ledger.last_confirmed
@@ -228,6 +245,7 @@ def message_id_json(
 
 async def properties(request: AdminRequest) -> dict[str, str]:
     """What was attached to the topic."""
+    _refuse_non_persistent(request)
     context, topic = request.context, request.topic
     namespace = await context.namespaces.of_topic(topic)
     metadata = namespace.partitioned.metadata(topic)

@@ -155,3 +155,55 @@ async def test_compressed_messages_are_shown_as_they_were_or_refused(single):
     answer = await get("persistent/public/default/packed/examinemessage")
     assert answer.status_code == 501
     assert "LZ4" in answer.json()["reason"]
+
+
+async def test_an_expiry_that_finds_nothing_is_a_conflict_on_every_kind_of_topic(http):
+    base = "persistent/public/default"
+    await http("PUT", f"{base}/plain")
+    await http("PUT", f"{base}/plain/subscription/reads")
+    await http("PUT", f"{base}/parts/partitions", 2)
+    await http("PUT", f"{base}/parts/subscription/reads")
+    for path, named in [
+        ("plain/subscription/reads", "plain"),
+        ("plain/all_subscription", "plain"),
+        ("parts/subscription/reads", "parts-partition-0"),
+        ("parts/all_subscription", "parts-partition-0"),
+    ]:
+        status, reason = await http("POST", f"{base}/{path}/expireMessages/10")
+        assert status == 409, path
+        assert f"topic persistent://public/default/{named} for subscription reads" in reason
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "reason"),
+    [
+        ("POST", "subscription/s/expireMessages/1", 405, "Expire messages on a non-persistent"),
+        ("POST", "all_subscription/expireMessages/1", 405, "Expire messages for all subscri"),
+        ("GET", "properties", 406, "Need to provide a persistent topic name"),
+        ("POST", "terminate", 406, "Need to provide a persistent topic name"),
+        ("GET", "lastMessageId", 405, "GetLastMessageId on a non-persistent topic is not"),
+        ("GET", "messageid/1", 405, "Get message ID by timestamp on a non-persistent topic"),
+        ("PUT", "subscription/s", 400, "Create subscription on non-persistent topic can only"),
+        ("GET", "subscription/s/position/1", 405, "Peek messages on a non-persistent topic"),
+        ("GET", "examinemessage", 405, "Examine messages on a non-persistent topic is not"),
+    ],
+)
+async def test_non_persistent_topics_have_the_statuses_of_pulsar(
+    http, method, path, status, reason
+):
+    topic = "non-persistent/public/default/memory"
+    assert (await http("PUT", topic))[0] == 204
+    answered = await http(method, f"{topic}/{path}")
+    assert answered[0] == status
+    assert answered[1].startswith(reason)
+
+
+async def test_partitioned_topics_and_clusters_without_data(http):
+    base = "persistent/public/default/parts"
+    await http("PUT", f"{base}/partitions", 2)
+    status, reason = await http("GET", f"{base}/messageid/1")
+    assert status == 405
+    assert reason.endswith("please try do it on specific topic partition")
+    assert await http("PUT", "clusters/new") == (400, "cluster data is required")
+    status, reason = await http("POST", "persistent/no/such/topic/terminate/partitions")
+    assert (status, reason) == (404, "Namespace not found")

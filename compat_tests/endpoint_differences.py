@@ -1,0 +1,59 @@
+"""Where Vela's admin API answers otherwise than Pulsar's, and why. What is not here is a defect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from broker.admin.missing import Endpoint
+    from compat_tests.endpoint_probes import Answer
+
+NO_ANSWER: Final = "Pulsar does not answer"
+EXCEPTION: Final = "Pulsar fails with an exception"
+BODY: Final = "Vela looks at the body first, and wants one; Pulsar takes none for a removal"
+ABSENT: Final = "both say 404, in other words"
+
+_WANT_A_BODY: Final = frozenset(
+    {
+        "createPartitionedTopic",
+        "setAutoSubscriptionCreation",
+        "setAutoTopicCreation",
+        "setRetention",
+        "setSchemaCompatibilityStrategy",
+    }
+)
+_REASONS: Final = {
+    ("deleteSchema", "no tenant"): "Vela finds no schema to delete",
+    ("deleteSubscription", "non-persistent"): "Vela keeps a subscription that has consumers",
+    ("deleteTopic", "non-persistent"): "Vela counts consumers and producers apart",
+    ("getInternalStats", "non-persistent"): "nothing is stored, so there is nothing to show",
+    ("getManagedLedgerInfo", "partitioned"): "Vela has it for single partitions",
+    ("getNamespaceBundle", "no namespace"): "Vela does not name a bundle of nothing",
+    ("getNamespaceBundle", "no tenant"): "Vela does not name a bundle of nothing",
+    ("grantPermissionOnNamespace", "no namespace"): "in other words",
+    ("grantPermissionOnNamespace", "no tenant"): "in other words",
+    ("grantPermissionOnNamespace", "there"): "in other words",
+    ("peekNthMessage", "no subscription"): "Vela says that it is the subscription",
+    ("resetCursor", "non-persistent"): "Vela does not accept what has no effect",
+    ("updateProperties", "no namespace"): "Vela does not accept what has no effect",
+    ("updateProperties", "no tenant"): "Vela does not accept what has no effect",
+    ("updateProperties", "no topic"): "Vela does not accept what has no effect",
+}
+
+
+def reason_of_difference(
+    endpoint: Endpoint, variant: str, vela: Answer, oracle: Answer
+) -> str | None:
+    """None: the answers are equal. Empty: they differ, and nobody has said why they may."""
+    told = "" if "\n" in oracle.reason.strip() else oracle.reason.strip()
+    if vela.status == oracle.status and (not told or vela.reason == told):
+        return None
+    if not oracle.status:
+        return NO_ANSWER
+    if oracle.status == 500 and vela.status < 500:
+        return EXCEPTION
+    if vela.status in (400, 412) and endpoint.name in _WANT_A_BODY:
+        return BODY
+    if vela.status == oracle.status == 404:
+        return _REASONS.get((endpoint.name, variant), ABSENT)
+    return _REASONS.get((endpoint.name, variant), "")
