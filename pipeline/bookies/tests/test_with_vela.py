@@ -78,7 +78,7 @@ async def test_a_topic_is_read_past_its_broker_and_stays_with_it(tmp_path):
         assert await trio.to_thread.run_sync(topic_of, running) == first + second
         await publish(running, second)
         assert await trio.to_thread.run_sync(topic_of, running) == first + second + second
-        page = running.admin.metrics.exposition()
+        page = "".join((await running.admin.metrics.page()).pieces())
         assert f"vela_bookie_tcp_entries_total {3_050 + 3_100}" in page
 
 
