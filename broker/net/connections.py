@@ -1,4 +1,4 @@
-"""What all connections of a broker share: who they are, their bounds together, and their turns."""
+"""State shared by all connections of a broker: their identities, common bounds and turns."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DEADLINE_CHECK_SECONDS_MAX: Final = 5.0
 
 
 class OpenConnection(Protocol):
-    """A connection, as far as all together have to do with it."""
+    """A connection, as the shared state sees it."""
 
     @property
     def remote_address(self) -> str:
-        """Whose it is."""
+        """The address of the peer."""
 
     def check_deadlines(self, now: float) -> None:
         """Close it if its peer gives no sign of life."""
@@ -33,7 +33,7 @@ class OpenConnection(Protocol):
 
 @final
 class Connections:
-    """See the module essay."""
+    """See the module docstring."""
 
     def __init__(self, limits: NetLimits, clock: Clock, turns: Turns) -> None:
         self.limits = limits

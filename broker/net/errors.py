@@ -1,4 +1,4 @@
-"""What ends a connection from our side, apart from its own end."""
+"""Errors for which the broker itself ends a connection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import final
 
 @final
 class ConnectionRefused(Exception):
-    """The peer broke the protocol so that its connection cannot go on; the text says how.
+    """The peer broke the protocol so that its connection cannot continue. The text says how.
 
     The session logs it, tells the peer with an ERROR command and closes this connection only.
     """

@@ -1,7 +1,7 @@
 """Keep-alive and handshake deadlines of one connection, as data. Pure.
 
 Pulsar's rule: after a silent interval a PING is sent; if another interval passes without a single
-byte, the connection is closed. Any byte counts as a sign of life, not only PONG.
+byte, the connection is closed. Any byte is a sign of life, not only PONG.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import final
 
 
 class KeepAliveAction(Enum):
-    """What has to be done now."""
+    """The action that is due now."""
 
     NOTHING = auto()
     SEND_PING = auto()
@@ -28,7 +28,7 @@ class KeepAlive:
     def __init__(self, interval_seconds: float, handshake_seconds: float, now: float) -> None:
         self._interval_seconds = interval_seconds
         self.received_at = now
-        """When something came in last."""
+        """When the last bytes arrived."""
         self._ping_sent_at: float | None = None
         self._handshake_deadline: float | None = now + handshake_seconds
 
@@ -37,7 +37,7 @@ class KeepAlive:
         self._handshake_deadline = None
 
     def received(self, now: float) -> None:
-        """Something came in."""
+        """Bytes have arrived."""
         self.received_at = now
         self._ping_sent_at = None
 
@@ -47,7 +47,7 @@ class KeepAlive:
             self._ping_sent_at = now
 
     def received_since(self, moment: float) -> bool:
-        """Whether anything came in at or after `moment`."""
+        """Whether bytes arrived at or after `moment`."""
         return self.received_at >= moment
 
     def check(self, now: float) -> KeepAliveAction:

@@ -1,9 +1,9 @@
-"""Accepts connections: admission by number, and by number per address.
+"""Accepts connections, within bounds on their number and on their number per address.
 
-Connections that came at once are accepted at once, so that a storm of them waits for the other
-work of the event loop once and not once each. Who is over a bound is told so with an ERROR before
-the connection is closed; the number of connections is bounded by the file descriptors in any case.
-Running out of them all the same makes the listener wait, never end.
+Connections that arrive together are accepted together, so that a storm of them waits once for the
+other work of the event loop and not once each. A client over a bound gets an ERROR command before
+its connection is closed. File descriptors bound the number of connections in any case. If they run
+out nevertheless, the listener waits and does not end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ACCEPT_PAUSE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errn
 BACKLOG = 4096
 ACCEPTED_PER_TURN = 128
 TURNED_AWAY_MAX = 100
-"""So many refused connections at a time are kept until their peers have read why."""
+"""Refused connections kept open at a time until their peers have read the reason."""
 
 
 @final
@@ -58,9 +58,9 @@ class BrokerListener:
         return int(self._sockets[0].getsockname()[1])
 
     async def bind(self, host: str, port: int) -> None:
-        """Listen, so that connections are accepted as soon as `run` is.
+        """Listen. Connections are accepted once `run` is running.
 
-        Raises: OSError: the address cannot be had.
+        Raises: OSError: the address is not available.
         """
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
         for listener in listeners:
@@ -81,7 +81,7 @@ class BrokerListener:
             self.stop_accepting()
 
     def stop_accepting(self) -> None:
-        """Close the listening sockets; sessions go on."""
+        """Close the listening sockets. Sessions continue."""
         for listening in self._sockets:
             if listening.fileno() != -1:
                 trio.lowlevel.notify_closing(listening)
@@ -102,7 +102,8 @@ class BrokerListener:
             failure = reason
 
     def _accept_waiting(self, listening: socket.socket, nursery: trio.Nursery) -> str:
-        """Accept those that wait, up to a bound; why no more can be accepted now, or nothing."""
+        """Accept waiting connections, up to a bound. Returns why no more can be accepted now, or
+        an empty text."""
         for _ in range(ACCEPTED_PER_TURN):
             try:
                 connection, address = listening.accept()
@@ -111,13 +112,13 @@ class BrokerListener:
             except OSError as error:
                 if error.errno in ACCEPT_PAUSE_ERRORS:
                     return str(error)
-                continue  # that peer is gone already
+                continue  # that peer has already gone
             host, port = address[0], address[1]
             try:
                 transport = SocketTransport(connection, f"{host}:{port}", self._readers)
             except OSError:
                 connection.close()
-                continue  # the peer is gone already
+                continue  # the peer has already gone
             nursery.start_soon(self.serve, transport, host)
         return ""
 
@@ -130,7 +131,7 @@ class BrokerListener:
             await transport.aclose()
 
     async def serve(self, transport: Transport, host: str) -> None:
-        """Serve one connection to its end."""
+        """Serve one connection until it ends."""
         connections = self._connections
         refusal = self._refusal(host)
         if refusal:
@@ -150,8 +151,8 @@ class BrokerListener:
                 del self._per_address[host]
 
     async def _turn_away(self, transport: Transport, reason: str) -> None:
-        """Say why, and let the peer read it: a close with unread input would reset the connection.
-        When very many are turned away at once they are not waited for."""
+        """Send the reason and let the peer read it: a close with unread input would reset the
+        connection. When very many are turned away together, the listener does not wait for them."""
         log.warning("connection not admitted", peer=transport.peer, reason=reason)
         frame = commands.error(commands.NO_REQUEST, ServerError.NotAllowedError, reason)
         self._turned_away += 1

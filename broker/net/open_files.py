@@ -1,9 +1,9 @@
-"""File descriptors: the broker takes what the system allows, and keeps some for its storage.
+"""File descriptors: the broker takes as many as the system allows and keeps some for its storage.
 
 Every connection is a descriptor, and so is every open file of journal, entry logs and index. A
-broker that gives its last one to a client cannot write a ledger any more, so connections are
-admitted up to a bound below the limit, and those above it are told why. HTTP has a part of its own,
-so that neither side can keep the other out.
+broker that gives its last descriptor to a client cannot write a ledger any more. Connections are
+therefore admitted up to a bound below the limit, and clients above it get an error with the reason.
+HTTP has a share of its own, so that neither protocol can exhaust the descriptors of the other.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from broker.config import or_no_limit
 
 RESERVED_FOR_STORAGE_MAX = 2_048
 CONNECTIONS_EXPECTED = 10_000
-"""A limit that does not allow as many is worth a warning at start."""
+"""A limit below this causes a warning at start."""
 
 
 def raise_open_files_limit() -> int:
-    """Raise the soft limit of this process to the hard one; the limit that holds now."""
+    """Raise the soft limit of this process to the hard limit. Returns the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):  # some systems have a lower bound than the one they name
+        except (ValueError, OSError):  # some systems enforce a lower bound than they report
             return soft
     return hard
 
 
 def connections_within(open_files_max: int) -> int:
-    """How many connections leave storage what it needs: a quarter, but no more than it can use."""
+    """Descriptors kept for storage: a quarter, but no more than storage can use."""
     return max(1, open_files_max - min(open_files_max // 4, RESERVED_FOR_STORAGE_MAX))
 
 
 def http_connections_within(open_files_max: int, configured: int) -> int:
-    """How many of these may be HTTP: `maxHttpServerConnections`, but no more than an eighth."""
+    """The share of HTTP: `maxHttpServerConnections`, but no more than an eighth."""
     eighth = max(1, connections_within(open_files_max) // 8)
     return min(configured, eighth) if configured else eighth
 
 
 def client_connections_within(open_files_max: int, http_configured: int) -> int:
-    """How many of these may be clients of the binary protocol: the rest."""
+    """The share of clients of the binary protocol: the rest."""
     http = http_connections_within(open_files_max, http_configured)
     return max(1, connections_within(open_files_max) - http)
 
@@ -63,7 +63,7 @@ def http_connections_max(configured: int) -> int:
 
 
 def bookie_connections_within(open_files_max: int) -> int:
-    """How many readers of the bookie may be connected besides: a quarter of what storage has."""
+    """How many remote readers of the bookie may be connected: a quarter of the storage share."""
     return max(1, (open_files_max - connections_within(open_files_max)) // 4)
 
 

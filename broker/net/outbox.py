@@ -1,14 +1,14 @@
-"""The output side of a connection: what has to be sent, in order, bounded and batched.
+"""The output of a connection: ordered, bounded and batched.
 
-Everything put during one turn of the event loop leaves with one system call: the outbox says that
-it has something new, and is flushed when the turn ends (`broker.turn`).
+All output put during one turn of the event loop leaves with one system call. The outbox announces
+that it has new output and is flushed when the turn ends (`broker.turn`).
 
-Buffers are never copied when they are large. Small ones are joined: measured on loopback, joining
-wins below about 1 KB per buffer and `sendmsg` of separate buffers above.
+Large buffers are never copied. Small ones are joined: measured on loopback, joining is faster below
+about 1 KB per buffer and `sendmsg` of separate buffers above.
 
-Invariants: bytes leave in the order they were put; `pending_bytes` is the sum of the buffers not
-yet taken by the kernel; while the kernel does not take more (`_stalled`), only the writer task
-sends.
+Invariants: bytes leave in the order in which they were put; `pending_bytes` is the sum of the
+buffers that the kernel has not yet taken; while the kernel takes no more (`_stalled`), only the
+writer task sends.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BUFFERS_PER_CALL_MAX = 1024
 JOIN_BELOW_BYTES = 1024
 """Average buffer size below which joining is cheaper than a vector of buffers."""
 INLINE_FLUSH_BYTES_MAX = 4 * 1024 * 1024
-"""One flush sends no more than this within the turn; the writer task goes on with the rest."""
+"""The most one flush sends within the turn. The writer task sends the rest."""
 
 
 def _nothing() -> None:
-    """Before the owner has set something."""
+    """The callback before the owner has set one."""
 
 
 @final
@@ -70,7 +70,7 @@ class Outbox:
         on_writable: Callable[[], None],
         start_writer: Callable[[], None] = _nothing,
     ) -> None:
-        """`start_writer` is called once, when the writer task (`run`) is needed first."""
+        """`start_writer` is called once, when the writer task (`run`) is first needed."""
         self._transport = transport
         self._turns = turns
         self._limits = limits
@@ -89,7 +89,7 @@ class Outbox:
 
     @property
     def sent_bytes_total(self) -> int:
-        """What the kernel has taken so far: tells a stalled peer from a slow one."""
+        """Bytes taken by the kernel so far. They distinguish a stalled peer from a slow one."""
         return self._sent_bytes_total
 
     @property
@@ -103,7 +103,8 @@ class Outbox:
         return self._failed
 
     def put(self, *buffers: Buffer) -> None:
-        """Append to the output; sent at the end of the turn. Dropped once the peer is gone."""
+        """Append to the output, which is sent at the end of the turn. Dropped once the peer has
+        gone."""
         if self._failed:
             return
         size = 0
@@ -118,7 +119,7 @@ class Outbox:
             self._pass_high_water()
 
     def put_many(self, buffers: Iterable[Buffer], size_bytes: int) -> None:
-        """Like `put` for a caller who already knows the size of all buffers together."""
+        """Like `put`, for a caller that already knows the total size of the buffers."""
         if self._failed:
             return
         self._buffers.extend(buffers)
@@ -138,12 +139,12 @@ class Outbox:
             )
 
     def finish(self, reason: str) -> None:
-        """Take nothing more: the peer is told that nothing more comes. What is put from now on is
-        dropped; the connection stays open until `fail`."""
+        """Accept no more output, because the peer has been told that no more follows. Later puts
+        are dropped. The connection stays open until `fail`."""
         self._failed = self._failed or reason
 
     def fail(self, reason: str) -> None:
-        """Give up: drop everything and close the connection. The session's reader notices."""
+        """Drop all output and close the connection. The reader of the session notices."""
         if self._closed:
             return
         self._closed = True
@@ -152,13 +153,13 @@ class Outbox:
         self.pending_bytes = 0
         self._wake.set()
         self._report_drained()
-        # Nothing is reported any more, and the owner, which holds this, need not be known: so it
-        # goes, with all it holds, when the last of its tasks has ended.
+        # There is nothing more to report, so the reference to the owner, which holds this object,
+        # is dropped. Both are then freed when the last of their tasks has ended.
         self._on_writable = self._start_writer = _nothing
         self._transport.close()
 
     def flush(self) -> None:
-        """Send what the kernel takes now; the writer task goes on with the rest."""
+        """Send as much as the kernel takes now. The writer task sends the rest."""
         self._marked = False
         if self._stalled or self._failed:
             return
@@ -216,7 +217,7 @@ class Outbox:
             self._on_writable()
 
     async def run(self) -> None:
-        """The writer task: sends what did not fit, until the connection fails."""
+        """The writer task: sends the rest of flushes until the connection fails."""
         while not self._failed:
             await self._wake.wait()
             self._wake = trio.Event()
@@ -236,7 +237,7 @@ class Outbox:
             self._drained = None
 
     async def wait_drained(self) -> None:
-        """Return when everything put so far has left, or cannot leave any more."""
+        """Return when all output put so far has left or can no longer leave."""
         self.flush()
         while self._buffers and not self._failed:
             if self._drained is None:

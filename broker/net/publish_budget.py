@@ -1,10 +1,10 @@
-"""The publishes that wait for their answers: of each connection, and of all together.
+"""Counts the publishes that wait for their answers, per connection and over all connections.
 
-A connection over its bound is not read until its sum has fallen to half of it; over the bound of
-all together that goes for every connection that publishes. Without that bound a slow disk would
-let every connection fill its own share, and the broker run out of memory.
+A connection over its bound is not read until its sum has fallen to half of the bound. Over the
+common bound the same applies to every publishing connection. Without the common bound a slow disk
+would let every connection fill its own share and the broker would run out of memory.
 
-`PendingPublishes` of a connection is the one place that counts, up and down, for both.
+`PendingPublishes` of a connection is the only place that counts, up and down, for both bounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @final
 class PublishBudget:
-    """Of all connections. Invariant: `pending_bytes` is the sum of their `size_bytes`."""
+    """Over all connections. Invariant: `pending_bytes` is the sum of their `size_bytes`."""
 
     __slots__ = ("_waiting", "bytes_max", "pending_bytes")
 
@@ -30,15 +30,15 @@ class PublishBudget:
 
     @property
     def exhausted(self) -> bool:
-        """No publishing connection should be read now."""
+        """Whether no publishing connection should be read now."""
         return self.pending_bytes > self.bytes_max
 
     def call_when_free(self, callback: Callable[[], None]) -> None:
-        """Call once when the sum has fallen to half of the bound."""
+        """Call back once when the sum has fallen to half of the bound."""
         self._waiting.append(callback)
 
     def release(self, size_bytes: int) -> None:
-        """So many bytes are durable, or refused."""
+        """So many bytes are durable or refused."""
         self.pending_bytes -= size_bytes
         if self._waiting and self.pending_bytes <= self.bytes_max // 2:
             waiting, self._waiting = self._waiting, []
@@ -48,7 +48,7 @@ class PublishBudget:
 
 @final
 class PendingPublishes:
-    """Of one connection."""
+    """The pending publishes of one connection."""
 
     __slots__ = ("_budget", "_limits", "count", "size_bytes")
 
@@ -59,20 +59,20 @@ class PendingPublishes:
         self.size_bytes = 0
 
     def taken(self, size_bytes: int) -> None:
-        """A message is on its way to storage."""
+        """A message has been handed to storage."""
         self.count += 1
         self.size_bytes += size_bytes
         self._budget.pending_bytes += size_bytes
 
     def answered(self, count: int, size_bytes: int) -> None:
-        """So many are durable, or refused."""
+        """So many messages are durable or refused."""
         self.count -= count
         self.size_bytes -= size_bytes
         self._budget.release(size_bytes)
 
     @property
     def too_many(self) -> bool:
-        """The connection should not be read now."""
+        """Whether the connection should not be read now."""
         limits = self._limits
         return (
             self.count > limits.pending_publishes_max
@@ -82,7 +82,7 @@ class PendingPublishes:
 
     @property
     def few(self) -> bool:
-        """After `too_many`: it may be read again."""
+        """After `too_many`: whether it may be read again."""
         limits = self._limits
         return (
             self.count <= limits.pending_publishes_max // 2
@@ -91,6 +91,6 @@ class PendingPublishes:
         )
 
     def call_when_free(self, callback: Callable[[], None]) -> None:
-        """Call when all connections together have room again, if that is what is waited for."""
+        """If this connection waits for it: call once all connections together have room again."""
         if self._budget.exhausted:
             self._budget.call_when_free(callback)

@@ -1,19 +1,20 @@
 """Finds the connections that have something to read: one task for all of them.
 
-A task of its own that waits for its socket costs a connection about 15 us each time something
-comes: to register the socket anew, to wake the task, and to walk down to where it waits. When ten
-thousand connections acknowledge the same message that is more than the work itself. So the sockets
-stay in one epoll set, level-triggered (what is not read is reported again), and one task waits for
-the set, which is itself readable as soon as one of its sockets is, and calls the readers. A reader
-never waits and never raises.
+If each connection had its own waiting task, every arrival would cost about 15 us: to register the
+socket again, to wake the task and to walk down to the place where it waits. When ten thousand
+connections acknowledge the same message, that exceeds the work itself. The sockets therefore stay
+in one level-triggered epoll set, which reports unread data again. The set is itself readable as
+soon as one of its sockets is. One task waits for the set and calls the readers. A reader never
+waits and never raises.
 
-Fairness: after `TURN_SECONDS` of calls everything else runs. Who was found readable and not called
-waits for the next turn. A connection whose last call read much (one with a thousand consumers that
-acknowledge, say) waits behind those that read little, which are looked for in every turn: a
-publisher does not wait for a hundred of the others. Those with little take at most half a turn
-while others wait, and one of the others is called in every turn. What was read is the measure
-because time is not: a call also sends what others have queued in the same turn. A chunk of more
-requests than are handled in one call goes on behind all who read much (`call_again`).
+Fairness: after `TURN_SECONDS` of calls all other tasks run. Ready sockets not yet served wait for
+the next turn. A connection whose last call read much (for example one with a thousand consumers
+that acknowledge) waits after those that read little. The task looks for the latter in every turn,
+so a publisher does not wait for a hundred busy connections. Connections with little to read get at
+most half a turn while others wait, and at least one of the others is called in every turn. The
+measure is bytes read and not time, because a call also sends output that others have queued in the
+same turn. If a chunk holds more requests than one call handles, it continues after all connections
+that read much (`call_again`).
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ if TYPE_CHECKING:
 
 FOUND_PER_TURN_MAX = 256
 LOOK_AGAIN_BELOW = 64
-"""Found with little to read, and not called yet: with more there is no need to look for others."""
+"""Sockets found with little to read and not yet called. With more, no search for others is
+needed."""
 TURN_SECONDS = 0.002
 LITTLE_BYTES = 8 * 1024
-"""Who read no more in its last call is expected to read little."""
+"""A connection that read no more than this in its last call is expected to read little."""
 
 
 @final
 class Readers:
-    """The sockets that are read without a task each, and whom to call for them."""
+    """Sockets that are read without a task each, and the callable for each of them."""
 
     __slots__ = ("_calls", "_epoll", "_found", "_found_much", "_much", "_waiting", "_wake")
 
@@ -50,40 +52,40 @@ class Readers:
         self._found: deque[int] = deque()
         self._found_much: deque[int] = deque()
         self._waiting: set[int] = set()
-        """What is in one of the two queues."""
+        """Descriptors in one of the two queues."""
         self._wake = -1
-        """Readable when `run` shall look at the queues, while it runs."""
+        """Readable when `run`, while it runs, has to look at the queues."""
 
     def __len__(self) -> int:
         return len(self._calls) - (self._wake in self._calls)
 
     def add(self, descriptor: int, call: Callable[[], int]) -> None:
-        """Call whenever the descriptor is readable, or broken, until `remove`. The call returns how
-        many bytes it has read.
+        """Invoke `call` whenever the descriptor is readable or broken, until `remove`. The call
+        returns the number of bytes it has read.
 
-        Raises: OSError: the descriptor cannot be waited for.
+        Raises: OSError: epoll cannot watch the descriptor.
         """
         self._epoll.register(descriptor, select.EPOLLIN)
         self._calls[descriptor] = call
 
     def remove(self, descriptor: int, call: Callable[[], int]) -> None:
-        """Do not call any more; to be said before the descriptor is closed. Idempotent, also when
-        somebody else has got the number meanwhile."""
+        """Stop calling. Must be called before the descriptor is closed. Idempotent, even when the
+        number has meanwhile been given to another connection."""
         if self._calls.get(descriptor) == call:
             del self._calls[descriptor]
             self._much.discard(descriptor)
-            with contextlib.suppress(OSError):  # it is closed, and so not in the set any more
+            with contextlib.suppress(OSError):  # it is closed and therefore no longer in the set
                 self._epoll.unregister(descriptor)
 
     def call_again(self, descriptor: int) -> None:
-        """Call in a later turn even if nothing comes to read: something that was read is left. To
-        be said by the call itself."""
+        """Call in a later turn even if no more bytes arrive, because some of the bytes read are
+        not handled yet. Only for use within the call itself."""
         if descriptor not in self._waiting:
             self._waiting.add(descriptor)
             self._found_much.append(descriptor)
 
     def call_soon(self, descriptor: int) -> None:
-        """The same for anybody else, who does not know whether `run` waits."""
+        """The same for any other caller, which does not know whether `run` waits."""
         self.call_again(descriptor)
         if self._wake != -1:
             os.eventfd_write(self._wake, 1)
@@ -137,9 +139,9 @@ class Readers:
                 return
 
     def _call(self, descriptor: int, begun: float) -> float:
-        """Call who reads it; the time then."""
-        # Who was removed meanwhile is not called; a number that is somebody else's by now is a
-        # call too many, which finds nothing to read.
+        """Call the reader of this descriptor. Returns the time afterwards."""
+        # A descriptor removed meanwhile is not called. If its number belongs to another connection
+        # by now, the call is superfluous and finds nothing to read.
         self._waiting.discard(descriptor)
         call = self._calls.get(descriptor)
         if call is None:

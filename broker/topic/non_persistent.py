@@ -1,6 +1,6 @@
-"""A non-persistent topic: messages go to whoever is there now, and are never stored.
+"""A non-persistent topic: messages go to the consumers connected now and are never stored.
 
-A message that no consumer can take (no permits, full connection, nobody there) is dropped and
+A message that no consumer can take (no permits, full connection, no consumer) is dropped and
 counted. The producer gets its receipt at once, with the message id 0:0 that Pulsar uses.
 """
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @final
 class NonPersistentTopic(Topic):
-    """One topic in memory only; it is gone when nobody uses it."""
+    """One topic in memory only. It is removed when no client uses it."""
 
     persistent = False
     _arrived: list[Entry] | None = None
 
     def publish(self, producer: Producer, send: Send) -> None:
-        """Keep for the end of the turn, when everything that came is delivered together."""
+        """Keep the messages until the end of the turn, when all are delivered together."""
         if self.closing:
             return  # the producer is being sent away, and its client sends this again
         message_count = count_messages(send.payload)
@@ -44,7 +44,7 @@ class NonPersistentTopic(Topic):
         )
 
     def append_published(self) -> None:
-        """End of a turn: deliver what it brought."""
+        """End of a turn: deliver the messages it brought."""
         arrived, self._arrived = self._arrived, None
         if arrived:
             self.published_last_ms = self.services.clock.wall_ms()
@@ -55,7 +55,7 @@ class NonPersistentTopic(Topic):
         """There is none."""
 
     def is_idle(self) -> bool:
-        """Nobody is connected: there is nothing to keep."""
+        """No client is connected, so there is nothing to keep."""
         if self.closing or self.access.producers or self.access.waiting:
             return False
         return not self.consumer_count()

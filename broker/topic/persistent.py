@@ -1,12 +1,12 @@
-"""A persistent topic: publishes go to its managed ledger, receipts come back when they are durable.
+"""A persistent topic: publishes go to its managed ledger; receipts are sent once they are durable.
 
-Hot path: `publish` takes messages, `append_published` appends those of a turn together when it ends
-(`broker.turn`); the ledger answers by `on_appended`, once per finished journal group and topic, in
-order. All receipts of a group are queued first and all subscriptions are told once, so that one
-flush per connection carries everything.
+Hot path: `publish` takes messages. `append_published` appends those of a turn together when the
+turn ends (`broker.turn`). The ledger answers by `on_appended`, once per finished journal group and
+topic, in order. All receipts of a group are queued first and all subscriptions are notified once,
+so that one flush per connection carries everything.
 
-A failed append is never skipped: its producers are answered with SEND_ERROR and then sent away,
-and what they have sent behind it is dropped, so that they send it again in order to a new producer.
+A failed append is never skipped: its producers get SEND_ERROR and are then disconnected. Messages
+they sent after it are dropped, so that they send them again in order through a new producer.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 INTERNAL_CURSORS: Final = frozenset({DEDUP_CURSOR, "__compaction"})
-"""Cursors that are no subscriptions."""
+"""Cursors that do not belong to subscriptions."""
 TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 MESSAGE_INDEX_MAX: Final = 2**62
-"""No topic has as many messages: a producer has written the index, when the broker wrote none."""
+"""No topic has as many messages: an index this large was written by a producer while the broker
+wrote none."""
 FINISH_SECONDS_MAX: Final = 10.0
-"""How long an unload waits for publishes under way."""
+"""How long an unload waits for publishes in progress."""
 
 _NEW: Final = Verdict.NEW
 _DUPLICATE: Final = Verdict.DUPLICATE
@@ -59,7 +60,7 @@ _DUPLICATE: Final = Verdict.DUPLICATE
 
 @final
 class Publish:
-    """What is kept for a message until it is durable."""
+    """State kept for a message until it is durable."""
 
     __slots__ = ("producer", "send", "size")
 
@@ -87,20 +88,20 @@ class PersistentTopic(Topic):
         self.publish_times = PublishTimes()
         self.entry_sizes = EntrySizes()
         self._observers: tuple[PublishObserver, ...] = ()
-        """Of subscriptions that want to know where the time goes."""
+        """For subscriptions that measure the stages of delivery."""
         self.dedup: DedupStore | None = None
         self.message_index = -1
         """Index of the newest message; kept only with an entry interceptor."""
         self._dropping = False
         """After a failed append, until its producers have been sent away."""
         self._failing = False
-        """Appends fail, which has been logged, and none has succeeded since."""
+        """Appends fail, the failure has been logged, and none has succeeded since."""
         self._failed_subscriptions: set[Subscription] = set()
-        """They are being closed and opened again."""
+        """Subscriptions that are being closed and opened again."""
         self._refused_by_end: list[tuple[Any, BrokerError]] | None = None
-        """While the topic is being terminated: messages that came too late."""
+        """While the topic is being terminated: messages that arrived too late."""
         self._arrived: list[Entry] = []
-        """Taken in this turn and not yet appended: at its end they are appended together."""
+        """Taken in this turn; appended together at its end."""
         self._arrived_contexts: list[object] = []
         self._applying = trio.Lock()
         self._taken = 0
@@ -109,11 +110,12 @@ class PersistentTopic(Topic):
         ledger.listener = self
 
     def subscription_ledger(self) -> LedgerPort:
-        """What its subscriptions read from."""
+        """The ledger that its subscriptions read."""
         return self.ledger
 
     async def recover(self) -> None:
-        """Bring back what the ledger's cursors say: subscriptions, and what has been seen."""
+        """Restore the state that the cursors of the ledger hold: subscriptions and
+        deduplication."""
         epoch = self.ledger.properties.get(TOPIC_EPOCH_PROPERTY)
         self.access.epoch = None if epoch is None else int(epoch)
         for name, cursor in list(self.ledger.cursors.items()):
@@ -134,7 +136,7 @@ class PersistentTopic(Topic):
         return metadata.index
 
     async def apply_policies(self) -> None:
-        """Take up what is in force now. Cheap when nothing has changed."""
+        """Apply the policies in force now. Cheap when nothing has changed."""
         async with self._applying:
             self._apply_retention()
             await self._apply_deduplication()
@@ -169,7 +171,7 @@ class PersistentTopic(Topic):
             raise TopicTerminated("Topic was already terminated")
 
     def publish(self, producer: Producer, send: Send) -> None:
-        """Take a message; its receipt, or its refusal, is sent when the outcome is known."""
+        """Take a message. Its receipt or refusal is sent when the outcome is known."""
         if self.closing or self._dropping:
             return  # the producer is being sent away, and its client sends this again
         payload = send.payload
@@ -181,7 +183,7 @@ class PersistentTopic(Topic):
         session, services = producer.session, self.services
         session.publishes.taken(size)
         if verdict is not _NEW:
-            return  # a copy of a message in flight: it is answered with it
+            return  # a copy of a message in flight: both get the same answer
         message_count = count_messages(payload)
         producer.messages_in += message_count
         producer.bytes_in += size
@@ -204,19 +206,19 @@ class PersistentTopic(Topic):
             observer.published(entry.metadata.publish_time, wall_ms, arrived, now)
 
     def watch_publishes(self, observer: PublishObserver, *, begin: bool) -> None:
-        """A subscription wants to hear of publishes, or no more."""
+        """A subscription starts or stops to be notified of publishes."""
         others = tuple(each for each in self._observers if each is not observer)
         self._observers = (*others, observer) if begin else others
 
     def append_published(self) -> None:
-        """End of a turn: append what it brought."""
+        """End of a turn: append the messages it brought."""
         if self._arrived:
             entries, contexts = self._arrived, self._arrived_contexts
             self._arrived, self._arrived_contexts = [], []
             self.ledger.append_run(entries, contexts)
 
     def hand_to_storage(self) -> None:
-        """What was appended may be written now."""
+        """The appended messages may be written now."""
         self.publish_times.sent(self._taken, self.services.clock.now())
         self.ledger.kick()
 
@@ -270,10 +272,10 @@ class PersistentTopic(Topic):
         self.entry_sizes.add(last_size, same_size)
 
     def _subscription_failed(self, subscription: Subscription, error: Exception) -> None:
-        """A subscription cannot deliver: neither the publishers nor the others have to do with it,
-        and what it holds in memory is not to be trusted any more."""
+        """A subscription cannot deliver. This does not affect publishers or other subscriptions,
+        but its state in memory can no longer be trusted."""
         if subscription in self._failed_subscriptions:
-            return  # more entries came before it was closed
+            return  # more entries arrived before it was closed
         self._failed_subscriptions.add(subscription)
         log.error(
             "subscription failed: sending its consumers away and opening it again",
@@ -284,7 +286,7 @@ class PersistentTopic(Topic):
         self.operations.begin((subscription.name,), lambda: self._open_again(subscription))
 
     async def _open_again(self, subscription: Subscription) -> None:
-        """Close a failed subscription and begin again from its cursor. A topic that cannot do that
+        """Close a failed subscription and start it again from its cursor. If that fails, the topic
         is unloaded."""
         name = subscription.name
         try:
@@ -309,7 +311,7 @@ class PersistentTopic(Topic):
             self._failed_subscriptions.discard(subscription)
 
     def on_append_failed(self, context: Any, error: BrokerError) -> None:  # noqa: ANN401 - a Publish
-        """A message was not stored, and so is nothing of this topic behind it."""
+        """A message was not stored, and no message of this topic after it is stored either."""
         if (
             self._refused_by_end is not None
             and error.server_error == ServerError.TopicTerminatedError
@@ -337,8 +339,8 @@ class PersistentTopic(Topic):
             self.services.nursery.start_soon(self._send_producers_away)
 
     async def _send_producers_away(self) -> None:
-        """After a failed append: no producer goes on where another message is missing. A topic
-        that cannot do that, or that is lost, is unloaded."""
+        """After a failed append: no producer continues after a missing message. If that cannot be
+        ensured, or the topic is lost, the topic is unloaded."""
         try:
             await self.finish_publishes()
             self.disconnect_producers()
@@ -356,7 +358,7 @@ class PersistentTopic(Topic):
             log.error("cannot unload failed topic", topic=self.name.full, exc_info=error)
 
     def _answer_parked(self, parked: list[Publish]) -> None:
-        """Duplicates of messages that were in flight: they are durable now."""
+        """Duplicates of messages that were in flight: these are durable now."""
         for publish in parked:
             producer, send = publish.producer, publish.send
             producer.session.send(
@@ -393,8 +395,8 @@ class PersistentTopic(Topic):
             self._after_publishes.append((self._taken, callback))
 
     async def finish_publishes(self) -> None:
-        """Wait until every message taken so far is answered, within `FINISH_SECONDS_MAX`. What is
-        not by then fails when the ledger is closed."""
+        """Wait until every message taken so far is answered, within `FINISH_SECONDS_MAX`. The rest
+        fail when the ledger is closed."""
         if self._taken != self._answered:
             self.append_published()
             self.hand_to_storage()
@@ -404,7 +406,8 @@ class PersistentTopic(Topic):
                 await finished.wait()
 
     def last_sequence_id(self, producer_name: str) -> int:
-        """What a new producer of this name continues after; -1 without deduplication."""
+        """The sequence id after which a new producer of this name continues; -1 without
+        deduplication."""
         return -1 if self.dedup is None else self.dedup.last_sequence_id(producer_name)
 
     async def store_epoch(self, epoch: int) -> None:
@@ -423,7 +426,7 @@ class PersistentTopic(Topic):
         return before if before[1] >= 0 else (-1, -1)
 
     def newest_entry(self) -> Coroutine[Any, Any, Entry | None]:
-        """See `Topic.newest_entry`. If it is trimmed meanwhile: the newest one then."""
+        """See `Topic.newest_entry`. If it is trimmed meanwhile: the entry that is newest then."""
         return self._read_newest(self.last_position())
 
     async def _read_newest(self, position: Position) -> Entry | None:
@@ -440,10 +443,10 @@ class PersistentTopic(Topic):
         return None
 
     async def terminate(self) -> Position:
-        """Accept no more messages; consumers are told once they have drained the topic.
+        """Accept no more messages. Consumers are told once they have drained the topic.
 
-        A producer is sent CLOSE_PRODUCER before its messages that came too late are refused, as in
-        Pulsar. In the other order the Go client waits for its timeout.
+        A producer is sent CLOSE_PRODUCER before its late messages are refused, as in Pulsar. In the
+        other order the Go client waits for its timeout.
         """
         await self.finish_publishes()
         if self._refused_by_end is None:
@@ -462,12 +465,12 @@ class PersistentTopic(Topic):
     # --- life ---------------------------------------------------------------------------
 
     async def delete_cursor(self, name: str) -> None:
-        """Forget the position of a subscription."""
+        """Delete the position of a subscription."""
         if name in self.ledger.cursors:
             await self.ledger.delete_cursor(name)
 
     async def open_kept_subscription(self, name: str) -> None:
-        """Open the subscription of a cursor that is there, as when the topic was loaded."""
+        """Open the subscription of an existing cursor, as when the topic was loaded."""
         request = SubscriptionRequest(
             name=name, properties=dict(self.ledger.cursors[name].properties)
         )
@@ -475,18 +478,18 @@ class PersistentTopic(Topic):
         self.subscriptions[name] = await kinds.open(request, self.context())
 
     async def close_storage(self) -> None:
-        """Release the ledger; everything taken is answered before."""
+        """Release the ledger. All messages taken are answered first."""
         if self.dedup is not None:
             await self.dedup.snapshot()
         await self.services.factory.close(self.ledger.name)
 
     async def delete_storage(self) -> None:
-        """Delete the ledger with its cursors, and what else carries the topic's name."""
+        """Delete the ledger with its cursors and all other data under the topic's name."""
         await self.services.factory.delete(self.ledger.name)
 
 
 def retention_of(policies: EffectivePolicies) -> RetentionPolicy:
-    """How long what is consumed is kept."""
+    """How long consumed messages are kept."""
     return RetentionPolicy(
         time_minutes=policies.retention_minutes, size_mb=policies.retention_megabytes
     )

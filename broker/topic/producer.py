@@ -1,7 +1,8 @@
 """A producer attached to a topic.
 
-Invariant: while `open`, the producer is in its topic's map and in its session's; `remove_producer`
-of the topic ends both. Messages already handed to the ledger are answered even after that.
+Invariant: while `open`, the producer is in the map of its topic and in that of its session.
+`remove_producer` of the topic ends both. Messages already handed to the ledger are answered even
+after that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Who may publish to a topic: producer names and access modes. Pure.
+"""Which producers may publish to a topic: producer names and access modes. Pure.
 
-Rules and texts of Pulsar 4.0 (PIP-68, PIP-74): a shared producer is refused while an exclusive one
-holds the topic or waits for it; an exclusive one needs an empty topic; one with fencing ends all
-others, waiting ones included; a waiting one gets the topic in order of arrival. Every exclusive
-grant raises the topic epoch; a producer that comes back with an older epoch was fenced meanwhile.
+The rules and texts are those of Pulsar 4.0 (PIP-68, PIP-74). A shared producer is refused while an
+exclusive one holds the topic or waits for it. An exclusive producer needs an empty topic. An
+exclusive producer with fencing ends all others, including waiting ones. Waiting producers get the
+topic in order of arrival. Every exclusive grant raises the topic epoch; a producer that returns
+with an older epoch was fenced meanwhile.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ class Admission:
     """The outcome for one producer."""
 
     granted: bool
-    """False: it waits for exclusive access; `promote` will name it later."""
+    """False: it waits for exclusive access, and `promote` will return it later."""
     new_epoch: int | None = None
-    """The topic epoch to be made durable, when the grant was exclusive."""
+    """The topic epoch to be made durable if the grant was exclusive."""
     fenced: tuple[Producer, ...] = ()
     """Producers that lose the topic to this one."""
     fenced_waiting: tuple[Producer, ...] = ()
-    """Waiting ones that lose their place."""
+    """Waiting producers that lose their place."""
 
 
 @final
@@ -45,8 +46,8 @@ class Admission:
 class ProducerAccess:
     """The producers of one topic.
 
-    Invariant: `exclusive` is None or the only one in `producers`; nobody waits while the topic
-    has no producer.
+    Invariant: `exclusive` is None or the only one in `producers`; no producer waits while the
+    topic has none.
     """
 
     epoch: int | None = None
@@ -126,7 +127,7 @@ class ProducerAccess:
         return Admission(granted=True, new_epoch=epoch)
 
     def remove(self, producer: Producer | None) -> bool:
-        """Take the producer out, waiting or not; False when it was not (any longer) in."""
+        """Remove the producer, waiting or not. False if it was not, or no longer, in."""
         if producer is None:
             return False
         if producer in self.waiting:
@@ -140,7 +141,7 @@ class ProducerAccess:
         return True
 
     def promote(self, refuse: Callable[[Producer, Exception], None]) -> Producer | None:
-        """The waiting producer that gets the free topic now; call when one has left."""
+        """The waiting producer that gets the free topic now. Call when a producer has left."""
         while self.waiting and not self.producers:
             producer = self.waiting.pop(0)
             try:

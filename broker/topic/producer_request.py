@@ -1,6 +1,6 @@
-"""What a client asks for when it creates a producer.
+"""The request of a client to create a producer.
 
-Apart from `Producer` itself, which is compiled: mypyc does not know this form of dataclass.
+Separate from `Producer`, which is compiled: mypyc does not support this form of dataclass.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACCESS_MODE_NAMES = {
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRequest:
-    """What CommandProducer asks for, apart from the topic."""
+    """The parameters of CommandProducer, without the topic."""
 
     producer_id: int
     name: str
@@ -37,7 +37,7 @@ class ProducerRequest:
     epoch: int = 0
     access_mode: int = SHARED
     topic_epoch: int | None = None
-    """What an exclusive producer was given before; older than the topic's means fenced."""
+    """The epoch an exclusive producer was given before; older than the topic's means fenced."""
     encrypted: bool = False
     schema_version: bytes = b""
     metadata: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the broker gives each of its topics to work with. None of it knows the topics."""
+"""Services that the broker gives each of its topics. None of them knows the topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @final
 class TopicServices:
-    """See the module essay."""
+    """See the module docstring."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class TopicServices:
         unload: Callable[[TopicName], Awaitable[None]],
     ) -> None:
         self.config = config
-        """What is in force now: an administrator may change it while the broker runs."""
+        """The policies in force now. An administrator may change them while the broker runs."""
         self.clock = clock
         self.factory = factory
         self.subscription_kinds = subscription_kinds
@@ -47,11 +47,11 @@ class TopicServices:
         self.entry_interceptor = entry_interceptor
         self.turns = turns
         self.unload = unload
-        """For a topic that cannot go on: it is loaded again when it is asked for."""
+        """For a topic that cannot continue. It is loaded again on the next request."""
         self.running_in: trio.Nursery | None = None
 
     @property
     def nursery(self) -> trio.Nursery:
-        """The owner of topics, subscriptions and their operations."""
+        """Runs the operations of topics and subscriptions."""
         assert self.running_in is not None, "the broker is not running"
         return self.running_in

@@ -1,11 +1,11 @@
-"""A topic: its producers and its subscriptions. What is common to stored and to unstored topics.
+"""A topic: its producers and its subscriptions. The part common to stored and unstored topics.
 
-A topic is open, or it is closing (unload, delete) and refuses everything with a retryable error.
-Producers come and go through `ProducerAccess`. What opens, moves or deletes a subscription happens
-in the order in which it was asked for (`operations`, by the name of the subscription), so that a
-cursor is never opened and deleted at the same time; and so do the openings of producers. These
-operations run as tasks of the service: a client that disconnects in the middle leaves nothing half
-done.
+A topic is either open, or closing (unload, delete), when it refuses every request with a retryable
+error. `ProducerAccess` admits producers and takes note when they leave. Operations that open, move
+or delete a subscription run in the order of the requests (`operations`, by the name of the
+subscription), so a cursor is never opened and deleted at the same time. The same holds for opening
+producers. These operations run as tasks of the service: a client that disconnects during one
+leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 PRODUCERS = ()
-"""The key of openings of producers among a topic's operations."""
+"""The key of producer openings among the operations of a topic."""
 
 
 class Topic:
@@ -66,11 +66,11 @@ class Topic:
         """Why the topic takes no new producers and consumers; empty while it is open."""
         self.created_ms = services.clock.wall_ms()
         self.active_at = services.clock.now()
-        """When somebody last used it: for idle-topic collection."""
+        """Time of the last use, for idle-topic collection."""
         self.published_last_ms = 0
         self.messages_in_before = 0
         self.bytes_in_before = 0
-        """Counted for producers that have left; the rest is with the producers themselves."""
+        """Counts of producers that have left. Live producers hold their own."""
         self.messages_out_before = 0
         self.bytes_out_before = 0
         self.rate_messages_in = 0.0
@@ -78,7 +78,7 @@ class Topic:
         self._window_messages_in = 0
         self._window_bytes_in = 0
         self.operations = Operations(lambda: services.nursery)
-        """Of subscriptions, by (name,), and of producers, by `PRODUCERS`."""
+        """Operations of subscriptions, by (name,), and of producers, by `PRODUCERS`."""
         self._abandoned: dict[str, Subscription] = {}
         """Non-durable subscriptions whose cursors are still to be dropped."""
         self._waiting: dict[Producer, _Turn] = {}
@@ -99,24 +99,25 @@ class Topic:
             )
 
     def subscription_ledger(self) -> LedgerPort | None:
-        """What is read for its subscriptions; None for a topic that stores nothing."""
+        """The ledger that its subscriptions read; None for a topic that stores nothing."""
         return None
 
     # --- publishing ---------------------------------------------------------------------
 
     def publish(self, producer: Producer, send: Send) -> None:
-        """Take a message; its receipt, or its refusal, is sent when the outcome is known."""
+        """Take a message. Its receipt or refusal is sent when the outcome is known."""
         raise NotImplementedError
 
     def last_sequence_id(self, producer_name: str) -> int:
-        """What a new producer of this name continues after; -1 without deduplication."""
+        """The sequence id after which a new producer of this name continues; -1 without
+        deduplication."""
         del producer_name
         return -1
 
     # --- producers ----------------------------------------------------------------------
 
     async def attach_producer(self, session: AnySession, request: ProducerRequest) -> Producer:
-        """Let a producer in; it may have to wait for its turn (see `wait_turn`). One of the
+        """Admit a producer, which may have to wait for its turn (see `wait_turn`). One of the
         `operations` of producers.
 
         Raises: BrokerError.
@@ -141,13 +142,13 @@ class Topic:
         return producer
 
     def holder_of_name(self, session: AnySession, request: ProducerRequest) -> Producer | None:
-        """The producer of another connection that keeps this one from its name."""
+        """The producer of another connection that holds the name of this one."""
         wanted = Producer(self, session, request, 0)
         holder = self.access.conflict(wanted)
         return None if holder is None or holder.session is session else holder
 
     def check_publishable(self) -> None:
-        """Raises: BrokerError: the topic takes no more messages."""
+        """Raises: BrokerError: the topic accepts no more messages."""
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the topic epoch durable before its producer is told."""
@@ -166,7 +167,7 @@ class Topic:
         self.touch()
 
     def wait_turn(self, producer: Producer) -> Coroutine[Any, Any, None]:
-        """To be awaited until a producer that `attach_producer` left waiting has the topic.
+        """Wait until a producer that `attach_producer` left waiting has the topic.
 
         Raises: BrokerError: it lost its place.
         """
@@ -211,7 +212,7 @@ class Topic:
             raise ProducerBusy("Topic reached max producers limit")
 
     def disconnect_producers(self) -> None:
-        """Send every producer away; clients look up and come back by themselves."""
+        """Disconnect every producer. Clients look up the topic and return by themselves."""
         for producer in list(self.access.producers.values()):
             producer.session.disconnect_producer(producer)
             self.remove_producer(producer)
@@ -223,7 +224,7 @@ class Topic:
     # --- subscriptions ------------------------------------------------------------------
 
     def context(self) -> TopicContext:
-        """What subscriptions are given of this topic."""
+        """The parts of this topic that its subscriptions use."""
         services = self.services
         return TopicContext(
             topic_name=self.name.full,
@@ -305,9 +306,9 @@ class Topic:
         return subscription
 
     def delete_subscription(self, name: str, *, force: bool = False) -> Awaitable[None]:
-        """Remove a subscription and its cursor. If its cursor cannot be deleted now it begins again
-        from there, without its consumers. What was asked for earlier of this subscription is done
-        first; what is asked for from now on is done afterwards.
+        """Remove a subscription and its cursor. If its cursor cannot be deleted now, the
+        subscription starts again from it, without its consumers. Earlier requests for this
+        subscription are done first, later ones afterwards.
 
         Raises: BrokerError: unknown, or (unless `force`) consumers are connected, or storage fails.
         """
@@ -332,7 +333,7 @@ class Topic:
         self.touch()
 
     def on_subscription_abandoned(self, subscription: Subscription) -> None:
-        """A non-durable subscription lost its last consumer: its name is free at once."""
+        """A non-durable subscription lost its last consumer. Its name is free at once."""
         name = subscription.name
         if self.subscriptions.get(name) is subscription:
             self._count_leaving(subscription)
@@ -349,10 +350,10 @@ class Topic:
         return ended
 
     def watch_publishes(self, observer: PublishObserver, *, begin: bool) -> None:
-        """Only stored topics have something to tell."""
+        """Only stored topics have subscriptions to notify."""
 
     async def _finish_drop(self, name: str) -> None:
-        """The second half of leaving; also done by whoever opens the name in an earlier turn."""
+        """The second half of leaving. Opening the name in an earlier turn also does it."""
         subscription = self._abandoned.pop(name, None)
         if subscription is None:
             return
@@ -374,11 +375,11 @@ class Topic:
         self.bytes_out_before += size_bytes
 
     async def delete_cursor(self, name: str) -> None:
-        """Forget the position of a subscription."""
+        """Delete the position of a subscription."""
         _ = name
 
     async def open_kept_subscription(self, name: str) -> None:
-        """Open the subscription of a cursor that is there, as when the topic was loaded."""
+        """Open the subscription of an existing cursor, as when the topic was loaded."""
         _ = name
 
     # --- positions ----------------------------------------------------------------------
@@ -388,7 +389,7 @@ class Topic:
         return (-1, -1)
 
     def newest_entry(self) -> Coroutine[Any, Any, Entry | None]:
-        """To be awaited for the entry that is at `last_position` now; None when there is none.
+        """Wait for the entry that is at `last_position` now; None when there is none.
 
         Raises: BrokerError PersistenceError: storage cannot give it now.
         """
@@ -401,11 +402,11 @@ class Topic:
     # --- life ---------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Somebody uses the topic."""
+        """The topic is used now."""
         self.active_at = self.services.clock.now()
 
     def is_idle(self) -> bool:
-        """Whether idle-topic collection may take it: nobody publishes and nothing is kept."""
+        """Whether idle-topic collection may remove it: no client publishes, nothing is kept."""
         if self.closing or self.access.producers or self.access.waiting:
             return False
         if self.services.config.brokerDeleteInactiveTopicsMode == "delete_when_no_subscriptions":
@@ -415,8 +416,8 @@ class Topic:
         )
 
     def update_rates(self, seconds: float, now: float) -> Iterator[None]:
-        """Close a rate window of the topic, its producers and its subscriptions. Takes steps, so
-        that very many subscriptions do not hold up others."""
+        """Close a rate window of the topic, its producers and its subscriptions. A generator of
+        steps, so that very many subscriptions do not hold up other work."""
         for producer in list(self.access.producers.values()):
             producer.update_rates(seconds)
             yield
@@ -439,7 +440,7 @@ class Topic:
         return self.bytes_in_before + sum(producer.bytes_in for producer in live)
 
     async def close(self, reason: str) -> None:
-        """Unload: whoever is connected is sent away and comes back, here or elsewhere."""
+        """Unload: connected clients are disconnected and return, here or to another broker."""
         self.closing = reason
         self.policies.unwatch()
         try:
@@ -456,7 +457,7 @@ class Topic:
             await self._close_subscriptions()
 
     async def delete(self) -> None:
-        """Delete what is stored, after `close`-like dismissal of everybody."""
+        """Disconnect all clients as `close` does, then delete the stored data."""
         self.closing = self.closing or "it is being deleted"
         self.policies.unwatch()
         await self._dismiss_everybody()
@@ -464,7 +465,7 @@ class Topic:
         await self.delete_storage()
 
     async def _close_subscriptions(self) -> None:
-        """One that fails keeps the others from nothing, and its consumers are sent away too."""
+        """A failure of one does not affect the others; its consumers are disconnected too."""
         for subscription in list(self.subscriptions.values()):
             try:
                 await subscription.close()
@@ -479,7 +480,7 @@ class Topic:
                     consumer.session.disconnect_consumer(consumer)
 
     async def apply_policies(self) -> None:
-        """Take up what is in force now. Cheap when nothing has changed."""
+        """Apply the policies in force now. Cheap when nothing has changed."""
 
     def call_after_publishes(self, callback: Callable[[], None]) -> None:
         """Call once every message taken so far is answered."""
@@ -489,10 +490,10 @@ class Topic:
         """Wait until every message taken so far is answered, with a bound."""
 
     async def close_storage(self) -> None:
-        """Release what is stored."""
+        """Release the storage."""
 
     async def delete_storage(self) -> None:
-        """Delete what is stored."""
+        """Delete the stored data."""
 
 
 async def _no_entry() -> Entry | None:
@@ -509,6 +510,6 @@ class _Turn:
         self.error: Exception | None = None
 
     def refuse(self, error: Exception) -> None:
-        """It will not get it."""
+        """The producer will not get access."""
         self.error = error
         self.decided.set()
