@@ -1,8 +1,8 @@
-"""What a cursor has acknowledged: a mark-delete position, and what lies acked behind it.
+"""The acks of a cursor: a mark-delete position, and individual acks after it.
 
 Pure. Everything up to and including the mark-delete position is acked. Entries acked out of order
-are bits of one bitmap per ledger; entries of which only some messages are acked keep the bit set
-of messages that are *left*. When the entry right after the mark-delete position is acked, the
+are bits of one bitmap per ledger. Partly acked entries keep the bit set of messages that are
+*left*. When the entry right after the mark-delete position is acked, the
 position moves through it and everything contiguous, across ledger ends.
 
 Invariants: no bitmap holds a bit at or below the mark-delete position, nor one of an entry that
@@ -32,12 +32,12 @@ AckedRange = tuple["Position", "Position"]
 """(lower, upper]: the lower end is excluded and has entry -1 when the range starts at entry 0."""
 
 _BITMAP_ENTRY_MAX = 2**32 - 2
-"""The largest entry id that a bitmap can be asked about."""
+"""The largest entry id that a bitmap accepts."""
 
 
 @final
 class AckState:
-    """See the module essay. Every change returns whether anything changed."""
+    """See the module docstring. Every change returns whether anything changed."""
 
     __slots__ = ("_acked", "_batch_order", "_batches", "_table", "acked_count", "mark_delete")
 
@@ -61,7 +61,7 @@ class AckState:
         return position[1] in bitmap
 
     def batch_remaining(self, position: Position) -> int | None:
-        """The messages left of a partly acknowledged entry; None: all or nothing is acked."""
+        """The messages left of a partly acknowledged entry; None: all or none are acked."""
         return self._batches.get(position)
 
     def backlog_entries(self) -> int:
@@ -75,7 +75,7 @@ class AckState:
         return len(self._batches)
 
     def acked_bitmaps(self) -> Mapping[int, BitMap]:
-        """Individually acked entries per ledger. Not to be changed."""
+        """Individually acked entries per ledger. Callers must not change it."""
         return self._acked
 
     def batches(self) -> list[tuple[Position, int]]:
@@ -133,8 +133,9 @@ class AckState:
         return True
 
     def ack_batch(self, position: Position, remaining: int) -> bool:
-        """The messages of an entry that are not in `remaining`. Whether state changed; the entry is
-        acked as a whole when none is left."""
+        """Acknowledge the messages of an entry that are not in `remaining`. Returns whether the
+        state
+        changed. The entry is acked as a whole when no message is left."""
         if self.is_acked(position) or not self._table.is_valid(position):
             return False
         known = self._batches.get(position)
@@ -147,7 +148,7 @@ class AckState:
         return left != known
 
     def reset(self, mark_delete: Position) -> None:
-        """Everything up to here is acked, and nothing behind it."""
+        """Set the state to: everything up to here is acked, and nothing after it."""
         self.mark_delete = mark_delete
         self.acked_count = 0
         self._acked.clear()
@@ -161,8 +162,8 @@ class AckState:
         bitmaps: Iterable[tuple[int, BitMap]],
         batches: Iterable[tuple[Position, int]],
     ) -> None:
-        """Add what was stored behind the mark-delete position; what no longer exists is left out.
-        The bitmaps are owned from now on."""
+        """Add stored acks after the mark-delete position, without entries that no longer exist.
+        The bitmaps are owned by this object from now on."""
         mark = self.mark_delete
         for ledger_id, bitmap in bitmaps:
             row = self._table.row_of(ledger_id)
@@ -185,7 +186,7 @@ class AckState:
     # --- how the mark-delete position moves ---------------------------------------------
 
     def _absorb(self) -> None:
-        """Move through everything that is acked contiguously behind the mark-delete position."""
+        """Move through all entries acked contiguously after the mark-delete position."""
         acked = self._acked
         mark = self.mark_delete
         while acked:
@@ -203,7 +204,7 @@ class AckState:
         self.mark_delete = mark
 
     def _forget_up_to(self, position: Position) -> None:
-        """Drop individual state at or below a position."""
+        """Drop individual acks at or below a position."""
         ledger_id, entry_id = position
         entry_id = min(entry_id, _BITMAP_ENTRY_MAX)  # a client may name any number
         if self._acked:

@@ -1,20 +1,20 @@
 """The append path of one topic: order, durability, and the change from one ledger to the next.
 
-Entries get their position when they are appended and are reported when they are durable, in order,
-one call per group. A ledger is replaced by a new one ("rolled") when it is full or old, and when
-writing to it failed; meanwhile appends queue up. After a failure the ledger is closed behind its
-last confirmed entry and everything unconfirmed is appended again to the new ledger: positions of
-unconfirmed entries change then, those of confirmed ones never do.
+Entries get their position when they are appended. They are reported when they are durable, in
+order, one call per group. A ledger is replaced by a new one ("rolled") when it is full or old, and
+when writing to it failed. Meanwhile appends queue up. After a failure the ledger is closed after
+its last confirmed entry, and all unconfirmed entries are appended again to the new ledger. The
+positions of unconfirmed entries change then; those of confirmed ones never do.
 
-States: OPEN (there is a writer), ROLLING (a task is replacing the ledger; appends queue),
-BROKEN (that failed `roll_attempts_max` times: appends fail at once, and after a delay the next one
-starts a single attempt), and the final ones FENCED (the topic is another broker's, or a fault in
-here left a run half appended), TERMINATED, CLOSED. The delay doubles with each
-failed attempt up to `broken_delay_max_s`; the first confirmed entry ends it. A full disk so costs
-neither a ledger nor a log line per publish.
+States: OPEN (there is a writer), ROLLING (a task is replacing the ledger; appends queue), BROKEN
+(rolling failed `roll_attempts_max` times: appends fail at once, and after a delay the next append
+starts a single attempt), and the final states FENCED (another broker owns the topic, or a fault in
+this broker interrupted the append of a run), TERMINATED, CLOSED. The delay doubles with each failed
+attempt up to `broken_delay_max_s`; the first confirmed entry ends it. A full disk therefore does
+not cost a ledger or a log line per publish.
 
-Invariants: `table.last_confirmed` moves only here and only forward; a new ledger is in the list
-before an entry goes to it; an old ledger is closed at its last confirmed entry before that.
+Invariants: `table.last_confirmed` moves only here and only forward. A new ledger is in the list
+before an entry goes to it, and the old ledger is closed at its last confirmed entry before that.
 
 Source: ManagedLedgerImpl (rollover rules of Pulsar 4.0: entries, size or age reached, and not
 younger than the minimum; the entry that crosses the limit is the last of its ledger).
@@ -49,7 +49,7 @@ _log = structlog.get_logger()
 
 
 class AppendState(Enum):
-    """See the module essay."""
+    """See the module docstring."""
 
     OPEN = "Open"
     ROLLING = "Rolling"
@@ -64,7 +64,7 @@ _FINAL_STATES = frozenset({AppendState.FENCED, AppendState.TERMINATED, AppendSta
 
 @final
 class Appender:
-    """See the module essay. `listener` is set by the topic before it appends."""
+    """See the module docstring. `listener` is set by the topic before it appends."""
 
     __slots__ = (
         "_broken_delay_s",
@@ -115,7 +115,7 @@ class Appender:
         self._current: LedgerWriter | None = None
         self._pending: list[Entry] = []
         self._contexts: list[object] = []
-        """Of each entry of `_pending`."""
+        """Contexts, one for each entry of `_pending`."""
         self._queue: list[tuple[Entry, object]] = []
         self._confirmed = -1
         self._opened_at = 0.0
@@ -125,7 +125,7 @@ class Appender:
         """0: writing works, or has not been given up yet."""
         self._last_status = Status.OK
         self._met_refusal = False
-        """One line in the log for each ledger that meets it."""
+        """Logs once for each ledger it happens to."""
         self._drained = trio.Event()
         self.state = AppendState.CLOSED
         self.failure: BrokerError | None = None
@@ -164,8 +164,8 @@ class Appender:
     def _add_run(
         self, writer: LedgerWriter, entries: list[Entry], contexts: list[object], start: int
     ) -> int:
-        """Append what the ledger has room for, or everything if it has none and was too young to be
-        replaced; returns the index behind it."""
+        """Append as many entries as the ledger has room for, or all if it has no room but was too
+        young to be replaced. Returns the index after the last one appended."""
         room_entries = self._entries_max - writer.next_entry_id
         room_bytes = self._size_bytes_max - writer.length_sent
         is_over = room_entries <= 0 or room_bytes <= 0
@@ -192,7 +192,7 @@ class Appender:
         return end
 
     def kick(self) -> None:
-        """What was appended may be written now."""
+        """The appended entries may be written now."""
         writer = self._writer
         if writer is not None:
             try:
@@ -241,7 +241,7 @@ class Appender:
             self.listener.on_appended(pending, contexts)
 
     def on_adds_refused(self, writer: LedgerWriter, delay_s: float) -> None:
-        """The bookie has no room now; publishers feel it as slow receipts (WriterListener)."""
+        """The bookie has no room now. Publishers notice slow receipts (WriterListener)."""
         if not self._met_refusal:
             self._met_refusal = True
             _log.warning(
@@ -284,7 +284,7 @@ class Appender:
             self._drained.set()
 
     def _append_without_writer(self, entries: list[Entry], contexts: list[object]) -> None:
-        """All or none of them: behind one that fails none may be stored."""
+        """All or none of them: no entry after a failed one may be stored."""
         is_broken = self.state is AppendState.BROKEN
         if is_broken and self._context.clock.now() >= self._broken_until:
             self._start_roll()
@@ -315,13 +315,13 @@ class Appender:
         self.state = AppendState.OPEN
 
     def roll_if_too_old(self, now: float) -> None:
-        """Called from time to time: an idle ledger is replaced too, unless it is empty."""
+        """Called periodically. An idle ledger is replaced too, unless it is empty."""
         too_old = now - self._opened_at >= self._context.config.max_rollover_time_s
         if self._writer is not None and too_old and self._list.table.tail.entries:
             self._roll_if_old_enough(0.0)
 
     def roll(self) -> None:
-        """Replace the tail ledger now, whatever its age, once what is under way is durable."""
+        """Replace the tail ledger now, whatever its age, once all pending appends are durable."""
         self._roll_if_old_enough(0.0)
 
     def _roll_if_old_enough(self, age_min_s: float) -> None:
@@ -413,16 +413,16 @@ class Appender:
     # --- ends ---------------------------------------------------------------------------
 
     def fence(self, detail: str) -> None:
-        """Another broker owns the topic: nothing will be stored by this one any more."""
+        """Another broker owns the topic. This one will store nothing more in it."""
         if self.state is AppendState.FENCED:
             return
         _log.error("topic_fenced", topic=self._list.name, detail=detail)
         self._stop(AppendState.FENCED, OwnershipLost(self._list.name))
 
     def _abandon(self, error: Exception, contexts: list[object]) -> None:
-        """The broker itself has failed, while it appended these or kicked: how far that got is not
-        known. All that has no outcome fails, and nothing is stored until the topic is opened anew,
-        which finds by recovery what is there."""
+        """This broker failed while it appended these entries or kicked the journal, and how far it
+        got is unknown. All appends without an outcome fail. Nothing is stored until the topic is
+        opened again, when recovery finds out which entries are stored."""
         _log.error("topic_abandoned", topic=self._list.name, exc_info=error)
         failure = BrokerError(
             ServerError.PersistenceError,
@@ -437,8 +437,8 @@ class Appender:
                 self.listener.on_append_failed(context, failure)
 
     async def drain_and_stop(self, state: AppendState, timeout_s: float) -> None:
-        """Take no more appends, wait for those under way, close the ledger. The list's lock is
-        held by the caller. Appends still unknown at the timeout fail; recovery decides on them.
+        """Accept no more appends, wait for pending ones, close the ledger. The caller holds the
+        lock of the list. Appends still unknown at the timeout fail; recovery decides on them.
 
         Raises: LedgerFenced.
         """

@@ -1,13 +1,14 @@
 """Reads entries that are not in memory: in runs, ahead of the reader, each run once.
 
-A backlog is read front to back in pieces far smaller than what a bookie hands out efficiently. So a
-read fetches a whole run (`read_ahead_size_bytes`) into the topic's cache, and once a quarter of it
-is used the next run is fetched in the background: storage and dispatch work at the same time, and
-all subscriptions at about the same place share the runs. A read of a few single entries
-(redelivery) that continues nothing fetches only what it asks for.
+Consumers read a backlog front to back, in pieces far smaller than a bookie serves efficiently. A
+read therefore fetches a whole run (`read_ahead_size_bytes`) into the cache of the topic. Once a
+quarter of the run is used, the next one is fetched in the background, so storage and dispatch work
+at the same time, and all subscriptions at about the same place share the runs. A read of a few
+single entries (redelivery) that continues no earlier read fetches only those entries.
 
-Invariants: at most one fetch per starting position is under way, others wait for it; at most
-`_PREFETCHES_MAX` prefetches per topic; what is fetched counts against the broker's cache bound.
+Invariants: at most one fetch per starting position is in progress, and other readers wait for it.
+There are at most `_PREFETCHES_MAX` prefetches per topic. Fetched entries count against the cache
+bound of the broker.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _SMALL_READ_BYTES: Final = 64 * 1024
 
 @final
 class BacklogReader:
-    """The read path of one topic behind its cache."""
+    """The read path of one topic, used for entries that are not in the cache."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class BacklogReader:
             except BrokerError:
                 if self._table.row_of(first[0]) is not None:
                     raise
-                continue  # trimmed meanwhile: what is at or after the position lies behind it
+                continue  # trimmed meanwhile: the first entry at or after the position is in a later ledger
             self._expected = self._table.next_position(few[-1].position)
             return few
 
@@ -119,7 +120,7 @@ class BacklogReader:
         try:
             await self._load(first, _RUN_ENTRIES_MAX, self._run_size_bytes)
         except Exception as error:
-            # The reader that gets there will try again and be told.
+            # The reader that arrives there tries again and gets the error.
             is_known = isinstance(error, BrokerError)
             _log.warning(
                 "read_ahead_failed",

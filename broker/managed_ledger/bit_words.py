@@ -1,8 +1,8 @@
 """Bitmaps as the 64-bit words of Pulsar's records, and back.
 
 Pure. A word list is little-endian in words and bits: bit `i % 64` of word `i // 64` stands for
-entry `i`, as Java's BitSet.toLongArray has it, so words are signed. A cursor with a million holes
-is written like this every second, so a bitmap is not walked bit by bit: its portable serialised
+entry `i`, as in Java's BitSet.toLongArray, so words are signed. A cursor with a million holes is
+written in this form every second, so a bitmap is not walked bit by bit: its portable serialised
 form (RoaringFormatSpec) already holds dense parts as bits, which are copied whole.
 """
 
@@ -29,7 +29,7 @@ _U16_PAIR: Final = Struct("<HH")
 
 
 def bitmap_words(bitmap: BitMap) -> list[int]:
-    """The bitmap as signed 64-bit words; no trailing zero words."""
+    """The bitmap as signed 64-bit words, without trailing zero words."""
     if not bitmap:
         return []
     data = bytearray((bitmap.max() // _CONTAINER_BITS + 1) * _CONTAINER_BYTES)

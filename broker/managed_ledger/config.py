@@ -1,4 +1,5 @@
-"""The settings of managed ledgers; defaults and meanings are Pulsar's `managedLedger*` keys."""
+"""The settings of managed ledgers. Defaults and meanings are those of Pulsar's `managedLedger*`
+keys."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicy:
     """How long consumed ledgers are kept. -1 = for ever, 0 and 0 = not at all (Pulsar's rule: a
-    ledger goes when it is older than the time *or* the topic is larger than the size)."""
+    ledger is deleted when it is older than the time *or* the topic is larger than the size)."""
 
     time_minutes: int = 0
     size_mb: int = 0
@@ -25,7 +26,7 @@ class RetentionPolicy:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedLedgerConfig:
-    """One object for all topics of a broker; retention can be changed per topic."""
+    """One object for all topics of a broker. Retention can be changed per topic."""
 
     max_entries_per_ledger: int = 50_000
     max_size_per_ledger_bytes: int = 2048 * _MIB
@@ -39,18 +40,18 @@ class ManagedLedgerConfig:
     cache_eviction_time_s: float = 1.0
     cache_eviction_interval_s: float = 0.1
     read_ahead_size_bytes: int = 1 * _MIB
-    """One backlog read; the next one is fetched while this one is being consumed."""
+    """Size of one backlog read. The next one is fetched while this one is being consumed."""
 
     cursor_flush_interval_s: float = 1.0
-    """A changed cursor is stored at the latest after this time: what a crash may forget."""
+    """A changed cursor is stored at the latest after this time. A crash may lose that much."""
     cursor_max_entries_per_ledger: int = 50_000
     cursor_rollover_time_s: float = 14_400.0
     cursor_flushes_in_flight_max: int = 64
     max_ranges_as_ranges: int = 500
-    """Above it a cursor ledger gets individual acks as bit words: 8 bytes per 64 entries and a
+    """Above it a cursor ledger stores individual acks as bit words: 8 bytes per 64 entries and a
     hundred times cheaper to write. Pulsar 4.0 reads both forms."""
     max_ranges_to_persist: int = 10_000
-    """Only bounds what is stored inline because no cursor ledger can be written."""
+    """Only bounds ranges stored inline because no cursor ledger can be written."""
     max_ranges_in_metadata_store: int = 1_000
     max_batch_indexes_to_persist: int = 10_000
     max_cursor_entry_size_bytes: int = 4 * _MIB
@@ -58,12 +59,12 @@ class ManagedLedgerConfig:
     roll_attempts_max: int = 3
     roll_retry_delay_s: float = 0.2
     broken_delay_max_s: float = 10.0
-    """A topic that cannot be written tries a new ledger at most so seldom, starting with
-    `roll_retry_delay_s` and twice as long after each failure."""
+    """A topic that cannot be written tries a new ledger at most this seldom. The delay starts at
+    `roll_retry_delay_s` and doubles after each failure."""
 
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> ManagedLedgerConfig:
-        """What the configuration file says."""
+        """The settings from the configuration file."""
         rate = config.managedLedgerDefaultMarkDeleteRateLimit
         flush_s = min(
             1.0 / rate if rate > 0 else 0.0, config.managedLedgerCursorPositionFlushSeconds

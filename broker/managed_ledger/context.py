@@ -1,4 +1,4 @@
-"""What all managed ledgers of a broker share."""
+"""State shared by all managed ledgers of a broker."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class AppendListener(Protocol):
-    """Who is told what became of appends: the topic."""
+    """Receives the outcome of appends: the topic."""
 
     def on_appended(self, entries: list[Entry], contexts: list[object]) -> None:
-        """The entries are durable, in order, with their positions, and with what was given to
-        `append` together with each of them; `last_confirmed` has moved and
-        they can be read. Once per group."""
+        """The entries are durable, in order, with their positions and with the context that was
+        given to `append` with each of them. `last_confirmed` has moved and they can be read. Once
+        per group."""
 
     def on_append_failed(self, context: object, error: BrokerError) -> None:
-        """This entry was not stored (or nobody knows, after a crash of storage)."""
+        """This entry was not stored, or its outcome is unknown after a crash of storage."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class LedgerContext:
-    """Given by the factory. `spawn` starts a background task that the factory owns."""
+    """Supplied by the factory. `spawn` starts a background task that the factory owns."""
 
     store: MetadataStore
     client: LedgerClient

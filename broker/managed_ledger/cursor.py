@@ -1,10 +1,10 @@
 """The acknowledgement state of one subscription, kept in step with storage.
 
-A cursor is synchronous for whoever acknowledges: an ack changes memory and marks the cursor dirty;
-a background task of the factory stores dirty cursors at the flush interval. So a crash forgets at
-most the acks of one interval, and those messages come again. `reset`, `flush` and
-`set_properties` are durable when they return. A cursor with `durable=False` is the same without
-storage.
+A cursor is synchronous for callers that acknowledge: an ack changes memory and marks the cursor
+dirty. A background task of the factory stores dirty cursors at the flush interval. A crash
+therefore loses at most the acks of one interval, and those messages are delivered again. `reset`,
+`flush` and `set_properties` are durable when they return. A cursor with `durable=False` is the same
+without storage.
 
 Acks of positions at or below the mark-delete position, beyond the last confirmed entry, or of
 entries that do not exist are no-ops.
@@ -35,7 +35,7 @@ _log = structlog.get_logger()
 
 @final
 class Cursor:
-    """See the module essay. Made by `ManagedLedger.open_cursor`."""
+    """See the module docstring. Made by `ManagedLedger.open_cursor`."""
 
     __slots__ = (
         "_is_dirty",
@@ -82,7 +82,7 @@ class Cursor:
 
     @property
     def durable(self) -> bool:
-        """Whether its state outlives the broker."""
+        """Whether its state survives a restart of the broker."""
         return self._store is not None
 
     @property
@@ -92,7 +92,7 @@ class Cursor:
 
     @property
     def state(self) -> AckState:
-        """The pure state; for reading only."""
+        """The pure state. Callers only read it."""
         return self._state
 
     @property
@@ -102,7 +102,7 @@ class Cursor:
 
     @property
     def individually_acked_count(self) -> int:
-        """Acknowledged entries behind the mark-delete position."""
+        """Acknowledged entries after the mark-delete position."""
         return self._state.acked_count
 
     @property
@@ -112,7 +112,7 @@ class Cursor:
 
     @property
     def cursor_ledger(self) -> tuple[int, int]:
-        """(ledger id, last entry id) of where the position is stored; -1 = inline."""
+        """(ledger id, last entry id) of the stored position; -1 = inline."""
         store = self._store
         if store is None:
             return (-1, -1)
@@ -128,7 +128,7 @@ class Cursor:
         return self._state.is_acked(position)
 
     def batch_remaining(self, position: Position) -> int | None:
-        """Bits of the messages of a partly acknowledged entry that are left."""
+        """Bits of the messages left of a partly acknowledged entry."""
         return self._state.batch_remaining(position)
 
     def acked_ranges(self, count_max: int | None = None) -> list[AckedRange]:
@@ -148,8 +148,8 @@ class Cursor:
             self._changed()
 
     def ack_batch_index(self, position: Position, remaining: int) -> bool:
-        """Acknowledge the messages of an entry that are not in `remaining`. Whether the whole
-        entry is acknowledged now (also when it was before)."""
+        """Acknowledge the messages of an entry that are not in `remaining`. Returns whether the
+        whole entry is acknowledged now (also when it was before)."""
         if self._state.ack_batch(position, remaining):
             self._changed()
         return self._state.is_acked(position)
@@ -175,10 +175,10 @@ class Cursor:
     # --- durable changes ----------------------------------------------------------------
 
     async def reset(self, position: Position) -> None:
-        """Make `position` the mark-delete position and forget all individual acks, durably.
+        """Make `position` the mark-delete position and drop all individual acks, durably.
 
-        Nothing has changed here until that is stored, and nothing has if it fails: what may have
-        been stored all the same is then replaced by what is so.
+        The state in memory changes only when that is stored, and not at all if storing fails. A
+        record that was stored despite the error is then replaced by the unchanged state.
 
         Raises: OwnershipLost, MetadataUnavailable.
         """
@@ -202,12 +202,12 @@ class Cursor:
                 await store.write_properties(self._state, self._properties)
 
     async def flush(self) -> None:
-        """Store what has changed. Raises: OwnershipLost."""
+        """Store changes. Raises: OwnershipLost."""
         async with self._lock:
             await self._flush()
 
     async def close(self) -> None:
-        """Store the state where it rests. Raises: OwnershipLost, LedgerError."""
+        """Store the state in its resting place. Raises: OwnershipLost, LedgerError."""
         async with self._lock:
             store = self._store
             if store is None:
@@ -220,14 +220,14 @@ class Cursor:
                 await store.close_ledger()
 
     async def restore(self) -> None:
-        """Take over the stored state. Called once, before the cursor is used."""
+        """Load the stored state. Called once, before the cursor is used."""
         store = self._store
         assert store is not None
         stored, properties = await store.load()
         self._properties = properties
         if stored is None:
             return
-        # Ledgers may be trimmed for acks that are not stored yet: what is gone counts as acked.
+        # Ledgers may be trimmed for acks that are not stored yet: missing entries count as acked.
         first = self._table.first_position
         mark_delete = min(stored.mark_delete, self._table.last_confirmed)
         mark_delete = max(mark_delete, (first[0], first[1] - 1))
@@ -242,7 +242,7 @@ class Cursor:
             await self._write_inline(self._store, self._state)
 
     async def delete(self) -> None:
-        """Remove everything that is stored of it."""
+        """Delete its stored state."""
         async with self._lock:
             if self._store is not None:
                 await self._store.delete(attached_ledger(self._properties))

@@ -1,13 +1,13 @@
-"""What is stored of a cursor, in a cursor ledger (PositionInfo) or inline in the metadata store
+"""The stored form of a cursor, in a cursor ledger (PositionInfo) or inline in the metadata store
 (ManagedCursorInfo).
 
-Pure codec. Individual acks are written as ranges, which every Pulsar reads; above
-`max_ranges` they are written as bit words per ledger (individualDeletedMessageRanges, what Pulsar
-writes with managedLedgerPersistIndividualAckAsLongArray), which take 8 bytes per 64 entries however
-many holes there are. If even those pass the entry size limit, the position is spread over several
-entries: parts with bit words first, the whole of the rest last, with the number of parts in the
-position property `vela.ack-parts`. Real Pulsar reads the last entry alone and so only forgets acks
-(redelivery), never invents any.
+Pure codec. Individual acks are written as ranges, which every Pulsar reads. Above `max_ranges` they
+are written as bit words per ledger (individualDeletedMessageRanges, which Pulsar writes with
+managedLedgerPersistIndividualAckAsLongArray). Bit words take 8 bytes per 64 entries however many
+holes there are. If even those exceed the entry size limit, the position is spread over several
+entries: first parts with bit words, then the rest, with the number of parts in the position
+property `vela.ack-parts`. Real Pulsar reads the last entry alone. It therefore only loses acks
+(redelivery) and never invents any.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IS_PART: Final = -1
 """As number of parts: the entry is itself a part of the position in a later entry."""
 
 INTERNAL_PREFIX: Final = "vela.internal."
-"""Cursor properties with this prefix are the broker's own: nobody can give them from outside."""
+"""Prefix of cursor properties that belong to the broker. Requests cannot set them."""
 ATTACHED_LEDGER_PROPERTY: Final = INTERNAL_PREFIX + "ledger"
 """Names a ledger that holds more about the cursor and is deleted with it."""
 
@@ -48,7 +48,7 @@ _SIGN: Final = 2**63
 @final
 @dataclass(slots=True)
 class CursorPosition:
-    """A position as stored: the mark-delete position and everything acked behind it."""
+    """A position as stored: the mark-delete position and all acks after it."""
 
     mark_delete: Position
     ranges: list[AckedRange] = field(default_factory=list)
@@ -79,7 +79,7 @@ class CursorRecord:
 
 
 def attached_ledger(properties: Mapping[str, str]) -> int | None:
-    """The ledger that goes with a cursor of these properties."""
+    """The ledger that belongs to a cursor with these properties."""
     text = properties.get(ATTACHED_LEDGER_PROPERTY)
     return int(text) if text is not None else None
 
@@ -107,7 +107,7 @@ def encode_positions(
 
 
 def decode_position(data: bytes) -> tuple[CursorPosition, int]:
-    """The position of a cursor ledger's entry, and how many entries before it belong to it."""
+    """The position in an entry of a cursor ledger, and how many entries before it belong to it."""
     info = formats.PositionInfo()
     info.ParseFromString(data)
     properties = {one.name: one.value for one in info.properties}
@@ -129,7 +129,7 @@ def encode_inline_record(
     ranges_max: int,
     batches_max: int,
 ) -> bytes:
-    """The record in the metadata store with the position in it, up to so many ranges."""
+    """The record in the metadata store with the position inline, up to this many ranges."""
     info = _cursor_info(INLINE, state.mark_delete, cursor_properties)
     _fill_ranges(info.individualDeletedMessages, state.acked_ranges(ranges_max))
     _fill_batches(info.batchedEntryDeletionIndexInfo, state.batches()[:batches_max])
@@ -141,8 +141,8 @@ def encode_inline_record(
 def encode_pointer_record(
     cursor_ledger_id: int, mark_delete: Position, cursor_properties: dict[str, str]
 ) -> bytes:
-    """The record in the metadata store when the position is in a cursor ledger. The mark-delete
-    position is repeated for the case that the ledger is lost."""
+    """The record in the metadata store when the position is in a cursor ledger. It repeats the
+    mark-delete position in case the ledger is lost."""
     return _cursor_info(cursor_ledger_id, mark_delete, cursor_properties).SerializeToString()
 
 
@@ -160,7 +160,7 @@ def _cursor_info(
 
 
 def decode_cursor_record(data: bytes) -> CursorRecord:
-    """What is in the metadata store. Raises: BrokerError MetadataError."""
+    """Decode the record in the metadata store. Raises: BrokerError MetadataError."""
     info = formats.ManagedCursorInfo()
     parse_record(info, data, "of a cursor")
     position: CursorPosition | None = None
@@ -178,7 +178,8 @@ def decode_cursor_record(data: bytes) -> CursorRecord:
 
 
 def _fill_words(info: formats.PositionInfo, state: AckState, size_bytes_max: int) -> list[bytes]:
-    """Bit words per ledger; what does not fit the entry goes into parts, returned serialised."""
+    """Bit words per ledger. Those that do not fit into the entry are returned as serialised
+    parts."""
     parts: list[formats.PositionInfo] = []
     target = info
     room = size_bytes_max // 2

@@ -1,13 +1,14 @@
-"""Where a cursor's state is kept: a cursor ledger while it moves, the metadata store when it rests.
+"""Storage of a cursor's state: a cursor ledger while it changes, the metadata store when it rests.
 
-Each time the whole position is appended to a ledger of the cursor, made at the first change; the
-last entry counts. The ledger is replaced when it has many entries or is old: the position goes to
-the new one first, then the record in the metadata store points there (compare-and-set), then the
-old ledger is deleted. If the bookies refuse, the position is stored inline in that record instead;
-so it is on a clean close, unless it has too many ranges.
+Each store appends the whole position to a ledger of the cursor, which is created at the first
+change. The last entry counts. The ledger is replaced when it has many entries or is old: the
+position goes to the new ledger first, then the record in the metadata store is changed to refer to
+it (compare-and-set), then the old ledger is deleted. If the bookies refuse, the position is stored
+inline in that record instead. A clean close also stores it inline, unless it has too many ranges.
 
-Recovery takes the last whole position: a cursor ledger that is empty, lost or unreadable falls back
-to the position in the metadata store, which is older: messages come again, none is lost.
+Recovery takes the last whole position. If the cursor ledger is empty, lost or unreadable, recovery
+uses the position in the metadata store. That one is older: messages are delivered again, and none
+is lost.
 
 Formats: `cursor_record`. A conflict on the record means that another broker owns the topic.
 """
@@ -47,7 +48,7 @@ _log = structlog.get_logger()
 
 @final
 class CursorStore:
-    """Persistence of one durable cursor. The caller serialises the calls."""
+    """Persistence of one durable cursor. Callers must serialise the calls."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class CursorStore:
 
     @property
     def cursor_ledger_last_entry_id(self) -> int:
-        """Of the ledger being written; -1 when there is none."""
+        """Id of the ledger being written; -1 when there is none."""
         return -1 if self._ledger is None else self._ledger.confirmed
 
     async def load(self) -> tuple[CursorPosition | None, dict[str, str]]:
@@ -155,7 +156,7 @@ class CursorStore:
     async def write_inline(
         self, state: AckState, properties: dict[str, int], cursor_properties: dict[str, str]
     ) -> None:
-        """Store the state in the metadata store and give up the cursor ledger.
+        """Store the state in the metadata store and delete the cursor ledger.
 
         Raises: OwnershipLost.
         """
@@ -176,16 +177,16 @@ class CursorStore:
         )
 
     async def close_ledger(self) -> None:
-        """End the cursor ledger, which keeps the position."""
+        """End the cursor ledger, which still holds the position."""
         if self._ledger is not None:
             ledger, self._ledger = self._ledger, None
             await ledger.writer.close()
 
     async def delete(self, attached_ledger_id: int | None) -> None:
-        """Remove the record, then the ledger, and the one that is attached to the cursor.
+        """Delete the record, then the ledger, and the ledger that is attached to the cursor.
 
-        Raises: MetadataUnavailable: the record is still there. Without it the cursor is gone, and
-        a ledger that cannot be deleted now is an orphan for the next start.
+        Raises: MetadataUnavailable: the record still exists. Without the record the cursor is gone,
+        and a ledger that cannot be deleted now is an orphan for the next start.
         """
         try:
             await self._context.store.delete(self._path)
@@ -225,13 +226,15 @@ class CursorStore:
             await self._context.client.delete(old_ledger_id)
 
     async def _put(self, data: bytes) -> None:
-        # A new owner has written the list before it reads the cursors: what this broker writes
-        # into their records after that would only make the new owner doubt its ownership.
+        # A new owner writes the list before it reads the cursors. If this broker wrote into their
+        # records after that, the new owner would only doubt its ownership.
         await self._check_owner()
         try:
             await self._record.put(data)
         except VersionConflict:
             raise OwnershipLost(self._topic_name) from None
         except BaseException:
-            self._ledger = None  # the record may point elsewhere now: the next one says where
+            self._ledger = (
+                None  # the record may refer to another ledger now, which the next read shows
+            )
             raise

@@ -1,12 +1,12 @@
-"""Entries in memory: the tail of every topic, and what backlog readers fetched ahead.
+"""Entries in memory: the tail of every topic, and entries fetched ahead by backlog readers.
 
-One `EntryCache` per broker bounds the bytes of all topics; one `TopicCache` per topic holds its
+One `EntryCache` per broker bounds the bytes of all topics. One `TopicCache` per topic holds its
 entries in runs: consecutive entries of one ledger in a list, so that a lookup is an index. The tail
-of a ledger is one growing run; every read-ahead is a run of its own.
+of a ledger is one growing run. Every read-ahead is a run of its own.
 
-Entries leave the cache in the order in which they came, by group: when the group is older than the
-eviction time, when the broker-wide bound is passed, and (tail only) when every cursor has acked
-them. Nothing is ever only in the cache, so eviction needs no care but the byte count.
+Entries leave the cache in the order of arrival, by group: when the group is older than the eviction
+time, when the broker-wide bound is exceeded, and (tail only) when every cursor has acked them.
+Every entry is also in storage, so eviction only has to adjust the byte count.
 
 Invariants: a run has no holes; `size_bytes` of the broker is the sum over all runs; with the bound
 at 0 nothing stays longer than one group.
@@ -18,7 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 ENTRY_OVERHEAD_BYTES: Final = 200
-"""What an entry costs beyond its payload; counted, so that tiny messages are bounded too."""
+"""The cost of an entry beyond its payload. Counted, so that tiny messages are bounded too."""
 
 if TYPE_CHECKING:
     from broker.entry import Entry
@@ -43,7 +43,7 @@ class _Run:
         return self.first + len(self.entries)
 
     def drop_group(self) -> int:
-        """Forget the oldest group; returns its bytes."""
+        """Drop the oldest group. Returns its bytes."""
         end, size_bytes = self.groups.popleft()
         del self.entries[: end - self.first]
         self.first = end
@@ -75,8 +75,8 @@ class EntryCache:
             self._evict_to_bound()
 
     def evict_old(self, now: float) -> None:
-        """Drop groups that came longer ago than the eviction time; a read-ahead that was used
-        since is kept once more."""
+        """Drop groups that arrived longer ago than the eviction time. A read-ahead that was used
+        since then is kept once more."""
         order = self._order
         oldest = now - self._eviction_time_s
         while order and order[0][0] <= oldest:
@@ -114,7 +114,7 @@ class TopicCache:
     def append_tail(
         self, ledger_id: int, first: int, entries: list[Entry], size_bytes: int, now: float
     ) -> None:
-        """Entries that have just become durable."""
+        """Add entries that have just become durable."""
         run = self._tails.get(ledger_id)
         if run is None or run.first + len(run.entries) != first:
             if run is not None:
@@ -125,7 +125,7 @@ class TopicCache:
     def insert_ahead(
         self, ledger_id: int, first: int, entries: list[Entry], size_bytes: int, now: float
     ) -> None:
-        """Entries read from a bookie."""
+        """Add entries read from a bookie."""
         run = _Run(ledger_id, first)
         self._ahead.append(run)
         self._cache.insert(self, run, entries, size_bytes, now)
@@ -133,7 +133,7 @@ class TopicCache:
     def get(
         self, ledger_id: int, entry_id: int, count_max: int, bytes_max: int
     ) -> list[Entry] | None:
-        """Entries from `entry_id` on, as far as they are here; None: this one is not."""
+        """Consecutive cached entries from `entry_id` on; None: this entry is not cached."""
         run = self._tails.get(ledger_id)
         if run is None or not run.first <= entry_id < run.first + len(run.entries):
             for run in self._ahead:
@@ -151,7 +151,7 @@ class TopicCache:
         return entries
 
     def ahead_run(self, ledger_id: int, entry_id: int) -> tuple[int, int] | None:
-        """First and end of the read-ahead that contains the entry; None if it is of the tail."""
+        """First and end of the read-ahead that contains the entry; None if it is in the tail."""
         run = self._tails.get(ledger_id)
         if run is not None and run.first <= entry_id < run.end:
             return None
@@ -162,7 +162,7 @@ class TopicCache:
         return None
 
     def has(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether the entry is here."""
+        """Whether the entry is cached."""
         run = self._tails.get(ledger_id)
         if run is not None and run.first <= entry_id < run.end:
             return True
@@ -171,7 +171,7 @@ class TopicCache:
         )
 
     def drop_acked(self, mark_delete: Position) -> None:
-        """Forget groups of the tail that every cursor has acknowledged."""
+        """Drop groups of the tail that every cursor has acknowledged."""
         if not self._tails:
             return
         ledger_id, entry_id = mark_delete
@@ -180,7 +180,7 @@ class TopicCache:
                 self._cache.size_bytes -= run.drop_group()
 
     def clear(self) -> None:
-        """Forget everything: the topic is closed."""
+        """Drop all entries, because the topic is closed."""
         for run in [*self._tails.values(), *self._ahead]:
             self._drop(run)
         self._tails.clear()

@@ -1,13 +1,13 @@
-"""Opens, keeps and deletes the managed ledgers of one broker, and runs what goes on behind them.
+"""Opens, keeps and deletes the managed ledgers of one broker, and runs their background work.
 
-Opening takes the topic from whoever had it: the last ledger is recovered, which fences its writer;
-its entries and size are put into the list; empty ledgers are dropped; a new ledger is created, and
-the list is written by compare-and-set. From then on the former owner can neither append nor change
-the list. Then the cursors are restored.
+Opening takes the topic from its former owner. The last ledger is recovered, which fences its
+writer, and its entries and size are put into the list. Empty ledgers are dropped, a new ledger is
+created, and the list is written by compare-and-set. From then on the former owner can neither
+append nor change the list. Then the cursors are restored.
 
-One background task serves all topics: it stores dirty cursors every flush interval, evicts old
-entries from the cache, and trims ledgers by retention now and then. It and everything spawned by
-the ledgers lives in the nursery of `run`, so nothing outlives the factory.
+One background task serves all topics. It stores dirty cursors every flush interval, evicts old
+entries from the cache, and periodically trims ledgers by retention. This task and all tasks spawned
+by the ledgers live in the nursery of `run`, so none outlives the factory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _IDLE_S: Final = 1.0
 
 @final
 class ManagedLedgerFactory:
-    """See the module essay. `await nursery.start(factory.run)` before opening anything."""
+    """See the module docstring. `await nursery.start(factory.run)` before opening anything."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ManagedLedgerFactory:
     # --- background ---------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Close the ledgers (`aclose`) before."""
+        """Serve until cancelled. Close the ledgers (`aclose`) first."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._keep_cursors_stored)
@@ -133,7 +133,7 @@ class ManagedLedgerFactory:
 
     async def open(self, name: str, retention: RetentionPolicy | None = None) -> ManagedLedger:
         """The managed ledger with this name (`tenant/namespace/persistent/encoded topic`), created
-        if it does not exist. Opening one that is open gives the same object.
+        if it does not exist. Opening an open one returns the same object.
 
         Raises: OwnershipLost, BrokerError PersistenceError or MetadataError.
         """
@@ -185,7 +185,7 @@ class ManagedLedgerFactory:
         return ledger
 
     async def _restore_cursors(self, ledger: ManagedLedger) -> None:
-        """All at once. Raises: what the first one raised that failed, by itself."""
+        """Run all concurrently. Raises: the error of the first that failed, not in a group."""
         failures: list[Exception] = []
 
         async def restore(cursor_name: str) -> None:
@@ -227,7 +227,7 @@ class ManagedLedgerFactory:
             await ledger.close()
 
     async def aclose(self) -> None:
-        """Close every ledger: the broker stops."""
+        """Close every ledger, because the broker stops."""
         limiter = trio.CapacityLimiter(self._config.cursor_flushes_in_flight_max)
 
         async def close_one(name: str) -> None:
@@ -247,8 +247,8 @@ class ManagedLedgerFactory:
         return await self._store.children(f"{MANAGED_LEDGERS_ROOT}/{namespace}/persistent")
 
     async def delete(self, name: str) -> None:
-        """Close it if it is open and remove everything: cursors first, then the record, then the
-        ledgers, so that a crash in between leaves nothing that points to something deleted.
+        """Close it if it is open and delete everything: cursors first, then the record, then the
+        ledgers, so that no record refers to a deleted object after a crash in between.
 
         Raises: BrokerError TopicNotFound.
         """

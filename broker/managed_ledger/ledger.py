@@ -1,14 +1,14 @@
 """A managed ledger: the endless log of one topic, with its cursors.
 
-What callers see is one sequence of entries. Behind it is a list of BookKeeper ledgers of which the
-last one is written (`appender`), cached tail and backlog reads (`backlog_reader`), cursors
-(`cursor`), and trimming of what nobody needs any more (`trimming`).
+Callers see one sequence of entries. It consists of a list of BookKeeper ledgers, of which the last
+is written (`appender`), reads from a cached tail and from the backlog (`backlog_reader`), cursors
+(`cursor`), and trimming of ledgers no longer needed (`trimming`).
 
-Invariants: positions are never given twice and only grow, over restarts too; nothing that a cursor
-has not acknowledged is deleted; the list of ledgers is written before a ledger is used and before
-one is deleted, so a crash leaves a ledger too many at worst (`orphans`), never one too few.
-Everything synchronous here is atomic; whoever changes the list or the cursors' records does so
-under the list's lock or the cursor's own.
+Invariants: no position is used twice, and positions only grow, also over restarts. No entry that a
+cursor has not acknowledged is deleted. The list of ledgers is written before a ledger is used and
+before one is deleted, so a crash leaves at worst a ledger too many (`orphans`), never one too few.
+Everything synchronous here is atomic. A change of the list or of the cursors' records is made under
+the lock of the list or of the cursor.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _STATISTICS_RANGES_MAX: Final = 100
 
 @final
 class ManagedLedger:
-    """See the module essay. Made by `ManagedLedgerFactory.open`.
+    """See the module docstring. Made by `ManagedLedgerFactory.open`.
 
-    `append(entry, context)` assigns the order and returns at once; the listener hears of the
-    outcome. While a ledger is being replaced appends queue up, bounded by the caller. On a ledger
-    that is fenced, terminated or closed the listener is told of the failure at once.
-    `append_run(entries, contexts)` is the same for many, at the cost of little more than one.
+    `append(entry, context)` assigns the order and returns at once. The listener gets the outcome.
+    While a ledger is being replaced appends queue up, bounded by the caller. On a fenced,
+    terminated or closed ledger the listener gets the failure at once.
+    `append_run(entries, contexts)` does the same for many entries and costs little more than one.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class ManagedLedger:
 
     @property
     def client(self) -> LedgerClient:
-        """For those who keep more about the topic in ledgers of their own."""
+        """For users that keep more data about the topic in ledgers of their own."""
         return self._context.client
 
     @property
     def listener(self) -> AppendListener | None:
-        """Who is told what became of appends. The topic sets it before it appends."""
+        """Receives the outcome of appends. The topic sets it before it appends."""
         return self._appender.listener
 
     @listener.setter
@@ -140,7 +140,7 @@ class ManagedLedger:
         return self._table.first_position
 
     def nth_position(self, number: int) -> Position:
-        """The entry with this number, counted from 1; the last one when there are fewer."""
+        """The entry with this number, counted from 1, or the last entry if there are fewer."""
         return self._table.position_after_n(self.first_position, number - 1)
 
     def holds(self, position: Position) -> bool:
@@ -149,12 +149,12 @@ class ManagedLedger:
 
     @property
     def state(self) -> AppendState:
-        """Whether it can be appended to."""
+        """Whether it accepts appends."""
         return self._appender.state
 
     @property
     def fenced(self) -> bool:
-        """Another broker has taken the topic, or this one failed at an append: unload it."""
+        """Another broker has taken the topic, or this one failed during an append: unload it."""
         return self._appender.state is AppendState.FENCED
 
     @property
@@ -164,7 +164,7 @@ class ManagedLedger:
 
     @property
     def ledger_ids(self) -> set[int]:
-        """The ledgers it consists of."""
+        """The ledgers of the topic."""
         return {row.ledger_id for row in self._table.rows}
 
     @property
@@ -185,15 +185,15 @@ class ManagedLedger:
     # --- reading ------------------------------------------------------------------------
 
     async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
-        """Entries from the first one at or after the position, from storage if need be; [] when
-        there is none yet. At least one, fewer than asked for when that is what is at hand.
+        """Entries from the first one at or after the position, from storage if necessary. [] when
+        there is none yet. Otherwise at least one, possibly fewer than requested.
 
         Raises: BrokerError PersistenceError: storage cannot give it now.
         """
         return await self._reader.read(position, count_max, bytes_max)
 
     async def find_by_publish_time(self, publish_time_ms: int) -> Position:
-        """The newest entry published before the time: mark-delete it to go on from there."""
+        """The newest entry published before the time: mark-delete it to continue from there."""
 
         async def read_one(position: Position) -> list[Entry]:
             return await self._reader.read(position, 1, 1)
@@ -218,8 +218,8 @@ class ManagedLedger:
         properties: Mapping[str, str] | None = None,
         durable: bool = True,
     ) -> Cursor:
-        """Find the cursor, or create it with `initial` as its mark-delete position (EARLIEST and
-        LATEST are understood).
+        """Find the cursor, or create it with `initial` as its mark-delete position, which may be
+        EARLIEST or LATEST.
 
         Raises: OwnershipLost.
         """
@@ -246,15 +246,15 @@ class ManagedLedger:
         return cursor
 
     async def restore_cursor(self, name: str) -> None:
-        """Take over a cursor that is stored; for the factory."""
+        """Load a stored cursor; for the factory."""
         cursor = self._new_cursor(name, self._table.last_confirmed, {}, durable=True)
         await cursor.restore()
         self.cursors[name] = cursor
         self._appender.cache_tail = True
 
     async def delete_cursor(self, name: str) -> None:
-        """Remove the cursor and what is stored of it; unknown names are ignored. If that fails
-        the cursor is there as before.
+        """Delete the cursor and its stored state. Unknown names are ignored. If that fails the
+        cursor remains as before.
 
         Raises: MetadataUnavailable.
         """
@@ -288,14 +288,14 @@ class ManagedLedger:
         return min(marks) if marks else None
 
     def release_acked(self) -> None:
-        """Let go of cached entries that every cursor has acknowledged."""
+        """Release cached entries that every cursor has acknowledged."""
         if 0 < len(self.cursors) <= _RELEASE_CURSORS_MAX:
             self._cache.drop_acked(min(c.mark_delete for c in self.cursors.values()))
 
     # --- trimming -----------------------------------------------------------------------
 
     def request_trim(self) -> None:
-        """Trim in the background, if there is anything to."""
+        """Trim in the background if any ledger can be trimmed."""
         if self._is_trimming or self._trimmable() == 0:
             return
         self._is_trimming = True
@@ -312,7 +312,7 @@ class ManagedLedger:
             self._is_trimming = False
 
     async def trim(self) -> int:
-        """Delete the ledgers that neither cursors nor retention want; returns how many.
+        """Delete the ledgers that neither cursors nor retention need. Returns how many.
 
         Raises: OwnershipLost.
         """
@@ -339,7 +339,7 @@ class ManagedLedger:
             await self._list.save(self._table.rows, properties=dict(properties))
 
     async def terminate(self) -> Position:
-        """End the topic behind its last confirmed entry, for ever; returns that position.
+        """End the topic after its last confirmed entry, for ever. Returns that position.
 
         Raises: OwnershipLost.
         """
@@ -354,12 +354,12 @@ class ManagedLedger:
             return self.last_confirmed
 
     async def close(self) -> None:
-        """Stop appends, store the cursors and let go. What was appended and is not durable within
-        a few seconds fails.
+        """Stop appends, store the cursors and release everything. Appends that are not durable
+        within a few seconds fail.
 
-        A topic that is lost, or storage or metadata that refuse, are logged and cut nothing short:
-        what is durable is recovered by the next open, and a cursor that could not be stored goes
-        on from where it was stored last, so that messages come again.
+        A lost topic, or an error of storage or metadata, is logged and does not stop the close. The
+        next open recovers all durable entries. A cursor that could not be stored continues from
+        its last stored position, so that messages are delivered again.
         """
         async with self._list.lock:
             if self._appender.state is AppendState.CLOSED:
@@ -432,7 +432,7 @@ class ManagedLedger:
         )
 
     def cursor_statistics(self) -> Iterator[CursorStatistics]:
-        """A snapshot of each cursor of now, made when it is its turn."""
+        """A snapshot of each current cursor, taken when the iteration reaches it."""
         return map(self._cursor_statistics, list(self.cursors.values()))
 
     def _cursor_statistics(self, cursor: Cursor) -> CursorStatistics:

@@ -1,10 +1,10 @@
 """The list of a topic's ledgers: the table in memory, its record in the metadata store, and the
 compare-and-set between them that makes one broker the owner.
 
-A change is first written, then made in memory, so that nothing is ever used that a restart would
-not know; only entries and sizes of the ledger being written grow in memory alone, and recovery
-finds them out. Whoever changes the list holds `lock` from reading the table to updating it, except
-who opens the topic and has it alone. A conflict means that another broker has opened the topic:
+A change is first written and then made in memory, so that a restart knows every ledger that is in
+use. Only entries and sizes of the ledger being written grow in memory alone; recovery determines
+them. A change holds `lock` from reading the table to updating it, except while the topic is being
+opened, when no other task can use it. A conflict means that another broker has opened the topic:
 this one has lost it for good (`OwnedRecord`).
 """
 
@@ -40,7 +40,7 @@ class OwnershipLost(BrokerError):
 
 @final
 class LedgerList:
-    """See the module essay."""
+    """See the module docstring."""
 
     __slots__ = (
         "_record",
@@ -72,7 +72,7 @@ class LedgerList:
         return self._record.version
 
     async def check_owner(self) -> None:
-        """Raises: OwnershipLost: somebody else has written the list."""
+        """Raises: OwnershipLost: another broker has written the list."""
         if not await self._record.is_ours():
             raise OwnershipLost(self.name)
 
@@ -83,10 +83,10 @@ class LedgerList:
         terminated_position: Position | None = None,
         properties: dict[str, str] | None = None,
     ) -> None:
-        """Write the list as it is going to be; the caller then changes the table.
+        """Write the future list. The caller then changes the table.
 
-        Raises: OwnershipLost. MetadataUnavailable: it may have been written or not; the table
-            stays as it is, and the next save learns which.
+        Raises: OwnershipLost. MetadataUnavailable: the write may have succeeded or not. The table
+            stays as it is, and the next save finds out.
         """
         terminated = terminated_position or self.terminated_position
         kept = self.properties if properties is None else properties

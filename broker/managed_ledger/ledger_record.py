@@ -1,10 +1,10 @@
-"""The record of a topic in the metadata store: its ledgers, where it was terminated, properties.
+"""The record of a topic in the metadata store: its ledgers, its termination position, properties.
 
 Pure codec for `ManagedLedgerInfo` (field numbers in protocol/ml_formats.proto). Entries, size and
 timestamp are written for closed ledgers only; the last ledger of the list is the open one.
-Contexts of ledgers that real Pulsar has offloaded are carried along unread. A record that real
-Pulsar compressed (managedLedgerInfoCompressionType, off by default) is read when it uses ZLIB and
-refused by name otherwise.
+Contexts of ledgers that real Pulsar has offloaded are preserved without being interpreted. A record
+that real Pulsar compressed (managedLedgerInfoCompressionType, off by default) is read when it uses
+ZLIB. Other compressions are refused by name.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def encode_ledger_record(record: LedgerRecord) -> bytes:
 
 
 def decode_ledger_record(data: bytes) -> LedgerRecord:
-    """What is stored. Raises: BrokerError MetadataError."""
+    """Decode the stored record. Raises: BrokerError MetadataError."""
     info = formats.ManagedLedgerInfo()
     parse_record(info, data, "of a topic's ledgers")
     rows = [
@@ -83,7 +83,7 @@ def decode_ledger_record(data: bytes) -> LedgerRecord:
 def parse_record(info: Message, data: bytes, what: str) -> None:
     """Fill `info` from a record that Pulsar may have compressed.
 
-    Raises: BrokerError MetadataError: it is damaged, or compressed in a way that is not known.
+    Raises: BrokerError MetadataError: it is damaged, or its compression is unknown.
     """
     try:
         info.ParseFromString(decompressed(data))

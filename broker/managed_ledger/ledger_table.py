@@ -1,13 +1,13 @@
 """The ledgers of one topic in order, and all arithmetic on positions that follows from them.
 
-Pure. A topic is a list of ledgers with growing ids; every one but the last is closed and has a
-known number of entries. The table answers what comes after, what comes before, and how many
-entries lie between two positions, in O(log ledgers): every entry has an ordinal (its number since
+Pure. A topic is a list of ledgers with growing ids. Every ledger but the last is closed and has a
+known number of entries. The table finds the next and the previous position and counts the entries
+between two positions, in O(log ledgers). Every entry has an ordinal (its number since
 the table was made), and a position stands for "all entries up to here".
 
 Invariants: ids grow strictly; entry ids of a ledger are 0..entries-1 without holes; the ordinal of
-an entry never changes, also when ledgers before it are trimmed. Positions that name no entry (of a
-trimmed ledger, entry -1, beyond the end of a ledger) are legal arguments everywhere: they order
+an entry never changes, even when ledgers before it are trimmed. Positions without an entry (of a
+trimmed ledger, entry -1, beyond the end of a ledger) are legal arguments everywhere and are ordered
 like any other.
 """
 
@@ -43,7 +43,7 @@ class LedgerRow:
         self.offload_context = offload_context
 
     def copy(self) -> LedgerRow:
-        """A row that no longer changes with this one."""
+        """A copy that does not change with this row."""
         return LedgerRow(
             self.ledger_id, self.entries, self.size_bytes, self.timestamp_ms, self.offload_context
         )
@@ -51,7 +51,7 @@ class LedgerRow:
 
 @final
 class LedgerTable:
-    """See the module essay. There is always at least one ledger once the topic is open."""
+    """See the module docstring. There is always at least one ledger once the topic is open."""
 
     __slots__ = ("_ids", "_rows", "_rows_by_id", "_starts", "last_confirmed")
 
@@ -91,7 +91,7 @@ class LedgerTable:
         self._add(LedgerRow(ledger_id))
 
     def grow(self, entries: int, size_bytes: int) -> None:
-        """The tail ledger now has so many confirmed entries and bytes."""
+        """Set the confirmed entries and bytes of the tail ledger."""
         row = self._rows[-1]
         row.entries = entries
         row.size_bytes = size_bytes
@@ -107,7 +107,7 @@ class LedgerTable:
         return dropped
 
     def drop_empty_tail(self) -> LedgerRow:
-        """Forget the tail, which has no entries."""
+        """Remove the tail, which has no entries."""
         row = self._rows.pop()
         assert row.entries == 0
         self._ids.pop()
@@ -153,7 +153,7 @@ class LedgerTable:
         return self.next_position((-1, -1))
 
     def next_position(self, position: Position) -> Position:
-        """The first entry after the position; behind the last one, where the next one goes."""
+        """The first entry after the position; after the last entry, the place of the next one."""
         row = self._rows_by_id.get(position[0])
         entry_id = max(position[1], -1) + 1
         if row is not None and entry_id < row.entries:
@@ -165,7 +165,7 @@ class LedgerTable:
         return (tail.ledger_id, tail.entries)
 
     def at_or_after(self, position: Position) -> Position:
-        """The position itself when there is an entry, else the first one behind it."""
+        """The position itself if it has an entry, else the first entry after it."""
         row = self._rows_by_id.get(position[0])
         if row is not None and 0 <= position[1] < row.entries:
             return position
@@ -179,8 +179,8 @@ class LedgerTable:
         return self.position_of(ordinal - 1)
 
     def position_after_n(self, position: Position, n: int) -> Position:
-        """The entry `n` entries after the position (before it, if negative), within what there is;
-        0 is the position itself."""
+        """The entry `n` entries after the position (before it, if negative), within the entries
+        held; 0 is the position itself."""
         if n == 0:
             return position
         ordinal = self.ordinal(position) + n

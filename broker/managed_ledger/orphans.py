@@ -1,24 +1,25 @@
-"""Deletes the ledgers that a crash has left behind: they exist, and nobody lists them.
+"""Deletes orphaned ledgers: ledgers left by a crash that exist but are in no list.
 
 A ledger is created before it is listed and taken off the list before it is deleted, so a crash (or
 a metadata store that refuses) between the two leaves a ledger too many, never one too few. Its
-bytes would stay for ever: to a bookie's garbage collection it is alive, because it has a record.
+bytes would stay for ever: the garbage collection of a bookie keeps it, because it has a record.
 
-What may be deleted, by proof only; in doubt a ledger is kept:
+A ledger is deleted only if all of the following are proved. In doubt it is kept.
 
-- its record says that it belongs to a managed ledger of this form, and to which one;
-- this broker serves that managed ledger's topic before and after the list is read, so no other is
-  about to list it: what a former owner writes is refused by its version;
-- it was there before this process made its first ledger, so this one is not about to list it;
-- neither that managed ledger nor one of its cursors names it, read after all of the above, and, if
-  it is open, it does not hold it in memory. A ledger once unlisted is never listed again, except by
-  an owner that did not hear that its write took effect, and still has it in memory;
-- all those records could be read. A damaged or unknown one protects every ledger of its topic.
+- Its record says that it belongs to a managed ledger of this form, and to which one.
+- This broker serves the topic of that managed ledger before and after the list is read, so no other
+  broker is about to list it: the version check refuses writes of a former owner.
+- It existed before this process made its first ledger, so this process is not about to list it.
+- Neither that managed ledger nor one of its cursors names it, read after all of the above, and, if
+  the managed ledger is open, it does not hold it in memory. A ledger once unlisted is never listed
+  again, except by an owner that did not learn that its write took effect, and that owner still has
+  it in memory.
+- All those records could be read. A damaged or unknown record protects every ledger of its topic.
 
-One broker at a time looks: it holds a node that goes with its session.
+One broker at a time searches: it holds a node that is deleted with its session.
 
-Ledgers of others (schemas, compacted topics and delayed indexes of real Pulsar, plain BookKeeper)
-say so in their record and are none of our business.
+Other ledgers (schemas, compacted topics and delayed indexes of real Pulsar, plain BookKeeper) say
+so in their record and are left alone.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ _log = structlog.get_logger()
 
 _READS_PER_SLICE: Final = 100
 _PAUSE_SECONDS: Final = 0.05
-"""After each slice: a broker with many topics has better things to do after its start."""
+"""Pause after each slice, so that the other work of a broker after its start comes first."""
 _LOGGED_MAX: Final = 10
 LEASE_PATH: Final = "/vela/orphan-collector"
-"""The node of the broker that looks for orphans now."""
+"""The node of the broker that currently searches for orphans."""
 
 
 @final
 class OrphanCollector:
-    """See the module essay."""
+    """See the module docstring."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class OrphanCollector:
         self._reads = 0
 
     async def run(self) -> None:
-        """One pass; a failure is logged, and the next start tries again."""
+        """One pass. A failure is logged, and the next start tries again."""
         try:
             deleted = await self.collect()
         except Exception as error:
@@ -83,7 +84,7 @@ class OrphanCollector:
             )
 
     async def collect(self) -> list[int]:
-        """Delete the orphans and return their ids; none if another broker is at it.
+        """Delete the orphans and return their ids; none if another broker is searching.
 
         Raises: MetadataUnavailable.
         """
@@ -99,7 +100,7 @@ class OrphanCollector:
 
     async def _collect(self) -> list[int]:
         found = await self._client.live_ledgers()
-        first_own_id = self._client.first_own_id  # read after the listing: see the module essay
+        first_own_id = self._client.first_own_id  # read after the listing: see the module docstring
         candidates = found - await self._all_listed()
         deleted = []
         for ledger_id in sorted(candidates):
@@ -131,8 +132,8 @@ class OrphanCollector:
             return False
 
     async def _all_listed(self) -> set[int]:
-        """Every ledger that some managed ledger names, as far as the records can be read. Only
-        spares looking at each ledger by itself."""
+        """Every ledger that some managed ledger names, as far as the records can be read. This only
+        avoids examining each ledger by itself."""
         listed: set[int] = set()
         for tenant in await self._store.children(MANAGED_LEDGERS_ROOT):
             for namespace in await self._store.children(f"{MANAGED_LEDGERS_ROOT}/{tenant}"):
@@ -153,7 +154,7 @@ class OrphanCollector:
     async def _listed(self, name: str) -> set[int]:
         """The ledgers that a managed ledger and its cursors name.
 
-        Raises: MetadataUnavailable; what a codec raises for a record it does not understand.
+        Raises: MetadataUnavailable; the error of a codec for a record it does not understand.
         """
         path = ledger_info_path(name)
         stored = await self._get(path)

@@ -1,8 +1,8 @@
-"""What is noted with a ledger about whose it is.
+"""The custom metadata of a ledger that names its owner.
 
 Pure. Keys and values are those that real Pulsar writes into the custom metadata of its ledgers
-(LedgerMetadataUtils of Pulsar 4.0), so that its tools can tell whose a ledger of Vela is, and Vela
-whose one of Pulsar is. Only the ledgers of virtual cursors, which Pulsar has not, are marked by
+(LedgerMetadataUtils of Pulsar 4.0). Its tools can therefore identify ledgers of Vela, and Vela
+those of Pulsar. Only the ledgers of virtual cursors, which Pulsar does not have, are marked by
 Vela's own keys.
 """
 
@@ -43,8 +43,8 @@ def broadcast_custom_metadata(topic_name: str, subscription: str) -> dict[str, b
 
 
 def managed_ledger_of(custom: Mapping[str, bytes]) -> str | None:
-    """The managed ledger (`tenant/namespace/persistent/topic`) to which a ledger belongs, or one
-    of its cursors' ledgers; None: to none, or nobody knows."""
+    """The managed ledger (`tenant/namespace/persistent/topic`) that owns a ledger, itself or
+    through one of its cursors; None: no managed ledger owns it, or the owner is unknown."""
     try:
         if _is_marked(custom, _VELA, _BROADCAST):
             return TopicName.parse(custom["topic"].decode()).managed_ledger_name

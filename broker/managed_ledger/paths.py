@@ -1,4 +1,4 @@
-"""Where the records of topics and cursors are in the metadata store.
+"""The paths of topic and cursor records in the metadata store.
 
 The name of a managed ledger is Pulsar's "persistence naming": `tenant/namespace/persistent/topic`
 with the topic's local name URL-encoded. A cursor lies below its topic under its URL-encoded name.
@@ -14,12 +14,12 @@ MANAGED_LEDGERS_ROOT: Final = "/managed-ledgers"
 
 
 def encode_name(name: str) -> str:
-    """As Java's URLEncoder with UTF-8 has it: letters, digits and `.-*_` stay, a space is `+`."""
+    """Java's URLEncoder with UTF-8: letters, digits and `.-*_` stay, a space becomes `+`."""
     return quote_plus(name, safe="*").replace("~", "%7E")
 
 
 def decode_name(encoded: str) -> str:
-    """The name again."""
+    """Decode the name."""
     return unquote_plus(encoded)
 
 

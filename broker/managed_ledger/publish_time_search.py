@@ -1,9 +1,10 @@
 """Finds a position by publish time: the newest entry published before a moment.
 
-Binary search over the entries of the topic by ordinal, one small read per step. Like Pulsar's it
-takes publish times to be ascending; where producers' clocks disagree, it finds one of the places
-where the times cross the moment. Entries that carry broker metadata are judged by the broker's
-time in it, as Pulsar does. An entry whose metadata cannot be parsed counts as published before.
+Binary search over the entries of the topic by ordinal, one small read per step. Like Pulsar's, it
+assumes that publish times ascend. Where the clocks of producers disagree, it finds one of the
+places where the times cross the moment. Entries that carry broker metadata are judged by the
+broker's time in it, as in Pulsar. An entry whose metadata cannot be parsed counts as published
+before.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ async def newest_before(
     read_one: Callable[[Position], Awaitable[list[Entry]]],
     publish_time_ms: int,
 ) -> Position:
-    """The position to mark-delete so that reading goes on with the first entry published at or
-    after the time; the position before the first entry when that is where to start."""
+    """The position to mark-delete so that reading continues with the first entry published at or
+    after the time. If that is the first entry, the position before it."""
     first = table.first_position
     before_first = (first[0], first[1] - 1)
     low = table.ordinal(before_first)
     high = table.ordinal(table.last_confirmed)
-    # Invariant: the entries up to ordinal `low` are before the time, those behind `high` are not.
+    # Invariant: the entries up to ordinal `low` are before the time, those after `high` are not.
     while low < high:
         middle = (low + high) // 2
         entries = await read_one(table.position_of(middle))

@@ -1,4 +1,4 @@
-"""Snapshots of a managed ledger for statistics and `internalStats`; plain frozen values."""
+"""Snapshots of a managed ledger for statistics and `internalStats`: plain frozen values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CursorStatistics:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedLedgerStatistics:
-    """One topic. The counters count since the topic was opened."""
+    """One topic. The counters start when the topic is opened."""
 
     name: str
     state: str

@@ -1,9 +1,10 @@
 """Which ledgers of a topic may be deleted.
 
-Pure. A ledger goes when every durable cursor is past its last entry and retention no longer wants
-it. Ledgers go from the oldest on and the first one that must stay stops it; the ledger being
-written always stays. Retention wants a ledger while it is younger than the time *and* the topic
-without it would be smaller than the size; -1 is no limit. So 0 and 0 deletes what is consumed.
+Pure. A ledger is deleted when every durable cursor is past its last entry and retention no longer
+keeps it. Ledgers are deleted from the oldest on, up to the first one that must stay. The ledger
+being written always stays. Retention keeps a ledger while it is younger than the time *and* the
+topic without it would be smaller than the size; -1 is no limit. So 0 and 0 deletes all consumed
+ledgers.
 
 Source: ManagedLedgerImpl.internalTrimLedgers of Pulsar 4.0.
 """
@@ -28,8 +29,8 @@ def trimmable_count(
     retention: RetentionPolicy,
     now_ms: int,
 ) -> int:
-    """How many of the oldest ledgers may go. `slowest`: the lowest mark-delete position of the
-    durable cursors; None: there are none, so everything counts as consumed."""
+    """How many of the oldest ledgers may be deleted. `slowest`: the lowest mark-delete position of
+    the durable cursors; None: there are none, so everything counts as consumed."""
     size_left = sum(row.size_bytes for row in rows)
     count = 0
     for row in rows[:-1]:

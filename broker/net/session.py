@@ -1,20 +1,20 @@
 """A session: one client connection, the producers and consumers opened on it, and its read loop.
 
-A receive brings a large chunk, which is split into commands; each of them is handled at once. The
-session's task is only woken for what has to wait (`Transport.receive_into`).
-A handler either answers at once or returns a coroutine for the rest, which runs as a task of this
-session; both kinds of failure become an error answer in exactly one place (`_refuse`). At the end
-of a chunk the journal is kicked and all output of the turn is flushed, once. A chunk with thousands
-of requests takes several turns (`REQUESTS_PER_TURN`) in the order of all that are read.
+A receive brings a large chunk, which is split into commands. Each command is handled at once. The
+task of the session is woken only for work that has to wait (`Transport.receive_into`). A handler
+either answers at once or returns a coroutine for the rest, which runs as a task of this session.
+Failures of both kinds become an error answer in exactly one place (`_refuse`). At the end of a
+chunk the journal is kicked and all output of the turn is flushed, once. A chunk with thousands of
+requests takes several turns (`REQUESTS_PER_TURN`) and queues for them with all other connections.
 
-Order: commands take effect in the order they arrive. A handler looks up what a command names before
-it returns, and begins what the command does; what must wait is queued by what it names
-(`broker.operations`). A command for a producer or consumer that is still being created finds a
-`Pending` in its place and behaves as in Pulsar.
+Order: commands take effect in the order in which they arrive. Before a handler returns, it looks up
+the objects that the command names and starts the operation. Operations that must wait are queued by
+the object they name (`broker.operations`). A command for a producer or consumer that is still being
+created finds a `Pending` in its place and behaves as in Pulsar.
 
-Back-pressure: reading pauses while too many publishes or requests of this connection are being
-worked on, while all connections together exceed the publish budget, or while the peer does not
-take its answers. A paused session is not called silent.
+Back-pressure: reading pauses while too many publishes or requests of this connection are in
+progress, while all connections together exceed the publish budget, or while the peer does not take
+its answers. A paused session does not count as silent.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 GOODBYE_SECONDS_MAX = 1.0
-"""How long a refused peer gets to read why."""
+"""How long a refused peer has to read the reason."""
 CLOSED_IDS_REMEMBERED_MAX = 10_000
 REQUESTS_PER_TURN = 64
-"""Commands other than SEND handled before other connections are: a few milliseconds of SUBSCRIBEs.
-A publisher's chunk is never divided: it is cheap, and one journal group."""
+"""Commands other than SEND handled before other connections get a turn: a few milliseconds of
+SUBSCRIBEs. A publisher's chunk is never divided: it is cheap and forms one journal group."""
 DECODED_PER_TURN_BYTES = 8 * 1024
-"""About as many requests; a megabyte of SUBSCRIBEs takes a tenth of a second to decode."""
+"""Bytes of about as many requests. A megabyte of SUBSCRIBEs takes 0.1 s to decode."""
 
 
 class AttachedProducer(Protocol):
-    """What a connection holds under the id of a producer: it, or its place."""
+    """The entry of a connection under a producer id: the producer or its placeholder."""
 
     def remove(self) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
 
 
 class AttachedConsumer(Protocol):
-    """What a connection holds under the id of a consumer: it, or its place."""
+    """The entry of a connection under a consumer id: the consumer or its placeholder."""
 
     @property
     def consumer(self) -> object:
@@ -74,13 +74,13 @@ class AttachedConsumer(Protocol):
 
     @property
     def writable_group(self) -> object:
-        """One call of `on_writable` is enough for all of a connection that have the same."""
+        """Consumers of a connection with the same key share one call of `on_writable`."""
 
     def on_writable(self) -> None:
         """The connection has room again."""
 
     def remove(self) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
 
 
 class ConsumerWithId(Protocol):
@@ -104,21 +104,21 @@ C = TypeVar("C", bound=AttachedConsumer)
 
 
 class Commands(Protocol):
-    """What is done when commands arrive."""
+    """The handlers of commands."""
 
     @property
     def handlers(self) -> Mapping[int, Callable[[Any, Any], Coroutine[Any, Any, None] | None]]:
-        """By type of command: called with the session and the command's own message."""
+        """By type of command. Called with the session and the command's own message."""
 
     @property
     def handle_send(self) -> Callable[[Any, Send], None]:
-        """For SEND, which comes with its payload."""
+        """For SEND, which has a payload."""
 
 
 @final
 class Session(Generic[P, C]):
     """One connection. Also the `ConsumerSession` of its consumers. It does not know what producers
-    and consumers are: that is said by whoever makes it, with the `commands`."""
+    and consumers are: its creator defines that with the `commands`."""
 
     def __init__(self, connections: Connections, commands: Commands, transport: Transport) -> None:
         self.connections = connections
@@ -130,20 +130,21 @@ class Session(Generic[P, C]):
         self.producers: dict[int, P] = {}
         self.consumers: dict[int, C] = {}
         self.closed_producers: dict[int, float] = {}
-        """Producers closed by the broker: what the client sent before it noticed is dropped."""
+        """Producers closed by the broker. Messages that the client sent before it noticed are
+        dropped."""
         self.publishes = PendingPublishes(connections.publish_budget, limits)
         self.handshake = Handshake()
         self.connected = False
         """The same as `handshake.connected`, for the hot path."""
         self.peer = transport.peer
         self.remote_address = f"/{transport.peer}"
-        """The form in which statistics and CONSUMER_STATS show it."""
+        """The form shown in statistics and CONSUMER_STATS."""
         self.keep_alive = KeepAlive(
             limits.keep_alive_seconds, limits.handshake_seconds_max, connections.clock.now()
         )
         self.close_reason = ""
         self.unfinished_bytes = 0
-        """What the decoder holds of a frame, as `UnfinishedFrames` knows it."""
+        """Bytes of a frame held by the decoder, as counted by `UnfinishedFrames`."""
         self.frame_begun_at = 0.0
         self._transport = transport
         self._handlers = commands.handlers
@@ -156,9 +157,9 @@ class Session(Generic[P, C]):
             ),
         )
         self._ack_target: AckRunTarget | None = None
-        """Who takes the runs of ACKs that the decoder recognises."""
+        """The target for the runs of ACKs that the decoder recognises."""
         self._frames: Iterator[Frame] = iter(())
-        """What the last receive brought and no turn has handled yet."""
+        """Bytes of the last receive that no turn has handled yet."""
         self._more = False
         self._ended = False
         """The peer has closed."""
@@ -171,7 +172,7 @@ class Session(Generic[P, C]):
     # --- life ---------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve the connection until either side ends it; never raises for the peer's faults."""
+        """Serve the connection until either side ends it. Never raises for faults of the peer."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -200,7 +201,7 @@ class Session(Generic[P, C]):
             log.debug("connection closed", peer=self.peer, reason=self.close_reason)
 
     def _start_writer(self) -> None:
-        """Most connections never need the task: what they are sent fits into their sockets."""
+        """Most connections never need this task: their output fits into their sockets."""
         if self._nursery is not None:
             self._nursery.start_soon(self.outbox.run)
 
@@ -218,14 +219,14 @@ class Session(Generic[P, C]):
                 return  # the peer was faster
 
     def close(self, reason: str) -> None:
-        """End the connection now, for the reason, which is logged."""
+        """End the connection now. The reason is logged."""
         if not self.close_reason:
             self.close_reason = reason
             log.warning("closing connection", peer=self.peer, reason=reason)
         self.outbox.fail(reason)
 
     def _detach_all(self) -> None:
-        """The connection is gone: so are its producers and consumers, and what it sent in part."""
+        """The connection has ended: remove its producers and consumers and the partial frame."""
         self._decoder.ack_runs = None
         self._ack_target = None
         self._drop_input()
@@ -239,8 +240,8 @@ class Session(Generic[P, C]):
     # --- reading ------------------------------------------------------------------------
 
     def _take(self, data: bytes | None) -> Taken:
-        """One receive, or a turn with what the last one has left. After a STOP the session's task
-        has to look."""
+        """One receive, or a turn with the rest of the last one. After a STOP the task of the
+        session has to continue."""
         if data is None:
             self._more = not self.outbox.failed and self._handle_chunk(b"")
         elif data:
@@ -257,8 +258,8 @@ class Session(Generic[P, C]):
         return Taken.IN_PART if self._more else Taken.WHOLE
 
     def _handle_chunk(self, data: bytes) -> bool:
-        """One turn, one journal kick, one flush: what one receive brought, or (without data) what
-        an earlier turn has left of it. Whether something is left for another turn."""
+        """One turn, one journal kick, one flush, for the bytes of one receive or (without data) for
+        those that an earlier turn has left. Returns whether some are left for another turn."""
         requests = 0
         turns = self.connections.turns
         turns.begin_turn()
@@ -287,8 +288,8 @@ class Session(Generic[P, C]):
             turns.end_turn()
 
     def _decode(self, data: bytes) -> Iterator[Frame]:
-        """The frames that `data` completes. Of a connection without producers they are decoded
-        piece by piece as they are asked for: requests take longer to decode than messages."""
+        """The frames that `data` completes. Without producers on the connection they are decoded
+        piece by piece on demand, because requests take longer to decode than messages."""
         if self.producers or len(data) <= DECODED_PER_TURN_BYTES:
             return iter(self._decoder.feed(data))
         starts = range(0, len(data), DECODED_PER_TURN_BYTES)
@@ -297,14 +298,14 @@ class Session(Generic[P, C]):
         return chain.from_iterable(map(self._decoder.feed, pieces))
 
     def _take_ack_runs(self, data: bytes, target: AckRunTarget) -> bytes:
-        """What is left when the ACKs at the beginning have been taken."""
+        """The rest after the ACKs at the beginning have been taken."""
         runs, rest = self._decoder.take_ack_runs(data)
         for consumers, position in runs:
             target.ack_run(consumers, position)
         return rest
 
     def _count_unfinished(self, received_bytes: int) -> None:
-        """After a turn that ends within a frame, or that completed one."""
+        """After a turn that ends within a frame or that completed one."""
         before = self.unfinished_bytes
         after = self.unfinished_bytes = self._decoder.buffered_bytes
         now = self.keep_alive.received_at
@@ -314,19 +315,19 @@ class Session(Generic[P, C]):
 
     @property
     def received_last_at(self) -> float:
-        """When something came last."""
+        """When the last bytes arrived."""
         return self.keep_alive.received_at
 
     def drop_unfinished(self, reason: str) -> None:
-        """Give up a frame that came in part, and the connection with it; tell the peer why if it
-        can be told at once."""
+        """Drop a partial frame and close the connection. The peer is told the reason if that is
+        possible at once."""
         self._drop_input()
         self.outbox.put(commands.error(commands.NO_REQUEST, ServerError.TooManyRequests, reason))
         self.outbox.flush()
         self.close(reason)
 
     def _drop_input(self) -> None:
-        """Nothing that was received is to be handled any more."""
+        """Handle nothing more of the bytes received."""
         self._decoder.forget()
         self._frames = iter(())
         before, self.unfinished_bytes = self.unfinished_bytes, 0
@@ -350,17 +351,17 @@ class Session(Generic[P, C]):
             self.start_rest(command, rest)
 
     def start_rest(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
-        """Run what a command is still to be answered by, as a task of this session."""
+        """Run the rest of a command, which will answer it, as a task of this session."""
         assert self._nursery is not None
         self._requests += 1
         self._nursery.start_soon(self._finish_request, command, rest)
 
     def request_begins(self) -> None:
-        """A request is under way outside of this session's tasks; `request_ends` follows."""
+        """A request is in progress outside of this session's tasks; `request_ends` follows."""
         self._requests += 1
 
     def request_ends(self) -> None:
-        """It no longer waits for anything."""
+        """The request no longer waits for anything."""
         self._requests -= 1
         self.resume()
 
@@ -382,7 +383,7 @@ class Session(Generic[P, C]):
             self._refuse(command, error)
 
     def _refuse(self, command: pb.BaseCommand, error: Exception) -> None:
-        """The one place where a failure becomes an answer."""
+        """The only place where a failure becomes an answer."""
         name = COMMANDS[command.type].name
         if isinstance(error, BrokerError):
             server_error, message = error.server_error, str(error)
@@ -402,7 +403,7 @@ class Session(Generic[P, C]):
 
     @property
     def reading_paused(self) -> bool:
-        """Whether nothing is read from the peer for now."""
+        """Whether the peer is not read for now."""
         return self._paused is not None
 
     def _must_pause(self) -> bool:
@@ -428,14 +429,15 @@ class Session(Generic[P, C]):
         self.keep_alive.received(self.connections.clock.now())
 
     def resume(self) -> None:
-        """Something was finished: go on reading if there is room again."""
+        """Some work has finished: resume reading if there is room again."""
         paused = self._paused
         if paused is not None and (self.outbox.failed or self._may_resume()):
             self._paused = None
             paused.set()
 
     def publish_answered(self, receipts: bytes, count: int, size_bytes: int) -> None:
-        """So many messages are durable: their receipts, joined. `size_bytes` is the messages'."""
+        """Send the joined receipts of `count` durable messages. `size_bytes` is the size of the
+        messages."""
         self.outbox.put(receipts)
         self.publish_done(count, size_bytes)
 
@@ -455,7 +457,7 @@ class Session(Generic[P, C]):
                 consumer.on_writable()
 
     def check_deadlines(self, now: float) -> None:
-        """Keep-alive, handshake deadline, peers that take nothing; called every few seconds."""
+        """Check keep-alive, the handshake deadline and stalled output. Called every few seconds."""
         if self._is_output_stalled(now):
             self.close(
                 f"the peer has taken nothing for {self.limits.output_stall_seconds_max:.0f} s"
@@ -483,7 +485,7 @@ class Session(Generic[P, C]):
         return now - self._stalled_since[0] >= self.limits.output_stall_seconds_max
 
     async def is_alive(self, timeout_seconds: float) -> bool:
-        """Ask the peer for a sign of life: is it worth protecting what this session holds?"""
+        """Probe the peer, to find out whether the objects of this session are still in use."""
         if self.outbox.failed:
             return False
         clock = self.connections.clock
@@ -513,7 +515,7 @@ class Session(Generic[P, C]):
 
     @property
     def client_version(self) -> str:
-        """What the client said in CONNECT."""
+        """The client version from CONNECT."""
         return self.handshake.client_version
 
     @property
@@ -522,8 +524,9 @@ class Session(Generic[P, C]):
         return "supports_broker_entry_metadata" in self.handshake.client_features
 
     def ack_runs_for(self, target: AckRunTarget) -> AckRuns | None:
-        """Where the target adds consumers whose plain ACKs it takes by the run; None: another one
-        has consumers there."""
+        """The place where the target registers consumers whose plain ACKs it takes by the run.
+        None:
+        another target has consumers there."""
         runs = self._decoder.ack_runs
         if self._ack_target is not target:
             if runs is not None and not runs.unused:
@@ -538,14 +541,14 @@ class Session(Generic[P, C]):
         self.outbox.put_many(buffers, sum(map(len, buffers)))
 
     def disconnect_consumer(self, consumer: ConsumerWithId) -> None:
-        """Forget the consumer and send CLOSE_CONSUMER: the client looks up and subscribes again."""
+        """Remove the consumer and send CLOSE_CONSUMER. The client looks up and subscribes again."""
         attached = self.consumers.get(consumer.consumer_id)
         if attached is not None and attached.consumer is consumer:
             del self.consumers[consumer.consumer_id]
             self.outbox.put(commands.close_consumer(consumer.consumer_id, commands.NO_REQUEST))
 
     def disconnect_producer(self, producer: ProducerWithId) -> None:
-        """Forget the producer and send CLOSE_PRODUCER: the client looks up and creates it again."""
+        """Remove the producer and send CLOSE_PRODUCER. The client looks up and creates it again."""
         held: object = self.producers.get(producer.producer_id)
         if held is not producer:
             return
@@ -562,4 +565,4 @@ class Session(Generic[P, C]):
 
 
 AnySession = Session[Any, Any]
-"""A connection to those who do not ask what is open on it."""
+"""A connection, for code that does not use the objects opened on it."""

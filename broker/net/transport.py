@@ -1,7 +1,7 @@
 """Transports: the network seam of the broker.
 
-A transport moves bytes of one connection and knows its peer's address; it keeps no queue. Sending
-is tried synchronously first (`send_nowait`), because at the end of a turn of the event loop the
+A transport moves the bytes of one connection and knows the address of its peer. It keeps no queue.
+Sending is tried synchronously first (`send_nowait`): at the end of a turn of the event loop the
 kernel nearly always takes everything, and a task switch costs more than the system call.
 """
 
@@ -24,18 +24,18 @@ RECEIVE_SIZE_BYTES_MAX = 1024 * 1024
 
 
 class Taken(Enum):
-    """What becomes of what was handed to a `take`, and what follows."""
+    """The outcome of a `take`, and how the receiver continues."""
 
     WHOLE = "whole"
-    """It is handled: the next receive may follow."""
+    """Handled: the next receive may follow."""
     IN_PART = "in part"
-    """The rest is to be handled in a later turn: `take(None)`, before anything else is received."""
+    """The rest needs a later turn: call `take(None)` before the next receive."""
     STOP = "stop"
-    """Nothing is to follow for now."""
+    """Receive nothing more for now."""
 
 
 Take = Callable[[bytes | None], Taken]
-"""Called with each piece that comes; with None it is to go on with what is left of the last one."""
+"""Called with each piece received. None means: continue with the rest of the last piece."""
 
 
 class Transport(Protocol):
@@ -45,7 +45,7 @@ class Transport(Protocol):
     """`address:port` of the other side, as statistics print it."""
 
     def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
-        """How many bytes were taken; 0 means not now.
+        """Returns the number of bytes taken; 0 means not now.
 
         Raises: trio.BrokenResourceError: the other side is gone.
         """
@@ -60,17 +60,17 @@ class Transport(Protocol):
         """
 
     async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
-        """Hand what comes, piece by piece, to `take` until that returns STOP. An empty piece: the
-        other side has closed. `is_left`: `take` begins with what it left when it stopped.
+        """Pass each received piece to `take` until it returns STOP. An empty piece: the other side
+        has closed. `is_left`: `take` starts with the rest it had when it stopped.
 
         Raises: trio.BrokenResourceError; whatever `take` raises.
         """
 
     async def finish_sending(self) -> None:
-        """Tell the other side that nothing more comes; receiving goes on."""
+        """Tell the other side that no more bytes follow. Receiving continues."""
 
     def close(self) -> None:
-        """Close at once, whatever is unsent. Wakes a blocked `send` and `receive`."""
+        """Close at once and drop unsent output. Wakes a blocked `send` and `receive`."""
 
 
 @final
@@ -90,7 +90,7 @@ class SocketTransport:
         self.peer = peer
 
     def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
-        """How many bytes were taken; 0 means not now."""
+        """Returns the number of bytes taken; 0 means not now."""
         try:
             if len(buffers) == 1:
                 return self._socket.send(buffers[0])
@@ -117,7 +117,7 @@ class SocketTransport:
                 return data
 
     def _receive_nowait(self) -> bytes | None:
-        """What is there; None: nothing. Raises: trio.BrokenResourceError."""
+        """The bytes available; None: none. Raises: trio.BrokenResourceError."""
         size = self._receive_size_bytes
         try:
             data = self._socket.recv(size)
@@ -132,7 +132,8 @@ class SocketTransport:
         return data
 
     async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
-        """Hand what comes to `take` until it returns STOP, without a task switch each time."""
+        """Pass each received piece to `take` until it returns STOP, without a task switch each
+        time."""
         descriptor = self._socket.fileno()
         if descriptor == -1:
             raise trio.BrokenResourceError("connection closed")
@@ -152,10 +153,10 @@ class SocketTransport:
             try:
                 raise failure
             finally:
-                del failure  # its traceback knows this frame: together they would stay
+                del failure  # its traceback refers to this frame, so both would stay in memory
 
     def _on_readable(self) -> int:
-        """Take what is there, or go on with it; how many bytes that was."""
+        """Take the available bytes, or continue with the rest. Returns the number of bytes."""
         receiving = self._receiving
         if receiving is None or receiving.ended.is_set():
             return 0
@@ -172,12 +173,12 @@ class SocketTransport:
                 self._end_receiving(None)
             elif taken is Taken.IN_PART and not receiving.ended.is_set():
                 self._readers.call_again(self._socket.fileno())
-        except Exception as error:  # it is for the task that waits
+        except Exception as error:  # for the task that waits
             self._end_receiving(error)
         return receiving.size_bytes
 
     def _end_receiving(self, error: Exception | None) -> None:
-        """Wake who waits in `receive_into`; nothing is read until it calls again."""
+        """Wake the caller of `receive_into`. Nothing is read until it calls again."""
         receiving = self._receiving
         if receiving is not None and not receiving.ended.is_set():
             self._readers.remove(self._socket.fileno(), self._on_readable)
@@ -185,7 +186,7 @@ class SocketTransport:
             receiving.ended.set()
 
     async def finish_sending(self) -> None:
-        """Send a FIN; receiving goes on."""
+        """Send a FIN. Receiving continues."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError as error:
@@ -193,8 +194,8 @@ class SocketTransport:
         await trio.lowlevel.checkpoint()
 
     async def _wait(self, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
-        # A closed socket must not get to trio: its number, -1, is then taken for one that the task
-        # waits for, and everybody who comes later with a closed socket is told that it is busy.
+        # A closed socket must not reach trio. trio would register its number, -1, as one that the
+        # task waits for, and would report it as busy to every later caller with a closed socket.
         if self._socket.fileno() == -1:
             raise trio.BrokenResourceError("connection closed")
         try:
@@ -237,7 +238,7 @@ class StreamTransport:
         self.peer = peer
 
     def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
-        """Never: a stream can only be sent to by waiting."""
+        """Always 0: a stream can only be sent to by waiting."""
         del buffers
         if self._closed:
             raise trio.BrokenResourceError("connection closed")
@@ -265,8 +266,8 @@ class StreamTransport:
         raise trio.BrokenResourceError("connection closed")
 
     async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
-        """Hand what comes to `take` until it returns STOP. The rest of a piece has its turns among
-        the tasks."""
+        """Pass each received piece to `take` until it returns STOP. The rest of a piece is handled
+        in turns between other tasks."""
         taken = Taken.IN_PART if is_left else Taken.WHOLE
         while taken is not Taken.STOP:
             if taken is Taken.IN_PART:
@@ -276,15 +277,15 @@ class StreamTransport:
                 taken = take(await self.receive())
 
     async def finish_sending(self) -> None:
-        """Half-close if this kind of stream can; receiving goes on."""
+        """Half-close if this kind of stream supports it. Receiving continues."""
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
 
     def close(self) -> None:
-        """Stop receiving; the owner's nursery closes the stream itself with `aclose`."""
+        """Stop receiving. The nursery of the owner closes the stream itself with `aclose`."""
         self._closed = True
         self._scope.cancel()
 
     async def aclose(self) -> None:
-        """Close the stream forcefully: the session has said everything it had to say."""
+        """Close the stream forcefully. The session has nothing more to send."""
         await trio.aclose_forcefully(self._stream)

@@ -1,19 +1,20 @@
-"""How many bytes of unfinished frames all connections together may hold. Pure.
+"""Bounds the bytes of unfinished frames that all connections together may hold. Pure.
 
-A frame takes effect when its last byte is there; until then its bytes only take memory. One
-connection cannot hold more than the largest frame, so the sum is what needs a bound. Over it,
+A frame takes effect when its last byte arrives. Until then its bytes only occupy memory. One
+connection cannot hold more than the largest frame, so only the sum needs a bound. Above the bound,
 connections are closed until the sum is an eighth below it:
 
-- Only those that hold at least half the mean; together they hold more than half of the sum. A
-  frame of a few bytes that a slow network has divided costs nothing, and is never given up for the
-  large ones of others.
-- First those that have sent nothing for `STALLED_SECONDS`, the longest silent first. Then those
-  whose frame began first. A client that sends its frame at the speed of the network is younger
-  than those who hold theirs back, so it finishes while they are closed.
-- Last those that the broker itself does not read at the moment.
+- Only connections that hold at least half the mean are closed; together they hold more than half of
+  the sum. A frame of a few bytes that a slow network has divided costs nothing and is never dropped
+  for the large frames of others.
+- First come those that have sent nothing for `STALLED_SECONDS`, the longest silent first, then
+  those whose frame began first. The frame of a client that sends at the speed of the network is
+  younger than frames that are held back, so it completes while the others are closed.
+- Connections that the broker itself does not read at the moment come last.
 
-Closing and not pausing: connections that hold their frames back would keep all others paused.
-A client whose connection was closed connects again and sends what was not acknowledged.
+Connections are closed and not paused, because connections that hold their frames back would keep
+all others paused. A client whose connection was closed reconnects and sends unacknowledged messages
+again.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ class FrameHolder(Protocol):
 
     @property
     def unfinished_bytes(self) -> int:
-        """What it holds."""
+        """Bytes it holds."""
 
     @property
     def frame_begun_at(self) -> float:
-        """When the first bytes of the unfinished frame came."""
+        """When the first bytes of the unfinished frame arrived."""
 
     @property
     def received_last_at(self) -> float:
-        """When something came last."""
+        """When the last bytes arrived."""
 
     @property
     def reading_paused(self) -> bool:
-        """Whether the broker does not read it for now."""
+        """Whether the broker does not read the connection for now."""
 
     def drop_unfinished(self, reason: str) -> None:
-        """Give up what it holds (`UnfinishedFrames.changed` is told) and end the connection."""
+        """Drop the partial frame (`UnfinishedFrames.changed` is called) and end the connection."""
 
 
 @final
 class UnfinishedFrames:
-    """Invariant: `held_bytes` is the sum over all holders of what they hold."""
+    """Invariant: `held_bytes` is the sum of the bytes of all holders."""
 
     __slots__ = ("_holders", "bytes_max", "held_bytes")
 
@@ -58,7 +59,7 @@ class UnfinishedFrames:
         self._holders: set[FrameHolder] = set()
 
     def changed(self, holder: FrameHolder, before: int, now: float) -> None:
-        """What the holder holds is another amount than `before`."""
+        """The holder held `before` bytes and now holds another amount."""
         after = holder.unfinished_bytes
         self.held_bytes += after - before
         if after == 0:
@@ -85,7 +86,7 @@ class UnfinishedFrames:
 
 
 def _rank(holder: FrameHolder, now: float) -> tuple[bool, bool, float]:
-    """Who comes first is closed first."""
+    """Sort key: the first is closed first."""
     silent = now - holder.received_last_at >= STALLED_SECONDS
     since = holder.received_last_at if silent else holder.frame_begun_at
     return holder.reading_paused, not silent, since

@@ -1,17 +1,17 @@
 """Message deduplication of one topic: which publishes have been seen before. Pure.
 
-For each producer name two numbers are kept apart: the highest sequence id *pushed* to the ledger,
-and the highest *persisted*. A message at or below persisted is a duplicate and is answered at once.
-One above persisted but not above pushed is in flight: its first copy may still fail, so it is
-answered when that copy is (never dropped on suspicion).
+Two numbers are kept for each producer name: the highest sequence id *pushed* to the ledger and the
+highest *persisted*. A message at or below persisted is a duplicate and is answered at once. A
+message above persisted but not above pushed is in flight. Its first copy may still fail, so it is
+answered together with that copy and never dropped on suspicion.
 
-A batch counts with its first and its last sequence id. One that overlaps what was seen only in part
-cannot be split here; it is stored, because a duplicate is less bad than a loss.
+A batch counts with its first and its last sequence id. A batch that overlaps seen ids only in part
+cannot be split here. It is stored, because a duplicate is less harmful than a loss.
 
-Ids above 2^63 - 1, which are negative numbers for Pulsar's clients and cannot be stored, take no
-part: such a message is always new, and changes nothing.
+Ids above 2^63 - 1 are negative numbers for Pulsar's clients and cannot be stored, so they take no
+part: such a message is always new and changes nothing.
 
-The numbers are restored from a snapshot kept with a cursor plus a replay of the entries behind it.
+The numbers are restored from a snapshot kept with a cursor and a replay of the entries after it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEQUENCE_ID_MAX: Final = 2**63 - 1
 
 
 class Verdict(Enum):
-    """What to do with a publish."""
+    """The decision about a publish."""
 
     NEW = auto()
     DUPLICATE = auto()
@@ -38,7 +38,7 @@ class Verdict(Enum):
 
 @final
 class _Sequences(Generic[AnswerT]):
-    """What is known of one producer name. Invariant: persisted <= pushed."""
+    """The state of one producer name. Invariant: persisted <= pushed."""
 
     __slots__ = ("parked", "persisted", "pushed", "seen_at")
 
@@ -47,12 +47,12 @@ class _Sequences(Generic[AnswerT]):
         self.pushed = persisted
         self.seen_at = now
         self.parked: deque[tuple[int, AnswerT]] = deque()
-        """Duplicates of messages in flight: (last sequence id, what to answer)."""
+        """Duplicates of messages in flight: (last sequence id, pending answer)."""
 
 
 @final
 class Deduplication(Generic[AnswerT]):
-    """All producer names of one topic; `AnswerT`: what is parked to be answered later."""
+    """All producer names of one topic. `AnswerT`: the pending answer of a parked duplicate."""
 
     __slots__ = ("_by_name",)
 
@@ -62,14 +62,14 @@ class Deduplication(Generic[AnswerT]):
         }
 
     def last_sequence_id(self, producer_name: str) -> int:
-        """The highest persisted one; -1 when the name is new."""
+        """The highest persisted sequence id; -1 when the name is new."""
         known = self._by_name.get(producer_name)
         return -1 if known is None else known.persisted
 
     def judge(
         self, producer_name: str, sequence_id: int, last_sequence_id: int, now: float
     ) -> Verdict:
-        """Look at a publish and, if it is new, remember it as pushed.
+        """Judge a publish and, if it is new, record it as pushed.
 
         `last_sequence_id` is the batch's last one, or the same as the first.
         """
@@ -91,10 +91,10 @@ class Deduplication(Generic[AnswerT]):
         self._by_name[producer_name].parked.append((last_sequence_id, answer))
 
     def persisted(self, producer_name: str, last_sequence_id: int) -> list[AnswerT]:
-        """A message is durable; returns what was parked for it, to be answered now.
+        """A message is durable. Returns the answers parked for it, to be sent now.
 
-        One that was never judged (a chunk in front of the last one of its message) is above what
-        was pushed and does not count.
+        A message that was never judged (any chunk but the last of its message) is above pushed and
+        does not count.
         """
         known = self._by_name.get(producer_name)
         if known is None or last_sequence_id > known.pushed:
@@ -108,8 +108,9 @@ class Deduplication(Generic[AnswerT]):
         return due
 
     def failed(self, producer_name: str) -> list[AnswerT]:
-        """A message of this producer was not stored: everything pushed but not persisted counts as
-        never seen. Returns what was parked, to be refused."""
+        """A message of this producer was not stored. All ids pushed but not persisted count as
+        never
+        seen. Returns the parked answers, to be refused."""
         known = self._by_name.get(producer_name)
         if known is None:
             return []
@@ -119,14 +120,14 @@ class Deduplication(Generic[AnswerT]):
         return refused
 
     def drop_parked(self) -> list[AnswerT]:
-        """Deduplication ends: returns everything parked, to be refused."""
+        """Deduplication ends. Returns all parked answers, to be refused."""
         refused = [answer for known in self._by_name.values() for _, answer in known.parked]
         for known in self._by_name.values():
             known.parked.clear()
         return refused
 
     def replay(self, producer_name: str, last_sequence_id: int, now: float) -> None:
-        """An entry found in the ledger behind the snapshot."""
+        """Replay an entry of the ledger after the snapshot."""
         if last_sequence_id > SEQUENCE_ID_MAX:
             return
         known = self._by_name.get(producer_name)
@@ -136,12 +137,12 @@ class Deduplication(Generic[AnswerT]):
         known.pushed = max(known.pushed, known.persisted)
 
     def snapshot(self, names_max: int) -> dict[str, int]:
-        """Highest persisted sequence ids; the names seen last when there are more than allowed."""
+        """Highest persisted sequence ids. Above the allowed number, the names seen last."""
         known = sorted(self._by_name.items(), key=lambda item: item[1].seen_at, reverse=True)
         return {name: numbers.persisted for name, numbers in known[:names_max]}
 
     def forget_inactive(self, live_names: set[str], seen_before: float) -> int:
-        """Drop names without a live producer that were last seen before; returns how many."""
+        """Drop names without a live producer last seen before the time. Returns how many."""
         gone = [
             name
             for name, numbers in self._by_name.items()

@@ -1,10 +1,10 @@
-"""Deduplication of a persistent topic: the pure rules tied to the ledger.
+"""Deduplication of a persistent topic: connects the pure rules to the ledger.
 
-The state is kept in the record of the cursor `pulsar.dedup`: its mark-delete position and with it,
-in the same write, the highest persisted sequence id of each producer name up to there. What lies
-behind is replayed when the topic is loaded. A snapshot is written every
-`brokerDeduplicationEntriesInterval` entries and when the topic is closed. Real Pulsar keeps it in
-the same place.
+The state is kept in the record of the cursor `pulsar.dedup`: its mark-delete position and, in the
+same write, the highest persisted sequence id of each producer name up to that position. Entries
+after it are replayed when the topic is loaded. A snapshot is written every
+`brokerDeduplicationEntriesInterval` entries and when the topic is closed. Real Pulsar keeps the
+state in the same place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REPLAY_BYTES: Final = 8 * 1024 * 1024
 
 @final
 class DedupStore:
-    """The deduplication state of one topic and where it is kept."""
+    """The deduplication state of one topic and its storage."""
 
     __slots__ = (
         "_clock",
@@ -59,7 +59,7 @@ class DedupStore:
 
     @classmethod
     async def open(cls, ledger: ManagedLedger, config: BrokerConfig, clock: Clock) -> DedupStore:
-        """Restore the state: the snapshot, then the entries behind it."""
+        """Restore the state: the snapshot, then the entries after it."""
         known = DEDUP_CURSOR in ledger.cursors
         start = EARLIEST if known else ledger.last_confirmed
         cursor = await ledger.open_cursor(DEDUP_CURSOR, start, {})
@@ -87,13 +87,14 @@ class DedupStore:
             position = self._ledger.next_position(entries[-1].position)
 
     def admit(self, context: Publish, payload: bytes) -> Verdict:
-        """Whether to store the message. A duplicate is answered here; one of a message in flight
-        is kept, and returned by `persisted` or `failed` of that message."""
+        """Whether to store the message. A duplicate of a stored message is answered here. A
+        duplicate of a message in flight is kept; `persisted` or `failed` of that message returns
+        it."""
         producer, send = context.producer, context.send
         sequence_id = send.sequence_id
         last = _last_sequence_id(send)
         if send.is_chunk and not _is_last_chunk(payload):
-            # The chunks of a message share its sequence id, which counts with the last of them.
+            # The chunks of a message share its sequence id, which counts with the last chunk.
             seen = last <= self._rules.last_sequence_id(producer.name)
             return Verdict.DUPLICATE if seen else Verdict.NEW
         verdict = self._rules.judge(producer.name, sequence_id, last, self._clock.now())
@@ -108,31 +109,31 @@ class DedupStore:
         return verdict
 
     def persisted(self, context: Publish, entry: Entry) -> list[Publish]:
-        """A message is durable; returns its duplicates that wait for an answer."""
+        """A message is durable. Returns its duplicates that wait for an answer."""
         last = _last_sequence_id(context.send)
         self._since_snapshot += 1
         self._snapshot_position = entry.position
         return self._rules.persisted(context.producer.name, last)
 
     def failed(self, context: Publish) -> list[Publish]:
-        """A message was not stored; returns duplicates of it to be refused."""
+        """A message was not stored. Returns its duplicates, to be refused."""
         return self._rules.failed(context.producer.name)
 
     def drop_parked(self) -> list[Publish]:
-        """Deduplication ends; returns the duplicates that nobody answers any more."""
+        """Deduplication ends. Returns the duplicates that will get no other answer."""
         return self._rules.drop_parked()
 
     def last_sequence_id(self, producer_name: str) -> int:
-        """The highest persisted one; -1 for a new name."""
+        """The highest persisted sequence id; -1 for a new name."""
         return self._rules.last_sequence_id(producer_name)
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether enough has been published since the last one."""
+        """Whether enough messages have been published since the last snapshot."""
         return self._since_snapshot >= max(1, self._config.brokerDeduplicationEntriesInterval)
 
     async def snapshot(self) -> None:
-        """Make the present state durable."""
+        """Make the current state durable."""
         if not self._since_snapshot:
             return
         position: Position = self._snapshot_position
@@ -149,7 +150,7 @@ class DedupStore:
         return self._rules.forget_inactive(live_names, self._clock.now() - minutes * 60)
 
     async def delete(self) -> None:
-        """Deduplication was switched off: forget everything, so that nothing stale comes back."""
+        """Deduplication was switched off: delete the state, so that no stale state returns."""
         await self._ledger.delete_cursor(DEDUP_CURSOR)
 
 

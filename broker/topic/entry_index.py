@@ -2,8 +2,8 @@
 
 Switched on by `brokerEntryMetadataInterceptors`, as in Pulsar; off by default. Each interceptor
 adds its own field only. The index of an entry is that of its last message, counted from 0 over the
-life of the topic; it is continued after a restart from the newest entry, and begins at 0 if that
-has none.
+life of the topic. After a restart the count continues from the newest entry, or from 0 if that
+entry has no index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Indexed(Protocol):
     """A topic whose entries have indexes."""
 
     message_index: int
-    """Of the newest message."""
+    """Index of the newest message."""
 
 
 EntryInterceptor = Callable[[Indexed, bytes, int], bytes]
@@ -33,7 +33,7 @@ _TIMESTAMP = "AppendBrokerTimestampMetadataInterceptor"
 
 
 def entry_interceptor(config: BrokerConfig, clock: Clock) -> EntryInterceptor | None:
-    """What is done to every entry before it is stored; None when nothing is configured."""
+    """Adds the metadata to every entry before it is stored; None when none is configured."""
     names = {name.rpartition(".")[2] for name in config.brokerEntryMetadataInterceptors}
     has_index, has_timestamp = _INDEX in names, _TIMESTAMP in names
     if not has_index and not has_timestamp:

@@ -1,8 +1,8 @@
-"""What is done to topics by the clock: rates, idle topics, snapshots.
+"""Periodic work on topics: rates, idle topics, snapshots.
 
-One task each, for all topics together, so that an idle topic costs
-no task and no timer. What fails for one of them is logged, with its name, and ends nothing: the
-others are served, and this one is looked at again the next time.
+There is one task of each kind for all topics together, so an idle topic costs no task and no timer.
+A failure for one topic is logged with its name. The other topics are still served, and the failed
+one is tried again in the next round.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ log = structlog.get_logger()
 
 SNAPSHOT_CHECK_SECONDS = 10.0
 ORPHAN_CHECK_SECONDS = 120.0
-"""Longer than a reader's position is kept for it after a seek."""
+"""Longer than the position of a reader is kept after a seek."""
 
 
 class Loaded(Protocol):
-    """The topics of a broker, as far as its timers need them."""
+    """The topics of a broker, as the timers see them."""
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """Those in memory, by full name."""
+        """The topics in memory, by full name."""
 
     async def collect_idle(self, topic: Topic) -> None:
-        """Delete one that nobody has used for long enough."""
+        """Delete a topic that has been unused for long enough."""
 
 
 @final
@@ -101,8 +101,8 @@ class Housekeeping:
             log.error("cannot keep the deduplication state", topic=topic.name.full, exc_info=error)
 
     async def _drop_orphans(self) -> None:
-        """Non-durable subscriptions that no consumer ever reached: its connection ended while the
-        subscription was being opened."""
+        """Close non-durable subscriptions that no consumer ever reached, because the connection
+        ended while the subscription was being opened."""
         empty: set[Subscription] = set()
         while True:
             await trio.sleep(ORPHAN_CHECK_SECONDS)
@@ -150,7 +150,7 @@ class Housekeeping:
                     log.error("cannot collect idle topic", topic=topic.name.full, exc_info=error)
 
     def _is_retained(self, topic: Topic, now: float) -> bool:
-        """Whether the retention policy keeps what is stored although nobody subscribes."""
+        """Whether the retention policy keeps messages although there is no subscription."""
         policies = topic.policies.effective
         minutes, megabytes = policies.retention_minutes, policies.retention_megabytes
         if not topic.holds_messages() or minutes == 0 or megabytes == 0:
