@@ -96,7 +96,7 @@ class BacklogReader:
             except BrokerError:
                 if self._table.row_of(first[0]) is not None:
                     raise
-                continue  # trimmed meanwhile: the first entry at or after the position is in a later ledger
+                continue  # trimmed meanwhile: the next entry is in a later ledger
             self._expected = self._table.next_position(few[-1].position)
             return few
 

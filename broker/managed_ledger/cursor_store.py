@@ -234,7 +234,5 @@ class CursorStore:
         except VersionConflict:
             raise OwnershipLost(self._topic_name) from None
         except BaseException:
-            self._ledger = (
-                None  # the record may refer to another ledger now, which the next read shows
-            )
+            self._ledger = None  # the record may refer to another ledger now: read it again
             raise
