@@ -1,8 +1,8 @@
-"""Which one consumer of an Exclusive or Failover subscription is served.
+"""Chooses the one consumer of an Exclusive or Failover subscription that is served.
 
 Consumers are ordered by priority level (0 first), then by name. Among those of the best level the
-one at `partition % their number` is active, which spreads the partitions of a topic over them; on
-a topic without partitions a hash ring of consumer names is asked for the topic's name, which
+one at `partition % their number` is active, which spreads the partitions of a topic over them. On a
+topic without partitions, the name of the topic is looked up in a hash ring of consumer names, which
 spreads topics in the same way (Pulsar 4.0's rule, 100 points per consumer).
 """
 
@@ -23,7 +23,7 @@ RING_POINTS: Final = 100
 def choose_active(
     consumers: Sequence[Consumer], partition: int, topic_name: str
 ) -> Consumer | None:
-    """The active one; None without consumers. Names alike keep their order of arrival."""
+    """The active consumer; None without consumers. Equal names keep their order of arrival."""
     if not consumers:
         return None
     best = min(consumer.priority_level for consumer in consumers)

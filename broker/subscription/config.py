@@ -1,6 +1,6 @@
-"""The settings subscriptions obey, under Pulsar's names in snake case, with Pulsar's defaults.
+"""The settings of subscriptions, under Pulsar's names in snake case, with Pulsar's defaults.
 
-The broker's configuration fills it; 0 in a limit means no limit, as in Pulsar.
+The broker's configuration supplies them. 0 in a limit means no limit, as in Pulsar.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ class SubscriptionConfig:
     max_unacked_messages_per_broker: int = 0
     max_consumers_per_subscription: int = 0
     dispatcher_max_read_batch_size: int = 1_000
-    """Entries sent to one consumer, and read at once, before others are served."""
+    """Entries read at once and sent to one consumer before others are served."""
     dispatcher_max_read_size_bytes: int = 1_048_576
     dispatcher_max_round_robin_batch_size: int = 20
-    """Entries one Shared consumer gets before the next one's turn."""
+    """Entries that one Shared consumer gets before it is the next one's turn."""
     active_consumer_failover_delay_time_millis: int = 1_000
     acknowledgment_at_batch_index_level_enabled: bool = False
     delayed_delivery_enabled: bool = True
     delayed_delivery_entries_max: int = 1_000_000
-    """Delayed entries one subscription indexes in memory; at the bound it reads no further until
-    some are due, so later entries wait behind them."""
+    """Delayed entries that one subscription indexes in memory. At the bound it reads no further
+    until some are due, so later entries wait after them."""
     subscription_key_shared_use_consistent_hashing: bool = False
     subscription_key_shared_consistent_hashing_replica_points: int = 100
     key_shared_look_ahead_msg_in_replay_threshold_per_consumer: int = 2_000
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int = 20_000
     expose_broker_entry_metadata: bool = False
-    """exposingBrokerEntryMetadataToClientEnabled: leave 0x0e02 headers on for clients that ask."""
+    """exposingBrokerEntryMetadataToClientEnabled: leave 0x0e02 headers for clients that ask."""
     broadcast_subscription_name_pattern: str = ""
     """A new subscription whose whole name matches is a broadcast; empty: none is."""
     broadcast_virtual_cursor_retention_minutes: int = 60

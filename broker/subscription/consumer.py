@@ -1,8 +1,8 @@
-"""A consumer: one client's end of a subscription, and what is counted for it.
+"""A consumer: the end of a subscription at one client, and its counters.
 
-The dispatcher owns `permits` and `pending`; the session owns nothing here but reads the
-descriptive fields. Invariant: `permits` = flow permits granted - messages sent, and `unacked` is
-the sum over `pending`, both checked by the property tests.
+The dispatcher owns `permits` and `pending`. The session only reads the descriptive fields.
+Invariant: `permits` = flow permits granted - messages sent, and `unacked` is the sum over
+`pending`. The property tests check both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class KeySharedOptions:
 @final
 @dataclass(slots=True, eq=False)
 class Counters:
-    """What the statistics show of a consumer; only ever increasing, or a time in wall ms."""
+    """Statistics of a consumer: increasing counters, or times in wall ms."""
 
     messages_out: int = 0
     bytes_out: int = 0
@@ -51,7 +51,7 @@ NO_OPTIONS: Final = KeySharedOptions()
 _NO_PERMITS: Final = Permits()
 _NOTHING_PENDING: Final = PendingAcks()
 _NO_COUNTERS: Final = Counters()
-"""Of all consumers that are not equipped: nobody changes them."""
+"""Shared by all consumers that are not equipped. It is never changed."""
 
 
 @final
@@ -60,7 +60,7 @@ class Consumer:
     """One consumer. Identity is the object: ids are unique per connection only.
 
     A subscription that keeps permits, pending acks and counters with each consumer calls `equip`.
-    One that keeps them in another form does not, which matters when it has 100,000 of them.
+    One that keeps them in another form does not, which saves memory with 100,000 consumers.
     """
 
     consumer_id: int
@@ -81,13 +81,13 @@ class Consumer:
     pending: PendingAcks = _NOTHING_PENDING
     counters: Counters = _NO_COUNTERS
     blocked_on_unacked: bool = False
-    """Set and cleared by the subscription from `pending` and the limit, nowhere else."""
+    """Set and cleared only by the subscription, from `pending` and the limit."""
     end_of_topic_sent: bool = False
     joined: int = 0
-    """Order of arrival in the subscription, given by it."""
+    """Order of arrival, assigned by the subscription."""
 
     def equip(self) -> None:
-        """Give it permits, pending acks and counters of its own."""
+        """Give it its own permits, pending acks and counters."""
         self.permits = Permits()
         self.pending = PendingAcks()
         self.counters = Counters()

@@ -1,6 +1,6 @@
-"""The handle of a consumer of a stock subscription: what it may do, it does to what all share.
+"""The handle of a consumer of a stock subscription: its commands act on the shared state.
 
-One cursor belongs to all consumers, so SEEK and UNSUBSCRIBE are about the whole subscription.
+All consumers share one cursor, so SEEK and UNSUBSCRIBE concern the whole subscription.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class StockSubscription(Subscription, Protocol):
-    """What the handle needs of its subscription."""
+    """The parts of the subscription that the handle uses."""
 
     context: TopicContext
 
@@ -58,16 +58,16 @@ class StockConsumerHandle:
 
     @property
     def topic(self) -> SubscriptionOwner:
-        """Whose messages it gets."""
+        """The topic whose messages it gets."""
         return self.subscription.context.owner
 
     @property
     def type_name(self) -> str:
-        """As the client asked for it."""
+        """The type that the client asked for."""
         return TYPE_NAMES[self.consumer.sub_type]
 
     def when_kept(self, call: Callable[[BrokerError | None], None]) -> None:
-        """Nothing is stored of a consumer."""
+        """Call at once: nothing is stored per consumer."""
         call(None)
 
     def announce(self) -> None:
@@ -88,27 +88,27 @@ class StockConsumerHandle:
 
     @property
     def writable_group(self) -> object:
-        """Each consumer is told for itself."""
+        """Each consumer is notified by itself."""
         return self
 
     def on_writable(self) -> None:
-        """Its connection has room again."""
+        """The connection of the consumer has room again."""
         self.subscription.on_writable(self.consumer)
 
     def remove(self) -> None:
-        """It is gone."""
+        """The consumer has left."""
         self.subscription.remove_consumer(self.consumer)
 
     def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> Awaitable[None]:
-        """Move the cursor of all."""
+        """Move the shared cursor."""
         return self.subscription.seek(position, ack_set)
 
     def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
-        """Move the cursor of all."""
+        """Move the shared cursor."""
         return self.subscription.seek_to_time(publish_time_ms)
 
     def unsubscribe(self, *, force: bool) -> Awaitable[None]:
-        """End the subscription; only its only consumer may, without `force`."""
+        """End the subscription. Without `force`, only its last consumer may do so."""
         subscription, consumer = self.subscription, self.consumer
         if not force and [each for each in subscription.consumers if each is not consumer]:
             raise BrokerError(
@@ -119,9 +119,9 @@ class StockConsumerHandle:
         return self.topic.end_subscription(subscription, force=force)
 
     def statistics(self) -> ConsumerStatistics:
-        """Its row."""
+        """Its row of the statistics."""
         return self.subscription.statistics_of(self.consumer)
 
     def mark_delete(self) -> Position | None:
-        """Of the cursor of all."""
+        """The mark-delete position of the shared cursor."""
         return self.subscription.mark_delete_position()

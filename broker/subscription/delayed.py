@@ -1,11 +1,10 @@
-"""Entries that must not be delivered before a time of their producer's choosing.
+"""Entries that must not be delivered before a time set by their producer.
 
-Only Shared and Key_Shared subscriptions honour it, as in Pulsar. The index is a heap by time, held
-in memory and bounded by the dispatcher; it is rebuilt by reading the backlog again.
+Only Shared and Key_Shared subscriptions obey it, as in Pulsar. The index is a heap by time, held in
+memory and bounded by the dispatcher. After a restart it is rebuilt by reading the backlog again.
 
-`deliver_at_time` is field 19 of MessageMetadata, a varint: its tag is the two bytes 98 01. An
-entry whose metadata does not contain them cannot have the field, which spares nearly all entries
-the parsing.
+`deliver_at_time` is field 19 of MessageMetadata, a varint: its tag is the two bytes 98 01. An entry
+whose metadata does not contain them cannot have the field, so nearly all entries need no parsing.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ class DelayedIndex:
             heapq.heappush(self._heap, (due_ms, position, key_hash))
 
     def next_due_ms(self) -> int | None:
-        """When the first one is due; None when nothing waits."""
+        """Due time of the first entry; None when none waits."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int) -> list[tuple[Position, int]]:
-        """Remove what is due: (position, key slot) in position order."""
+        """Remove due entries: (position, key slot) in position order."""
         taken: list[tuple[Position, int]] = []
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
@@ -75,6 +74,6 @@ class DelayedIndex:
         return taken
 
     def clear(self) -> None:
-        """Everything is read anew."""
+        """Clear the index, because everything is read again."""
         self._heap.clear()
         self._members.clear()

@@ -1,10 +1,11 @@
 """Key_Shared: all messages of a key go to one consumer at a time, in order.
 
-An entry may be sent to the owner of its key slot if no earlier entry of the slot waits and nobody
-else has messages of the slot in flight. Otherwise it waits, and so do later ones of the slot, while
-other slots go on; reading ahead for them stops at `keySharedLookAheadMsgInReplayThreshold...`
-waiting entries. When ranges move, a slot's new owner gets it as soon as the former one has acked
-or lost what it holds (PIP-379), without holding up anything else.
+An entry may be sent to the owner of its key slot if no earlier entry of the slot waits and no other
+consumer has messages of the slot in flight. Otherwise it waits, and so do later entries of the
+slot, while other slots continue. Reading ahead for them stops at
+`keySharedLookAheadMsgInReplayThreshold...` waiting entries. When ranges move, the new owner of a
+slot gets it as soon as the former owner has acked or lost its messages of the slot (PIP-379). No
+other slot waits for that.
 
 With allowOutOfOrderDelivery only the owner rule is kept.
 """
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 @final
 class KeySharedDispatcher(ManyDispatcher):
-    """The policy (sticky or auto split, out of order or not) is the first consumer's."""
+    """The first consumer sets the policy (sticky or auto split, out of order or not)."""
 
     sub_type = KEY_SHARED
 
@@ -64,7 +65,7 @@ class KeySharedDispatcher(ManyDispatcher):
     # Consumers
 
     def add(self, consumer: Consumer) -> None:
-        """Attach, if its policy is that of the others, and give it its ranges."""
+        """Attach, if its policy equals that of the others, and give it its ranges."""
         options = consumer.key_shared
         if (options.sticky, options.out_of_order_allowed) != (
             self.sticky,
@@ -98,7 +99,7 @@ class KeySharedDispatcher(ManyDispatcher):
         return len(self._waiting)
 
     def settle(self) -> bool:
-        """Slots without messages in flight may move on."""
+        """Continue slots that no longer have messages in flight."""
         drained = self._in_flight.drained()
         for slot in drained:
             self._waiting.release(slot)
@@ -113,7 +114,7 @@ class KeySharedDispatcher(ManyDispatcher):
         return holder is None or holder is consumer
 
     def _draw(self) -> list[tuple[Position, int, Consumer]]:
-        """What waits and may go now, in position order, within permits and slice."""
+        """Waiting entries that may be sent now, in position order, within permits and slice."""
         drawn: list[tuple[Position, int, Consumer]] = []
         waiting = self._waiting
         for consumer in waiting.consumers():
@@ -164,8 +165,8 @@ class KeySharedDispatcher(ManyDispatcher):
         return Step.IDLE
 
     def _must_wait(self, consumer: Consumer, position: Position, slot: int) -> bool:
-        """Whether a drawn entry cannot go: nobody takes more, or an earlier one of its slot was
-        put back in this very step."""
+        """Whether a drawn entry cannot be sent: no consumer takes more, or an earlier entry of its
+        slot was put back in this same step."""
         if self._in_flight.blocked or self._bytes_left <= 0 or not can_take(consumer):
             return True
         head = None if self.out_of_order_allowed else self._waiting.head(slot)
@@ -216,10 +217,10 @@ class KeySharedDispatcher(ManyDispatcher):
         else:
             self._waiting.park(entry.position, slot)
 
-    # What it shows
+    # Statistics
 
     def why(self) -> str:
-        """Also tells of slots that cannot go."""
+        """Also reports blocked slots."""
         reason = super().why()
         if reason:
             return reason
@@ -240,7 +241,7 @@ class KeySharedDispatcher(ManyDispatcher):
         return self.ranges.ranges_of(consumer)
 
     def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:
-        """Slots it has in flight that belong to another consumer now."""
+        """Slots it has in flight that now belong to another consumer."""
         slots: dict[int, int] = {}
         for pending in consumer.pending.values():
             slots[pending.key_hash] = slots.get(pending.key_hash, 0) + pending.messages

@@ -1,8 +1,8 @@
-"""What Shared and Key_Shared have in common: several consumers, each entry to one of them.
+"""The common part of Shared and Key_Shared: several consumers, each entry to one of them.
 
-A step first sends what has to be delivered again (in position order), then new entries, as far as
-permits, outboxes, limits and the slice allow. What differs, who gets an entry and where it waits
-if nobody can take it, is left to the two dispatchers.
+A step first sends entries to be redelivered (in position order), then new entries, as far as
+permits, outboxes, limits and the slice allow. The two dispatchers decide which consumer gets an
+entry, and where it waits if no consumer can take it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = structlog.get_logger()
 
 
 class ManyDispatcher:
-    """Base of the two. Not for use by itself."""
+    """Base of the two dispatchers. Not for use by itself."""
 
     sub_type: int
 
@@ -59,22 +59,22 @@ class ManyDispatcher:
         self.messages_out = 0
         self.bytes_out = 0
 
-    # What differs
+    # Parts that differ
 
     def _wait_again(self, position: Position, slot: int) -> None:
-        """Queue an entry for delivery."""
+        """Queue an entry for redelivery."""
         raise NotImplementedError
 
     def _drop_waiting(self, position: Position) -> None:
-        """It is acked: do not deliver it."""
+        """The entry is acked: do not deliver it."""
         raise NotImplementedError
 
     def _forget_waiting(self) -> None:
-        """Everything is read anew."""
+        """Clear the queues, because everything is read again."""
         raise NotImplementedError
 
     def _send_waiting(self) -> Step:
-        """Deliver what waits; IDLE: nothing more of it can be sent now."""
+        """Deliver waiting entries. IDLE: no more of them can be sent now."""
         raise NotImplementedError
 
     def _send_new(self) -> Step:
@@ -85,7 +85,7 @@ class ManyDispatcher:
 
     @property
     def active(self) -> Consumer | None:
-        """All are."""
+        """All consumers are active."""
         return None
 
     def add(self, consumer: Consumer) -> None:
@@ -94,7 +94,7 @@ class ManyDispatcher:
         self._rotation.add(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """Detach; the last one's leaving starts everything anew at the cursor."""
+        """Detach. When the last consumer leaves, delivery starts again at the cursor."""
         self._rotation.remove(consumer)
         taken = self._in_flight.remove(consumer)
         if self._in_flight.consumers:
@@ -105,25 +105,25 @@ class ManyDispatcher:
         self.settle()
 
     def announce(self, consumer: Consumer) -> None:
-        """Nothing to tell."""
+        """There is nothing to announce."""
 
     def ready(self, consumer: Consumer) -> None:
-        """It may take something again."""
+        """It may be able to take entries again."""
         self._rotation.ready(consumer)
 
     # Acks
 
     def acked(self, consumer: Consumer, position: Position) -> int:
-        """In flight or waiting, it is done."""
+        """The entry is done, whether in flight or waiting."""
         self._drop_waiting(position)
         return self._in_flight.acked(consumer, position)
 
     def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
-        """It stays in flight with fewer messages."""
+        """The entry stays in flight with fewer messages."""
         return self._in_flight.part_acked(consumer, position, left)
 
     def settle(self) -> bool:
-        """Put consumers freed by acks back into the rotation, tell the broker's limit."""
+        """Put consumers freed by acks back into the rotation and update the broker's limit."""
         held = self._in_flight.blocked
         freed = self._in_flight.unblocked()
         for consumer in freed:
@@ -139,13 +139,13 @@ class ManyDispatcher:
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
     ) -> None:
-        """Only what this consumer holds; anything else is not its to ask for."""
+        """Only entries that this consumer holds; a request for others is ignored."""
         for position, pending in self._in_flight.asked_again(consumer, positions):
             self._wait_again(position, pending.key_hash)
         self.settle()
 
     def rewind(self) -> None:
-        """Forget replays, delays and counts; read again behind the mark-delete position."""
+        """Drop replays, delays and counts. Read again after the mark-delete position."""
         self._forget_waiting()
         self._delayed.clear()
         self._replays.clear()
@@ -154,7 +154,7 @@ class ManyDispatcher:
         self._report()
 
     def skip_to(self, position: Position) -> None:
-        """Do not read what was skipped; what waits is checked when its turn comes."""
+        """Do not read skipped entries. Waiting ones are checked when their turn comes."""
         self._source.skip_to(position)
 
     # Dispatch
@@ -196,7 +196,7 @@ class ManyDispatcher:
             self._wake_at(due_ms)
 
     def _delay(self, entry: Entry, slot: int) -> bool:
-        """Put the entry aside if its time has not come."""
+        """Put the entry aside if it is not due yet."""
         if not self._config.delayed_delivery_enabled:
             return False
         due_ms = deliver_at_ms(entry)
@@ -226,10 +226,11 @@ class ManyDispatcher:
         self._bytes_left -= len(entry.data)
 
     def _skip_unreadable(self, entry: Entry) -> None:
-        """Acknowledge what no client can read: delivered, it would end connection after connection.
+        """Acknowledge an entry that no client can parse: its delivery would break one connection
+        after another.
 
-        As in Pulsar, which parses the metadata of every entry, too. Here it is parsed once for all
-        subscriptions.
+        As in Pulsar, which parses the metadata of every entry for each subscription. Here it is
+        parsed once for all subscriptions.
         """
         self._cursor.ack_individual(entry.position)
         if not self._told_unreadable:
@@ -242,14 +243,14 @@ class ManyDispatcher:
             )
 
     async def fill(self) -> None:
-        """Read what the step missed."""
+        """Read the entries that the step lacked."""
         if self._fill_replays:
             self._fill_replays = False
             await self._replays.fill()
         else:
             await self._source.fill()
 
-    # What it shows
+    # Statistics
 
     @property
     def unacked_messages(self) -> int:
@@ -258,7 +259,7 @@ class ManyDispatcher:
 
     @property
     def blocked_on_unacked(self) -> bool:
-        """By the subscription's limit."""
+        """Whether the limit of the subscription blocks it."""
         return self._in_flight.blocked
 
     @property
@@ -272,7 +273,7 @@ class ManyDispatcher:
         raise NotImplementedError
 
     def why(self) -> str:
-        """The first thing that holds everybody."""
+        """The first reason that blocks all consumers."""
         consumers = self._in_flight.consumers
         if not consumers:
             return "no consumer"
@@ -299,9 +300,9 @@ class ManyDispatcher:
         return "the connections of all consumers with permits are full"
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
-        """No key ranges."""
+        """There are no key ranges."""
         return None
 
     def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:
-        """Nothing drains."""
+        """No slots drain."""
         return ()

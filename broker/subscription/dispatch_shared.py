@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @final
 class SharedDispatcher(ManyDispatcher):
-    """Anyone may get any entry."""
+    """Any consumer may get any entry."""
 
     sub_type = SHARED
 
@@ -47,7 +47,7 @@ class SharedDispatcher(ManyDispatcher):
 
     @property
     def replay_messages(self) -> int:
-        """Entries waiting to be delivered again."""
+        """Entries waiting for redelivery."""
         return len(self._waiting)
 
     def step(self) -> Step:
@@ -56,7 +56,7 @@ class SharedDispatcher(ManyDispatcher):
         return super().step()
 
     def _turn(self) -> Consumer | None:
-        """Who gets the next entry."""
+        """The consumer that gets the next entry."""
         if self._in_flight.blocked:
             return None
         current = self._current

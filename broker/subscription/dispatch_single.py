@@ -1,12 +1,12 @@
 """Exclusive and Failover: one active consumer gets everything, in order.
 
-Nothing is remembered per message: what is unacked is what lies between the cursor and the read
-position. To deliver again means to read again from the cursor, so order always holds and
-redelivery counts stay 0, as in Pulsar.
+No state is kept per message: the entries between the cursor and the read position are unacked. To
+redeliver means to read again from the cursor, so the order always holds and redelivery counts stay
+0, as in Pulsar.
 
-When a better consumer takes over from one that is still connected, its delivery waits for
-`activeConsumerFailoverDelayTimeMillis`, so that acks under way from the former one arrive first.
-When the former one is gone there is nothing to wait for.
+When a better consumer replaces one that is still connected, delivery to it waits for
+`activeConsumerFailoverDelayTimeMillis`, so that acks on their way from the former one arrive first.
+If the former one has gone, delivery starts at once.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class SingleDispatcher:
 
     @property
     def active(self) -> Consumer | None:
-        """Who is served."""
+        """The active consumer."""
         return self._active
 
     def add(self, consumer: Consumer) -> None:
-        """Attach; with Exclusive only one."""
+        """Attach. An Exclusive subscription takes only one consumer."""
         if self.sub_type == EXCLUSIVE:
             if self._consumers:
                 raise BrokerError(
@@ -93,7 +93,7 @@ class SingleDispatcher:
         self._choose()
 
     def remove(self, consumer: Consumer) -> None:
-        """Detach; if it was active the next one starts at the cursor."""
+        """Detach. If it was active, the next one starts at the cursor."""
         self._consumers.remove(consumer)
         self._announced.discard(consumer)
         if consumer is self._active:
@@ -112,14 +112,14 @@ class SingleDispatcher:
         if former is not None and delay_ms > 0:
             self._resume_ms = self._clock.wall_ms() + delay_ms
             self._wake_at(self._resume_ms)
-            return  # all are told when the new one is really served
+            return  # all are told when the new one is actually served
         self._tell_all()
 
     def announce(self, consumer: Consumer) -> None:
-        """Tell a newcomer whether it is active, from now on at every change.
+        """Tell a new consumer whether it is active, now and at every later change.
 
-        While a change is pending it is told with the others: a client that has just been answered
-        may not have its listener in place yet.
+        While a change is pending it is told together with the others: a client that has just been
+        answered may not have its listener in place yet.
         """
         if self.sub_type == FAILOVER and consumer not in self._announced:
             self._announced.add(consumer)
@@ -137,14 +137,14 @@ class SingleDispatcher:
             session.send(active_consumer_change(consumer.consumer_id, is_active=is_active))
 
     def ready(self, consumer: Consumer) -> None:
-        """Permits are looked at when dispatching."""
+        """No action: dispatch checks the permits."""
 
     def acked(self, consumer: Consumer, position: Position) -> int:
-        """The cursor knows."""
+        """No action: the cursor has the state."""
         return 0
 
     def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
-        """The cursor knows."""
+        """No action: the cursor has the state."""
         return 0
 
     def settle(self) -> bool:
@@ -154,19 +154,19 @@ class SingleDispatcher:
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
     ) -> None:
-        """Read again from the cursor, whatever was asked for: single messages would break the
-        order. Only the active consumer can ask."""
+        """Read again from the cursor, whatever was requested: single messages would break the
+        order. Only the active consumer can request it."""
         if consumer is not self._active:
             return
         consumer.epoch = max(consumer.epoch, epoch)
         self.rewind()
 
     def rewind(self) -> None:
-        """Go on with the first entry after the mark-delete position."""
+        """Continue with the first entry after the mark-delete position."""
         self._source.rewind(self._ledger.next_position(self._cursor.mark_delete))
 
     def skip_to(self, position: Position) -> None:
-        """Do not read what was skipped."""
+        """Do not read skipped entries."""
         self._source.skip_to(position)
 
     def _delayed(self) -> bool:
@@ -181,7 +181,7 @@ class SingleDispatcher:
         return False
 
     def step(self) -> Step:
-        """Send what permits and one slice allow."""
+        """Send as much as permits and one slice allow."""
         consumer = self._active
         if consumer is None or (self._resume_ms and self._delayed()):
             return Step.IDLE
@@ -202,7 +202,8 @@ class SingleDispatcher:
         return Step.IDLE
 
     def _send(self, consumer: Consumer, entries: list[Entry], permits_left: int) -> int:
-        """Send the first entries that fit the permits and give the rest back: bytes sent."""
+        """Send the first entries that fit the permits and give the rest back. Returns bytes
+        sent."""
         cursor = self._cursor
         batch_index = self._config.acknowledgment_at_batch_index_level_enabled
         if batch_index or self._filter is not None or has_acked(cursor, entries[0].position):
@@ -248,7 +249,7 @@ class SingleDispatcher:
         consumer.session.send_many(buffers)
 
     def _send_checked(self, consumer: Consumer, entries: list[Entry], permits_left: int) -> int:
-        """As `_send`, looking at every entry: is it acked, in part, or not for this consumer?"""
+        """As `_send`, but checks every entry: is it acked, in part, or not for this consumer?"""
         cursor, partition = self._cursor, self._context.partition
         batch_index = self._config.acknowledgment_at_batch_index_level_enabled
         expose = self._config.expose_broker_entry_metadata
@@ -295,7 +296,7 @@ class SingleDispatcher:
         await self._source.fill()
 
     def why(self) -> str:
-        """The active consumer's state says it all."""
+        """Derived from the active consumer."""
         consumer = self._active
         if consumer is None:
             return "no consumer"
@@ -308,9 +309,9 @@ class SingleDispatcher:
         return ""
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
-        """No key ranges."""
+        """There are no key ranges."""
         return None
 
     def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:
-        """Nothing drains."""
+        """No slots drain."""
         return ()

@@ -1,8 +1,8 @@
-"""What the subscription asks of the dispatcher of its type.
+"""The interface between a subscription and the dispatcher of its type.
 
-A dispatcher decides who gets which entry and never awaits, except in `fill`. It is made when the
-first consumer of a type arrives, and told of everything that happens to the consumers and the
-cursor. It sends only within `step`, so that one place bounds the work.
+A dispatcher decides which consumer gets which entry and never awaits, except in `fill`. It is
+created when the first consumer of a type arrives, and is notified of every change of the consumers
+and the cursor. It sends only within `step`, so that one place bounds the work.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ class Dispatcher(Protocol):
     bytes_out: int
 
     def add(self, consumer: Consumer) -> None:
-        """Raises: BrokerError: it does not fit the others."""
+        """Raises: BrokerError: the consumer does not fit the others."""
 
     def remove(self, consumer: Consumer) -> None:
-        """What it held goes back to be delivered again."""
+        """Remove it. Its unacked entries go back to be redelivered."""
 
     def announce(self, consumer: Consumer) -> None:
-        """The consumer has been answered SUCCESS: it may be told things from now on."""
+        """The consumer has been answered SUCCESS and may get notifications from now on."""
 
     def ready(self, consumer: Consumer) -> None:
-        """It got permits, or room in its outbox."""
+        """The consumer got permits, or room in its outbox."""
 
     def acked(self, consumer: Consumer, position: Position) -> int:
-        """The whole entry is acked by it: how many messages that were in flight."""
+        """It acked the whole entry. Returns how many messages were in flight."""
 
     def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
-        """`left` messages of the entry are not acked yet: how many were freed."""
+        """`left` messages of the entry are not acked yet. Returns how many were freed."""
 
     def settle(self) -> bool:
-        """After acks: lift what they unblocked; True when a step may send more now."""
+        """After acks: lift the limits they ended. True when a step may send more now."""
 
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
     ) -> None:
-        """Deliver again what it has unacked: those given, or everything."""
+        """Redeliver its unacked entries: those given, or all."""
 
     def rewind(self) -> None:
-        """Forget all that was read: go on behind the mark-delete position."""
+        """Drop all entries read and continue after the mark-delete position."""
 
     def skip_to(self, position: Position) -> None:
-        """Everything before it was acked at once: do not read it."""
+        """Everything before the position was acked at once: do not read it."""
 
     def step(self) -> Step:
-        """Send what can be sent, within one slice."""
+        """Send as much as possible, within one slice."""
 
     async def fill(self) -> None:
-        """Read what the step missed. Raises: BrokerError."""
+        """Read the entries that the step lacked. Raises: BrokerError."""
 
     def why(self) -> str:
-        """Why nothing is sent although there may be a backlog; empty if nothing holds it."""
+        """Why nothing is sent although there may be a backlog; empty if nothing blocks it."""
 
     @property
     def active(self) -> Consumer | None:
@@ -76,22 +76,22 @@ class Dispatcher(Protocol):
 
     @property
     def unacked_messages(self) -> int:
-        """In flight (Shared and Key_Shared)."""
+        """Messages in flight (Shared and Key_Shared)."""
 
     @property
     def blocked_on_unacked(self) -> bool:
-        """Whether the subscription's limit holds it."""
+        """Whether the limit of the subscription blocks it."""
 
     @property
     def delayed_messages(self) -> int:
-        """Entries waiting for their time."""
+        """Entries waiting for their delivery time."""
 
     @property
     def replay_messages(self) -> int:
-        """Entries waiting to be delivered again."""
+        """Entries waiting for redelivery."""
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
         """Its key ranges (Key_Shared)."""
 
     def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:
-        """Slots that moved away from it and wait for its acks (Key_Shared)."""
+        """Slots that moved to another consumer and wait for its acks (Key_Shared)."""

@@ -1,7 +1,7 @@
-"""Where a dispatcher's entries come from: the read position going forward, and single replays.
+"""The source of a dispatcher's entries: forward reading, and single replays.
 
-Both answer from memory or say that a read is needed; `fill` then reads, once, what was asked for.
-Each holds at most one read's worth of entries.
+Both answer from memory or report that a read is needed. `fill` then performs that read, once. Each
+holds at most one read's worth of entries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EntrySource:
         """The next entry to be taken is the first one at or after it."""
 
     def take(self, count_max: int, bytes_max: int) -> list[Entry] | None:
-        """Up to `count_max` entries; [] at the tail; None: `fill`, then ask again."""
+        """Up to `count_max` entries; [] at the tail; None: call `fill`, then ask again."""
         entries: list[Entry] | None
         if self._buffer:
             entries = self._buffer[:count_max]
@@ -47,24 +47,24 @@ class EntrySource:
         return entries
 
     def give_back(self, entries: list[Entry]) -> None:
-        """Return the last ones taken, in order; they come first next time."""
+        """Return the last entries taken, in order. They come first next time."""
         if entries:
             self._buffer = entries + self._buffer
             self.position = entries[0].position
 
     def skip_to(self, position: Position) -> None:
-        """Leave out what lies before it."""
+        """Skip entries before the position."""
         if position > self.position:
             self.rewind(position)
 
     def rewind(self, position: Position) -> None:
-        """Go on from another position; a read under way is forgotten."""
+        """Continue from another position and discard a read in progress."""
         self._generation += 1
         self._buffer = []
         self.position = position
 
     async def fill(self) -> None:
-        """Read what the last `take` could not get.
+        """Read the entries that the last `take` did not find in memory.
 
         Raises: BrokerError: storage cannot give it now.
         """
@@ -91,8 +91,8 @@ class ReplaySource:
     def get(self, positions: Sequence[Position]) -> list[Entry | None] | None:
         """The entries of ascending positions, None for one that no longer exists.
 
-        After a `fill` it may be a shorter list (never empty): the rest did not fit into one read.
-        None: `fill`, then ask again.
+        After a `fill` the list may be shorter (never empty): the rest did not fit into one read.
+        None: call `fill`, then ask again.
         """
         result: list[Entry | None] = []
         wanted: list[tuple[Position, int]] = []
@@ -115,12 +115,12 @@ class ReplaySource:
         return result
 
     def clear(self) -> None:
-        """What was read ahead is not wanted any more."""
+        """Drop entries read ahead."""
         self._read = {}
         self._filled = False
 
     async def fill(self) -> None:
-        """Read what the last `get` missed, up to the size of one read.
+        """Read the entries that the last `get` did not find, up to the size of one read.
 
         Raises: BrokerError: storage cannot give it now.
         """
@@ -144,7 +144,7 @@ class ReplaySource:
 def runs(
     positions: Sequence[Position], apart: dict[Position, Entry | None]
 ) -> list[tuple[Position, int]]:
-    """Ascending positions as (first, count) of consecutive ones; those in `apart` stand alone."""
+    """Ascending positions as (first, count) of consecutive ones. Those in `apart` stand alone."""
     result: list[tuple[Position, int]] = []
     first: Position | None = None
     count = 0
@@ -165,7 +165,7 @@ def runs(
 
 
 def _covers(entries: list[Entry], first: Position, count: int) -> bool:
-    """Whether a read reached the end of the run, so that what is absent does not exist."""
+    """Whether a read reached the end of the run, so that missing entries do not exist."""
     return not entries or entries[-1].position >= (first[0], first[1] + count - 1)
 
 

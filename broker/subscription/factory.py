@@ -1,8 +1,8 @@
-"""Where subscriptions are made: by kind, so that a topic need not know the kinds.
+"""Opens subscriptions by kind, so that a topic need not know the kinds.
 
-The kind is decided from what the first subscriber says and from the properties kept with an
-existing cursor. `SubscriptionKinds` holds one opener per kind, asked in order; the first that
-claims the request opens it. The stock kinds claim everything and stand last.
+The kind follows from the request of the first subscriber and from the properties of an existing
+cursor. `SubscriptionKinds` holds one opener per kind and asks them in order. The first that claims
+the request opens it. The stock kinds claim everything and come last.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @final
 @dataclass(slots=True)
 class SubscriptionRequest:
-    """What CommandSubscribe (or the admin API, or a cursor found at topic load) asks for. Nobody
-    changes it; frozen it would take four times as long to make."""
+    """The parameters of CommandSubscribe (or of the admin API, or of a cursor found at topic load).
+    It is never changed. A frozen class would take four times as long to create."""
 
     name: str
     durable: bool = True
@@ -38,18 +38,18 @@ class SubscriptionRequest:
     """(ledger id, entry id, batch index or -1), signed. Decides the start if not durable."""
     start_rollback_seconds: int = 0
     start_after: Position | None = None
-    """Where that leads: the last position before it (`Subscription.locate`)."""
+    """The start as a position: the last position before it (`Subscription.locate`)."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Subscription properties: kept with the cursor."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """The first consumer's metadata: may select the kind."""
+    """The first consumer's metadata, which may select the kind."""
     read_compacted: bool = False
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TopicContext:
-    """What a subscription is given of its topic."""
+    """The parts of its topic that a subscription uses."""
 
     topic_name: str
     partition: int
@@ -61,7 +61,7 @@ class TopicContext:
     nursery: trio.Nursery
     owner: SubscriptionOwner
     operations: Operations
-    """What moves a subscription is begun here, by (its name,), so that it takes effect in order."""
+    """Runs operations that move a subscription, by (its name,), in the order of the requests."""
     broker_unacked: BrokerUnacked | None = None
 
 
@@ -69,11 +69,11 @@ class SubscriptionKind(Protocol):
     """An opener of one kind of subscription."""
 
     def claims(self, request: SubscriptionRequest, context: TopicContext) -> bool:
-        """Whether the request, or the cursor kept under its name, is of this kind."""
+        """Whether the request, or the cursor stored under its name, is of this kind."""
 
     def check(self, subscription: Subscription, request: SubscriptionRequest) -> None:
-        """Raises: BrokerError: the request cannot be met by the open subscription of its name,
-        because it asks for this kind, or for another one."""
+        """Raises: BrokerError: the open subscription of this name cannot serve the request, because
+        only one of them is of this kind."""
 
     async def open(self, request: SubscriptionRequest, context: TopicContext) -> Subscription:
         """Open its cursor (or find it) and make the subscription."""
@@ -86,18 +86,18 @@ class SubscriptionKinds:
     __slots__ = ("_kinds",)
 
     def __init__(self, *kinds: SubscriptionKind) -> None:
-        """The first one that claims a request opens it; the last one must claim everything."""
+        """The first kind that claims a request opens it. The last one must claim everything."""
         self._kinds = kinds
 
     def check(self, subscription: Subscription, request: SubscriptionRequest) -> None:
-        """Raises: BrokerError: the request cannot be met by the open subscription of its name."""
+        """Raises: BrokerError: the open subscription of this name cannot serve the request."""
         for kind in self._kinds:
             kind.check(subscription, request)
 
     async def open(self, request: SubscriptionRequest, context: TopicContext) -> Subscription:
-        """Make the subscription a request names, opening or creating its cursor.
+        """Make the subscription that a request names, opening or creating its cursor.
 
-        The caller adds it to the topic's map, and sees to it that one name is opened once at a
+        The caller adds it to the topic's map and must not open the same name twice at the same
         time.
         """
         for kind in self._kinds:

@@ -1,8 +1,9 @@
-"""What a Shared or Key_Shared subscription has out at its consumers, and the limits on it.
+"""The messages of a Shared or Key_Shared subscription in flight at its consumers, and their limits.
 
-One place changes it: sent, acked, taken back. For Key_Shared it also knows which consumer holds
-messages of a key slot. A slot is free for any consumer only when nobody holds it: that is the
-whole rule of draining hashes (PIP-379), with nothing to register and nothing to forget.
+Only this class changes the state: sent, acked, taken back. For Key_Shared it also knows which
+consumer holds messages of a key slot. A slot is free for any consumer only when no consumer holds
+messages of it. That is the whole rule of draining hashes (PIP-379), without registration or
+cleanup.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ class InFlight:
         self.tally = UnackedTally()
         self.counts = RedeliveryCounts()
         self.blocked = False
-        """The subscription's limit is reached."""
+        """Whether the limit of the subscription is reached."""
         self._slots: dict[int, tuple[Consumer, int]] = {}
         self._drained: list[int] = []
         self._held: dict[Consumer, None] = {}
 
     def add(self, consumer: Consumer) -> None:
-        """Track it."""
+        """Track the consumer."""
         self.consumers.append(consumer)
         consumer.pending.join(self.tally)
 
     def remove(self, consumer: Consumer) -> list[tuple[Position, Pending]]:
-        """Forget it: what it held, in order."""
+        """Stop tracking it. Returns the entries it held, in order."""
         self.consumers.remove(consumer)
         taken = consumer.pending.take_all()
         for _, pending in taken:
@@ -67,7 +68,7 @@ class InFlight:
         return None if held is None else held[0]
 
     def sent(self, consumer: Consumer, position: Position, messages: int, slot: int = -1) -> None:
-        """An entry went out."""
+        """An entry was sent."""
         pending = consumer.pending
         pending.add(position, messages, slot)
         if slot >= 0:
@@ -91,14 +92,14 @@ class InFlight:
                 self._drained.append(slot)
 
     def take_back(self, consumer: Consumer, position: Position) -> Pending | None:
-        """The consumer does not hold it any more."""
+        """The consumer no longer holds it."""
         pending = consumer.pending.remove(position)
         if pending is not None:
             self._leave_slot(pending)
         return pending
 
     def acked(self, consumer: Consumer, position: Position) -> int:
-        """Acked, most likely by its holder: messages that were in flight."""
+        """The entry was acked, most likely by its holder. Returns the messages in flight."""
         self.counts.forget(position)
         pending = self.take_back(consumer, position)
         if pending is None:
@@ -109,7 +110,7 @@ class InFlight:
         return 0 if pending is None else pending.messages
 
     def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
-        """`left` of its messages are not acked: how many were freed."""
+        """`left` of its messages are not acked. Returns how many were freed."""
         freed = consumer.pending.keep(position, left)
         if not freed and position not in consumer.pending:
             for other in self.consumers:
@@ -120,7 +121,7 @@ class InFlight:
     def asked_again(
         self, consumer: Consumer, positions: Sequence[Position] | None
     ) -> list[tuple[Position, Pending]]:
-        """A request to redeliver: what the consumer really held of it, in order, taken back."""
+        """A request to redeliver. Takes back and returns the entries actually held, in order."""
         wanted = sorted(consumer.pending) if positions is None else sorted(set(positions))
         taken: list[tuple[Position, Pending]] = []
         for position in wanted:
@@ -137,7 +138,7 @@ class InFlight:
         return slots
 
     def unblocked(self) -> list[Consumer]:
-        """Lift the limits that are no longer passed: the consumers freed by that."""
+        """Lift limits that are no longer exceeded. Returns the consumers freed."""
         config = self._config
         if self.blocked:
             limit = config.max_unacked_messages_per_subscription

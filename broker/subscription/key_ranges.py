@@ -1,12 +1,12 @@
-"""Which consumer of a Key_Shared subscription owns which key slots.
+"""Assigns the key slots of a Key_Shared subscription to consumers.
 
-Slots are numbered as in Pulsar 4.0.8 (`protocol.hashing`). Slot 0 means "no hash" there, and stays
+Slots are numbered as in Pulsar 4.0.8 (`protocol.hashing`). Slot 0 means "no hash" there and is
 unused here too.
 
 - AutoSplit: a new consumer takes the lower half of the largest range, the lowest one on a tie; a
   leaving consumer's range goes to its upper neighbour, or to the lower one if it was the top.
 - ConsistentHashing: every consumer owns points on a ring, placed by its name.
-- StickyRanges: consumers bring their ranges, which must neither be empty nor overlap.
+- StickyRanges: consumers supply their ranges, which must neither be empty nor overlap.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class KeyRanges(Protocol):
         """The slot of a key."""
 
     def owner(self, slot: int) -> Consumer | None:
-        """Who takes messages of the slot now."""
+        """The consumer that gets messages of the slot now."""
 
     def add(self, consumer: Consumer) -> None:
-        """Raises: BrokerError ConsumerAssignError: nothing is left, or its ranges are invalid."""
+        """Raises: BrokerError ConsumerAssignError: no slot is left, or its ranges are invalid."""
 
     def remove(self, consumer: Consumer) -> None:
-        """Its slots go to others; a stranger is ignored."""
+        """Assign its slots to others. An unknown consumer is ignored."""
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
         """Its inclusive ranges, ascending."""
@@ -52,7 +52,7 @@ class AutoSplit:
         self._owners: list[Consumer] = []
 
     def slot(self, key: bytes) -> int:
-        """hash % slots; 0 is taken for 1."""
+        """hash % slots; 1 instead of 0."""
         return key_slot(key, self._top + 1)
 
     def owner(self, slot: int) -> Consumer | None:
@@ -82,7 +82,7 @@ class AutoSplit:
         self._owners.insert(at, consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """The upper neighbour takes over, or for the top range the lower one."""
+        """Give its range to the upper neighbour, or the top range to the lower one."""
         if consumer not in self._owners:
             return
         at = self._owners.index(consumer)
@@ -103,7 +103,7 @@ class AutoSplit:
 class ConsistentHashing:
     """A ring of points; a slot belongs to the first point at or after it.
 
-    Points that fall together go to the consumer that came first, and to the next when it leaves.
+    If points coincide, the first consumer owns them, and the next one when it leaves.
     """
 
     __slots__ = ("_holders", "_numbers", "_points", "_ring", "_slots")
@@ -131,7 +131,7 @@ class ConsistentHashing:
         return sorted({self.slot(f"{seed}{point}".encode()) for point in range(self._points)})
 
     def add(self, consumer: Consumer) -> None:
-        """Put its points on the ring; consumers of one name are told apart by a number."""
+        """Put its points on the ring. A number distinguishes consumers of one name."""
         taken = {number for each, number in self._numbers.items() if each.name == consumer.name}
         self._numbers[consumer] = min(set(range(len(taken) + 1)) - taken)
         for point in self._points_of(consumer):
@@ -157,7 +157,7 @@ class ConsistentHashing:
         del self._numbers[consumer]
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
-        """Neighbouring ranges are joined."""
+        """Its ranges, with neighbouring ones joined."""
         ranges: list[tuple[int, int]] = []
         lower = 1
         for point in self._ring:
@@ -177,7 +177,7 @@ class ConsistentHashing:
 
 @final
 class StickyRanges:
-    """Ranges the consumers chose themselves; slots nobody chose wait for an owner."""
+    """Ranges chosen by the consumers. Slots outside all ranges wait for an owner."""
 
     __slots__ = ("_ranges", "_slots", "_starts")
 
@@ -187,7 +187,7 @@ class StickyRanges:
         self._ranges: list[tuple[int, int, Consumer]] = []
 
     def slot(self, key: bytes) -> int:
-        """hash % slots; 0 is taken for 1."""
+        """hash % slots; 1 instead of 0."""
         return key_slot(key, self._slots)
 
     def owner(self, slot: int) -> Consumer | None:
@@ -225,7 +225,7 @@ class StickyRanges:
         self._starts = [each[0] for each in self._ranges]
 
     def remove(self, consumer: Consumer) -> None:
-        """Its slots have no owner until someone brings them again."""
+        """Its slots have no owner until another consumer claims them."""
         self._ranges = [each for each in self._ranges if each[2] is not consumer]
         self._starts = [each[0] for each in self._ranges]
 

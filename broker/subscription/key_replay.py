@@ -1,11 +1,12 @@
 """Entries of a Key_Shared subscription that wait for delivery, by key slot.
 
-Within a slot strictly the lowest position goes first; slots do not wait for each other. Each slot
-that can go has a ticket in the heap of its owner, so that giving one permit to one consumer costs
-the same however many entries wait for others. A parked slot has no ticket: it waits until its
-former owner has nothing of it in flight.
+Within a slot the lowest position always goes first. Slots do not wait for each other. Each slot
+that can be delivered has a ticket in the heap of its owner, so the cost of a permit does not depend
+on the number of waiting entries. A parked slot has no ticket: it waits until its
+former owner has no messages of it in flight.
 
-Tickets may be stale (the head was acked, or a lower position came); they are checked when drawn.
+Tickets may be stale (the head was acked, or a lower position was added). They are checked when
+drawn.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @final
 class KeyReplay:
-    """The waiting entries. `owner` says who takes a slot now."""
+    """The waiting entries. `owner` returns the consumer that owns a slot now."""
 
     __slots__ = ("_members", "_owner", "_parked", "_slots", "_tickets")
 
@@ -40,15 +41,15 @@ class KeyReplay:
         return position in self._members
 
     def holds(self, slot: int) -> bool:
-        """Whether an entry of the slot waits, so that later ones must wait behind it."""
+        """Whether an entry of the slot waits, so that later ones must wait too."""
         return self.head(slot) is not None
 
     def parked(self) -> dict[int, int]:
-        """Parked slots and how often they could have gone."""
+        """Parked slots, and how often each could have been delivered."""
         return self._parked
 
     def consumers(self) -> list[Consumer]:
-        """Who may have something to get."""
+        """Consumers that may have entries to get."""
         return [each for each, heap in self._tickets.items() if heap and each is not None]
 
     def head(self, slot: int) -> Position | None:
@@ -69,7 +70,7 @@ class KeyReplay:
         heapq.heappush(self._tickets.setdefault(self._owner(slot), []), (position, slot))
 
     def add(self, position: Position, slot: int) -> None:
-        """Wait; twice is once."""
+        """Add a waiting entry. Adding it twice has no effect."""
         if position in self._members:
             return
         head = self.head(slot)
@@ -79,7 +80,7 @@ class KeyReplay:
             self._issue(position, slot)
 
     def discard(self, position: Position) -> None:
-        """It is acked."""
+        """The entry is acked."""
         self._members.pop(position, None)
 
     def draw(self, consumer: Consumer) -> tuple[Position, int] | None:
@@ -109,14 +110,14 @@ class KeyReplay:
         self.add(position, slot)
 
     def release(self, slot: int) -> None:
-        """The slot is free: its entries may go."""
+        """The slot is free: its entries may be delivered."""
         if self._parked.pop(slot, None) is not None:
             head = self.head(slot)
             if head is not None:
                 self._issue(head, slot)
 
     def reassign(self) -> None:
-        """Slots changed owners: all tickets are issued anew."""
+        """Slots changed owners: all tickets are issued again."""
         self._tickets.clear()
         self._parked.clear()
         for slot in list(self._slots):
@@ -125,7 +126,7 @@ class KeyReplay:
                 self._issue(head, slot)
 
     def clear(self) -> None:
-        """Everything is read anew."""
+        """Clear the entries, because everything is read again."""
         self._members.clear()
         self._slots.clear()
         self._tickets.clear()

@@ -1,8 +1,8 @@
 """The bound on unacknowledged messages of the whole broker, shared by all its subscriptions.
 
-Derived, not counted: each subscription reports its own recomputable number and the sum is formed
-from those. Over the limit, subscriptions holding more than their share stop; they resume when the
-sum falls below half the limit, so that they do not flicker.
+The sum is derived and not counted: each subscription reports its own recomputable number. Over the
+limit, subscriptions that hold more than their share stop. They resume when the sum falls below half
+the limit, so that they do not alternate quickly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BrokerUnacked:
         self._resume: dict[object, Callable[[], None]] = {}
 
     def report(self, key: object, messages: int) -> None:
-        """The subscription `key` now holds `messages` unacked ones; 0 forgets it."""
+        """The subscription `key` now holds `messages` unacked ones; 0 removes it."""
         before = self._held.pop(key, 0)
         if messages:
             self._held[key] = messages
@@ -43,9 +43,9 @@ class BrokerUnacked:
                 resume()
 
     def blocks(self, key: object, resume: Callable[[], None]) -> bool:
-        """Whether `key` must not send now; if so `resume` is called once when it may again.
+        """Whether `key` must not send now. If so, `resume` is called once when it may again.
 
-        Subscriptions that hold nothing are served on: a stuck neighbour must not stop them.
+        Subscriptions that hold nothing are still served, so a stuck neighbour does not stop them.
         """
         if not self.blocked or not self._held.get(key):
             return False

@@ -1,9 +1,8 @@
-"""A subscription of a non-persistent topic: delivers what is published now, or drops it.
+"""A subscription of a non-persistent topic: delivers messages published now, or drops them.
 
-There is no cursor and no backlog. An entry goes to the consumers as the type says; if the chosen
-one has no permits or its outbox is full, the entry is dropped for this subscription and counted.
-Shared looks for any consumer that can take it before it drops. Acks and redelivery requests mean
-nothing.
+There is no cursor and no backlog. An entry goes to the consumers according to the type. If the
+chosen consumer has no permits or its outbox is full, the entry is dropped for this subscription and
+counted. Shared tries every consumer before it drops. Acks and redelivery requests have no effect.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 @final
 class NonPersistentSubscription:
-    """No cursor, no memory."""
+    """A subscription without cursor and backlog."""
 
     durable = False
     backlog_entries = 0
@@ -67,16 +66,16 @@ class NonPersistentSubscription:
     # Consumers
 
     def admits(self, durable: bool) -> bool:
-        """Both: nothing is kept."""
+        """Durable and non-durable consumers: nothing is kept in either case."""
         return True
 
     async def locate(self, request: SubscriptionRequest) -> SubscriptionRequest:
-        """There is no past to start from."""
+        """There is no earlier message to start from."""
         return request
 
     def add_consumer(self, consumer: Consumer, request: SubscriptionRequest) -> StockConsumerHandle:
         """Attach, or refuse with the reason."""
-        del request  # all that matters of it is in the consumer
+        del request  # the consumer has all relevant fields of it
         if self._closed:
             raise BrokerError(ServerError.ServiceNotReady, "Subscription is fenced")
         if consumer.read_compacted:
@@ -145,7 +144,7 @@ class NonPersistentSubscription:
             session.send(active_consumer_change(consumer.consumer_id, is_active=is_active))
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Detach; without consumers the subscription is over."""
+        """Detach. Without consumers the subscription ends."""
         if consumer not in self._rates:
             return
         self.consumers.remove(consumer)
@@ -159,14 +158,14 @@ class NonPersistentSubscription:
             self.context.owner.on_subscription_abandoned(self)
 
     def flow(self, consumer: Consumer, permits: int) -> None:
-        """More permits, for what comes."""
+        """More permits, for later messages."""
         if consumer in self._rates:
             consumer.permits.grant(permits)
             consumer.counters.flow_last_ms = self._flow_last_ms = self._clock.wall_ms()
             self._rotation.ready(consumer)
 
     def on_writable(self, consumer: Consumer) -> None:
-        """It may take something again."""
+        """It may be able to take entries again."""
         self._rotation.ready(consumer)
 
     # Delivery
@@ -194,31 +193,31 @@ class NonPersistentSubscription:
             return ranges.owner(ranges.slot(sticky_key(entry.metadata)))
         return self._active
 
-    # What means nothing without a cursor
+    # Operations without effect, because there is no cursor
 
     def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
-        """Noted as a sign of life only."""
+        """Only noted as a sign of life."""
         consumer.counters.acked_last_ms = self._clock.wall_ms()
 
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
     ) -> None:
-        """Nothing is kept."""
+        """No effect: nothing is kept."""
 
     def tail_moved(self) -> None:
-        """Entries are handed to `deliver`."""
+        """No effect: entries are handed to `deliver`."""
 
     def topic_terminated(self) -> None:
-        """A non-persistent topic does not end."""
+        """No effect: a non-persistent topic does not end."""
 
     async def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> None:
-        """Refused: there is no past."""
+        """Refused: there are no earlier messages."""
         raise BrokerError(
             ServerError.NotAllowedError, "Seek is not allowed on a non-persistent topic"
         )
 
     async def seek_to_time(self, publish_time_ms: int) -> None:
-        """Refused: there is no past."""
+        """Refused: there are no earlier messages."""
         raise BrokerError(
             ServerError.NotAllowedError, "Seek is not allowed on a non-persistent topic"
         )
@@ -236,7 +235,7 @@ class NonPersistentSubscription:
     # Statistics, end
 
     def why_not_dispatching(self) -> str:
-        """What is published now would be dropped for this reason."""
+        """The reason why a message published now would be dropped."""
         if not self.consumers:
             return "no consumer"
         if not any(can_take(consumer) for consumer in self.consumers):
@@ -275,15 +274,15 @@ class NonPersistentSubscription:
         )
 
     def statistics_of(self, consumer: Consumer) -> ConsumerStatistics:
-        """Of one consumer."""
+        """A snapshot of one consumer."""
         return consumer_statistics(consumer, self._rates[consumer], None)
 
     def series(self) -> Sequence[Series]:
-        """None of its own."""
+        """This kind has no metrics of its own."""
         return ()
 
     def disconnect_consumers(self) -> None:
-        """Remove them all, then tell their sessions."""
+        """Remove all consumers, then tell their sessions."""
         for consumer in list(self.consumers):
             self.remove_consumer(consumer)
             consumer.session.disconnect_consumer(consumer)

@@ -1,7 +1,7 @@
-"""Puts MESSAGE frames together: a small head per consumer and the stored bytes, untouched.
+"""Builds MESSAGE frames: a small head per consumer and the unchanged stored bytes.
 
 Frames are collected per consumer during a dispatch step and handed to its session in one call, so
-that what was decided together is written together (a redelivery batch goes out in one write).
+that frames decided together are written together (a redelivery batch goes out in one write).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _WORD: Final = (1 << 64) - 1
 
 
 def stored_bytes(entry: Entry, consumer: Consumer, *, expose: bool) -> bytes:
-    """The entry as this consumer may see it: without the 0x0e02 header unless it asked for it and
-    the broker is set to show it."""
+    """The entry as this consumer may see it: without the 0x0e02 header unless the client asked for
+    it and the broker is configured to send it."""
     data = entry.data
     if data[1] == _BROKER_METADATA and data[0] == 0x0E:
         if expose and consumer.session.supports_broker_entry_metadata:
@@ -43,13 +43,13 @@ def ack_words(remaining: int) -> tuple[int, ...]:
 
 
 def ack_bits(words: tuple[int, ...]) -> int:
-    """The wire's words as a bit set; words no batch can be large enough for are left out."""
+    """The wire's words as a bit set, without words that no batch is large enough for."""
     return from_words(words[:ACK_WORDS_MAX])
 
 
 @final
 class Batch:
-    """What one consumer gets in this step."""
+    """The frames for one consumer in this step."""
 
     __slots__ = ("buffers", "entries", "messages", "size_bytes")
 

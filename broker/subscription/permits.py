@@ -1,8 +1,8 @@
-"""Flow permits of one consumer: how many more messages it agreed to take.
+"""Flow permits of one consumer: how many more messages it accepts.
 
-Permits count messages, not entries: sending a batch of ten costs ten, less what is already acked
-inside it. An entry may be sent as soon as one permit is left, so the balance may go below zero by
-at most one entry; the next grants fill that first. Invariant: granted - spent = available.
+Permits count messages, not entries. Sending a batch of ten costs ten, less the messages in it that
+are already acked. An entry may be sent as soon as one permit is left, so the balance may go below
+zero by at most one entry. The next grants fill that first. Invariant: granted - spent = available.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PERMITS_MAX = 2**31 - 1
 
 @final
 class Permits:
-    """The balance; `granted` and `spent` are kept so that it is derived, not drifting."""
+    """The balance, derived from `granted` and `spent` so that it cannot drift."""
 
     __slots__ = ("granted", "spent")
 
@@ -28,9 +28,9 @@ class Permits:
         return self.granted - self.spent
 
     def grant(self, messages: int) -> bool:
-        """Add permits of a FLOW; True when this ended a shortage.
+        """Add permits of a FLOW. True when this ended a shortage.
 
-        A client that grants without end is held at PERMITS_MAX available.
+        A client that keeps granting is held at PERMITS_MAX available.
         Raises: ValueError: not a positive number.
         """
         if messages <= 0:

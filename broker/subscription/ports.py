@@ -1,6 +1,6 @@
-"""What a subscription needs of the managed ledger: the seam its tests fill with a fake.
+"""The part of the managed ledger that a subscription uses. Its tests supply a fake.
 
-`broker.managed_ledger` provides it; see there for what the methods promise.
+`broker.managed_ledger` implements it and documents the contracts of the methods.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class CursorPort(Protocol):
         """Acknowledge everything up to and including the entry."""
 
     def ack_batch_index(self, position: Position, remaining: int) -> bool:
-        """Acknowledge part of an entry: bits of `remaining` are left. True: all is acked now."""
+        """Acknowledge part of an entry: bits of `remaining` are left. True: all are acked now."""
 
     def is_acked(self, position: Position) -> bool:
         """Whether the whole entry is acknowledged."""
 
     def batch_remaining(self, position: Position) -> int | None:
-        """Bits of the messages of a partly acknowledged entry that are left."""
+        """Bits of the messages left of a partly acknowledged entry."""
 
     async def reset(self, position: Position) -> None:
-        """Make `position` the mark-delete position and forget all individual acks, durably."""
+        """Make `position` the mark-delete position and drop all individual acks, durably."""
 
 
 class LedgerPort(Protocol):
@@ -69,7 +69,7 @@ class LedgerPort(Protocol):
 
     @property
     def terminated(self) -> bool:
-        """No entry will be added any more."""
+        """No more entries will be added."""
 
     @property
     def cursors(self) -> Mapping[str, CursorPort]:
@@ -91,7 +91,7 @@ class LedgerPort(Protocol):
         """Entries from the first one at or after it, from memory; None: they must be `read`."""
 
     async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
-        """As `read_nowait`, from storage if need be. [] when there is none yet."""
+        """As `read_nowait`, from storage if necessary. [] when there is none yet."""
 
     async def find_by_publish_time(self, publish_time_ms: int) -> Position:
         """The newest entry published before the time."""
@@ -103,6 +103,6 @@ class LedgerPort(Protocol):
 
 
 def has_acked(cursor: CursorPort, position: Position) -> bool:
-    """Whether entries from the position on may be acknowledged, so that each has to be looked at.
-    Reading lies behind the mark-delete position when acks of a former connection join it."""
+    """Whether entries from the position on may be acknowledged, so that each has to be checked.
+    Reading is after the mark-delete position when acks of a former connection join it."""
     return cursor.individually_acked_count > 0 or position <= cursor.mark_delete

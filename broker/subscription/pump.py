@@ -1,12 +1,13 @@
 """Runs a dispatcher: at once when it can, in a task only when it must wait.
 
-Whatever may let messages flow (new entries, permits, acks, consumers, room in an outbox) calls
-`run`, which dispatches synchronously. Only when entries must come from storage, or when a slice of
-work is used up and others must be served first, does a task go on; it ends with the work. There is
-at most one such task and one timer per subscription.
+Every event that may let messages flow (new entries, permits, acks, consumers, room in an outbox)
+calls `run`, which dispatches synchronously. A task continues only when entries must come from
+storage, or when a slice of work is used up and others must be served first. It ends with the work.
+There is at most one such task and one timer per subscription.
 
-A step or a read that fails is logged and tried again, later and later: the messages stay stored,
-and whoever caused the step (a publish, an ack of somebody else) has nothing to do with it.
+A step or a read that fails is logged and tried again, with growing delays. The messages stay
+stored, and the request that caused the step (a publish, or an ack of another consumer) is not
+affected.
 
 No wake-up is lost: the last thing the task does before it ends is a step that found nothing to do,
 and nothing is awaited in between.
@@ -34,10 +35,10 @@ _log = structlog.get_logger()
 
 
 class Step(IntEnum):
-    """What a dispatch step left to do."""
+    """What remains after a dispatch step."""
 
     IDLE = 0
-    """Nothing can be sent until something changes, and the change will call `run`."""
+    """Nothing can be sent until something changes. The change will call `run`."""
     READ = 1
     """Entries must be read from storage first."""
     MORE = 2
@@ -73,15 +74,15 @@ class Pump:
         self._timer_running = False
         self._timer_scope: trio.CancelScope | None = None
         self.failure = ""
-        """Why storage cannot be read, or entries cannot be sent, just now; empty when they can."""
+        """Why storage cannot be read or entries cannot be sent now; empty when they can."""
 
     @property
     def waiting(self) -> bool:
-        """Whether a task is going on."""
+        """Whether a task is running."""
         return self._active
 
     def run(self) -> None:
-        """Dispatch now. Harmless at any time, also from within a step."""
+        """Dispatch now. Safe at any time, also from within a step."""
         if self._stepping:
             self._again = True
         elif not self._active and not self._closed:
@@ -128,7 +129,7 @@ class Pump:
         self._active = False
 
     async def _wait_for_work(self, left: Step) -> bool:
-        """Read, or let others have a turn; False: that failed, which has been logged."""
+        """Read, or give others a turn. False: that failed and has been logged."""
         try:
             if left is Step.READ:
                 await self._fill()
@@ -147,7 +148,7 @@ class Pump:
         return True
 
     def wake_at(self, wall_ms: int) -> None:
-        """Run at that time, if nothing else does earlier."""
+        """Run at that time, unless something else does earlier."""
         if self._closed or (self._wake_ms is not None and self._wake_ms <= wall_ms):
             return
         self._wake_ms = wall_ms
@@ -170,7 +171,7 @@ class Pump:
         self._timer_running = False
 
     def close(self) -> None:
-        """Stop for good; tasks end at their next step."""
+        """Stop for good. Tasks end at their next step."""
         self._closed = True
         if self._scope is not None:
             self._scope.cancel()

@@ -1,7 +1,7 @@
 """Rates of one consumer: how fast its counters rose during the last whole window.
 
-A window is closed from outside, at the broker's statsUpdateFrequencyInSecs; until the first one
-ends, rates are 0.
+The caller closes a window at the broker's statsUpdateFrequencyInSecs. Rates are 0 until the first
+window ends.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What has to be delivered again to a Shared subscription, and how often it already was.
+"""The positions a Shared subscription has to redeliver, and their redelivery counts.
 
-The queue hands positions out in order. Its entries may be acknowledged meanwhile (a late ack from
-the former consumer), so `discard` exists and is cheap: the heap is cleaned when popped.
+The queue returns positions in order. Its entries may be acknowledged meanwhile (a late ack from the
+former consumer). `discard` therefore exists and is cheap: the heap is cleaned when popped.
 
-A redelivery count rises by one per request to redeliver (nack, ack timeout), so that it is 3 on
-the fourth delivery; losing a consumer does not raise it, as in Pulsar.
+A redelivery count rises by one per request to redeliver (nack, ack timeout), so that it is 3 on the
+fourth delivery. Losing a consumer does not raise it, as in Pulsar.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @final
 class RedeliveryCounts:
-    """How often each entry not acked yet was asked for again. Absent: never."""
+    """How often redelivery of each unacked entry was requested. Absent: never."""
 
     __slots__ = ("_counts", "get")
 
@@ -30,21 +30,21 @@ class RedeliveryCounts:
         return len(self._counts)
 
     def increment(self, position: Position) -> None:
-        """The consumer asked for it again."""
+        """The consumer requested it again."""
         self._counts[position] = self._counts.get(position, 0) + 1
 
     def forget(self, position: Position) -> None:
-        """It is acked."""
+        """The entry is acked."""
         self._counts.pop(position, None)
 
     def clear(self) -> None:
-        """All consumers are gone, or the cursor moved: counting starts anew."""
+        """All consumers have left, or the cursor moved: counting starts again."""
         self._counts.clear()
 
 
 @final
 class ReplayQueue:
-    """Positions waiting to be delivered again, lowest first."""
+    """Positions waiting for redelivery, lowest first."""
 
     __slots__ = ("_heap", "_members")
 
@@ -59,19 +59,19 @@ class ReplayQueue:
         return position in self._members
 
     def add(self, position: Position) -> None:
-        """Wait for delivery; twice is once."""
+        """Add a waiting position. Adding it twice has no effect."""
         if position not in self._members:
             self._members.add(position)
             heapq.heappush(self._heap, position)
 
     def discard(self, position: Position) -> None:
-        """It is acked: never deliver it."""
+        """The entry is acked: never deliver it."""
         self._members.discard(position)
         if not self._members:
             self._heap.clear()
 
     def pop_batch(self, count_max: int) -> list[Position]:
-        """Take the lowest positions, in order. What is not sent is given back by `add`."""
+        """Take the lowest positions, in order. `add` gives back those that are not sent."""
         taken: list[Position] = []
         members, heap = self._members, self._heap
         while heap and len(taken) < count_max:
@@ -82,6 +82,6 @@ class ReplayQueue:
         return taken
 
     def clear(self) -> None:
-        """Everything is read anew."""
+        """Clear the queue, because everything is read again."""
         self._heap.clear()
         self._members.clear()

@@ -1,9 +1,9 @@
-"""Whose turn it is on a Shared subscription.
+"""The order of turns on a Shared subscription.
 
-Within a priority level consumers take turns; a level is asked only when no consumer of a better
-one can take anything. Only consumers that may be able to take something are in the rotation: one
-found unable drops out and comes back by `ready`, so a turn costs the same with ten consumers as
-with ten thousand.
+Within a priority level consumers take turns. A level is used only when no consumer of a better
+level can take anything. The rotation holds only consumers that may be able to take something. A
+consumer found unable leaves the rotation and returns by `ready`, so a turn costs the same with ten
+consumers as with ten thousand.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def can_take(consumer: Consumer) -> bool:
 
 @final
 class RoundRobin:
-    """The rotation. The caller says `ready` whenever something that `can_take` reads improved."""
+    """The rotation. The caller calls `ready` whenever a condition of `can_take` improved."""
 
     __slots__ = ("_levels", "_members", "_queued")
 
@@ -52,13 +52,13 @@ class RoundRobin:
             self._levels[consumer.priority_level].remove(consumer)
 
     def ready(self, consumer: Consumer) -> None:
-        """It may be able to take something again."""
+        """It may be able to take entries again."""
         if id(consumer) in self._members and id(consumer) not in self._queued:
             self._queued.add(id(consumer))
             self._levels[consumer.priority_level].append(consumer)
 
     def next(self) -> Consumer | None:
-        """Whose turn it is, moving it to the end; None when nobody can take anything."""
+        """The consumer whose turn it is, moved to the end; None when none can take anything."""
         for level in self._levels.values():
             while level:
                 consumer = level[0]
@@ -70,7 +70,7 @@ class RoundRobin:
         return None
 
     def any_ready(self) -> bool:
-        """Whether anybody can take something; changes no turn."""
+        """Whether any consumer can take something. Changes no turn."""
         for level in self._levels.values():
             while level:
                 if can_take(level[0]):

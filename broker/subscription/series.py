@@ -1,4 +1,4 @@
-"""What a kind of subscription shows in the metrics beside what all kinds have.
+"""Metrics that a kind of subscription has in addition to the common ones.
 
 Pure. The page adds the labels of the topic and the subscription.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One number."""
+    """One gauge value."""
 
     name: str
     help_text: str
@@ -25,7 +25,7 @@ class Gauge:
 @final
 @dataclass(frozen=True, slots=True)
 class HistogramSeries:
-    """Counts per bucket. `labels` are its own, beside those of the subscription."""
+    """Counts per bucket. `labels` are its own, in addition to those of the subscription."""
 
     name: str
     help_text: str

@@ -1,8 +1,8 @@
-"""Where a subscription begins: the mark-delete position for what the client asked.
+"""The start of a subscription: the mark-delete position for the start that the client requested.
 
-The client names the entry to be read first (a start message id, a seek target); the cursor wants
-the one before it. Positions before the oldest entry mean the oldest, positions behind the newest
-the next one to be published; `(ledger, last entry + 1)` is therefore valid before it exists.
+The client names the entry to be read first (a start message id, a seek target). The cursor needs
+the one before it. Positions before the oldest entry mean the oldest. Positions after the newest
+mean the next one to be published; `(ledger, last entry + 1)` is therefore valid before it exists.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def seek_mark_delete(ledger: LedgerPort, position: Position) -> Position:
 def initial_mark_delete(
     ledger: LedgerPort, *, earliest: bool, start: Position | None, durable: bool
 ) -> Position:
-    """For a new cursor. Only a non-durable one heeds the start message id, which then decides
-    alone; its batch index is the client's to handle, since the whole entry is delivered."""
+    """For a new cursor. Only a non-durable one uses the start message id, which then decides alone.
+    The client handles its batch index, since the whole entry is delivered."""
     if not durable and start is not None:
         return seek_mark_delete(ledger, start)
     return seek_mark_delete(ledger, EARLIEST) if earliest else ledger.last_confirmed

@@ -1,7 +1,7 @@
 """Snapshots of subscriptions and consumers, and their JSON form with Pulsar's field names.
 
-Everything is computed when asked for, from the state that decides delivery, so that what is shown
-cannot disagree with what happens. `whyNotDispatching` is ours; every other name is Pulsar's.
+Everything is computed on request, from the state that decides delivery, so the statistics cannot
+disagree with the behaviour. `whyNotDispatching` is Vela's own; every other name is Pulsar's.
 """
 
 from __future__ import annotations
@@ -139,10 +139,10 @@ class SubscriptionStatistics:
     type_name: str | None = None
     """Overrides the name of `sub_type` (kinds that are not stock)."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the JSON form that a kind adds or knows better than the rows of `consumers`."""
+    """Fields of the JSON form that a kind adds, or overrides from the rows of `consumers`."""
 
     def as_json(self, *, consumers: bool = True, backlog_size: int = 0) -> Json:
-        """Pulsar's SubscriptionStats; `backlog_size` is the topic's to know."""
+        """Pulsar's SubscriptionStats. The topic supplies `backlog_size`."""
         by_number = TYPE_NAMES.get(self.sub_type, "None") if self.sub_type is not None else "None"
         rows = self.consumers
         draining = [each for row in rows for each in row.draining_hashes]

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @final
 class StockKind:
-    """What Pulsar offers."""
+    """The subscription types of Pulsar."""
 
     def claims(self, request: SubscriptionRequest, context: TopicContext) -> bool:
-        """Whatever no other kind wants."""
+        """Requests that no other kind claims."""
         return True
 
     def check(self, subscription: Subscription, request: SubscriptionRequest) -> None:
-        """Any stock consumer may ask to attach."""
+        """Any stock consumer may request to attach."""
 
     async def open(self, request: SubscriptionRequest, context: TopicContext) -> Subscription:
-        """Find the cursor, or create it where the request says."""
+        """Find the cursor, or create it at the requested start."""
         ledger = context.ledger
         if ledger is None:
             return NonPersistentSubscription(request.name, context)

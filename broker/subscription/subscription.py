@@ -1,13 +1,13 @@
 """A stock subscription of a persistent topic: a cursor, consumers, and the dispatcher of a type.
 
-It owns the consumers and the dispatcher, and the rules that hold for all types: who may attach,
-what an ack does to the cursor, seek, end of topic, statistics. The dispatcher is replaced when
-consumers of another type come after all have left.
+It owns the consumers and the dispatcher, and the rules common to all types: which consumers may
+attach, the effect of an ack on the cursor, seek, end of topic, statistics. The dispatcher is
+replaced when consumers of another type arrive after all others have left.
 
-Seek order: consumers are disconnected first, then the cursor is reset, then the caller answers. A
-consumer that comes meanwhile is attached after the reset, because both are operations of this
+Seek order: consumers are disconnected first, then the cursor is reset, then the caller is answered.
+A consumer that arrives meanwhile is attached after the reset, because both are operations of this
 subscription (`TopicContext.operations`). A seek that cannot be stored is refused, and the position
-is what it was.
+does not change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from protocol.position import Position
 
 SKIP_SLICE_ENTRIES: Final = 2_000
-"""How many entries are looked at before others have a turn: about a millisecond."""
+"""Entries examined before other tasks have a turn: about a millisecond."""
 
 _log = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class PersistentSubscription:
         self.dispatcher: Dispatcher | None = None
         self.rates: dict[Consumer, Rates] = {}
         self.messages_out_before = 0
-        """Sent by dispatchers that were replaced."""
+        """Messages sent by dispatchers that were replaced."""
         self.bytes_out_before = 0
         self.flow_last_ms = 0
         self.consumed_last_ms = 0
@@ -85,16 +85,16 @@ class PersistentSubscription:
     # Consumers
 
     def admits(self, durable: bool) -> bool:
-        """Only its own kind."""
+        """Only consumers of its own durability."""
         return durable == self.durable
 
     async def locate(self, request: SubscriptionRequest) -> SubscriptionRequest:
-        """Where the cursor is, all consumers start."""
+        """All consumers start at the cursor."""
         return request
 
     def add_consumer(self, consumer: Consumer, request: SubscriptionRequest) -> StockConsumerHandle:
         """Attach, or refuse with the reason."""
-        del request  # all that matters of it is in the consumer, or was for the cursor
+        del request  # the consumer or the cursor has all relevant fields
         self._check_open()
         if consumer.read_compacted and consumer.sub_type not in (EXCLUSIVE, FAILOVER):
             raise BrokerError(
@@ -127,7 +127,7 @@ class PersistentSubscription:
         return next(others, None)
 
     def _dispatcher_for(self, consumer: Consumer) -> Dispatcher:
-        """The one there is, if it is of the type and carries nothing over; else a new one."""
+        """The current dispatcher, if it has the type and holds no old state; else a new one."""
         former = self.dispatcher
         if former is not None:
             if former.sub_type == consumer.sub_type and former.sub_type != KEY_SHARED:
@@ -152,13 +152,13 @@ class PersistentSubscription:
             raise BrokerError(ServerError.ServiceNotReady, "Subscription is fenced")
 
     def announce_active(self, consumer: Consumer) -> None:
-        """The consumer was answered: tell it what it must know."""
+        """The consumer was answered: send it its notifications."""
         if consumer in self.rates and self.dispatcher is not None:
             self.dispatcher.announce(consumer)
             self._tell_end()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Detach; what it held goes to others at once."""
+        """Detach. Its unacked entries go to others at once."""
         if consumer not in self.rates or self.dispatcher is None:
             return
         self.consumers.remove(consumer)
@@ -182,7 +182,7 @@ class PersistentSubscription:
             limit.forget(self.dispatcher)
 
     async def _await_return(self) -> None:
-        """A reader that sought comes back for its position; if it does not, nobody needs it."""
+        """A reader that sought returns for its position. If it does not, no client needs it."""
         if self.consumers:
             return
         with trio.CancelScope() as scope:
@@ -202,7 +202,7 @@ class PersistentSubscription:
         self.pump.run()
 
     def on_writable(self, consumer: Consumer) -> None:
-        """Its outbox has room again."""
+        """The outbox of its connection has room again."""
         if consumer in self.rates and self.dispatcher is not None:
             self.dispatcher.ready(consumer)
             self.pump.run()
@@ -210,8 +210,8 @@ class PersistentSubscription:
     # Acks and redelivery
 
     def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
-        """Acknowledge. A cumulative ack on Shared and Key_Shared, or of several ids, is ignored
-        with a warning, as in Pulsar."""
+        """Acknowledge. A cumulative ack on Shared and Key_Shared, or one with several ids, is
+        ignored with a warning, as in Pulsar."""
         if self._seeking or self._closed or consumer not in self.rates:
             return
         before = self.cursor.mark_delete
@@ -276,7 +276,7 @@ class PersistentSubscription:
     # Cursor
 
     def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> Awaitable[None]:
-        """Go on with `position`."""
+        """Continue with `position`."""
 
         def reset() -> Coroutine[Any, Any, None]:
             return self._reset(seek_mark_delete(self._ledger, position), position, ack_set)
@@ -284,8 +284,8 @@ class PersistentSubscription:
         return self.context.operations.start((self.name,), reset)
 
     def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
-        """Go on with the first entry published at or after the time. Consumers go on until it is
-        found."""
+        """Continue with the first entry published at or after the time. Delivery continues until
+        that entry is found."""
 
         async def find_and_reset() -> None:
             await self._reset(await self._ledger.find_by_publish_time(publish_time_ms))
@@ -295,7 +295,7 @@ class PersistentSubscription:
     def _reset(
         self, mark_delete: Position, partial: Position = EARLIEST, ack_set: tuple[int, ...] = ()
     ) -> Coroutine[Any, Any, None]:
-        """Disconnect the consumers; to be awaited until the cursor is reset."""
+        """Disconnect the consumers. Await it until the cursor is reset."""
         self._check_open()
         self._seeking = True
         self.disconnect_consumers()
@@ -317,8 +317,8 @@ class PersistentSubscription:
             self.cursor.ack_batch_index(partial, ack_bits(ack_set))
 
     async def skip(self, count: int) -> None:
-        """Acknowledge the next entries of the backlog; those acked already do not count. Others
-        have their turns while many are counted.
+        """Acknowledge the next entries of the backlog; entries already acked do not count. Other
+        tasks have their turns while many entries are counted.
 
         Raises: BrokerError ServiceNotReady: the subscription was moved back or closed meanwhile.
         """
@@ -346,7 +346,7 @@ class PersistentSubscription:
         self._skip_to(min(position, last))
 
     async def clear_backlog(self) -> None:
-        """Acknowledge everything there is."""
+        """Acknowledge the whole backlog."""
         self._skip_to(self._ledger.last_confirmed)
 
     def _skip_to(self, position: Position) -> None:
@@ -358,7 +358,7 @@ class PersistentSubscription:
             self._tell_end()
 
     def _ack_everywhere(self, position: Position) -> None:
-        """What was skipped is neither in flight nor to be read."""
+        """Skipped entries are neither in flight nor to be read."""
         dispatcher = self.dispatcher
         if dispatcher is None:
             return
@@ -371,11 +371,11 @@ class PersistentSubscription:
 
     @property
     def backlog_entries(self) -> int:
-        """The cursor knows."""
+        """From the cursor."""
         return self.cursor.backlog_entries
 
     def mark_delete_position(self) -> Position | None:
-        """The cursor knows."""
+        """From the cursor."""
         return self.cursor.mark_delete
 
     # Dispatch
@@ -395,7 +395,7 @@ class PersistentSubscription:
             await self.dispatcher.fill()
 
     def topic_terminated(self) -> None:
-        """No entry will come any more."""
+        """No more entries will be added."""
         self._tell_end()
 
     def _tell_end(self) -> None:
@@ -409,7 +409,7 @@ class PersistentSubscription:
     # Statistics, end
 
     def why_not_dispatching(self) -> str:
-        """Empty when there is nothing to deliver or nothing holds it."""
+        """Empty when there is nothing to deliver or nothing blocks it."""
         if self._seeking:
             return "a seek is under way"
         if not self.cursor.backlog_entries:
@@ -442,15 +442,15 @@ class PersistentSubscription:
         return subscription_statistics(self)
 
     def statistics_of(self, consumer: Consumer) -> ConsumerStatistics:
-        """Of one consumer."""
+        """A snapshot of one consumer."""
         return consumer_statistics(consumer, self.rates[consumer], self.dispatcher)
 
     def series(self) -> Sequence[Series]:
-        """None of its own."""
+        """This kind has no metrics of its own."""
         return ()
 
     def disconnect_consumers(self) -> None:
-        """Remove them all, then tell their sessions."""
+        """Remove all consumers, then tell their sessions."""
         for consumer in list(self.consumers):
             self.remove_consumer(consumer)
             consumer.session.disconnect_consumer(consumer)

@@ -1,11 +1,11 @@
-"""What consumers were sent and have not acknowledged yet.
+"""The messages sent to consumers and not acknowledged yet.
 
-Kept for Shared and Key_Shared only, where any consumer may hold any entry; Exclusive and Failover
-need nothing but the cursor. The sums change only together with the maps they are sums of, in this
-one file, and the property tests recompute them; there is no other unacked counter.
+Kept for Shared and Key_Shared only, where any consumer may hold any entry. Exclusive and Failover
+need nothing but the cursor. The sums change only in this file, together with the maps they are sums
+of. The property tests recompute them. There is no other unacked counter.
 
-Limits: at `limit` messages the holder is blocked; it is freed at half the limit or below, so that
-it does not flicker, and always at zero, so that a limit of one works.
+Limits: at `limit` messages the holder is blocked. It is freed at half the limit or below, so that
+it does not alternate quickly, and always at zero, so that a limit of one works.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class UnackedTally:
 
 @final
 class PendingAcks:
-    """Entries in flight at one consumer. It counts into `tally` once it belongs to one."""
+    """Entries in flight at one consumer. They count into `tally` once it belongs to one."""
 
     __slots__ = ("_entries", "_tally", "messages")
 
@@ -47,7 +47,7 @@ class PendingAcks:
         self.messages = 0
 
     def join(self, tally: UnackedTally) -> None:
-        """Belong to a subscription's sum from now on."""
+        """From now on, count into the sum of a subscription."""
         self._tally.messages -= self.messages
         self._tally = tally
         tally.messages += self.messages
@@ -66,7 +66,7 @@ class PendingAcks:
         return sorted(self._entries.items())
 
     def values(self) -> Iterable[Pending]:
-        """What is pending, in order of sending."""
+        """Pending entries, in order of sending."""
         return self._entries.values()
 
     def add(self, position: Position, messages: int, key_hash: int = -1) -> None:
@@ -96,7 +96,7 @@ class PendingAcks:
         return freed
 
     def take_all(self) -> list[tuple[Position, Pending]]:
-        """Empty it; what was held in position order."""
+        """Remove all entries. Returns them in position order."""
         taken = sorted(self._entries.items())
         self._entries = {}
         self._tally.messages -= self.messages
