@@ -1,9 +1,10 @@
-"""What an ACK does: to a virtual cursor, to what is delivered next, to the main cursor.
+"""Applies an ACK: to a virtual cursor, to pending deliveries, to the main cursor.
 
-One by one as they come from the parser, or a run of many consumers that acknowledge the same entry
-(`protocol.ack_runs`). Entries that do not exist, are acknowledged already, or lie before a position
-are no-ops. An entry that was not sent to this consumer in this connection may be acknowledged,
-since it may have been sent in an earlier one; it is not sent again then.
+Acks are applied one by one as the parser returns them, or as a run of many consumers that
+acknowledge the same entry (`protocol.ack_runs`). Acks of entries that do not exist, are already
+acknowledged, or lie before a position are no-ops. A consumer may acknowledge an entry that was not
+sent to it in this connection, since it may have got it in an earlier one. The entry is then not
+sent again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @final
 class Acknowledgements:
-    """See the module essay."""
+    """See the module docstring."""
 
     def __init__(
         self,
@@ -53,14 +54,14 @@ class Acknowledgements:
         self._window = window
         self._batch_index = batch_index
         self.count = 0
-        """Acknowledged ids that named an entry."""
+        """Acknowledged ids that referred to an entry."""
         self.last_ms = 0
         self.closed = False
 
     def connect(
         self, fanout: Fanout, keeper: CursorKeeper, tell_end: Callable[[Consumer, int], None]
     ) -> None:
-        """Who has to know. Called once, before the first acknowledgement."""
+        """Sets the objects to notify. Called once, before the first acknowledgement."""
         self._fanout = fanout
         self._keeper = keeper
         self._tell_end = tell_end
@@ -131,7 +132,7 @@ class Acknowledgements:
             self._tell_end(consumer, slot)
 
     def _cumulative_ordinal(self, position: Position) -> int | None:
-        """Entry -1 of a ledger means all before it; what is not published yet is not acked."""
+        """Entry -1 of a ledger means all entries before it. Unpublished entries are not acked."""
         if position > self._ledger.last_confirmed:
             return None
         return self._ordinals.of(position)

@@ -1,9 +1,9 @@
 """A broadcast subscription: every message goes to every consumer, each at its own position.
 
-This is what topics and administrators see of it; `BroadcastMembers` is what it consists of. Seek
-and unsubscribe of a consumer concern that consumer alone (`consumer_handle`); the last one to
-unsubscribe, or an administrator, ends the subscription. What an administrator does moves everybody,
-connected or not.
+This class is the interface for topics and administrators; `BroadcastMembers` does the work. Seek
+and unsubscribe of a consumer concern that consumer alone (`consumer_handle`). The subscription ends
+when the last consumer unsubscribes or an administrator deletes it. Administrative operations move
+every consumer, connected or not.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 
 SENT_AWAY_PER_TURN: Final = 500
-"""Consumers that a close disconnects before everything else runs: a few milliseconds."""
+"""Consumers that a close disconnects before other tasks run: a few milliseconds."""
 
 
 @final
 class BroadcastSubscription(BroadcastMembers):
-    """See the module essay."""
+    """See the module docstring."""
 
     async def start(self) -> None:
-        """Take over what is stored, and begin to keep it. Raises: BrokerError."""
+        """Load the stored state and start the task that stores changes. Raises: BrokerError."""
         await self.keeper.load()
         self.keeper.advance()
         self.context.nursery.start_soon(self.keeper.run)
@@ -52,13 +52,13 @@ class BroadcastSubscription(BroadcastMembers):
     # --- consumers ----------------------------------------------------------------------
 
     async def locate(self, request: SubscriptionRequest) -> SubscriptionRequest:
-        """Each consumer has a start of its own. Raises: BrokerError: storage cannot be read now."""
+        """Each consumer has its own start. Raises: BrokerError: storage cannot be read now."""
         since_ms = self.clock.wall_ms() - 1000 * request.start_rollback_seconds
         found = await self.ledger.find_by_publish_time(since_ms)
         return replace(request, start_after=found, start_rollback_seconds=0)
 
     def admits(self, durable: bool) -> bool:
-        """A reader may join a durable broadcast; what must be kept needs a durable one."""
+        """A reader may join a durable broadcast. A durable consumer needs a durable broadcast."""
         return self.durable or not durable
 
     def add_consumer(
@@ -69,15 +69,15 @@ class BroadcastSubscription(BroadcastMembers):
         return BroadcastConsumerHandle(consumer, self, self)
 
     def in_the_way_of(self, consumer: Consumer) -> Consumer | None:
-        """The one with its name."""
+        """The consumer with its name."""
         slot = self.cursors.slot_of(consumer.name) if consumer.name else None
         return None if slot is None else self.fanout.consumer_at(slot)
 
     # --- administration -----------------------------------------------------------------
 
     def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> Awaitable[None]:
-        """Administrator: move everybody. Batch indexes are not kept. Consumers that come meanwhile
-        are attached afterwards."""
+        """Administrator: move every consumer. Batch indexes are not kept. Consumers that arrive
+        meanwhile are attached afterwards."""
         del ack_set
 
         def reset() -> Coroutine[Any, Any, None]:
@@ -87,7 +87,7 @@ class BroadcastSubscription(BroadcastMembers):
         return self.context.operations.start((self.name,), reset)
 
     def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
-        """Administrator: move everybody to the first entry published at or after the time."""
+        """Administrator: move every consumer to the first entry published at or after the time."""
 
         async def find_and_reset() -> None:
             self.check_open()
@@ -97,21 +97,21 @@ class BroadcastSubscription(BroadcastMembers):
         return self.context.operations.start((self.name,), find_and_reset)
 
     async def skip(self, count: int) -> None:
-        """Administrator: acknowledge the next entries of the slowest for everybody."""
+        """Administrator: acknowledge the next entries of the slowest consumer for all."""
         skip_all_to(self, self.keeper.marked + count)
 
     async def clear_backlog(self) -> None:
-        """Administrator: acknowledge everything for everybody."""
+        """Administrator: acknowledge everything for every consumer."""
         skip_all_to(self, self.ordinals.tail)
 
     # --- questions ----------------------------------------------------------------------
 
     def mark_delete_position(self) -> Position | None:
-        """Of the main cursor."""
+        """The mark-delete position of the main cursor."""
         return self.cursor.mark_delete
 
     def why_not_dispatching(self) -> str:
-        """What holds delivery to the slowest; empty when nothing does."""
+        """The reason that blocks delivery to the slowest consumer; empty if none does."""
         return why_not_dispatching(self)
 
     # --- topic events -------------------------------------------------------------------
@@ -127,7 +127,7 @@ class BroadcastSubscription(BroadcastMembers):
             self.fanout.tail_moved()
 
     def topic_terminated(self) -> None:
-        """No entry will come any more."""
+        """No more entries will be added."""
         for consumer, slot in self.attached.items():
             self._tell_end(consumer, slot)
 
@@ -156,14 +156,14 @@ class BroadcastSubscription(BroadcastMembers):
         return broadcast_statistics(self)
 
     def series(self) -> Sequence[Series]:
-        """Gauges of the whole, and the six stages as histograms."""
+        """Gauges of the whole subscription, and the six stages as histograms."""
         return broadcast_series(self)
 
     def _abandon(self) -> None:
         self.context.owner.on_subscription_abandoned(self)
 
     async def close(self) -> None:
-        """Stop for good; what is known is stored."""
+        """Stop for good. The current state is stored."""
         self._closed = self.acks.closed = True
         self.context.owner.watch_publishes(self.stages, begin=False)
         self.fanout.close()
@@ -176,8 +176,8 @@ class BroadcastSubscription(BroadcastMembers):
         self._let_go()
 
     def _let_go(self) -> None:
-        """What is large goes now. The objects refer to each other, so that they themselves stay
-        until a full garbage collection, which may be hours away."""
+        """Release large state now. The objects refer to each other, so they themselves stay until
+        a full garbage collection, which may be hours away."""
         self.cursors.clear()
         self.groups.clear()
         self.fanout.consumers.clear()

@@ -1,6 +1,6 @@
-"""The handle of a consumer of a broadcast: what it does concerns its own virtual cursor only.
+"""The handle of a consumer of a broadcast: its commands concern its own virtual cursor only.
 
-The last one to unsubscribe ends the subscription, because nobody is left for whom to keep it.
+When the last consumer unsubscribes, the subscription ends, because no consumer needs it any more.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class BroadcastConsumerHandle:
 
     @property
     def topic(self) -> SubscriptionOwner:
-        """Whose messages it gets."""
+        """The topic whose messages it gets."""
         return self._members.context.owner
 
     def when_kept(self, call: Callable[[BrokerError | None], None]) -> None:
-        """Its name is stored before it is answered, together with all that came meanwhile."""
+        """Its name is stored before it is answered, together with others that arrived meanwhile."""
         attached = self._members.attached
 
         def stored(error: BrokerError | None) -> None:
@@ -56,7 +56,7 @@ class BroadcastConsumerHandle:
         self._members.keeper.call_when_stored(stored)
 
     def announce(self) -> None:
-        """All are active; it is told if the topic has ended."""
+        """All consumers are active. Tells it if the topic has ended."""
         self._members.announce(self.consumer)
 
     def flow(self, permits: int) -> None:
@@ -68,32 +68,32 @@ class BroadcastConsumerHandle:
         self._members.acks.ack(self.consumer, ids, cumulative=cumulative)
 
     def redeliver(self, positions: Sequence[Position] | None, epoch: int) -> None:
-        """Deliver again to this consumer alone."""
+        """Redeliver to this consumer alone."""
         self._members.redeliver(self.consumer, positions, epoch)
 
     @property
     def writable_group(self) -> object:
-        """The fan-out goes by connections."""
+        """One key per connection, because the fan-out serves connections."""
         return self._members
 
     def on_writable(self) -> None:
-        """Its connection has room again."""
+        """The connection of the consumer has room again."""
         self._members.on_writable(self.consumer)
 
     def remove(self) -> None:
-        """It is gone; its virtual cursor is kept for a while."""
+        """The consumer has left. Its virtual cursor is kept for a while."""
         self._members.remove_consumer(self.consumer)
 
     def seek(self, position: Position, ack_set: tuple[int, ...] = ()) -> Awaitable[None]:
-        """Move its virtual cursor; the others notice nothing."""
+        """Move its virtual cursor. Other consumers are not affected."""
         return seek(self._members, self.consumer, position, ack_set)
 
     def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
-        """Move its virtual cursor; the others notice nothing."""
+        """Move its virtual cursor. Other consumers are not affected."""
         return seek_to_time(self._members, self.consumer, publish_time_ms)
 
     def unsubscribe(self, *, force: bool) -> Awaitable[None]:
-        """End its virtual cursor; with the last one the subscription ends."""
+        """End its virtual cursor. With the last one the subscription ends."""
         members = self._members
         if len(members.cursors) > 1:
             return leave(members, self.consumer)
@@ -101,9 +101,9 @@ class BroadcastConsumerHandle:
         return self.topic.end_subscription(self.subscription, force=force)
 
     def statistics(self) -> ConsumerStatistics:
-        """Its row."""
+        """Its row of the statistics."""
         return consumer_statistics(self._members, self.consumer)
 
     def mark_delete(self) -> Position | None:
-        """Of its virtual cursor."""
+        """The position of its virtual cursor."""
         return self._members.mark_delete_of(self.consumer)

@@ -1,6 +1,6 @@
-"""The consumers of a subscription as a sequence, without making one of 100,000 each time.
+"""The consumers of a subscription as a sequence, without building a list of 100,000 each time.
 
-A view: length and membership cost nothing, iteration is in order of arrival, an index walks.
+A view: length and membership are cheap, iteration is in order of arrival, and an index walks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @final
 class ConsumerSequence(Sequence["Consumer"]):
-    """See the module essay."""
+    """See the module docstring."""
 
     __slots__ = ("_attached",)
 

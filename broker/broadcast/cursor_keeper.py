@@ -1,16 +1,15 @@
-"""Keeps the main cursor at the lowest virtual cursor, and all of them stored.
+"""Keeps the main cursor at the lowest virtual cursor, and stores all virtual cursors.
 
-One task per subscription. It wakes at the snapshot interval, drops virtual cursors whose retention
-is over, and stores the chunks that have changed; and it wakes at once when a new name must be
-durable before its consumer is answered. Whoever waits in `commit` shares one write with all who
-came meanwhile, so that a storm of subscribers costs a bounded number of writes.
+There is one task per subscription. At the snapshot interval it drops virtual cursors whose
+retention is over and stores the chunks that have changed. It also wakes at once when a new name
+must be durable before its consumer is answered. All callers of `commit` that arrive meanwhile share
+one write, so that a storm of subscribers costs a bounded number of writes.
 
-Why a crash never puts a named consumer after its last ack: what is stored is a state that was true
-once, so each position is at or before the present one; a name is stored before its consumer is
-answered; and the main cursor, when it is ahead of a stored position, is at the lowest of all
-positions at a later time, so going on from there skips nothing that was not acknowledged. Moving
-backwards (seek, an earlier start) is answered only after the main cursor and the snapshot are
-stored.
+A crash never puts a named consumer after its last ack, for these reasons. The stored state was true
+at some time, so each stored position is at or before the present one. A name is stored before its
+consumer is answered. If the main cursor is ahead of a stored position, it is at the lowest of all
+positions at a later time, so continuing from there skips no unacknowledged entry. Moving backwards
+(seek, an earlier start) is answered only after the main cursor and the snapshot are stored.
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ if TYPE_CHECKING:
     from broker.subscription.ports import CursorPort
 
 COMMIT_LINGER_SECONDS: Final = 0.001
-"""New names wait so long for others to be stored with them."""
+"""How long new names wait for others to be stored with them."""
 CLOSE_SECONDS_MAX: Final = 5.0
 GRACE_SECONDS: Final = 300.0
-"""After a restart every virtual cursor is kept at least so long, or for the retention time."""
+"""After a restart every virtual cursor is kept at least this long, or for the retention time."""
 CHUNKS_PER_TURN: Final = 16
 CALLS_PER_TURN: Final = 200
-"""Consumers answered before everything else runs."""
+"""Consumers answered before other tasks run."""
 STORM_CONSUMERS: Final = 50
-"""When so many wait for a write of new names, writes are at least so far apart:"""
+"""When this many wait for a write of new names, writes are at least this far apart:"""
 COMMIT_SECONDS_MIN: Final = 0.025
 
 _log = structlog.get_logger()
@@ -62,7 +61,7 @@ _log = structlog.get_logger()
 
 @final
 class CursorKeeper:
-    """See the module essay."""
+    """See the module docstring."""
 
     def __init__(
         self,
@@ -86,17 +85,17 @@ class CursorKeeper:
         self._on_dropped = on_dropped
         self._on_advanced = on_advanced
         self.marked = ordinals.of(cursor.mark_delete)
-        """The ordinal the main cursor is at."""
+        """The ordinal of the main cursor."""
         ordinals.move_anchor(cursor.mark_delete, self.marked)
         self.follows_tail = False
-        """Without virtual cursors nothing is held; not before the first one has come."""
+        """Without virtual cursors nothing is held, except before the first one has been created."""
         self.unknown_until = 0.0
-        """Until then unknown names start at the main cursor: what was stored of them is lost."""
+        """Until then unknown names start at the main cursor, because their stored state is lost."""
         self.failure = ""
-        """Why the snapshot could not be stored last time."""
+        """Why the last attempt to store the snapshot failed."""
         self.snapshots = 0
         self.moved_last_ms = 0
-        """When the main cursor advanced."""
+        """When the main cursor last advanced."""
         self._lowering = False
         self._wanted = 0
         self._calls: deque[tuple[int, Callable[[BrokerError | None], None]]] = deque()
@@ -111,7 +110,7 @@ class CursorKeeper:
     # --- main cursor --------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Positions have moved: put the main cursor at the lowest."""
+        """Positions have moved: set the main cursor to the lowest."""
         target = self._cursors.minimum
         if target is None:
             if not self.follows_tail or self._clock.now() < self.unknown_until:
@@ -134,7 +133,7 @@ class CursorKeeper:
         self._on_advanced(target)
 
     def put(self, ordinal: int) -> None:
-        """An administrator moves everybody, or, without virtual cursors, the main cursor alone."""
+        """An administrator moves all consumers or, without virtual cursors, the main cursor."""
         self.changed()
         if self._cursors.minimum is not None:
             self.advance()
@@ -144,11 +143,11 @@ class CursorKeeper:
     # --- durability ---------------------------------------------------------------------
 
     def changed(self) -> None:
-        """Something happened that `commit` must wait for."""
+        """There is a change that `commit` must wait for."""
         self._wanted += 1
 
     def call_when_stored(self, call: Callable[[BrokerError | None], None]) -> None:
-        """The same as `commit` for those who are called, at once if nothing is to be stored."""
+        """The same as `commit` for callbacks. Calls at once if there is nothing to store."""
         if self._closed:
             call(BrokerError(ServerError.ServiceNotReady, "the subscription is being closed"))
         elif self._stored >= self._wanted or (self._store is None and not self._lowering):
@@ -158,7 +157,7 @@ class CursorKeeper:
             self._wake.set()
 
     async def _answer_calls(self) -> None:
-        """Tell those whose changes are stored; after a failure, all."""
+        """Call back those whose changes are stored; after a failure, all."""
         calls = self._calls
         while calls and (self.failure or self._closed or calls[0][0] <= self._stored):
             for _ in range(min(CALLS_PER_TURN, len(calls))):
@@ -198,7 +197,7 @@ class CursorKeeper:
                 raise BrokerError(ServerError.ServiceNotReady, "the subscription is being closed")
 
     async def run(self) -> None:
-        """Store, expire, until closed."""
+        """Store and expire virtual cursors, until closed."""
         self._running = True
         written_at = stored_at = self._clock.now()
         try:
@@ -231,7 +230,7 @@ class CursorKeeper:
             self._done.set()
 
     def expire(self) -> None:
-        """Drop the virtual cursors of consumers that did not come back."""
+        """Drop the virtual cursors of consumers that did not return."""
         dropped = self._cursors.expire(self._clock.now())
         if dropped:
             self._on_dropped(dropped)
@@ -258,7 +257,7 @@ class CursorKeeper:
         done.set()
 
     async def _lower(self) -> None:
-        """Put the main cursor back to `marked`, which may move meanwhile."""
+        """Move the main cursor back to `marked`, which may move meanwhile."""
         target = None
         while target is None or self.marked < target:
             target = self.marked
@@ -292,7 +291,7 @@ class CursorKeeper:
                         cursors, chunk, self._ordinals.position
                     )
                 if chunk % CHUNKS_PER_TURN == CHUNKS_PER_TURN - 1:
-                    # Each chunk is true at its own instant, which is all that recovery needs.
+                    # Each chunk is true at its own instant, which is sufficient for recovery.
                     await trio.lowlevel.checkpoint()
             await store.write(blobs)
         except BaseException:
@@ -304,7 +303,7 @@ class CursorKeeper:
     # --- recovery -----------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Take over what is stored. Called once, before anybody joins.
+        """Load the stored state. Called once, before any consumer joins.
 
         Raises: BrokerError PersistenceError.
         """
@@ -340,8 +339,8 @@ class CursorKeeper:
                 name, kept_until = row
                 slot = (chunk << CHUNK_SHIFT) + offset
                 left = kept_until - wall if kept_until else self._retention_seconds
-                # Nobody could come back while the broker was away, and who had just come back may
-                # be stored as gone.
+                # No consumer could return while the broker was down, and one that had just returned
+                # may be stored as gone.
                 left = max(left, min(self._retention_seconds, GRACE_SECONDS))
                 acked = max(ordinals.of(position), self.marked)
                 cursors.restore(slot, name, acked, now + left)
@@ -352,7 +351,7 @@ class CursorKeeper:
     # --- end ----------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Store everything, and stop."""
+        """Store everything and stop."""
         self._closed = True
         self._wake.set()
         if self._running:

@@ -1,9 +1,10 @@
-"""Entries ready to be sent: read once, encoded once, kept while somebody is likely to want them.
+"""Entries ready to be sent: read once, encoded once, kept while consumers are likely to need them.
 
-The window is shared by all consumers of the subscription. The newest entries are in it because
-everybody in step is being served from it; those of laggards because a read brings several. It is
-bounded by bytes and forgets the oldest addition first. What is not in it is asked of the ledger,
-which answers from its tail cache at once or says that it must be read; then `wanted` remembers it.
+All consumers of the subscription share the window. It holds the newest entries because the
+consumers in step are being served from it, and entries of laggards because one read returns
+several. It is bounded by bytes and drops the oldest addition first. Other entries are requested
+from the ledger, which answers from its tail cache at once or reports that a read is needed. Then
+`wanted` records the entry.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ReadyEntry:
         self.position = entry.position
         self.messages = entry.messages()
         self.full_data = data = entry.data
-        """With the broker's own header, for clients that asked for it."""
+        """With the broker entry metadata, for clients that asked for it."""
         if data[:2] == _BROKER_METADATA:
             data = data[6 + int.from_bytes(data[2:6], "big") :]
         self.data = data
@@ -42,7 +43,7 @@ class ReadyEntry:
         self._templates: dict[tuple[bytes, int], MessageHeadTemplate] = {}
 
     def template(self, options: bytes, size: int) -> MessageHeadTemplate:
-        """Heads with these options, in front of data of that size."""
+        """Heads with these options, for data of this size."""
         key = (options, size)
         template = self._templates.get(key)
         if template is None:
@@ -54,7 +55,7 @@ class ReadyEntry:
 
 @final
 class EntryWindow:
-    """See the module essay."""
+    """See the module docstring."""
 
     __slots__ = (
         "_bytes_max",
@@ -90,12 +91,12 @@ class EntryWindow:
         """The number of every entry in the window, for acknowledgements."""
         self.size_bytes = 0
         self.wanted: dict[int, None] = {}
-        """Ordinals that must be read, first come first served."""
+        """Ordinals that must be read, in order of request."""
         self.missing: set[int] = set()
-        """Ordinals that storage no longer has: to be passed over."""
+        """Ordinals that storage no longer has. Delivery skips them."""
 
     def get(self, ordinal: int) -> ReadyEntry | None:
-        """The entry, if it is in memory; else it is remembered as wanted."""
+        """The entry, if it is in memory; else it is recorded as wanted."""
         ready = self._entries.get(ordinal)
         if ready is not None:
             return ready
@@ -130,7 +131,7 @@ class EntryWindow:
             self._drop(next(iter(entries)))
 
     def drop_up_to(self, ordinal: int) -> None:
-        """Everybody has acknowledged so far."""
+        """All consumers have acknowledged up to here."""
         entries = self._entries
         while entries:
             first = next(iter(entries))
@@ -144,9 +145,9 @@ class EntryWindow:
         self.size_bytes -= len(ready.full_data) + ENTRY_OVERHEAD_BYTES
 
     async def read_next(self) -> int:
-        """Read what has been wanted longest, and some of what follows it.
+        """Read the entry wanted longest, and some of those after it.
 
-        Raises: BrokerError: storage cannot give it now; it stays wanted.
+        Raises: BrokerError: storage cannot give it now. It stays wanted.
         """
         ordinal = next(iter(self.wanted))
         position = self._ordinals.position(ordinal)
@@ -161,7 +162,7 @@ class EntryWindow:
         return ordinal
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self._entries.clear()
         self.ordinal_of.clear()
         self.wanted.clear()

@@ -1,14 +1,14 @@
 """Sends entries to the consumers of a broadcast subscription, in slices.
 
-One task works while there is something to send and ends with it. Each of its steps serves a few
-connections (`Lane`s), round robin, with at most `SLICE_BYTES` each, and then lets everything else
-run: acks, pings and publishes are read between two steps, never after the whole fan-out. A
-connection with a full outbox is left alone until it has room; a group whose entry must come from
-storage waits for one reading task, which serves the longest-waiting first. Neither holds up anybody
-else.
+One task works while there is something to send and ends with the work. Each step serves a few
+connections (`Lane`s), round robin, with at most `SLICE_BYTES` each, and then lets other tasks run:
+acks, pings and publishes are read between two steps and not only after the whole fan-out. A
+connection with a full outbox is skipped until it has room. A group whose entry must come from
+storage waits for one reading task, which serves the longest-waiting group first. Neither delays
+other consumers.
 
-Per consumer and message there is no object, no task and no call: a slice is a list of slots, the
-heads are made by one comprehension, and the entry is shared.
+There is no object, task or call per consumer and message: a slice is a list of slots, the heads are
+made by one comprehension, and the entry is shared.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from protocol.ack_runs import AckRunTarget
 
 STEP_BYTES: Final = 2 * 1024 * 1024
-"""Sent in one step, before everything else runs."""
+"""Bytes sent in one step, before other tasks run."""
 SLICE_BYTES: Final = 1024 * 1024
-"""Sent to one connection in one step."""
+"""Bytes sent to one connection in one step."""
 SLICE_CONSUMERS: Final = 1_000
 LANE_COST_BYTES: Final = 2_048
-"""What turning to a connection costs, in bytes that could have been sent."""
+"""The cost of switching to a connection, in bytes that could have been sent."""
 HEAD_BYTES: Final = 64
 ROUNDS_MAX: Final = 64
 PASS_OVER_MAX: Final = 1_000_000
@@ -56,7 +56,7 @@ _log = structlog.get_logger()
 
 @final
 class Fanout:
-    """See the module essay."""
+    """See the module docstring."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Fanout:
     ) -> None:
         self.lanes: dict[ConsumerSession, Lane] = {}
         self.consumers: list[Consumer | None] = []
-        """By slot."""
+        """Consumers by slot."""
         self.messages_out = 0
         self.bytes_out = 0
         self.sent_last_ms = 0
         self.failure = ""
-        """Why storage cannot be read just now."""
+        """Why storage cannot be read now."""
         self._name = name
         self._context = context
         self._expose = context.config.expose_broker_entry_metadata
@@ -112,7 +112,7 @@ class Fanout:
         self._groups.attach(slot, lane, head, options, bounded=bounded)
 
     def detach(self, slot: int, consumer: Consumer) -> None:
-        """It is gone."""
+        """The consumer has left."""
         self.consumers[slot] = None
         lane = self._groups.detach(slot)
         if lane is None:
@@ -123,7 +123,7 @@ class Fanout:
             self.lanes.pop(consumer.session, None)
 
     def consumer_at(self, slot: int) -> Consumer | None:
-        """Who is connected as this slot."""
+        """The consumer connected as this slot."""
         return self.consumers[slot] if slot < len(self.consumers) else None
 
     # --- wake-ups -----------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Fanout:
 
     @property
     def waiting_for_storage(self) -> bool:
-        """Whether somebody waits for a read."""
+        """Whether any connection waits for a read."""
         return bool(self._window.wanted)
 
     @property
@@ -229,7 +229,8 @@ class Fanout:
         return sent_bytes
 
     def _serve_group(self, lane: Lane, session: ConsumerSession, key: GroupKey) -> int:
-        """Send its next entry to some of a group: the bytes, 0 if the entry is not there."""
+        """Send the next entry of a group to some of its members. Returns the bytes; 0 if the
+        entry is not in memory."""
         position, options = key
         ordinal = position + 1
         ready = self._window.get(ordinal)
@@ -267,7 +268,7 @@ class Fanout:
         return ready.data
 
     def _serve_solos(self, lane: Lane, session: ConsumerSession, tail: int) -> int:
-        """Serve consumers with something of their own, all in one write."""
+        """Serve consumers with individual state, all in one write."""
         buffers: list[bytes] = []
         spent = 0
         for slot in list(islice(lane.solos, SOLO_CONSUMERS)):
@@ -329,7 +330,7 @@ class Fanout:
     # --- storage ------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """Read what is wanted, until nothing is."""
+        """Read wanted entries until none is left."""
         window = self._window
         retry_seconds = RETRY_FIRST_SECONDS
         while window.wanted and not self._closed:
@@ -353,13 +354,13 @@ class Fanout:
             for lane in starved:
                 lane.starved = False
                 self.wake(lane)
-            # What was read is used before it can be pushed out by the next read.
+            # Use the entries before the next read can push them out.
             while not self._closed and any(lane.queued for lane in starved):
                 await trio.lowlevel.checkpoint()
         self._reading = False
 
     def close(self) -> None:
-        """Stop for good; tasks end at their next step."""
+        """Stop for good. Tasks end at their next step."""
         self._closed = True
         self._queue.clear()
         self._window.clear()

@@ -1,16 +1,16 @@
-"""Who gets what next: consumers in step, laggards, and those that are served one by one.
+"""Selects the next entries for consumers: those in step, laggards, and those served one by one.
 
-Pure. Each connected consumer has a slot (that of its virtual cursor) and, in lists by slot, the
-ordinal sent to it last and its permits. Those on one connection (a `Lane`) at the same position
+Pure. Each connected consumer has a slot (that of its virtual cursor). Lists by slot hold its
+permits and the ordinal sent to it last. Consumers on one connection (a `Lane`) at the same position
 form a group and are served together: one list of slots, one entry, one call. A consumer without
-permits, or with too much unacknowledged, belongs to no group; when it may go on, it joins a group
-at its own position, which catches up in slices of its own. Groups that meet become one.
+permits, or with too much unacknowledged, belongs to no group. When it may continue, it joins a
+group at its own position, which catches up in slices of its own. Groups that meet are merged.
 
-A consumer is served alone ("solo") while something of its own is in its way: entries acknowledged
-out of order ahead of it, part of a batch, redelivery counts; and its replays (single entries it
-asked for again) are sent apart from the groups.
+A consumer is served alone ("solo") while it has individual state ahead of it: entries acknowledged
+out of order, part of a batch, redelivery counts. Its replays (single entries it requested again)
+are sent separately from the groups.
 
-The state of a slot says where it is, and nothing else does:
+The state of a slot alone determines its place:
 
 | state | the slot is |
 |---|---|
@@ -21,8 +21,9 @@ The state of a slot says where it is, and nothing else does:
 | `BLOCKED` | parked with too much unacknowledged, permits or not |
 | `LOOSE` | taken out of its place, for as long as one call of this class takes |
 
-`place` decides, from the arrays alone, where a loose slot belongs; `_NEXT` says which changes there
-are, and `_enter` makes them. Invariants: a group is never empty; granted - sent = `permits[slot]`.
+`place` decides, from the arrays alone, where a loose slot belongs. `_NEXT` lists the possible
+transitions, and `_enter` makes them. Invariants: a group is never empty; granted - sent =
+`permits[slot]`.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Lane:
     def __init__(self, session: object) -> None:
         self.session = session
         self.ack_runs: AckRuns | None = None
-        """Where its consumers are known, if their plain ACKs come by the run."""
+        """The registry of its consumers, if their plain ACKs come by the run."""
         self.groups: dict[GroupKey, dict[int, None]] = {}
         self.solos: dict[int, None] = {}
         """Slots to be served alone, next one first."""
@@ -89,10 +90,10 @@ class Lane:
         self.starved = False
         """Waiting for a read."""
         self.served = 0
-        """The newest entry that everybody in step has been sent."""
+        """The newest entry that all members in step have been sent."""
 
     def front(self, tail: int) -> GroupKey | None:
-        """The group nearest to the tail that has something to get."""
+        """The group nearest to the tail that has entries to get."""
         if len(self.groups) == 1:  # nearly always, when all are in step
             (key,) = self.groups
             return key if key[0] < tail else None
@@ -143,24 +144,24 @@ class FanoutGroups:
         self.heads: list[bytes] = []
         """By slot: the consumer id as a varint."""
         self.options: list[bytes] = []
-        """By slot: what its heads carry behind the message id."""
+        """By slot: the part of its heads after the message id."""
         self.redelivered: dict[int, int] = {}
-        """Messages sent again, by slot."""
+        """Redelivered messages, by slot."""
         self._bounded = bytearray()
         """By slot: 1 when the bound on unacknowledged entries applies (Shared)."""
         self._states = bytearray()
         """By slot."""
         self.blocked = 0
-        """How many are `BLOCKED`: they wait for their own acks."""
+        """Number of `BLOCKED` slots: they wait for their own acks."""
         self._solo_until: dict[int, int] = {}
-        """By slot: up to this ordinal something of its own lies ahead."""
+        """By slot: individual state lies ahead up to this ordinal."""
         self._counts: dict[int, dict[int, int]] = {}
-        """By slot and ordinal: how often it asked for the entry again."""
+        """By slot and ordinal: how often redelivery of the entry was requested."""
         self._replays: dict[int, dict[int, None]] = {}
-        """By slot: ordinals to be delivered again, apart from the groups."""
+        """By slot: ordinals to be redelivered separately from the groups."""
 
     def clear(self) -> None:
-        """Forget everybody: nobody is attached any more."""
+        """Remove all slots: no consumer is attached any more."""
         del self.flow_ms[:]
         del self._bounded[:]
         del self._states[:]
@@ -181,7 +182,7 @@ class FanoutGroups:
     def attach(
         self, slot: int, lane: Lane, consumer: bytes, options: bytes, *, bounded: bool
     ) -> None:
-        """Its consumer is connected and gets what lies behind its virtual cursor."""
+        """Its consumer is connected and gets the entries after its virtual cursor."""
         while len(self.sent) <= slot:
             self.sent.append(0)
             self.permits.append(0)
@@ -207,7 +208,7 @@ class FanoutGroups:
         self.place(slot)
 
     def detach(self, slot: int) -> Lane | None:
-        """Its consumer is gone; returns the lane it was on."""
+        """Its consumer has left. Returns the lane it was on."""
         lane = self.lanes[slot] if slot < len(self.lanes) else None
         if lane is None:
             return None
@@ -222,7 +223,7 @@ class FanoutGroups:
         return lane
 
     def set_options(self, slot: int, options: bytes) -> None:
-        """Its heads carry something else from now on."""
+        """Change the options in its heads from now on."""
         self._take_out(slot, self._lane(slot))
         self.options[slot] = options
         self.place(slot)
@@ -245,7 +246,7 @@ class FanoutGroups:
         return lane
 
     def place(self, slot: int) -> Lane | None:
-        """Put a loose slot where it belongs now. Its lane, unless it is parked."""
+        """Put a loose slot where it belongs now. Returns its lane, unless it is parked."""
         if self._bounded[slot] and self._is_over(slot):
             self._enter(slot, BLOCKED)
             return None
@@ -279,7 +280,7 @@ class FanoutGroups:
         self._enter(slot, LOOSE)
 
     def _is_over(self, slot: int) -> bool:
-        """Whether too much is unacknowledged; who is blocked for it stays so until half of it."""
+        """Whether too much is unacknowledged. A blocked slot stays blocked until half of it."""
         limit = self._unacked_max
         if not limit:
             return False
@@ -296,7 +297,7 @@ class FanoutGroups:
         return max(0, count)
 
     def _look_ahead(self, slot: int) -> None:
-        """Serve it alone as far as something of its own lies ahead."""
+        """Serve it alone while individual state lies ahead."""
         until = self._cursors.ragged_up_to(slot)
         counts = self._counts.get(slot)
         if counts:
@@ -309,7 +310,7 @@ class FanoutGroups:
     # --- what happens to it -------------------------------------------------------------
 
     def grant(self, slot: int, permits: int) -> Lane | None:
-        """More permits. The lane that has something to do now, if that is new."""
+        """More permits. Returns the lane if it newly has something to send."""
         before = self.permits[slot]
         after = min(before + permits, PERMITS_MAX)
         self.permits[slot] = after
@@ -320,24 +321,24 @@ class FanoutGroups:
         return None
 
     def messages_out(self, slot: int) -> int:
-        """Messages sent to it: what was granted less what is left."""
+        """Messages sent to it: permits granted minus permits left."""
         return self.granted[slot] - self.permits[slot]
 
     def acked(self, slot: int) -> Lane | None:
-        """Its virtual cursor moved: its lane, if that unblocked it."""
+        """Its virtual cursor moved. Returns its lane if that unblocked it."""
         if self._states[slot] == BLOCKED and not self._is_over(slot):
             self._enter(slot, LOOSE)
             return self.place(slot)
         return None
 
     def overtaken(self, slot: int) -> None:
-        """It acknowledged more than it was sent in this connection: leave that out."""
+        """It acknowledged more than it was sent in this connection: skip those entries."""
         self._take_out(slot, self._lane(slot))
         self._look_ahead(slot)
         self.place(slot)
 
     def rewind(self, slot: int, *, count: bool) -> Lane | None:
-        """Deliver everything unacknowledged again, in order; `count` it as redelivered."""
+        """Redeliver everything unacknowledged, in order. `count`: count it as redelivered."""
         self._take_out(slot, self._lane(slot))
         cursors, sent = self._cursors, self.sent[slot]
         acked = cursors.acked[slot]
@@ -354,7 +355,7 @@ class FanoutGroups:
         return self.place(slot)
 
     def replay(self, slot: int, ordinals: Iterable[int]) -> Lane | None:
-        """Deliver these again, if they were sent and are not acknowledged."""
+        """Redeliver these entries if they were sent and are not acknowledged."""
         self._take_out(slot, self._lane(slot))
         cursors, sent = self._cursors, self.sent[slot]
         counts = self._counts.setdefault(slot, {})
@@ -370,14 +371,14 @@ class FanoutGroups:
         return self.place(slot)
 
     def redeliveries(self, slot: int, ordinal: int) -> int:
-        """How often it asked for the entry again."""
+        """How often it requested the entry again."""
         counts = self._counts.get(slot)
         return counts.get(ordinal, 0) if counts else 0
 
     # --- serving ------------------------------------------------------------------------
 
     def take(self, lane: Lane, key: GroupKey, count_max: int) -> list[int]:
-        """Take up to so many members out of a group; `advance` puts them to the next position."""
+        """Take up to `count` members out of a group. `advance` puts them at the next position."""
         group = lane.groups[key]
         if len(group) <= count_max:
             del lane.groups[key]
@@ -388,7 +389,7 @@ class FanoutGroups:
     def advance(
         self, lane: Lane, slots: list[int], options: bytes, ordinal: int, messages: int, size: int
     ) -> None:
-        """The taken ones were sent the entry: they go on at it, or are parked."""
+        """The taken members were sent the entry: they continue from it, or are parked."""
         sent, permits, bytes_out = self.sent, self.permits, self.bytes_out
         dry: list[int] = []
         for slot in slots:
@@ -420,9 +421,9 @@ class FanoutGroups:
             group.update(dict.fromkeys(slots))
 
     def wanted_alone(self, slot: int, tail: int) -> int | None:
-        """The next entry of a solo: a replay, or what comes next; None: nothing, for now.
+        """The next entry of a solo: a replay or the next in order; None: nothing for now.
 
-        Leaves out what is acknowledged; a solo with nothing of its own ahead goes to its group.
+        Skips acknowledged entries. A solo without individual state ahead joins its group.
         """
         cursors = self._cursors
         replays = self._replays.get(slot)
@@ -440,7 +441,7 @@ class FanoutGroups:
                 at += 1
             self.sent[slot] = at
             if at < until:
-                del lane.solos[slot]  # to the end of the line
+                del lane.solos[slot]  # to the end of the queue
                 lane.solos[slot] = None
                 return at + 1 if at < tail else None
             del self._solo_until[slot]
@@ -449,7 +450,7 @@ class FanoutGroups:
         return None
 
     def sent_alone(self, slot: int, ordinal: int, messages: int, size: int) -> bool:
-        """A solo was sent the entry. Whether it may be sent more."""
+        """A solo was sent the entry. Returns whether it may be sent more."""
         replays = self._replays.get(slot)
         if replays is not None and ordinal in replays:
             del replays[ordinal]
@@ -467,7 +468,7 @@ class FanoutGroups:
         return self._states[slot] == ALONE
 
     def forget_count(self, slot: int, ordinal: int) -> None:
-        """The entry is acknowledged: its redelivery count is not needed."""
+        """The entry is acknowledged, so its redelivery count is not needed."""
         counts = self._counts.get(slot)
         if counts is not None and counts.pop(ordinal, None) is not None and not counts:
             del self._counts[slot]
@@ -490,7 +491,7 @@ class FanoutGroups:
         return self._states[slot] == BLOCKED
 
     def parked_slots(self) -> list[int]:
-        """Who cannot be sent anything. Costs what there are of them."""
+        """Slots that cannot be sent anything. The cost is proportional to their number."""
         found: list[int] = []
         states = self._states
         for state in (DRY, BLOCKED):
@@ -502,12 +503,12 @@ class FanoutGroups:
 
     @property
     def dry(self) -> int:
-        """How many have no permits, and would be sent something if they had."""
+        """Number of slots without permits that have entries to get."""
         return self._states.count(DRY)
 
     @property
     def replaying(self) -> int:
-        """Entries waiting to be delivered again."""
+        """Entries waiting for redelivery."""
         return sum(map(len, self._replays.values()))
 
     @property

@@ -1,19 +1,19 @@
-"""The consumers of a broadcast: who is connected, where each of them is, and what is sent to it.
+"""The consumers of a broadcast: their connections, their positions, and their deliveries.
 
-One object ties together what decides and what acts: `VirtualCursors` (what each consumer name has
-acknowledged), `FanoutGroups` (who gets what next), `Fanout` (sends it in slices) and `CursorKeeper`
-(main cursor, storage, retention). The rules:
+One object connects decisions and actions: `VirtualCursors` (the acks of each consumer name),
+`FanoutGroups` (the next entries for each consumer), `Fanout` (sends them in slices) and
+`CursorKeeper` (main cursor, storage, retention). The rules:
 
-- A consumer name has one virtual cursor. A new name starts at the tail of the moment, at the first
-  entry the main cursor holds (Earliest), or at its start message id; a known name resumes. A second
+- A consumer name has one virtual cursor. A new name starts at the current tail, at the first entry
+  the main cursor holds (Earliest), or at its start message id. A known name resumes. A second
   consumer with a connected name is refused, because both would share one position.
-- Exclusive, Failover and Shared are all admitted, together; the type decides only how a consumer is
-  delivered again: Shared gets single entries with redelivery counts, the others everything from
-  their position on, in order. Key_Shared has no meaning here and is refused.
-- A non-durable consumer's virtual cursor goes with its connection; others are kept for the
-  retention time, then dropped, so that nobody holds storage for ever.
+- Exclusive, Failover and Shared consumers are all admitted, also together. The type decides only
+  how redelivery works: Shared gets single entries with redelivery counts, the others get everything
+  from their position on, in order. Key_Shared has no meaning here and is refused.
+- The virtual cursor of a non-durable consumer ends with its connection. Others are kept for the
+  retention time and then dropped, so that no absent consumer holds storage for ever.
 
-Acks of entries that do not exist are no-ops, and so are cumulative acks backwards.
+Acks of entries that do not exist are no-ops, and so are backward cumulative acks.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class BroadcastMembers:
-    """See the module essay."""
+    """See the module docstring."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class BroadcastMembers:
         return ConsumerSequence(self.attached)
 
     def attach(self, consumer: Consumer, request: SubscriptionRequest) -> None:
-        """Let a consumer in, or refuse with the reason.
+        """Admit a consumer, or refuse with the reason.
 
         Raises: BrokerError.
         """
@@ -197,7 +197,7 @@ class BroadcastMembers:
         return min(max(start, ordinals.first - 1), ordinals.tail)
 
     async def commit(self) -> None:
-        """Return when the consumers that have joined, left or moved are stored as they are now.
+        """Return when consumers that have joined, left or moved are stored in their current state.
 
         Raises: BrokerError.
         """
@@ -209,14 +209,14 @@ class BroadcastMembers:
             raise ServiceNotReady("Subscription is fenced")
 
     def announce(self, consumer: Consumer) -> None:
-        """All are active; it is told if the topic has ended."""
+        """All consumers are active. Tells it if the topic has ended."""
         slot = self.attached.get(consumer)
         if slot is not None and self.ledger.terminated:
             self._tell_end(consumer, slot)
 
     def remove_consumer(self, consumer: Consumer, *, comes_back: bool = False) -> None:
-        """Detach; its virtual cursor is kept for the retention time (that of a non-durable one
-        only if it `comes_back`, after a seek, and then not for long)."""
+        """Detach. Its virtual cursor is kept for the retention time. That of a non-durable consumer
+        is kept only if it `comes_back` after a seek, and then only briefly."""
         slot = self._detach(consumer)
         if slot is None:
             return
@@ -246,14 +246,14 @@ class BroadcastMembers:
         self._abandon_if_empty()
 
     def deadline(self, *, durable: bool = True) -> float:
-        """Until when the virtual cursor of a consumer that leaves now, or seeks, is kept."""
+        """Deadline of the virtual cursor of a consumer that leaves now, or seeks."""
         if not durable:
             return self.clock.now() + self.context.config.non_durable_linger_seconds
         seconds = self.retention_seconds
         return self.clock.now() + seconds if seconds > 0 else NEVER
 
     def _dropped(self, slots: list[int]) -> None:
-        """Virtual cursors of consumers that did not come back are gone."""
+        """Virtual cursors of consumers that did not return have been dropped."""
         self.keeper.changed()
         self._abandon_if_empty()
 
@@ -275,7 +275,7 @@ class BroadcastMembers:
             self.fanout.wake(lane)
 
     def on_writable(self, consumer: Consumer) -> None:
-        """Its connection has room again."""
+        """The connection of the consumer has room again."""
         lane = self.fanout.lanes.get(consumer.session)
         if lane is not None and lane.full:
             self.fanout.on_writable(lane)
@@ -283,7 +283,7 @@ class BroadcastMembers:
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
     ) -> None:
-        """Deliver again: to Shared what it asks for, to the others everything, in order."""
+        """Redeliver: to Shared the requested entries, to the others everything, in order."""
         slot = self.attached.get(consumer)
         if slot is None:
             return
@@ -298,7 +298,7 @@ class BroadcastMembers:
         self.fanout.wake(self.groups.rewind(slot, count=consumer.sub_type == SHARED))
 
     def disconnect_consumers(self) -> None:
-        """Remove them all, then tell their sessions."""
+        """Remove all consumers, then tell their sessions."""
         for consumer in list(self.attached):
             self.remove_consumer(consumer)
             consumer.session.disconnect_consumer(consumer)
@@ -307,11 +307,11 @@ class BroadcastMembers:
 
     @property
     def backlog_entries(self) -> int:
-        """Of the slowest consumer: what storage must keep."""
+        """The position of the slowest consumer, after which storage must keep everything."""
         return max(0, self.ordinals.tail - self.keeper.marked)
 
     def mark_delete_of(self, consumer: Consumer) -> Position:
-        """Of one consumer, as GET_LAST_MESSAGE_ID answers it."""
+        """The position of one consumer, as GET_LAST_MESSAGE_ID reports it."""
         slot = self.attached.get(consumer)
         if slot is None:
             return self.cursor.mark_delete

@@ -1,12 +1,12 @@
-"""Moving consumers of a broadcast: one that seeks, or everybody for an administrator.
+"""Moves consumers of a broadcast: one that seeks, or all of them for an administrator.
 
-The order of a seek is the same as elsewhere: positions change, who is moved is sent CLOSE_CONSUMER,
-and the caller answers when they are stored. Its client subscribes again by itself and finds the new
-position under its name.
+The order of a seek is the same as elsewhere: positions change, the moved consumers are sent
+CLOSE_CONSUMER, and the caller answers when the positions are stored. The client subscribes again by
+itself and finds the new position under its name.
 
-A move that cannot be stored is refused, and what it left is put back: until it is stored, the main
-cursor is held where the consumer was, so that nothing of it is freed (`_Undo`). Until then its name
-is not moved a second time either: what is put back would be the place of a move that was refused.
+A move that cannot be stored is refused and undone. Until it is stored, the main cursor is held at
+the old position of the consumer, so that none of its entries are deleted (`_Undo`). Until then the
+name is not moved a second time either: the undo could restore the place of a move that was refused.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def seek(
     position: Position,
     ack_set: tuple[int, ...],
 ) -> Awaitable[None]:
-    """Let one consumer go on with `position` (`ack_set`: with its messages whose bits are set). It
-    is moved and disconnected when this returns; to be awaited until that is stored.
+    """Let one consumer continue with `position` (`ack_set`: with its messages whose bits are set).
+    It is moved and disconnected when this returns. Await it until that is stored.
 
     Raises: BrokerError.
     """
@@ -50,8 +50,8 @@ def seek(
 def seek_to_time(
     members: BroadcastMembers, consumer: Consumer, publish_time_ms: int
 ) -> Awaitable[None]:
-    """Let one consumer go on with the first entry published at or after the time. It is moved and
-    disconnected when that is found.
+    """Let one consumer continue with the first entry published at or after the time. It is moved
+    and disconnected when that entry is found.
 
     Raises: BrokerError.
     """
@@ -90,8 +90,8 @@ def _slot(members: BroadcastMembers, consumer: Consumer) -> int:
 
 def leave(members: BroadcastMembers, consumer: Consumer) -> Awaitable[None]:
     """Unsubscribe one of several consumers. It is detached and its virtual cursor has ended when
-    this returns; to be awaited until that is stored. If it cannot be stored, its virtual cursor is
-    there again.
+    this returns. Await it until that is stored. If it cannot be stored, its virtual cursor exists
+    again.
 
     Raises: BrokerError ServiceNotReady: a move of it is still being stored; it stays attached.
     """
@@ -106,8 +106,8 @@ def leave(members: BroadcastMembers, consumer: Consumer) -> Awaitable[None]:
 
 @final
 class _Undo:
-    """Where a virtual cursor was. From here until the end of `unless_stored` the main cursor does
-    not pass that place.
+    """The former place of a virtual cursor. From here until the end of `unless_stored` the main
+    cursor does not pass that place.
 
     Raises: BrokerError ServiceNotReady: its last move is not decided yet.
     """
@@ -129,7 +129,7 @@ class _Undo:
         cursors.hold(self._acked)
 
     async def unless_stored(self) -> None:
-        """Store what has changed; put everything back if that fails.
+        """Store the changes. If that fails, undo everything.
 
         Raises: BrokerError.
         """
@@ -155,7 +155,7 @@ class _Undo:
         cursors, name = members.cursors, self._name
         slot = cursors.slot_of(name)
         holder = None if slot is None else members.fanout.consumer_at(slot)
-        if holder is not None:  # it came back too early, or another one of that name came
+        if holder is not None:  # it returned too early, or another one of that name arrived
             members.remove_consumer(holder, comes_back=True)
             holder.session.disconnect_consumer(holder)
             slot = cursors.slot_of(name)
@@ -171,7 +171,7 @@ def _move(members: BroadcastMembers, slot: int, acked: int) -> None:
 
 
 async def reset_all(members: BroadcastMembers, acked: int) -> None:
-    """Put everybody behind the ordinal; consumers are disconnected and come back.
+    """Put every consumer after the ordinal. Consumers are disconnected and return.
 
     Raises: BrokerError.
     """
@@ -188,7 +188,7 @@ async def reset_all(members: BroadcastMembers, acked: int) -> None:
 
 
 def skip_all_to(members: BroadcastMembers, ordinal: int) -> None:
-    """Acknowledge everything up to the ordinal for everybody, connected or not."""
+    """Acknowledge everything up to the ordinal for every consumer, connected or not."""
     groups, fanout = members.groups, members.fanout
     ordinal = min(ordinal, members.ordinals.tail)
     for slot in list(members.cursors):

@@ -1,9 +1,9 @@
 """Numbers the entries of a topic densely: position <-> ordinal.
 
-Pure, over the ledger's own arithmetic. Ordinal n is the n-th entry from the oldest one that was
-held when the subscription was opened; ordinal 0 stands for "nothing yet". A ledger answers how many
-entries lie between two positions, but only as long as it holds them; so the anchor from which is
-counted moves along with the main cursor, which is never ahead of what is trimmed.
+Pure, based on the arithmetic of the ledger. Ordinal n is the n-th entry from the oldest one held
+when the subscription was opened; ordinal 0 stands for "nothing yet". A ledger can count the entries
+between two positions only as long as it holds them. The anchor of the count therefore moves along
+with the main cursor, which is never ahead of trimming.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @final
 class Ordinals:
-    """See the module essay."""
+    """See the module docstring."""
 
     __slots__ = ("_anchor", "_anchor_ordinal", "_ledger", "_tail", "_tail_ordinal")
 
@@ -43,8 +43,8 @@ class Ordinals:
         return ordinal if self.position(ordinal) == position else None
 
     def position(self, ordinal: int) -> Position:
-        """The entry with this number. Before the oldest one held, its predecessor with entry -1;
-        behind the newest one, the newest one."""
+        """The entry with this number. Before the oldest one held: its predecessor with entry -1.
+        After the newest one: the newest one."""
         return self._ledger.position_after_n(self._anchor, ordinal - self._anchor_ordinal)
 
     @property
@@ -59,11 +59,11 @@ class Ordinals:
 
     @property
     def first(self) -> int:
-        """The number of the oldest entry held (or of the one that will be)."""
+        """The number of the oldest entry held (or of the first future one)."""
         ledger = self._ledger
         return self.of(ledger.previous_position(ledger.first_position)) + 1
 
     def move_anchor(self, position: Position, ordinal: int) -> None:
-        """Count from here on; the ledger still holds, or has just released, what lies before."""
+        """Count from here on. The ledger still holds, or has just released, the entries before."""
         self._anchor = position
         self._anchor_ordinal = ordinal

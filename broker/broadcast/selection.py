@@ -1,10 +1,10 @@
-"""Which subscriptions are broadcasts, and how one is opened.
+"""Decides which subscriptions are broadcasts, and opens them.
 
 A subscription is a broadcast when the property `vela.broadcast=true` is in the metadata of the
 consumer that creates it or in its subscription properties, or when its name matches
 `broadcastSubscriptionNamePattern`. The property is kept with the cursor, so a subscription keeps
-its kind whatever the pattern says later. The kind of an existing subscription cannot be changed by
-asking: that is refused, and so is a value that is neither true nor false.
+its kind even if the pattern changes. A request cannot change the kind of an existing subscription:
+it is refused, and so is a value that is neither true nor false.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _VALUES: Final = {"true": True, "false": False}
 
 
 def stated(properties: Mapping[str, str], metadata: Mapping[str, str]) -> bool | None:
-    """What the property says; None when it is not there.
+    """The value of the property; None if it is absent.
 
     Raises: BrokerError MetadataError: its value is neither true nor false, or the two disagree.
     """
     if PROPERTY not in properties:
         value = _VALUES.get(metadata.get(PROPERTY, ""))
         if value is not None or PROPERTY not in metadata:
-            return value  # as nearly every consumer says it
+            return value  # nearly always
     answers = set()
     for where in (properties, metadata):
         text = where.get(PROPERTY)
@@ -76,10 +76,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @final
 class BroadcastKind:
-    """See the module essay."""
+    """See the module docstring."""
 
     def claims(self, request: SubscriptionRequest, context: TopicContext) -> bool:
-        """Whether the cursor that exists, else the request, is a broadcast.
+        """Whether the existing cursor, else the request, is a broadcast.
 
         Raises: BrokerError.
         """
@@ -103,9 +103,9 @@ class BroadcastKind:
         return bool(pattern) and _compiled(pattern).fullmatch(request.name) is not None
 
     def check(self, subscription: Subscription, request: SubscriptionRequest) -> None:
-        """Whether a consumer may attach to a subscription that exists.
+        """Whether a consumer may attach to an existing subscription.
 
-        Raises: BrokerError: it asks for the other kind, or its property is invalid.
+        Raises: BrokerError: it requests the other kind, or its property is invalid.
         """
         if not request.metadata and not request.properties:
             return
@@ -114,7 +114,7 @@ class BroadcastKind:
             _check_same(request.name, wanted, isinstance(subscription, BroadcastSubscription))
 
     async def open(self, request: SubscriptionRequest, context: TopicContext) -> Subscription:
-        """Find the main cursor, or create it; take over the virtual cursors that are stored.
+        """Find the main cursor, or create it, and load the stored virtual cursors.
 
         Raises: BrokerError.
         """

@@ -1,4 +1,4 @@
-"""Keeps the properties that most of 100,000 consumers have in common once."""
+"""Stores properties that most of 100,000 consumers have in common only once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from broker.subscription.consumer import Consumer
 
 DISTINCT_MAX: Final = 1_000
-"""Sets of properties that are shared; more differ too much to be worth it."""
+"""Sets of properties that are shared. Above this number they differ too much to be worth it."""
 
 
 @final
@@ -23,7 +23,7 @@ class SharedProperties:
         self._known: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 
     def share(self, consumer: Consumer) -> None:
-        """Replace its properties by equal ones of another consumer."""
+        """Replace its properties by the equal ones of another consumer."""
         consumer.metadata = self._shared(consumer.metadata)
         consumer.subscription_properties = self._shared(consumer.subscription_properties)
 

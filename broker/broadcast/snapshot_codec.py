@@ -1,14 +1,15 @@
-"""How virtual cursors are stored: chunks of slots, each with its names and its positions.
+"""The stored form of virtual cursors: chunks of slots, each with its names and its positions.
 
-Pure codec. Slots are stored by chunks of `CHUNK_SLOTS`; a chunk has two parts that change at
-different times: names (who, and until when a cursor is kept) and positions. An entry of the
+Pure codec. Slots are stored by chunks of `CHUNK_SLOTS`. A chunk has two parts that change at
+different times: names (with the time until which a cursor is kept) and positions. An entry of the
 snapshot ledger is one of
 
     part    "VBC1" "D" <bytes of a compressed blob>
     commit  "VBC1" "C" <u32 number> ( <u8 kind> <u32 chunk> <u64 first entry> <u32 parts> )*
 
 all little endian. A blob is cut into parts below the entry size limit, consecutive in the ledger. A
-commit lists where the newest blob of every chunk is; what is behind the last commit does not count.
+commit lists the place of the newest blob of every chunk; entries after the last commit do not
+count.
 
 Blobs (zlib; a position is <i64 ledger> <i64 entry>):
 
@@ -50,7 +51,7 @@ ChunkPlace = tuple[int, int]
 
 NOBODY: Final = 2**32 - 1
 RANGES_MAX: Final = 1_000
-"""Ranges stored of one consumer; what lies behind is delivered again after a restart."""
+"""Ranges stored of one consumer. Those after them are delivered again after a restart."""
 _MAGIC: Final = b"VBC1"
 _PART: Final = _MAGIC + b"D"
 _COMMIT: Final = _MAGIC + b"C"
@@ -60,13 +61,13 @@ _PLACE: Final = Struct("<BIQI")
 
 
 class SnapshotDamaged(Exception):
-    """What was read is not a snapshot."""
+    """The data read is not a snapshot."""
 
 
 @final
 @dataclass(slots=True)
 class StoredNames:
-    """(name, deadline as wall seconds or 0) by slot in the chunk; None: nobody."""
+    """(name, deadline as wall seconds or 0) by slot in the chunk; None: the slot is free."""
 
     rows: list[tuple[str, int] | None] = field(default_factory=list)
 
@@ -98,7 +99,7 @@ def join_parts(entries: list[bytes]) -> bytes:
 
 
 def encode_commit(places: Mapping[ChunkKey, ChunkPlace]) -> bytes:
-    """The entry that makes everything before it count."""
+    """The entry that makes all entries before it count."""
     rows = [
         _PLACE.pack(kind, chunk, first, parts) for (kind, chunk), (first, parts) in places.items()
     ]
@@ -106,7 +107,7 @@ def encode_commit(places: Mapping[ChunkKey, ChunkPlace]) -> bytes:
 
 
 def decode_commit(entry: bytes) -> dict[ChunkKey, ChunkPlace] | None:
-    """Where the chunks are; None when the entry is not a commit."""
+    """The places of the chunks; None when the entry is not a commit."""
     if not entry.startswith(_COMMIT):
         return None
     offset = len(_COMMIT) + _U32.size
@@ -122,7 +123,7 @@ def decode_commit(entry: bytes) -> dict[ChunkKey, ChunkPlace] | None:
 
 
 def encode_names(cursors: VirtualCursors, chunk: int, now: float, wall_ms: int) -> bytes:
-    """The names of a chunk; those that go with their connection are left out."""
+    """The names of a chunk, without those that end with their connection."""
     first = chunk << CHUNK_SHIFT
     last = first + CHUNK_SLOTS
     encoded = [
@@ -253,7 +254,7 @@ def ragged_from(
     batches: list[tuple[Position, int]],
     ordinal_of: Callable[[Position], int],
 ) -> Ragged:
-    """What was stored of a consumer that acknowledged out of order."""
+    """Decode the state of a consumer that acknowledged out of order."""
     ragged = Ragged()
     for low, high in ranges:
         ragged.holes.add_range(ordinal_of(low), ordinal_of(high) + 1)
@@ -264,7 +265,7 @@ def ragged_from(
 
 @final
 class _Reader:
-    """Takes a blob apart."""
+    """Decodes a blob field by field."""
 
     __slots__ = ("_data", "_offset")
 

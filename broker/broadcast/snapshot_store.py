@@ -1,13 +1,14 @@
 """Keeps the virtual cursors of one subscription in a ledger of their own.
 
-The ledger is named by a property of the main cursor. It is appended to: changed chunks, then a
-commit (see `snapshot_codec`). When it has become long, or an append failed, the next write goes to
-a new ledger, complete; then the property points there, then the old one is deleted. So at any
-instant the property names a ledger with a whole snapshot behind its last commit, or no ledger.
+A property of the main cursor names the ledger. Changed chunks are appended to it, then a commit
+(see `snapshot_codec`). When it has become long, or an append failed, the next write goes to a new
+ledger and is complete. Then the property is changed to the new ledger, and the old one is deleted.
+So at any instant the property names a ledger with a whole snapshot before its last commit, or no
+ledger.
 
-Recovery fences the ledger, takes the last commit, and reads what it lists. A ledger that is gone
-or holds no commit is said to be lost; one that cannot be read now makes the topic fail to open,
-which clients retry: in doubt nobody's position is forgotten.
+Recovery fences the ledger, takes the last commit, and reads the chunks it lists. A ledger that is
+gone or holds no commit is reported as lost. If it cannot be read now, the topic fails to open and
+clients retry: in doubt no position is dropped.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _log = structlog.get_logger()
 
 
 class SnapshotLedgers(LedgerMaker, Protocol):
-    """What is needed of the ledger client."""
+    """The part of the ledger client used here."""
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
         """Fence and close it."""
@@ -58,11 +59,11 @@ class SnapshotLedgers(LedgerMaker, Protocol):
 
 
 class SnapshotCursor(Protocol):
-    """What is needed of the main cursor."""
+    """The part of the main cursor used here."""
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The properties kept with it."""
+        """The properties stored with it."""
 
     async def set_properties(self, properties: Mapping[str, str]) -> None:
         """Replace them, durably."""
@@ -70,7 +71,7 @@ class SnapshotCursor(Protocol):
 
 @final
 class SnapshotStore:
-    """See the module essay. The caller serialises the calls."""
+    """See the module docstring. Callers must serialise the calls."""
 
     def __init__(
         self,
@@ -86,11 +87,11 @@ class SnapshotStore:
         self._places: dict[ChunkKey, ChunkPlace] = {}
         self._ledger: AwaitedLedger | None = None
         self.lost = False
-        """`load` found that what was stored is gone."""
+        """Set when `load` found that the stored state is gone."""
 
     @property
     def wants_all(self) -> bool:
-        """The next write must have every chunk."""
+        """Whether the next write must have every chunk."""
         ledger = self._ledger
         return (
             ledger is None
@@ -144,9 +145,9 @@ class SnapshotStore:
         return blobs
 
     async def write(self, blobs: Mapping[ChunkKey, bytes]) -> None:
-        """Make the chunks durable; all there are when `wants_all`.
+        """Make the chunks durable; all chunks when `wants_all`.
 
-        Raises: LedgerError: they are not, and the next write wants all.
+        Raises: LedgerError: they are not durable, and the next write wants all.
         """
         if not self.wants_all:
             assert self._ledger is not None
@@ -180,7 +181,7 @@ class SnapshotStore:
         try:
             await ledger.append(entries)
         except BaseException as error:
-            # `places` names chunks now that may not be there: the next write begins a new ledger.
+            # `places` may name chunks that do not exist: the next write begins a new ledger.
             ledger.give_up()
             if isinstance(error, LedgerError):
                 _log.warning("virtual_cursors_ledger_failed", error=str(error))

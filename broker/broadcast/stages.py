@@ -1,4 +1,4 @@
-"""Where the time of a broadcast message goes: six stages, from the producer to the last consumer.
+"""Latency of a broadcast message in six stages, from the producer to the last consumer.
 
 Pure. The stages are those of the published breakdown of a large broadcast:
 
@@ -57,7 +57,7 @@ class Histogram:
         return int(sum(self.counts))
 
     def percentile(self, part: float) -> float:
-        """An upper bound of the given part (0..1) of all; 0 when there are none."""
+        """An upper bound of the given quantile (0..1); 0 when there are no values."""
         wanted = part * self.count
         seen = 0
         for index, count in enumerate(self.counts):
@@ -72,10 +72,10 @@ class Histogram:
 
 @final
 class Stages:
-    """The histograms of one subscription, and the times of what is under way.
+    """The histograms of one subscription, and the start times of messages in progress.
 
-    The topic reports each publish (`published`) in order, and its end (`durable` or `lost`) in the
-    same order; the fan-out reports the ordinal it turns to, and each connection it has served.
+    The topic reports each publish (`published`) in order, and its outcome (`durable` or `lost`) in
+    the same order. The fan-out reports each ordinal it starts, and each connection it has served.
     """
 
     __slots__ = ("_durable_at", "_in_flight", "_started", "_unprepared", "histograms")
@@ -106,7 +106,7 @@ class Stages:
             del waiting[next(iter(waiting))]
 
     def lost(self) -> None:
-        """The oldest message under way was not stored."""
+        """The oldest message on its way to storage was not stored."""
         if self._in_flight:
             self._in_flight.popleft()
 
@@ -123,7 +123,7 @@ class Stages:
                 self._unprepared.discard(oldest)
 
     def is_unprepared(self, ordinal: int) -> bool:
-        """Whether `queued_first` is waited for."""
+        """Whether `queued_first` is still expected."""
         return ordinal in self._unprepared
 
     def queued_first(self, ordinal: int, now: float) -> None:

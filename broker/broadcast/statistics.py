@@ -1,9 +1,9 @@
-"""What is shown of a broadcast subscription: sums, extremes, and a few of its consumers.
+"""Statistics of a broadcast subscription: sums, extremes, and a few of its consumers.
 
-Nobody can read 100,000 rows: of the consumers those are listed that need looking at (the farthest
-behind first), up to `CONSUMERS_LISTED`; the rest is in counts. Percentiles of the six stages tell
-where the time goes. Everything is derived when asked for; when one consumer was last sent something
-or last acknowledged is not kept, and shown as 0.
+A list of 100,000 rows would not be readable. Listed are the consumers that need attention (the
+largest backlog first), up to `CONSUMERS_LISTED`; the rest is in counts. Percentiles of the six
+stages show the latency. Everything is derived on request. The time at which one consumer was last
+sent something or last acknowledged is not kept, and reported as 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CONSUMERS_LISTED: Final = 20
 LAGGARD_ENTRIES: Final = 1
-"""A consumer is a laggard when more than so many of the newest entries were not sent to it."""
+"""A consumer is a laggard when more than this many of the newest entries were not sent to it."""
 _GAUGES: Final = (
     ("vela_broadcast_virtual_cursors", "virtualCursors", "Consumer names with a position"),
     ("vela_broadcast_virtual_cursors_kept", "virtualCursorsKept", "Of consumers that have left"),
@@ -65,7 +65,7 @@ def consumer_statistics(members: BroadcastMembers, consumer: Consumer) -> Consum
 
 
 def slowest_connected(members: BroadcastMembers, count: int) -> list[tuple[Consumer, int]]:
-    """Connected consumers with their slots, the farthest behind first."""
+    """Connected consumers with their slots, the largest backlog first."""
     acked = members.cursors.acked
     limit = members.cursors.position_of_slowest(count)
     rows = members.attached.items()
@@ -79,7 +79,7 @@ def slowest_connected(members: BroadcastMembers, count: int) -> list[tuple[Consu
 
 
 def sent_counts(members: BroadcastMembers) -> dict[int, int]:
-    """How many connected consumers were sent each ordinal last. By groups, not one by one."""
+    """Number of connected consumers by the ordinal sent to them last. Counted by group."""
     sent = members.groups.sent
     counts: dict[int, int] = {}
     for lane in members.fanout.lanes.values():
@@ -97,8 +97,8 @@ def alone(members: BroadcastMembers) -> list[int]:
 
 
 def total_unacked(members: BroadcastMembers) -> int:
-    """Entries sent and not acknowledged, over all connected consumers. The members of groups have
-    acknowledged nothing out of order and nothing ahead of what they were sent, so sums do."""
+    """Entries sent and not acknowledged, over all connected consumers. Members of groups have
+    acknowledged nothing out of order and nothing ahead of what they were sent, so sums suffice."""
     groups, cursors = members.groups, members.cursors
     if cursors.ragged_count:
         return sum(map(groups.unacked, members.attached.values()))
@@ -139,7 +139,7 @@ def broadcast_statistics(members: BroadcastMembers) -> SubscriptionStatistics:
 
 
 def user_properties(members: BroadcastMembers) -> dict[str, str]:
-    """The properties of the subscription without those the broker keeps for itself."""
+    """The properties of the subscription without the broker's own."""
     return {
         key: value
         for key, value in members.cursor.properties.items()
@@ -148,7 +148,7 @@ def user_properties(members: BroadcastMembers) -> dict[str, str]:
 
 
 def broadcast_details(members: BroadcastMembers) -> dict[str, Any]:
-    """What goes over the rows of `consumers` in the JSON form."""
+    """Fields that override those from the rows of `consumers` in the JSON form."""
     cursors, groups, ordinals = members.cursors, members.groups, members.ordinals
     tail = ordinals.tail
     connected = len(members.attached)
@@ -213,7 +213,7 @@ def _text(members: BroadcastMembers, ordinal: int | None) -> str | None:
 
 
 def why_not_dispatching(members: BroadcastMembers) -> str:
-    """What holds delivery to the slowest; empty when nothing does."""
+    """The reason that blocks delivery to the slowest consumer; empty if none does."""
     cursors, groups, fanout = members.cursors, members.groups, members.fanout
     if members.seeking:
         return "a seek is under way"

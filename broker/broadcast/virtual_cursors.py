@@ -1,22 +1,22 @@
-"""Virtual cursors: what each consumer of a broadcast subscription has acknowledged.
+"""Virtual cursors: the acks of each consumer of a broadcast subscription.
 
 Pure. Entries of a topic are numbered densely; such a number is an ordinal (see `ordinals`). A
 virtual cursor is a slot: an index into arrays, given to a consumer name when it joins and kept
 until the name is dropped. Its state is one number, the ordinal up to which everything is
 acknowledged. Only while a consumer has acknowledged out of order, or part of a batch, does it also
-have a `Ragged`: a compressed bit set of what lies acknowledged behind, and the messages left of
-partly acknowledged batches.
+have a `Ragged`: a compressed bit set of the entries acknowledged after the position, and the
+messages left of partly acknowledged batches.
 
-The lowest position of all decides what storage may be freed. It is not found by scanning: consumers
-are counted per position, and the distinct positions are in a heap. With everybody in step that is
-two counters, whatever the number of consumers.
+The lowest position of all decides which storage may be freed. It is not found by scanning:
+consumers are counted per position, and the distinct positions are in a heap. When all consumers are
+in step that is two counters, whatever the number of consumers.
 
-Invariants: `counts` holds, for each position, how many slots in use are there, and what is held
-(`hold`), and nothing else; `minimum` is its lowest key; a Ragged holds nothing at or below its
-slot's position and never the entry right behind it; a free slot has position `FREE`.
+Invariants: `counts` holds, for each position, the number of slots in use there plus the holds
+(`hold`), and nothing else; `minimum` is its lowest key; a Ragged holds nothing at or below the
+position of its slot and never the entry right after it; a free slot has position `FREE`.
 
-Acks at or below the position, or a second time, are no-ops; so is a cumulative ack backwards. What
-does not exist yet is the caller's to refuse: it knows the tail.
+Acks at or below the position, or a second time, are no-ops; so are backward cumulative acks. The
+caller, which knows the tail, must refuse entries that do not exist yet.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 FREE: Final = -1
-"""Position of a slot that belongs to nobody."""
+"""Position of a free slot."""
 NEVER: Final = float("inf")
 CHUNK_SHIFT: Final = 9
 CHUNK_SLOTS: Final = 1 << CHUNK_SHIFT
-"""Slots that are stored together: what has changed is tracked by so many."""
+"""Slots stored together: changes are tracked per chunk of this size."""
 _HEAP_SLACK: Final = 64
 
 
 @final
 class Ragged:
-    """What a consumer has acknowledged out of order."""
+    """The entries a consumer has acknowledged out of order."""
 
     __slots__ = ("batches", "holes")
 
     def __init__(self) -> None:
         self.holes: BitMap64 = BitMap64()
-        """Entries acknowledged behind the position."""
+        """Entries acknowledged after the position."""
         self.batches: dict[int, int] = {}
         """Of partly acknowledged entries: the messages left, as bits."""
 
@@ -57,7 +57,7 @@ class Ragged:
 
 @final
 class VirtualCursors:
-    """See the module essay. The snapshot reads and clears `changed_names` and
+    """See the module docstring. The snapshot reads and clears `changed_names` and
     `changed_positions`."""
 
     __slots__ = (
@@ -80,10 +80,10 @@ class VirtualCursors:
         """By slot: everything up to this ordinal is acknowledged."""
         self.names: list[str | None] = []
         self.durable = bytearray()
-        """By slot: 0 when the cursor goes with its connection."""
+        """By slot: 0 when the cursor ends with its connection."""
         self.changed_names: set[int] = set()
         self.changed_positions: set[int] = set()
-        """Chunks of slots that differ from what was stored last."""
+        """Chunks of slots that differ from their last stored state."""
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
         self._ragged: dict[int, Ragged] = {}
@@ -93,7 +93,7 @@ class VirtualCursors:
         self._expiries: list[tuple[float, int]] = []
 
     def clear(self) -> None:
-        """Forget everybody: nothing of this is needed any more."""
+        """Release all state, because it is not needed any more."""
         del self.acked[:]
         del self.durable[:]
         for each in (
@@ -110,7 +110,7 @@ class VirtualCursors:
         ):
             each.clear()
 
-    # --- who there is -------------------------------------------------------------------
+    # --- names --------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -124,7 +124,7 @@ class VirtualCursors:
         return self._slots.get(name)
 
     def join(self, name: str, acked: int, *, durable: bool = True) -> int:
-        """A new name, which has nothing to get up to `acked`; returns its slot."""
+        """Add a name that gets nothing up to `acked`. Returns its slot."""
         assert name not in self._slots
         assert acked >= 0
         if self._free:
@@ -143,8 +143,8 @@ class VirtualCursors:
         return slot
 
     def restore(self, slot: int, name: str, acked: int, deadline: float) -> None:
-        """Take over a stored cursor of a consumer that is not connected. Slots in between that
-        never come are freed by `restored`."""
+        """Load the stored cursor of a consumer that is not connected. `restored` frees slots in
+        between that were not loaded."""
         while len(self.names) <= slot:
             self.names.append(None)
             self.acked.append(FREE)
@@ -157,14 +157,14 @@ class VirtualCursors:
         self.detach(slot, deadline)
 
     def restored(self) -> None:
-        """All stored cursors were taken over."""
+        """All stored cursors are loaded."""
         self._free = [slot for slot, name in enumerate(self.names) if name is None]
         heapify(self._free)
         self.changed_names.clear()
         self.changed_positions.clear()
 
     def drop(self, slot: int) -> None:
-        """Forget the name and its position."""
+        """Remove the name and its position."""
         name = self.names[slot]
         assert name is not None
         self._uncount(self.acked[slot])
@@ -181,7 +181,7 @@ class VirtualCursors:
         self.changed_names.add(chunk)
         self.changed_positions.add(chunk)
 
-    # --- retention of those who left ----------------------------------------------------
+    # --- retention of absent consumers --------------------------------------------------
 
     def attach(self, slot: int) -> None:
         """Its consumer is connected: it does not expire."""
@@ -196,11 +196,11 @@ class VirtualCursors:
         self.changed_names.add(slot >> CHUNK_SHIFT)
 
     def deadline_of(self, slot: int) -> float | None:
-        """Until when it is kept; None while its consumer is connected."""
+        """Its deadline; None while its consumer is connected."""
         return self._deadlines.get(slot)
 
     def deadlines_between(self, first: int, last: int) -> list[tuple[int, float]]:
-        """(slot, deadline) of those kept among the slots."""
+        """(slot, deadline) of those with a deadline among the slots."""
         deadlines = self._deadlines
         if not deadlines:
             return []
@@ -208,11 +208,11 @@ class VirtualCursors:
 
     @property
     def detached(self) -> int:
-        """How many are kept for consumers that have left."""
+        """Number of cursors kept for consumers that have left."""
         return len(self._deadlines)
 
     def expire(self, now: float) -> list[int]:
-        """Drop those whose deadline has passed; returns their slots."""
+        """Drop those whose deadline has passed. Returns their slots."""
         dropped = []
         expiries = self._expiries
         while expiries and expiries[0][0] <= now:
@@ -225,7 +225,7 @@ class VirtualCursors:
     # --- acknowledgements ---------------------------------------------------------------
 
     def ack(self, slot: int, ordinal: int) -> bool:
-        """One whole entry. Whether anything changed."""
+        """Acknowledge one whole entry. Returns whether anything changed."""
         at = self.acked[slot]
         if ordinal != at + 1 or slot in self._ragged:
             return self._ack_out_of_order(slot, at, ordinal)
@@ -244,8 +244,8 @@ class VirtualCursors:
         return True
 
     def ack_next_of(self, slots: list[int], ordinal: int, sent: Sequence[int]) -> list[int]:
-        """`ack` of the same entry by many that were sent it (`sent` by slot says how far); returns
-        those slots that need `ack` itself."""
+        """`ack` of the same entry by many slots that were sent it (`sent` by slot says how far).
+        Returns those slots that need `ack` itself."""
         acked, ragged, before = self.acked, self._ragged, ordinal - 1
         rest: list[int] = []
         moved = 0
@@ -280,7 +280,8 @@ class VirtualCursors:
         return True
 
     def ack_cumulative(self, slot: int, ordinal: int) -> bool:
-        """Everything up to and including the entry. Whether anything changed."""
+        """Acknowledge everything up to and including the entry. Returns whether anything
+        changed."""
         if ordinal <= self.acked[slot]:
             return False
         self._move(slot, ordinal)
@@ -293,8 +294,8 @@ class VirtualCursors:
         return True
 
     def ack_batch(self, slot: int, ordinal: int, remaining: int) -> bool:
-        """The messages of an entry that are not in `remaining`. Whether the whole entry is
-        acknowledged now (also when it was before)."""
+        """Acknowledge the messages of an entry that are not in `remaining`. Returns whether the
+        whole entry is acknowledged now (also when it was before)."""
         if self.is_acked(slot, ordinal):
             return True
         ragged = self._ragged.get(slot)
@@ -310,27 +311,27 @@ class VirtualCursors:
         return False
 
     def seek(self, slot: int, acked: int) -> None:
-        """Make everything up to the ordinal acknowledged, and nothing behind it."""
+        """Make everything up to the ordinal acknowledged, and nothing after it."""
         assert acked >= 0
         self._ragged.pop(slot, None)
         self._move(slot, acked)
 
     def hold(self, ordinal: int) -> None:
-        """Keep the minimum from passing the ordinal, as if somebody were there, until `release`."""
+        """Keep the minimum from passing the ordinal, like a virtual cursor, until `release`."""
         self._count(ordinal)
 
     def release(self, ordinal: int) -> None:
-        """The end of a `hold`."""
+        """End a `hold`."""
         self._uncount(ordinal)
 
     def put_back(self, slot: int, acked: int, ragged: Ragged | None) -> None:
-        """To where it was: `ragged` is what `ragged_of` said there."""
+        """Restore the former place. `ragged` is the result of `ragged_of` there."""
         self.seek(slot, acked)
         if ragged:
             self._ragged[slot] = ragged
 
     def _absorb(self, slot: int, ragged: Ragged) -> None:
-        """Move through what is acknowledged contiguously behind the position."""
+        """Move through entries acknowledged contiguously after the position."""
         holes = ragged.holes
         at = self.acked[slot]
         end = at
@@ -358,23 +359,23 @@ class VirtualCursors:
         return ragged is not None and ordinal in ragged.holes
 
     def remaining(self, slot: int, ordinal: int) -> int | None:
-        """The messages left of a partly acknowledged entry; None: all or nothing of it is."""
+        """The messages left of a partly acknowledged entry; None: all or none are acked."""
         ragged = self._ragged.get(slot)
         return None if ragged is None else ragged.batches.get(ordinal)
 
     def ragged_of(self, slot: int) -> Ragged | None:
-        """What is acknowledged out of order; for reading only."""
+        """The entries acknowledged out of order. Callers only read it."""
         return self._ragged.get(slot)
 
     def ragged_up_to(self, slot: int) -> int:
-        """Behind this ordinal nothing is acknowledged, not even in part."""
+        """After this ordinal nothing is acknowledged, not even in part."""
         ragged = self._ragged.get(slot)
         if ragged is None:
             return self.acked[slot]
         return max(ragged.holes.max() if ragged.holes else 0, *ragged.batches, self.acked[slot])
 
     def restore_ragged(self, slot: int, ragged: Ragged) -> None:
-        """Take over what was stored of it."""
+        """Load its stored state."""
         at = self.acked[slot]
         ragged.holes.remove_range(0, at + 1)
         ragged.batches = {
@@ -405,13 +406,13 @@ class VirtualCursors:
         return max(self._counts, default=None)
 
     def acked_total_of_attached(self) -> int:
-        """The sum of the positions of those that are not kept for consumers that have left."""
+        """The sum of the positions, without cursors kept for consumers that have left."""
         acked = self.acked
         free = len(acked) - len(self._slots)
         return sum(acked) - free * FREE - sum([acked[slot] for slot in self._deadlines])
 
     def position_of_slowest(self, count: int) -> int:
-        """At or below this position there are at least `count`, if there are so many."""
+        """At least `count` positions are at or below this one, if there are that many."""
         at = 0
         for at in sorted(self._counts):
             count -= self._counts[at]
