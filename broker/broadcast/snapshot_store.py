@@ -3,8 +3,8 @@
 A property of the main cursor names the ledger. Changed chunks are appended to it, then a commit
 (see `snapshot_codec`). When it has become long, or an append failed, the next write goes to a new
 ledger and is complete. Then the property is changed to the new ledger, and the old one is deleted.
-So at any instant the property names a ledger with a whole snapshot before its last commit, or no
-ledger.
+So at any instant the property names either no ledger or one whose last commit lists a whole
+snapshot.
 
 Recovery fences the ledger, takes the last commit, and reads the chunks it lists. A ledger that is
 gone or holds no commit is reported as lost. If it cannot be read now, the topic fails to open and
