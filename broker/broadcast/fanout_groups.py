@@ -378,7 +378,7 @@ class FanoutGroups:
     # --- serving ------------------------------------------------------------------------
 
     def take(self, lane: Lane, key: GroupKey, count_max: int) -> list[int]:
-        """Take up to `count_max` members out of a group. `advance` puts them at the next position."""
+        """Take up to `count_max` members of a group. `advance` moves them to the next position."""
         group = lane.groups[key]
         if len(group) <= count_max:
             del lane.groups[key]
