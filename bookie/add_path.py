@@ -1,8 +1,9 @@
-"""AddPath: the way of an add through the event loop, and the answers back.
+"""AddPath: carries adds through the event loop, and the answers back.
 
-Rules of the ledger's handle -> write cache -> journal queue; later one answer per group. The
-common case (known ledger, room in the cache) is `add_entry` itself, a microsecond; everything else
-branches off: first add of a ledger, fenced ledger, full or closed cache.
+An add passes the rules of the ledger's handle, then the write cache, then the journal queue. Later
+there is one answer per group. The common case (known ledger, room in the cache) is `add_entry`
+itself and takes a microsecond. Other cases branch off: first add of a ledger, fenced ledger, full
+or closed cache.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class AddPath:
             for storage in layout.storages
         }
         self.begin_flush: Callable[[], None] = _no_flush
-        """Swap the write caches if no checkpoint is under way. Set by the owner."""
+        """Swap the write caches unless a checkpoint is in progress. Set by the owner."""
         self.turn: Turn = NoTurn()
         """Set by the owner."""
         self.failure: StorageError | None = None
@@ -109,7 +110,7 @@ class AddPath:
         flags: int,
         sink: AddSink,
     ) -> None:
-        """Store consecutive entries; see BookieApi. One by one where one might be refused."""
+        """Store consecutive entries; see BookieApi. One by one if one of them might be refused."""
         size = 0
         for head, payload in bodies:
             size += len(head) + len(payload)
@@ -142,7 +143,7 @@ class AddPath:
         journal.add_run(sink, ledger_id, first_entry_id, bodies)
 
     def kick(self) -> None:
-        """Hand everything queued to the journals."""
+        """Hand all queued records to the journals."""
         for journal in self._journals:
             if journal.pending:
                 journal.kick()
@@ -236,7 +237,7 @@ class AddPath:
             self._refuse(Status.TOO_MANY_REQUESTS, ledger_id, entry_id, sink)
 
     def made_room(self) -> None:
-        """A flush ended or a disk has space again: let waiting adds in, in order."""
+        """A flush ended or a disk has space again: admit waiting adds, in order."""
         for storage in self._storages:
             waiting = self._waiting[id(storage)]
             while waiting:
@@ -270,7 +271,7 @@ class AddPath:
         self.made_room()
 
     def _refuse(self, status: Status, ledger_id: int, entry_id: int, sink: AddSink) -> None:
-        """Through the journal queue, so that it comes after the answers to earlier adds."""
+        """Through the journal queue, so that it arrives after the answers to earlier adds."""
         self.refused += 1
         journal = self._journals[ledger_id % len(self._journals)]
         self._schedule_kick()
@@ -282,7 +283,7 @@ class AddPath:
         self._token.run_sync_soon(_answer_alone, status, ledger_id, entry_id, 1, sink)
 
     def close(self) -> None:
-        """Refuse what waits and all later adds; what is in the journals is still answered."""
+        """Refuse waiting and later adds. Adds already in the journals are still answered."""
         self.closed = True
         for storage in self._storages:
             storage.cache.close()
@@ -344,13 +345,13 @@ class AddPath:
                 except Exception as error:
                     problem = error
             if problem is not None:
-                # Everybody else has been answered; what this sink's owner now believes is unknown.
+                # All other sinks have been answered. The state of this sink's owner is unknown.
                 self.fail(problem)
         finally:
             self.turn.end_turn()
 
     def refuse_batch(self, batch: Batch) -> None:
-        """Answer what was handed to a stopped journal, not from within the call."""
+        """Answer a batch handed to a stopped journal, not from within the call."""
         for run in batch:
             self._token.run_sync_soon(
                 _answer_alone,
@@ -397,8 +398,8 @@ class AddPath:
 
 
 def _answer_alone(status: Status, ledger_id: int, entry_id: int, count: int, sink: AddSink) -> None:
-    """Refuse a run of adds of a bookie that has stopped: a sink that raises keeps nobody from an
-    answer, and there is nothing left to stop."""
+    """Refuse a run of adds after the bookie has stopped. A sink that raises does not prevent the
+    answers to others, and there is nothing left to stop."""
     try:
         sink.on_add_replies(status, ledger_id, entry_id, count)
         sink.on_replies_end()
@@ -414,4 +415,4 @@ def _answer_alone(status: Status, ledger_id: int, entry_id: int, count: int, sin
 
 
 def _no_flush() -> None:
-    """Until the owner says how."""
+    """The default until the owner sets a callback."""

@@ -1,4 +1,4 @@
-"""Sinks and queues around adds: refusals in order, waits for durability, adds waiting for room."""
+"""Sinks and queues for adds: ordered refusals, waits for durability, adds waiting for room."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WaitingAdd = tuple[float, int, int, "EntryBody", bytes, int, "AddSink"]
 
 @final
 class NoTurn:
-    """For a bookie whose owner knows no turns."""
+    """For a bookie whose owner has no turns."""
 
     __slots__ = ("in_turn",)
 
@@ -32,20 +32,20 @@ class NoTurn:
 
 @final
 class NullSink:
-    """For records nobody waits for."""
+    """For records for which no caller waits."""
 
     __slots__ = ()
 
     def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
-        """Nobody asked."""
+        """No action: no caller waits."""
 
     def on_replies_end(self) -> None:
-        """Nobody asked."""
+        """No action: no caller waits."""
 
 
 @final
 class RefusedSink:
-    """Goes through the journal queue with an empty body, so that a refusal is answered after the
+    """Passes through the journal queue with an empty body, so that a refusal is answered after the
     adds before it."""
 
     __slots__ = ("_sink", "_status")
@@ -59,7 +59,7 @@ class RefusedSink:
         self._sink.on_add_replies(self._status, ledger_id, first_entry_id, count)
 
     def on_replies_end(self) -> None:
-        """Passed on."""
+        """No action: the wrapped sink does it."""
         self._sink.on_replies_end()
 
 
@@ -111,7 +111,7 @@ class WaitingAdds:
         sink: AddSink,
         now: float,
     ) -> bool:
-        """Queue an add; False if too many wait already."""
+        """Queue an add. False if too many wait already."""
         if len(self._queue) >= self._count_max:
             return False
         deadline = now + self._seconds_max
@@ -119,7 +119,7 @@ class WaitingAdds:
         return True
 
     def expired(self, now: float) -> list[WaitingAdd]:
-        """Remove and return those whose time is over."""
+        """Remove and return those whose deadline has passed."""
         result = []
         while self._queue and self._queue[0][0] <= now:
             result.append(self._queue.popleft())

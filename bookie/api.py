@@ -1,4 +1,4 @@
-"""What a bookie answers: the one interface behind which the embedded bookie and a TCP client stand.
+"""The interface of a bookie, implemented by the embedded bookie and by the TCP client.
 
 Adds are the hot path and use callbacks: one call per run of entries, no task, no future. Everything
 else is a coroutine. Statuses are the codes of BookKeeper's wire protocol v2.
@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 LAST_ENTRY: Final = -1
-"""As entry id of a read: the last entry the bookie has of the ledger."""
+"""As entry id of a read: the last entry of the ledger in this bookie."""
 
 FLAG_FENCING: Final = 0x1
 FLAG_RECOVERY_ADD: Final = 0x2
@@ -38,7 +38,8 @@ class Status(IntEnum):
 
 
 class BookieError(Exception):
-    """A request was refused or failed; `status` says how. NO_ENTRY and NO_LEDGER are proofs."""
+    """A request was refused or failed; `status` gives the code. NO_ENTRY and NO_LEDGER are
+    proofs."""
 
     def __init__(self, status: Status, detail: str) -> None:
         super().__init__(f"{status.name}: {detail}")
@@ -47,27 +48,27 @@ class BookieError(Exception):
 
 
 class AddSink(Protocol):
-    """Who is told about the outcome of adds. Called from the event loop, never within add_entry."""
+    """Receives the outcome of adds. Called from the event loop, never within add_entry."""
 
     def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
-        """`count` entries from the first on are durable (OK), or all of them refused. In the order
-        of the adds for one ledger, however these are put together."""
+        """`count` entries from the first on are durable (OK), or all of them are refused. For one
+        ledger in the order of the adds, however they are grouped."""
 
     def on_replies_end(self) -> None:
         """All replies of this group have been delivered: act on them now (send receipts...)."""
 
 
 class Turn(Protocol):
-    """A turn of the event loop in which much happens and is acted on together at its end."""
+    """A turn of the event loop that collects work and completes it together at its end."""
 
     in_turn: bool
-    """Someone works in a turn and will end it, which kicks the bookie: adds need not see to it."""
+    """A turn is active. Its end kicks the bookie, so adds need not do it."""
 
     def begin_turn(self) -> None:
         """A group of replies is about to be delivered."""
 
     def end_turn(self) -> None:
-        """All of them have been."""
+        """The whole group has been delivered."""
 
 
 class BookieApi(Protocol):
@@ -99,7 +100,7 @@ class BookieApi(Protocol):
         """Hand everything queued to the journal now: end of a received chunk or a turn."""
 
     def read_cached(self, ledger_id: int, entry_id: int) -> EntryBody | None:
-        """The entry if it is still in the write cache. None says nothing about its existence."""
+        """The entry if it is still in the write cache. None does not prove that it is absent."""
 
     async def read_entry(
         self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes = b""

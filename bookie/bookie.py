@@ -1,11 +1,11 @@
-"""Bookie: one storage node, in process. The shell around the pure parts of this room.
+"""Bookie: one storage node, in process. The shell around the pure parts of this package.
 
-Adds are in `add_path`, reads in `reader`. All state is changed by the event loop and without
-awaiting in between, so it needs no locks. The nursery of `run` owns the background work:
-checkpoints, garbage collection, disk checks.
+Adds are in `add_path`, reads in `reader`. Only the event loop changes state, without awaiting in
+between, so no locks are needed. The nursery of `run` owns the background work: checkpoints, garbage
+collection, disk checks.
 
-What may go wrong: a refused request is a BookieError or a status; a failed journal or sync ends
-`run` with the error, after which every request is answered with IO_ERROR.
+Failures: a refused request is a BookieError or a status. A failed journal or sync ends `run` with
+the error; after that every request is answered with IO_ERROR.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ logger = structlog.get_logger()
 
 @final
 class Bookie:
-    """See the module. Made by `open`, worked by `run`, ended by `aclose`."""
+    """See the module docstring. Made by `open`, run by `run`, ended by `aclose`."""
 
     def __init__(self, config: BookieConfig, layout: Layout, disk: Disk) -> None:
         self.config = config
@@ -79,9 +79,10 @@ class Bookie:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> Self:
         """Check the identity of the directories, replay the journals, start the journal threads.
-        `live_ledgers` says which ledgers exist; it is asked when a ledger directory is removed.
+        `live_ledgers` returns the existing ledgers. It is called when a ledger directory is
+        removed.
 
-        Raises: StorageError: it must not start; the text says what to do.
+        Raises: StorageError: it must not start. The text says how to resolve it.
         """
         disk = disk if disk is not None else RealDisk()
         plan = await check_cookies(config, disk, cookie_store)
@@ -111,7 +112,7 @@ class Bookie:
         return bookie
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Background work until cancelled.
+        """Run background work until cancelled.
 
         Raises: StorageError: the bookie failed and must not be used any more.
         """
@@ -127,7 +128,7 @@ class Bookie:
         raise self._adds.failure
 
     async def aclose(self) -> None:
-        """Answer what was accepted, flush, write the checkpoint, close everything."""
+        """Answer accepted requests, flush, write the checkpoint, close everything."""
         adds = self._adds
         if adds.closed:
             return
@@ -141,12 +142,12 @@ class Bookie:
             await trio.to_thread.run_sync(self._close_files)
 
     def set_turn(self, turn: Turn) -> None:
-        """Whose turns the bookie takes part in: replies of a group are delivered in one, and adds
-        within one are handed to the journal by whoever ends it."""
+        """The turns in which the bookie takes part. Replies of a group are delivered in a turn,
+        and the end of a turn hands its adds to the journal."""
         self._adds.turn = turn
 
     def set_live_ledgers(self, live_ledgers: Callable[[], Awaitable[set[int]]] | None) -> None:
-        """Where garbage collection learns which ledgers still exist; None: it deletes nothing."""
+        """Tells garbage collection which ledgers still exist. None: it deletes nothing."""
         self._collector.live_ledgers = live_ledgers
 
     def _close_files(self) -> None:
@@ -160,7 +161,7 @@ class Bookie:
         return self._reader.read_cached(ledger_id, entry_id)
 
     def read_nowait(self, ledger_id: int, entry_id: int) -> bytes | None:
-        """An entry that is in one of the caches, whole. None says nothing about its existence."""
+        """A whole entry from one of the caches. None does not prove that it is absent."""
         if self._adds.failure is not None or self._adds.closed:
             return None
         return self._reader.read_nowait(ledger_id, entry_id)
@@ -217,7 +218,7 @@ class Bookie:
             handle.update_guard()
             handle.storage.cache.row_changed(handle)
             body = (journal_format.encode_fence(ledger_id), b"")
-        # A fence that another request asked for is still ahead in the queue: wait behind it.
+        # A fence that another request asked for is still in the queue: wait until it is done.
         await self._adds.durable(handle, journal_format.ENTRY_FENCE, body)
 
     async def force_ledger(self, ledger_id: int) -> None:
@@ -265,7 +266,7 @@ class Bookie:
             raise BookieError(Status.IO_ERROR, str(error)) from error
 
     async def collect_garbage(self, *, major: bool = False) -> None:
-        """One pass now; with `major`, logs below the major threshold are compacted, too."""
+        """One pass now. With `major`, logs below the major threshold are also compacted."""
         self._check_usable()
         await self._collector.collect(major=major)
 
@@ -280,11 +281,11 @@ class Bookie:
 
     @property
     def damage(self) -> str:
-        """What was found damaged since the start, a line for the user; empty: nothing."""
+        """Damage found since the start, as a line for the user; empty: none."""
         return next((s.index.damage for s in self._storages if s.index.damage), "")
 
     def is_writable(self) -> bool:
-        """Some ledger directory takes adds."""
+        """Whether any ledger directory takes adds."""
         return self._adds.failure is None and any(storage.writable for storage in self._storages)
 
     def statistics(self) -> BookieStatistics:

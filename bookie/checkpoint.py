@@ -1,4 +1,4 @@
-"""Checkpoints: up to where the journal may be forgotten.
+"""Checkpoints: the position before which journal files are no longer needed.
 
 A mark is (journal id, offset): everything before it is in the entry logs and the index. The order
 is: take the marks, then flush every ledger directory (logs, then index), then write the marks to
@@ -6,9 +6,9 @@ every ledger directory, then remove journals. A mark never moves backwards.
 
 File `lastMark` (`lastMark.<n>` for the n-th further journal) in each ledger directory: int64
 journal id, int64 offset, as BookKeeper writes it, then "VELA" and the crc32c of these 16 bytes,
-which BookKeeper does not read. It is replaced atomically. At start the highest one counts: each of
-them was written only after all directories had been flushed. A damaged one is reported and left
-out; with no other, every journal that is there is replayed, which changes nothing that is stored.
+which BookKeeper does not read. It is replaced atomically. At start the highest mark counts: each
+was written only after all directories had been flushed. A damaged mark is reported and ignored.
+If there is no other, every existing journal is replayed, which does not change stored data.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class MarkStore:
 
 
 def _is_intact(data: bytes) -> bool:
-    """BookKeeper's marks, and those of an earlier version, have no checksum."""
+    """Marks of BookKeeper and of an earlier version have no checksum."""
     if len(data) == _MARK.size:
         return True
     own = _CHECK.pack(_OWN_MAGIC, crc32c.crc32c(data[: _MARK.size]))

@@ -1,9 +1,9 @@
 """Checkpointer: swaps the write caches, flushes them in threads, advances the journal marks.
 
 One checkpoint at a time covers all ledger directories, because a mark may move only when all of
-them have flushed what is before it. The marks are taken before the swap. A directory that is full
-keeps its half; then no mark moves, and the next checkpoint tries that half again. The halves are
-released only after their entries were journaled, which bounds the journal's queue by the caches.
+them have flushed the entries before it. The marks are taken before the swap. A directory that is
+full keeps its half. Then no mark moves, and the next checkpoint tries that half again. The halves
+are released only after their entries were journaled, so the caches bound the journal's queue.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Checkpointer:
         self._lock = trio.Lock()
         self._closed = False
         self._begun: tuple[list[LogMark], list[DurableSink], bool] | None = None
-        """(marks, barriers, whether the marks may be advanced) of the checkpoint under way."""
+        """(marks, barriers, whether the marks may be advanced) of the checkpoint in progress."""
         self.checkpoints = 0
         self.flush_latency = LatencyHistogram()
 
     async def run(self) -> None:
-        """Checkpoints until cancelled."""
+        """Run checkpoints until cancelled."""
         while True:
             with trio.move_on_after(self._interval_seconds):
                 await self._wanted.wait()
@@ -57,7 +57,7 @@ class Checkpointer:
             await self.checkpoint()
 
     def begin_if_idle(self) -> None:
-        """Swap the caches now, unless a checkpoint is under way; the flush follows by itself."""
+        """Swap the caches now, unless a checkpoint is in progress. The flush follows by itself."""
         if self._closed or self._adds.failure is not None:
             return
         if self._begun is None and self._all_flushed():
@@ -65,15 +65,15 @@ class Checkpointer:
             self._wanted.set()
 
     async def checkpoint(self) -> None:
-        """Flush what is in the caches now and advance the marks. Nothing after `aclose`."""
+        """Flush the caches now and advance the marks. No action after `aclose`."""
         async with self._lock:
             await self._checkpoint()
 
     async def aclose(self) -> None:
-        """Flush everything, for the last time: the journals and the storages end after this, so no
-        later checkpoint may begin, whoever waits for its turn."""
+        """Flush everything for the last time. The journals and the storages end after this, so no
+        later checkpoint may begin, even if a task waits for its turn."""
         async with self._lock:
-            # The first may be one that was begun before; the second covers everything.
+            # The first may have begun before this call. The second covers everything.
             await self._checkpoint()
             await self._checkpoint()
             self._closed = True
@@ -107,7 +107,7 @@ class Checkpointer:
         return all(storage.cache.flushing is None for storage in self._layout.storages)
 
     def _begin(self) -> None:
-        """Marks first, then the swap: what is before a mark is in a half that is flushed now."""
+        """Marks first, then the swap: entries before a mark are in a half that is flushed now."""
         self._adds.kick()
         journals = self._layout.journals
         marks = [journal.mark for journal in journals]
@@ -158,7 +158,7 @@ class Checkpointer:
         return True
 
     def _advance(self, marks: list[LogMark]) -> None:
-        """In a thread: marks into every directory, then remove journals that are behind them."""
+        """In a thread: write marks to every directory, then remove journals before them."""
         for journal, store, mark in zip(
             self._layout.journals, self._layout.marks, marks, strict=True
         ):

@@ -14,7 +14,7 @@ _NO_LIMIT: Final = 2**60
 
 
 def or_no_limit(limit: int) -> int:
-    """A limit as a number to compare with: 0 and negative numbers mean none, as in BookKeeper."""
+    """A limit for comparisons: 0 and negative numbers mean none, as in BookKeeper."""
     return limit if limit > 0 else _NO_LIMIT
 
 
@@ -24,15 +24,15 @@ class BookieConfig:
     """Frozen configuration of one bookie."""
 
     journalDirectories: tuple[str, ...] = ("data/bookkeeper/journal",)
-    """One journal and one thread each. In any order; their number cannot be changed later."""
+    """One journal and one thread each. In any order. Their number cannot be changed later."""
     ledgerDirectories: tuple[str, ...] = ("data/bookkeeper/ledgers",)
-    """One storage and one flush thread each. In any order; one without entries can be removed."""
+    """One storage and one flush thread each. In any order. An empty one can be removed."""
     allowStorageExpansion: bool = False
     """true: a directory that is new in ledgerDirectories is added to a bookie with data; false: it
     is refused, because it may be a disk that is not mounted."""
 
     journalWriteData: bool = True
-    """false: nothing is journaled and adds are answered at once. Only for the in-memory mode."""
+    """false: no journal; adds are answered at once. Only for the in-memory mode."""
     journalSyncData: bool = True
     """false: answers without fdatasync; a power loss then loses acknowledged entries."""
     journalMaxSizeMB: int = 2048
@@ -42,7 +42,7 @@ class BookieConfig:
     """Each group ends on this boundary; multiple of 512."""
     journalPreAllocSizeMB: int = 16
     journalBufferedWritesThreshold: int = 8 * _MB
-    """A group stops growing beyond this many bytes; what waits goes into the next one."""
+    """A group stops growing beyond this many bytes. Waiting records go into the next one."""
 
     flushInterval: int = 10_000
     """Milliseconds between checkpoints; longer means more journal to replay after a crash."""
@@ -50,7 +50,7 @@ class BookieConfig:
     """Both halves, over all ledger directories. A full half is flushed at once."""
     dbStorage_readAheadCacheMaxSizeMb: int = 64
     dbStorage_readAheadCacheBatchSize: int = 100
-    """Entries read at least from an entry log at once."""
+    """Minimum number of entries read from an entry log at once."""
     dbStorage_maxThrottleTimeMs: int = 10_000
     """How long an add waits for a full write cache before TOO_MANY_REQUESTS."""
     maxPendingAddRequestsPerThread: int = 10_000

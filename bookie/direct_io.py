@@ -1,12 +1,11 @@
-"""DirectWriter: large writes past the page cache (O_DIRECT), for who never reads them back.
+"""DirectWriter: large writes past the page cache (O_DIRECT), for data not read back soon.
 
-The kernel takes such a write from the caller's memory straight to the device: no page is
-allocated, filled and cleaned for it. Memory, offset and size have to be aligned, so the pieces are
-put together in one buffer that is kept, which is cheaper than the kernel's copy into pages that no
-processor has in its cache. Buffered writes and reads of the same file stay coherent, the kernel
-sees to it.
+The kernel takes such a write from the caller's memory straight to the device: no page is allocated,
+filled and cleaned for it. Memory, offset and size have to be aligned, so the pieces are copied into
+one permanent buffer. That is cheaper than the kernel's copy into pages that are in no processor
+cache. The kernel keeps buffered writes and reads of the same file coherent.
 
-A file system or device may refuse at opening or at any write; then the caller writes the same bytes
+A file system or device may refuse at opening or at any write. Then the caller writes the same bytes
 to the same place through the page cache.
 """
 
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ALIGNMENT: Final = 4096
-"""Of offset and size: a multiple of every usual block size, and a whole page, so that a direct and
-a buffered write never share one."""
+"""Alignment of offset and size: a multiple of every usual block size, and a whole page, so that a
+direct and a buffered write never share one."""
 STAGING_BYTES: Final = 4 << 20
-"""Larger writes go in pieces of this size. A multiple of ALIGNMENT."""
+"""Larger writes are split into pieces of this size. A multiple of ALIGNMENT."""
 
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 _SYNCED_WRITE: Final[int] = getattr(os, "RWF_DSYNC", 0)
@@ -33,8 +32,8 @@ _REFUSALS: Final = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def open_direct(path: str, descriptor: int) -> DirectWriter | None:
-    """A writer of the file that is open as `descriptor` and was created as `path`; None where there
-    is no such thing."""
+    """A writer of the file that is open as `descriptor` and was created as `path`; None if direct
+    writes are not supported."""
     if not _DIRECT or not _SYNCED_WRITE:
         return None
     try:
@@ -50,7 +49,9 @@ def open_direct(path: str, descriptor: int) -> DirectWriter | None:
         os.close(direct)
         return None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # the kernel pins pages one by one, so few is better
+        with contextlib.suppress(
+            OSError
+        ):  # the kernel pins pages one by one, so a small number is better
             staging.madvise(mmap.MADV_HUGEPAGE)
     return DirectWriter(direct, memoryview(staging))
 
@@ -62,7 +63,7 @@ def is_aligned(offset: int, size: int) -> bool:
 
 @final
 class DirectWriter:
-    """One open file and the memory that its writes start from. For one thread at a time."""
+    """One open file and its write buffer. For one thread at a time."""
 
     __slots__ = ("_descriptor", "_staging")
 
@@ -71,8 +72,8 @@ class DirectWriter:
         self._staging = staging
 
     def write_synced(self, offset: int, parts: Sequence[bytes], size: int) -> bool:
-        """Write the parts, `size` bytes together, and make them durable. False: refused or cut
-        short, and what lies between `offset` and `offset + size` is unknown.
+        """Write the parts, `size` bytes together, and make them durable. False: refused or
+        incomplete; the content between `offset` and `offset + size` is then unknown.
 
         Raises: OSError: the device failed.
         """
@@ -80,7 +81,7 @@ class DirectWriter:
             if size <= len(self._staging):
                 self._stage(parts)
                 return self._write(offset, size, _SYNCED_WRITE)
-            # The flag would speak for the last piece only.
+            # The flag would apply to the last piece only.
             if not self._write_pieces(offset, parts):
                 return False
             os.fdatasync(self._descriptor)

@@ -1,14 +1,14 @@
-"""Which directory is which, whatever the order they are configured in. Pure.
+"""Identifies the directories of a bookie, whatever their order in the configuration. Pure.
 
-Each directory's `VERSION` file has, after BookKeeper's cookie, its place: the random id of the set
-of directories, the number of this journal or ledger directory, and the numbers of all ledger
+The `VERSION` file of each directory has, after BookKeeper's cookie, its place: the random id of the
+set of directories, the number of this journal or ledger directory, and the numbers of all ledger
 directories. Journals are numbered 0, 1, ...: the number is part of the name of their marks. A
-ledger directory keeps its number for ever, and ledgers are found by what is in the directories, so
-their numbers only tell whether all are there. `generation` grows with each directory added or
-removed; the highest one counts, because such a change may be interrupted.
+ledger directory keeps its number for ever. Ledgers are found by the content of the directories, so
+these numbers only show whether all directories are present. `generation` grows with each directory
+added or removed. The highest one counts, because such a change may be interrupted.
 
-`VERSION` of BookKeeper, and of earlier versions, has no place. There the position of the path in
-the cookie is the number.
+`VERSION` files of BookKeeper, and of earlier versions, have no place. There the position of the
+path in the cookie is the number.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DirectoryPlan:
     generation: int
 
     def place_of(self, path: str) -> Place:
-        """What the directory's `VERSION` file should say."""
+        """The expected content of the directory's `VERSION` file."""
         numbers = {known: number for number, known in self.ledgers}
         return Place(
             set_id=self.set_id,
@@ -55,7 +55,7 @@ class DirectoryPlan:
 
 
 def plan_new(journals: Sequence[str], ledgers: Sequence[str]) -> DirectoryPlan:
-    """For a bookie that has nothing yet."""
+    """For a bookie without data."""
     return DirectoryPlan(tuple(journals), tuple(enumerate(ledgers)), (), "", len(ledgers))
 
 
@@ -75,7 +75,7 @@ def plan_existing(
     *,
     may_expand: bool,
 ) -> DirectoryPlan:
-    """Put the configured directories in order by what their cookies say.
+    """Order the configured directories by their cookies.
 
     Raises: BookieRefusesToStart: they are not the directories of one bookie, or not all of them.
     """
@@ -128,7 +128,7 @@ def plan_existing(
 
 
 def _newest(copies: Mapping[str, Copy]) -> Copy:
-    """The copy that says which directories there are."""
+    """The copy that defines which directories exist."""
     placed = [(path, cookie, place) for path, (cookie, place) in copies.items() if place]
     plain = [(path, cookie) for path, (cookie, place) in copies.items() if not place]
     for path, _cookie, place in placed:
@@ -181,8 +181,8 @@ def _numbers(
 def _by_path(
     key: str, paths: Sequence[str], stored: Sequence[str], found: Mapping[str, int]
 ) -> dict[str, int]:
-    """Numbers of directories without a place: where the cookie has their paths. Directories that
-    were all moved to other paths are taken in the order given."""
+    """Numbers of directories without a place, by the position of their paths in the cookie. If all
+    directories were moved to other paths, they are taken in the order given."""
     position = {normpath(path): number for number, path in enumerate(stored)}
     result = {path: position[normpath(path)] for path in paths if normpath(path) in position}
     moved = [path for path in paths if path not in result]

@@ -1,7 +1,7 @@
-"""Disk: every touch of files by the storage goes through this seam (RocksDB has its own).
+"""Disk: the storage accesses files only through this seam (RocksDB has its own).
 
-`RealDisk`, with `direct_io`, is the only code in this room that calls os.* for storage. Callers
-rely on this:
+`RealDisk`, with `direct_io`, is the only code in this package that calls os.* for storage. Callers
+rely on the following:
 
 * bytes are durable only after `DiskFile.sync()` returned;
 * a created, renamed or removed name is durable only after `sync_directory()` of its directory;
@@ -32,11 +32,11 @@ PARTS_PER_CALL_MAX: Final = 1024
 JOIN_BELOW_BYTES: Final = 4096
 """Average size of parts below which joining them is cheaper than writing them as a vector."""
 DIRECT_BYTES_MIN: Final = 128 << 10
-"""Synced writes from here on go past the page cache where that is possible."""
+"""Synced writes of at least this size bypass the page cache if that is possible."""
 
 
 class DiskFile(Protocol):
-    """One open file; offsets are explicit, so readers and the one writer do not disturb."""
+    """One open file. Offsets are explicit, so readers and the one writer do not interfere."""
 
     path: str
 
@@ -44,13 +44,13 @@ class DiskFile(Protocol):
         """Write all of `data`; visible to readers at once, durable after `sync`."""
 
     def write_parts_at(self, offset: int, parts: list[bytes]) -> None:
-        """As `write_at` of the parts joined, but large parts are not copied for it."""
+        """As `write_at` of the joined parts, but without copying large parts."""
 
     def write_parts_synced_at(self, offset: int, parts: list[bytes]) -> None:
-        """As `write_parts_at` and then `sync`, for a file with nothing else to sync: in one call
-        where the system has one. A failure of either part is final, as one of `sync`. Large and
-        aligned ones go past the page cache where that is possible, so this is for bytes that are
-        not soon read back."""
+        """As `write_parts_at` and then `sync`, for a file with nothing else to sync, in one call if
+        the system has one. A failure of either part is final, like a failed `sync`. Large aligned
+        writes bypass the page cache if possible, so this is for bytes that are not read back
+        soon."""
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
@@ -87,10 +87,10 @@ class Disk(Protocol):
         """Whether the name exists."""
 
     def create(self, path: str) -> DiskFile:
-        """A new empty file; the name must not exist."""
+        """Create a new empty file. The name must not exist."""
 
     def open(self, path: str) -> DiskFile:
-        """An existing file, for reading and writing.
+        """Open an existing file for reading and writing.
 
         Raises: FileNotFoundError.
         """
@@ -136,7 +136,7 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
 
 
 def _failure(error: OSError, what: str, path: str) -> Exception:
-    """DiskFull for lack of space, DiskFailed else."""
+    """DiskFull for lack of space, otherwise DiskFailed."""
     if error.errno in _NO_SPACE:
         return DiskFull(f"{what} {path}: {error.strerror}; free some space")
     return DiskFailed(f"{what} {path}: {error.strerror or error}; the bookie stops, check the disk")
@@ -184,7 +184,7 @@ class RealFile:
 
     def write_parts_synced_at(self, offset: int, parts: list[bytes]) -> None:
         """pwritev with RWF_DSYNC: half the system calls, and half the waits for the interpreter, of
-        a write and an fdatasync. Large ones past the page cache."""
+        a write and an fdatasync. Large writes bypass the page cache."""
         size = sum(map(len, parts))
         if size >= DIRECT_BYTES_MIN and self._write_direct(offset, parts, size):
             return
@@ -201,7 +201,7 @@ class RealFile:
         self.sync()
 
     def _write_direct(self, offset: int, parts: list[bytes], size: int) -> bool:
-        """False: not possible here, the parts have to be written (again) in the usual way."""
+        """False: not possible here. The parts have to be written (again) in the usual way."""
         if not self._direct_tried:
             self._direct_tried = True
             self._direct = direct_io.open_direct(self.path, self._descriptor)
@@ -251,7 +251,7 @@ class RealFile:
             raise _failure(error, "truncating", self.path) from error
 
     def preallocate(self, offset: int, size: int) -> None:
-        """posix_fallocate; file systems that cannot do it write without reservation."""
+        """posix_fallocate. File systems without support write without reservation."""
         try:
             os.posix_fallocate(self._descriptor, offset, size)
         except OSError as error:
@@ -290,7 +290,7 @@ class RealDisk:
             self.sync_directory(os.path.dirname(directory))
 
     def restrict(self, path: str) -> None:
-        """Existing files of the directory, and the directory around it if it has no other use."""
+        """Restrict existing files of the directory, and its parent if that has no other use."""
         restrict_if_only(os.path.dirname(path), {os.path.basename(path)})
         restrict_tree(path)
 

@@ -1,7 +1,8 @@
 """DiskMonitor: a ledger directory that is too full refuses plain adds until it has space again.
 
-Ledgers belong to directories, so each directory is judged by itself; the bookie counts as read-only
-when all of them are full. Reads always go on; recovery adds go on while there is headroom.
+Ledgers belong to directories, so each directory is checked by itself. The bookie counts as
+read-only when all of them are full. Reads always continue. Recovery adds continue while there is
+headroom.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ logger = structlog.get_logger()
 
 @final
 class DiskMonitor:
-    """Looks at the disks every diskCheckInterval."""
+    """Checks the disks every diskCheckInterval."""
 
     def __init__(
         self, config: BookieConfig, disk: Disk, layout: Layout, changed: Callable[[], None]
@@ -48,7 +49,7 @@ class DiskMonitor:
         return sum(free for free, _total in spaces), sum(total for _free, total in spaces)
 
     def check_now(self) -> None:
-        """One look (statvfs: no waiting)."""
+        """One check (statvfs: no waiting)."""
         changed = False
         journal_full = any(
             self._usage(directory)[0] >= self._config.diskUsageThreshold

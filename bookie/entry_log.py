@@ -1,13 +1,13 @@
 """EntryLogs: the entry log files of one ledger directory (format: `entry_log_format`).
 
-One thread appends, any thread reads. Appends go to the active log at an offset kept here, so a
-failed write leaves nothing behind that the next one does not overwrite. A log is sealed, when it is
-full, by appending its ledgers map. Logs of earlier runs are never appended to.
+One thread appends, any thread reads. Appends go to the active log at an offset kept here, so the
+next write overwrites the remains of a failed one. A full log is sealed by appending its ledgers
+map. Logs of earlier runs are never appended to.
 
-Start (`recover`): the index says how far logs were covered when it was last written (`END` row).
-What follows is read through: intact entries go to the index, and only a tail that is proved to be
-torn, at the end of the last log, is cut off. Anything else that is not intact is set aside in a
-file of its own, so that reading on from one entry to the next cannot run into it.
+Start (`recover`): the index records how far the logs were covered when it was last written (`END`
+row). The bytes after that are read through. Intact entries go to the index. Only a tail that is
+proved to be torn, at the end of the last log, is cut off. Any other part that is not intact is
+moved to a file of its own, so that sequential reading cannot run into it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _RECORD_SIZE_MAX = 64 << 20
 
 
 class Knowledge(Enum):
-    """Where the numbers of a LogSummary come from."""
+    """The source of the numbers in a LogSummary."""
 
     NONE = "none"
-    """The log of a crashed run, or its map makes no sense: nothing has been counted yet."""
+    """The log of a crashed run, or its map is invalid: nothing has been counted yet."""
     MAP = "map"
     """A map without a checksum: good enough to choose a log, not to delete one."""
     PROVED = "proved"
@@ -50,7 +50,7 @@ class Knowledge(Enum):
 
 @final
 class LogSummary:
-    """Which ledgers a log holds, and how many bytes of each."""
+    """The ledgers in a log, with the bytes of each."""
 
     __slots__ = ("bytes_by_ledger", "contradicted", "knowledge", "log_id", "size")
 
@@ -59,12 +59,12 @@ class LogSummary:
         self.size = 0
         self.knowledge = Knowledge.PROVED
         self.contradicted = False
-        """Map and records differ, so one of them is damaged: this is what either says, and the log
-        may go only when all of that is gone."""
+        """Map and records differ, so one of them is damaged. The summary is the union of both, and
+        the log may be deleted only when all of these ledgers are gone."""
         self.bytes_by_ledger: dict[int, int] = {}
 
     def contradict(self, counted: dict[int, int]) -> None:
-        """The records say something else."""
+        """The records differ from the map."""
         self.contradicted = True
         for ledger_id, size_bytes in counted.items():
             self.bytes_by_ledger[ledger_id] = max(
@@ -91,7 +91,7 @@ class EntryLogs:
         """Every log but the active one; written by the storage thread only."""
 
     def end_found(self) -> int:
-        """The end of a directory whose index does not say it: new, or written by BookKeeper."""
+        """The end of a directory whose index does not record it: new, or written by BookKeeper."""
         ids = self._log_ids()
         if not ids:
             return fmt.location_of(0, fmt.HEADER_SIZE)
@@ -102,7 +102,7 @@ class EntryLogs:
             file.close()
 
     def recover(self, end_of_logs: int) -> list[UnindexedEntries]:
-        """Read the maps of the logs, and what the index has not covered yet.
+        """Read the maps of the logs, and the part that the index has not covered yet.
 
         Raises: Corruption: a log the index needs is shorter than it was.
         """
@@ -125,7 +125,9 @@ class EntryLogs:
         return found
 
     def append(self, buffers: list[bytes], size: int, bytes_by_ledger: dict[int, int]) -> int:
-        """Append `buffers` (whole records, `size` bytes together); the location of its first byte.
+        """Append `buffers` (whole records, `size` bytes together). Returns the location of the
+        first
+        byte.
 
         Raises: DiskFull: nothing was appended.
         """
@@ -154,7 +156,7 @@ class EntryLogs:
             self._directory_dirty = False
 
     def end_of_logs(self) -> int:
-        """Location behind the last appended byte, 0 before the first append ever."""
+        """Location after the last appended byte, 0 before the first append ever."""
         return self._end
 
     def read(self, log_id: int, offset: int, size: int) -> bytes:
@@ -173,7 +175,7 @@ class EntryLogs:
         return file.read_at(offset, size)
 
     def remove(self, log_id: int) -> int:
-        """Delete a log that is not active; the bytes freed."""
+        """Delete a log that is not active. Returns the bytes freed."""
         summary = self.summaries.pop(log_id)
         with self._lock:
             self._files.pop(log_id, None)
@@ -203,17 +205,17 @@ class EntryLogs:
             offset += used
 
     def estimate(self, log_id: int) -> LogSummary:
-        """What the log's map says; its records are counted if it has none.
+        """The content of a log according to its map. Without a map its records are counted.
 
-        Raises: Corruption: the log cannot be read through; it must not be removed.
+        Raises: Corruption: the log cannot be read to its end; it must not be removed.
         """
         summary = self.summaries[log_id]
         return self.prove(log_id) if summary.knowledge is Knowledge.NONE else summary
 
     def prove(self, log_id: int) -> LogSummary:
-        """What certainly is in the log: its records are counted if its map has no checksum.
+        """The proven content of the log. If its map has no checksum its records are counted.
 
-        Raises: Corruption: the log cannot be read through; it must not be removed.
+        Raises: Corruption: the log cannot be read to its end; it must not be removed.
         """
         summary = self.summaries[log_id]
         if summary.knowledge is Knowledge.PROVED:
@@ -230,7 +232,7 @@ class EntryLogs:
         return summary
 
     def report_contradiction(self, log_id: int) -> None:
-        """Say that a log is damaged, and what follows."""
+        """Report that a log is damaged, and the consequence."""
         logger.error(
             "the entry log's records differ from its ledgers map, so one of them is damaged; the "
             "log is kept while a ledger that either of them names exists",
@@ -331,8 +333,8 @@ class EntryLogs:
         self._active = self._active_summary = None
 
     def _read_summary(self, log_id: int) -> LogSummary:
-        """From the ledgers map if it makes sense. A damaged header is reported, and costs nothing
-        but a scan: entries are found without it.
+        """The summary from a valid ledgers map. A damaged header is reported and costs only a scan,
+        because entries are found without it.
 
         Raises: Corruption: the log is shorter than its header.
         """

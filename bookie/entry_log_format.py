@@ -8,11 +8,11 @@ A log is named `<hex id>.log` and is BookKeeper's version 1, big-endian:
     record = int32 length, entry: int64 ledger id, int64 entry id, rest
     map    = int32 length, int64 -1, int64 -2, int32 count, count x (int64 ledger id, int64 bytes)
 
-The location of an entry is `log id << 32 | offset of the entry` (behind its length), so 0 is never
-a location. The map is appended when a log is sealed, at most 10000 ledgers per map record; it is
-durable before the header points to it. The checksum, in bytes that BookKeeper leaves zero, covers
+The location of an entry is `log id << 32 | offset of the entry` (after its length), so 0 is never a
+location. The map is appended when a log is sealed, at most 10000 ledgers per map record. It is
+durable before the header refers to it. The checksum, in bytes that BookKeeper leaves zero, covers
 the header before it and the whole map. A map without it (by BookKeeper, or an earlier version) may
-say what garbage collection should look at, never what may be deleted: then the log is scanned.
+tell garbage collection which logs to examine, but never which to delete: then the log is scanned.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def encode_header(map_offset: int = 0, ledgers_count: int = 0, ledgers_map: byte
 
 
 def is_map_intact(header: bytes, ledgers_map: bytes) -> bool:
-    """Whether the header has a checksum of itself and this map, and it is right."""
+    """Whether the header has a correct checksum of itself and this map."""
     magic, checksum = _OWN_HEADER.unpack_from(header, _HEADER.size)
     own = crc32c.crc32c(ledgers_map, crc32c.crc32c(header[: _HEADER.size]))
     return bool(magic == _OWN_MAGIC and checksum == own)
@@ -81,7 +81,7 @@ def encode_ledgers_map(bytes_by_ledger: Mapping[int, int]) -> bytes:
 
 
 def decode_ledgers_map(data: bytes, ledgers_count: int) -> dict[int, int] | None:
-    """The map from the bytes behind its offset; None unless every byte makes sense and exactly
+    """Decode the map from the bytes after its offset. None unless every byte is valid and exactly
     `ledgers_count` ledgers are in it."""
     result: dict[int, int] = {}
     offset = 0
@@ -129,8 +129,8 @@ def entry_at(data: bytes, position: int, ledger_id: int, entry_id: int) -> int |
 
 
 def walk_records(data: bytes, position: int = 0) -> Iterator[tuple[int, int, int, int]]:
-    """(position, length, ledger id, entry id) of the records that lie whole in `data`; stops at the
-    first thing that cannot be a record. Ledgers map records are given too (ledger id -1)."""
+    """(position, length, ledger id, entry id) of the records that are complete in `data`. Stops at
+    the first bytes that cannot be a record. Ledgers map records are included (ledger id -1)."""
     size = len(data)
     while size - position >= 20:
         length, ledger_id, entry_id = _RECORD_HEAD.unpack_from(data, position)

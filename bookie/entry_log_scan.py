@@ -1,12 +1,12 @@
-"""Reads records of an entry log without an index: what is intact, and how the log ends. Pure.
+"""Reads records of an entry log without an index: intact entries, and how the log ends. Pure.
 
 A record has no checksum of its own. Its entry has one unless the ledger's digest needs a key, so an
-entry is taken for intact only if its CRC32C or CRC32 matches. After something that is not intact,
-the search goes on byte by byte for heads of records whose entries are.
+entry counts as intact only if its CRC32C or CRC32 matches. After damaged bytes, the search
+continues byte by byte for heads of records with intact entries.
 
-The end of a log is a torn tail only if that is proved: nothing intact follows, and what is there is
-an incomplete record or zeros. A damaged length field looks like an incomplete record; it is told
-apart by trying each length.
+The end of a log is a torn tail only if that is proved: nothing intact follows, and the bytes there
+are an incomplete record or zeros. A damaged length field looks like an incomplete record. Trying
+each length distinguishes the two.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _MAYBE_HEAD: Final = re.compile(rb"(?=(?!\x00{4})[\x00-\x03].{3}\x00{3}.{5}\x00{
 """A length up to 64 MB that is not 0, ids below 2^40."""
 
 Found = tuple[int, int, int, int]
-"""Ledger id, entry id, offset of the entry (behind the record's length), length."""
+"""Ledger id, entry id, offset of the entry (after the record's length), length."""
 
 
 @final
 class LogScan:
-    """A log from `start` on. See the module."""
+    """A log from `start` on. See the module docstring."""
 
     __slots__ = (
         "_is_intact",
@@ -66,19 +66,19 @@ class LogScan:
         self.intact: list[Found] = []
         """The intact entries that follow one another from `start`."""
         self.strays: list[Found] = []
-        """Intact entries behind something that is not."""
+        """Intact entries after damaged bytes."""
         self.damaged_bytes = 0
-        """What is neither intact nor a stray."""
+        """Bytes that are neither intact nor part of a stray."""
         self.torn = False
-        """What follows `intact_end` is a record whose writing was interrupted."""
+        """Whether the bytes after `intact_end` are a record whose write was interrupted."""
         self.intact_end = self._follow(start, self.intact)
-        """Behind the last of `intact` and of the ledgers maps that follow it."""
+        """The end of the last of `intact` and of the ledgers maps that follow it."""
         if self.intact_end < size:
             self._search()
             self.torn = not self.strays and self._is_incomplete(self.intact_end)
 
     def _follow(self, position: int, found: list[Found]) -> int:
-        """Add the intact entries from `position` on; where they end."""
+        """Add the intact entries from `position` on. Returns where they end."""
         window, base = b"", position
         while self._size - position >= _HEAD.size:
             if position - base + _HEAD.size > len(window):
@@ -129,7 +129,7 @@ class LogScan:
         return ledger_id >= 0 and entry_id >= 0 and not self._is_whole(position + 4)
 
     def _is_whole(self, position: int) -> bool:
-        """Whether some length makes an intact entry of the bytes from `position` on."""
+        """Whether some length makes the bytes from `position` on an intact entry."""
         data = self._read_at(position, RECORD_SIZE_MAX)
         if len(data) < METADATA_SIZE_BYTES + _CRC.size:
             return False

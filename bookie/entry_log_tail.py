@@ -1,13 +1,13 @@
 """The part of an entry log that the index does not know, at start.
 
-A crash between the append to a log and the write of the locations leaves such a part; what was
-acknowledged of it is in the journal, too. It is more than that after an index lost its end, so
-nothing is thrown away on the index's word:
+A crash between the append to a log and the write of the locations leaves such a part. Its
+acknowledged entries are also in the journal. The part is larger if an index lost its end, so
+nothing is discarded on the word of the index:
 
-- intact entries that follow what is indexed stay where they are and are given to the index;
-- a torn tail (see `entry_log_scan`) of the newest log is cut off, with a warning;
-- anything else goes to the file `<log id>.<offset>.aside` beside the log, with a warning; intact
-  entries of it are given out to be appended again. Nobody removes such a file but the operator.
+- Intact entries that follow the indexed part stay in place and are given to the index.
+- A torn tail (see `entry_log_scan`) of the newest log is cut off, with a warning.
+- Other bytes go to the file `<log id>.<offset>.aside` beside the log, with a warning. Intact
+  entries in them are returned to be appended again. Only the operator removes such a file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COPY_BYTES = 1 << 20
 
 @final
 class UnindexedEntries:
-    """What one log holds behind the indexed part."""
+    """The content of one log after the indexed part."""
 
     __slots__ = ("end_offset", "entries", "log_id", "strays")
 
@@ -48,8 +48,8 @@ class UnindexedEntries:
 def recover_tail(
     disk: Disk, path: str, log_id: int, start: int, *, newest: bool
 ) -> UnindexedEntries | None:
-    """Read a log from `start` on and leave nothing in it that is not intact. None: the log was
-    created and nothing was written to it; it is gone now.
+    """Read a log from `start` on and remove everything from it that is not intact. None: the log
+    was created but never written to, and is now deleted.
 
     Raises: Corruption: the log is shorter than `start`.
     """
@@ -119,14 +119,14 @@ def _shorten(disk: Disk, file: DiskFile, log_id: int, scan: LogScan, *, cut_off:
 
 
 def _write_header(file: DiskFile) -> None:
-    """The map of the log, if it had one, does not describe it any more."""
+    """The map of the log, if it had one, no longer describes it."""
     file.write_at(0, fmt.encode_header())
     file.sync()
 
 
 def _copy(disk: Disk, file: DiskFile, offset: int, size: int, target: str) -> None:
     if disk.exists(target):
-        disk.remove(target)  # of a start that was interrupted
+        disk.remove(target)  # left by a start that was interrupted
     copy = disk.create(target)
     try:
         for at in range(offset, size, _COPY_BYTES):

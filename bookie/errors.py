@@ -1,7 +1,7 @@
-"""What goes wrong inside a bookie's storage, as opposed to what is answered to a request.
+"""Errors of a bookie's storage, as opposed to answers to requests.
 
 `bookie.api.BookieError` refuses one request. The errors here concern the whole bookie: it refuses
-to start, or it stops. They say where, how much, and what the operator can do.
+to start, or it stops. They give the place, the extent, and the remedy for the operator.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ class StorageError(Exception):
 
 
 class Corruption(StorageError):
-    """Bytes on disk are not what was written. Never skipped silently.
+    """Bytes on disk differ from the bytes written. Never skipped silently.
 
-    The advice holds for a single bookie: there may be no other copy. Without the file the bookie
-    starts; ledgers that had entries only in it lack them, which their readers are told.
+    The advice is for a single bookie, where there may be no other copy. Without the file the bookie
+    starts. Ledgers that had entries only in the file lack them, and their readers get an error.
     """
 
     def __init__(self, path: str, offset: int, size_bytes: int, detail: str) -> None:
@@ -31,7 +31,7 @@ class Corruption(StorageError):
 
 
 class DiskFailed(StorageError):
-    """A write or fsync failed where it must not. What the kernel dropped is unknown, so nothing is
+    """A write or fsync failed where it must not. The kernel may have dropped data, so nothing is
     retried: the bookie stops, and its journal decides at the next start."""
 
 
@@ -44,5 +44,5 @@ class BookieRefusesToStart(StorageError):
 
 
 class IndexUnreadable(StorageError):
-    """The index cannot say where an entry lies, or what it knows of a ledger. That is an error of
+    """The index cannot return the location of an entry or the row of a ledger. That is an error of
     the request, never "not there"."""

@@ -1,16 +1,17 @@
-"""GarbageCollector: forgets ledgers that are gone, deletes and compacts entry logs.
+"""GarbageCollector: removes ledgers that are gone, deletes and compacts entry logs.
 
 A pass: (1) ledgers of this bookie that the metadata no longer has are dropped from the index (the
-local list is taken before the metadata is asked, so a new ledger is never missing from it); (2)
-logs without a live ledger are deleted; (3) logs with little live data are compacted: live entries
-are copied to the newest log, synced, their locations moved and synced, and only then is the log
-deleted. If any of it fails the old log stays.
+local list is taken before the metadata is read, so a new ledger is never missing from the
+metadata); (2) logs without a live ledger are deleted; (3) logs with little live data are compacted:
+live entries are copied to the newest log and synced, their locations are moved and synced, and only
+then is the log deleted. If any step fails the old log stays.
 
-What a log holds is proved before it goes: by a ledgers map with a checksum, else by reading all of
-its records. A log that cannot be read through, whose records differ from its map, or that holds a
-record of a live ledger that the index knows nowhere, is damaged: it is kept and reported.
+The content of a log is proved before the log is deleted: by a ledgers map with a checksum, else by
+reading all of its records. A log is damaged if it cannot be read to its end, if its records differ
+from its map, or if it holds a record of a live ledger that the index does not know. A damaged log
+is kept and reported.
 
-A fenced ledger leaves a tombstone for a week, so that a late writer cannot bring it back unfenced.
+A fenced ledger leaves a tombstone for a week, so that a late writer cannot recreate it unfenced.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _COPY_ENTRIES: Final = 256
 
 @final
 class GarbageCollector:
-    """Runs passes every gcWaitTime."""
+    """Runs a pass every gcWaitTime."""
 
     def __init__(
         self, config: BookieConfig, layout: Layout, fail: Callable[[BaseException], None]
@@ -72,13 +73,13 @@ class GarbageCollector:
         self.reclaimed_deletion_bytes = 0
 
     async def run(self) -> None:
-        """Passes until cancelled."""
+        """Run passes until cancelled."""
         while True:
             await trio.sleep(self._config.gcWaitTime / 1000)
             await self.collect()
 
     async def collect(self, *, major: bool = False) -> None:
-        """One pass; `major` compacts with the major threshold whatever the time."""
+        """One pass. `major` compacts with the major threshold whatever the time."""
         async with self._lock:
             try:
                 await self._collect_ledgers()
@@ -107,7 +108,7 @@ class GarbageCollector:
                     return
 
     async def delete_ledgers(self, ledger_ids: list[int]) -> None:
-        """Forget ledgers: their handles at once, their rows and locations durably."""
+        """Remove ledgers: their handles at once, their rows and locations durably."""
         by_storage: dict[int, tuple[LedgerStorage, list[int], dict[int, bytes | None]]] = {}
         for ledger_id in ledger_ids:
             handle = self._layout.handles.get(ledger_id)
@@ -183,11 +184,11 @@ class GarbageCollector:
     async def _candidate(
         self, storage: LedgerStorage, log_id: int, threshold: float
     ) -> LogSummary | None:
-        """What is in a log that can be deleted or compacted, proved; None: it stays as it is.
+        """The proven content of a log that can be deleted or compacted; None: it stays as it is.
 
         Raises: Corruption.
         """
-        # Only reads, perhaps for long: flushes must not wait behind it.
+        # Only reads, but perhaps for long: flushes must not wait for it.
         summary = await trio.to_thread.run_sync(storage.logs.estimate, log_id)
         if self._is_kept(summary, threshold):
             return None
@@ -208,8 +209,8 @@ class GarbageCollector:
         return live
 
     async def _compact(self, storage: LedgerStorage, summary: LogSummary, live: int) -> bool:
-        """Copy what lives, in slices between flushes, then delete the log; False: it is damaged and
-        stays, and what was copied is in two places."""
+        """Copy live entries, in slices between flushes, then delete the log. False: it is damaged
+        and stays, and the copied entries exist twice."""
         log_id = summary.log_id
         found = _LiveRecords(self._layout.handles, storage.logs.records(log_id))
         copied = 0
@@ -250,7 +251,7 @@ class GarbageCollector:
         return True
 
     async def _in_writer(self, storage: LedgerStorage, call: partial[T]) -> T:
-        """In the storage's thread, between flushes."""
+        """Runs in the thread of the storage, between flushes."""
         try:
             return await trio.to_thread.run_sync(call, limiter=storage.writer_limiter)
         except DiskFailed as error:

@@ -1,14 +1,14 @@
-"""EntryIndex: where each entry lies, and what is known of each ledger. The seam over RocksDB.
+"""EntryIndex: the locations of entries and the rows of ledgers. The seam over RocksDB.
 
 Rows are DbLedgerStorage's. Locations: ledger id 8 bytes, entry id 8 bytes -> location 8 bytes, all
 big-endian. Ledgers: ledger id 8 bytes -> LedgerData.
 
-One row of our own lies behind all others in the locations: (END_LEDGER, 0) -> log id << 32 | size,
-the end of what entry logs held when the newest locations were written. It goes with every batch of
-locations, so anything behind it in the logs was never indexed and is cut off at start.
+One row of Vela's own comes after all others in the locations: (END_LEDGER, 0) -> log id << 32 |
+size, the end of the entry logs when the newest locations were written. It is part of every batch of
+locations, so the bytes after it in the logs were never indexed.
 
-Writes become durable with `sync`, in the order they were made: after a crash a prefix of them is
-there. All writes come from one thread; `location` and `last_entry_id` may come from any.
+Writes become durable with `sync`, in the order they were made: after a crash a prefix of them
+exists. All writes come from one thread; `location` and `last_entry_id` may be called from any.
 
 Every read may raise IndexUnreadable, every write DiskFailed.
 """
@@ -46,7 +46,7 @@ class EntryIndex(Protocol):
 
     @property
     def damage(self) -> str:
-        """What was found damaged since the start, a line for the user; empty: nothing."""
+        """Damage found since the start, as a line for the user; empty: none."""
 
     def new_batch(self) -> IndexBatch:
         """An empty batch of location rows."""

@@ -1,19 +1,20 @@
-"""Builds the index of one ledger directory again, from its entry logs and the journals.
+"""Rebuilds the index of one ledger directory from its entry logs and the journals.
 
-Locations are all in the entry logs: the newest copy of an entry counts. What is known of a ledger
-is taken from the old `ledgers` database if that is whole. If it is not:
+All locations are in the entry logs: the newest copy of an entry counts. The rows of ledgers are
+taken from the old `ledgers` database if that is intact. If it is not:
 
-- every ledger of the entry logs exists, garbage collection removes those that were deleted;
-- every ledger is fenced, because a fence that is forgotten lets two writers in, and one too many
-  only makes a writer go on in a new ledger;
-- master keys and explicit last-add-confirmed come from the journals that are still there; without
-  a key, the first one shown is taken.
+- Every ledger of the entry logs exists. Garbage collection removes those that were deleted.
+- Every ledger is fenced. A forgotten fence would admit two writers; a superfluous one only makes a
+  writer continue in a new ledger.
+- Master keys and explicit last-add-confirmed come from the journals that still exist. Without a
+  key, the first one presented is accepted.
 
-The new databases are made in `index.rebuild`; the old ones go to `index.replaced.<n>` and stay
-there. A bookie does not start while `index.rebuild` is there, so that an interrupted rebuild is
-seen. It is begun again from the start.
+The new databases are made in `index.rebuild`; the old ones are moved to `index.replaced.<n>` and
+stay there. A bookie does not start while `index.rebuild` exists, so that an interrupted rebuild is
+noticed. The rebuild is then started again from the beginning.
 
-Damage in an entry log refuses, unless it is to be skipped: then ledgers that may have lost entries
+Damage in an entry log stops the rebuild, unless it is to be skipped. Then ledgers that may have
+lost entries are in limbo, as BookKeeper calls it: a missing entry is an error, not "no such entry".
 are in limbo, as BookKeeper calls it: what they lack is an error, not "no such entry".
 """
 
@@ -67,17 +68,17 @@ class _Ledger:
 @final
 @dataclass(slots=True)
 class Rebuilt:
-    """What came of it."""
+    """The result of a rebuild."""
 
     logs: int = 0
     entries: int = 0
     ledgers: int = 0
     rows_kept: bool = True
-    """The old `ledgers` database was whole."""
+    """Whether the old `ledgers` database was intact."""
     without_key: int = 0
-    """Ledgers whose master key is not known."""
+    """Ledgers whose master key is unknown."""
     damaged_bytes: int = 0
-    """Skipped."""
+    """Damaged parts that were skipped."""
     in_limbo: set[int] = field(default_factory=set)
     replaced: str = ""
     """Where the old databases are."""
@@ -139,7 +140,7 @@ class _Rebuild:
         return self._result
 
     def _old_rows(self) -> dict[int, bytes] | None:
-        """The rows of the old `ledgers` database; None: it is not whole."""
+        """The rows of the old `ledgers` database; None: it is damaged."""
         path = self._directory / LEDGERS
         if not path.exists():
             replaced = self._replaced()
@@ -182,7 +183,7 @@ class _Rebuild:
     def _index_log(
         self, database: Database, log_id: int, deleted: set[int], *, newest: bool
     ) -> int:
-        """Index one log; the location of its end."""
+        """Index one log. Returns the location of its end."""
         file = self._disk.open(str(self._directory / f"{log_id:x}.log"))
         try:
             size = file.size()
@@ -222,7 +223,7 @@ class _Rebuild:
         )
 
     def _new_rows(self, journal_directories: Iterable[str]) -> dict[int, bytes]:
-        """Rows of the ledgers found, with what the journals say of them."""
+        """Rows of the ledgers found, with their data from the journals."""
         ledgers = {ledger_id: _Ledger() for ledger_id in self._ledger_ids}
         for directory in journal_directories:
             for journal_id in journal_ids(self._disk, directory):
@@ -250,7 +251,7 @@ class _Rebuild:
                     elif entry_id == journal_format.ENTRY_EXPLICIT_LAC:
                         data.explicit_lac = journal_format.decode_blob(record)
         except (StorageError, ValueError) as error:
-            # The next start decides about it; here only what is known of ledgers is missing.
+            # The next start decides about the damage. Here only data of ledgers is missing.
             logger.warning("journal read up to its damage only", error=str(error))
         finally:
             file.close()

@@ -72,7 +72,7 @@ class RocksIndex:
     """Both databases below one directory."""
 
     def __init__(self, directory: str) -> None:
-        """Check and open both; they are created only where there is no entry log yet.
+        """Check and open both. They are created only if there is no entry log yet.
 
         Raises: BookieRefusesToStart.
         """

@@ -1,18 +1,18 @@
 """Journal: the thread of one journal directory, and the queue in front of it.
 
 The event loop appends items to `pending` and calls `kick`, which hands them over as one list. The
-thread takes all lists that are waiting, writes them as one group, syncs, and answers once per group
-through `run_sync_soon`; whatever arrives meanwhile is the next group. So it writes at once when it
-is idle, and groups grow by themselves when it is busy.
+thread takes all waiting lists, writes them as one group, syncs, and answers once per group through
+`run_sync_soon`. Items that arrive meanwhile form the next group. An idle journal therefore writes
+at once, and groups grow by themselves when it is busy.
 
-An item is a run: consecutive entries of one ledger that one sink waits for. Adds that continue the
-run before them join it, so a busy ledger costs one item and one answer per chunk, not per entry.
-Everything that must be durable in order goes the same way: master key and fence records are runs of
-one body with a sink of their own; an empty body writes nothing and is answered in its turn (a
-barrier, or a refusal in order).
+An item is a run: consecutive entries of one ledger for one sink. Adds that continue the last run
+join it, so a busy ledger costs one item and one answer per chunk, not per entry. All records that
+must be durable in order use the same queue: master key and fence records are runs of one body with
+a sink of their own. An empty body writes nothing and is answered in its turn (a barrier, or a
+refusal in order).
 
-A failure ends the thread; items not yet durable are never answered with OK. After `stop` nothing
-is written any more, and a batch that is handed over is refused at once: a waiter always hears.
+A failure ends the thread. Items not yet durable are never answered with OK. After `stop` nothing is
+written, and a batch that is handed over is refused at once, so every waiter gets an answer.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Journal:
     def __init__(self, config: BookieConfig) -> None:
         self.pending: Batch = []
         self.outstanding: deque[Batch] = deque()
-        """Handed over and not yet answered; who answers removes. Event loop only."""
+        """Handed over and not yet answered. The answer removes it. Event loop only."""
         self._writer: JournalWriter | None = None
         self._group_bytes_max = config.journalBufferedWritesThreshold
         self._handed: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
@@ -177,8 +177,8 @@ class Journal:
             self._handed.put((batch, time.perf_counter()))
 
     def stop(self) -> None:
-        """Ask the thread to finish what was handed over and end; `join` waits for it. From the
-        event loop, as `kick`: a batch is either before the end or refused."""
+        """Ask the thread to finish its batches and end; `join` waits for it. Called from the event
+        loop, like `kick`, so a batch is either before the end or refused."""
         self._stopped = True
         self._handed.put(None)
 
@@ -201,7 +201,7 @@ class Journal:
             self._failed(error)
 
     def _run_group(self) -> bool:
-        """One group; False when asked to stop."""
+        """Write one group. False when asked to stop."""
         taken = self._handed.get()
         if taken is None:
             return False

@@ -26,17 +26,17 @@ Hence, for a file whose header carries "VELA":
 * a bad group that is followed by a good one was durable once: that is damage, refuse to start;
 * a bad group with nothing good after it, of which a sector is missing (zeros where records or the
   trailer should be), was never acknowledged: a torn tail, dropped;
-* a bad group with nothing good after it, of which every sector was written, is damage, too: disks
-  write whole sectors of 512 bytes, into zeros. Only if a record holds a sector of zeros itself, it
-  looks like a torn tail.
+* a bad group with nothing good after it, of which every sector was written, is damage as well:
+  disks write whole sectors of 512 bytes, into zeros. Only if a record itself contains a sector of
+  zeros does it look like a torn tail.
 
 The checksum of the header covers its first 24 bytes; an earlier version wrote zeros there. The salt
-keeps bytes written by a client from looking like a trailer. A file without "VELA" (written
-by BookKeeper itself) is read the plain way: the end is a length of 0 or a record cut by the end of
+prevents bytes written by a client from looking like a trailer. A file without "VELA" (written by
+BookKeeper itself) is read in the plain way: the end is a length of 0 or a record cut by the end of
 the file; a negative length that is not padding is damage.
 
-Benefit: a torn tail and a flipped bit are told apart without a checksum per record, and Java's
-tools read the file. Downside: at least 36 bytes per group, and one pass of CRC32C over it.
+Benefit: a torn tail and a flipped bit are distinguished without a checksum per record, and Java's
+tools read the file. Cost: at least 36 bytes per group, and one pass of CRC32C over it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ pack_length = _LENGTH.pack
 @final
 @dataclass(frozen=True, slots=True)
 class JournalHeader:
-    """What the first bytes of a file say."""
+    """The decoded header of a file."""
 
     version: int
     size: int
@@ -189,9 +189,9 @@ def finish_group(
     alignment: int,
     flags: int,
 ) -> list[bytes]:
-    """A whole group, in pieces that lie one behind the other: the records in `parts` (lengths
-    included, `size` bytes together) plus padding with the trailer, so that `start` + length is a
-    multiple of `alignment`. Small records come joined, large ones as they are."""
+    """A whole group, in consecutive pieces: the records in `parts` (lengths included, `size` bytes
+    together) plus padding with the trailer, so that `start` + length is a multiple of `alignment`.
+    Small records are joined, large ones are passed unchanged."""
     fill = -(start + size + 8 + TRAILER_SIZE) % alignment
     parts.append(_PADDING_HEAD.pack(_PADDING, fill + TRAILER_SIZE))
     if fill:
@@ -382,8 +382,8 @@ class JournalScan:
         self._torn(start, "the last group does not verify", last_used)
 
     def _written_end(self, start: int, named_end: int) -> int:
-        """The end of the bad group at `start` if all sectors of it were written, else 0. It is
-        where its records and padding lead, or else where a trailer names it."""
+        """The end of the bad group at `start` if all its sectors were written, else 0. The end
+        follows from its records and padding, or else from a trailer that names the group."""
         _records, offset, padding = self._walk(start)
         if padding is not None:
             end = offset + 8 + padding

@@ -2,13 +2,13 @@
 
 It appends groups (format: `journal_format`), each with one write and one fdatasync, starts a new
 file when one is full, and removes files that a checkpoint has passed. It never appends to a file of
-an earlier run. Any failure is final: what the kernel kept of a failed write or sync is unknown.
+an earlier run. Any failure is final, because the effect of a failed write or sync is unknown.
 
-Space is reserved ahead, and while groups are small it is also filled with zeros ahead, a piece
-together with every so many groups. A file system notes for reserved space whether it was written
-yet, so a sync of a first write has to commit its own journal too; a sync of an overwrite does not.
-Large groups are rare and pay for it themselves. Zeros are what reserved space reads as anyway, and
-they only ever go behind the last group, so a reader cannot tell the difference.
+Space is reserved ahead. While groups are small it is also filled with zeros ahead, one piece per
+several groups. A file system records whether reserved space was written yet, so the sync of a first
+write also has to commit the journal of the file system; the sync of an overwrite does not. Large
+groups are rare and bear that cost themselves. Reserved space reads as zeros anyway, and zeros are
+only written after the last group, so a reader cannot tell the difference.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MB: Final = 1 << 20
 SUFFIX: Final = ".txn"
 
 ZEROED_AHEAD_BYTES: Final = 256 << 10
-"""Filled with zeros at once. Twice as much per fdatasync would be felt in the publish latency."""
+"""Bytes filled with zeros at once. Twice as many per fdatasync would raise publish latency."""
 SMALL_GROUP_BYTES: Final = 64 << 10
-"""Groups below this go to space that was filled with zeros before."""
+"""Groups smaller than this go to space already filled with zeros."""
 
 _ZEROS: Final = bytes(ZEROED_AHEAD_BYTES)
 
@@ -56,7 +56,7 @@ def journal_path(directory: str, journal_id: int) -> str:
 
 @final
 class JournalWriter:
-    """The one who writes."""
+    """The writer of a directory's journal files."""
 
     __slots__ = (
         "_alignment",
@@ -86,7 +86,7 @@ class JournalWriter:
         self._position = 0
         self._preallocated = 0
         self._zeroed = 0
-        """Up to here the reserved space was written; never less than `_position`."""
+        """The reserved space was written up to here; never less than `_position`."""
         self._sequence = 0
         self.mark: LogMark = (journal_id, 0)
         self._open_file()
@@ -133,7 +133,7 @@ class JournalWriter:
         return len(doomed)
 
     def close(self) -> None:
-        """Give the reserved space back, sync and close."""
+        """Release the reserved space, sync and close."""
         self._file.truncate(self._position)
         self._file.sync()
         self._file.close()

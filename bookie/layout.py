@@ -1,11 +1,11 @@
-"""Where a bookie keeps what: opens directories, indexes, journals, and decides which ledger goes
-where. Used once, by `Bookie.open`, in a thread.
+"""The directories of a bookie: opens them with their indexes and journals, and assigns ledgers to
+them. Used once, by `Bookie.open`, in a thread.
 
-`<journalDirectory>/current/` has the journal files; `<ledgerDirectory>/current/` has entry logs,
-`lastId`, `lastMark*`, and the RocksDB databases `locations` and `ledgers`; each has the cookie in
+`<journalDirectory>/current/` has the journal files. `<ledgerDirectory>/current/` has entry logs,
+`lastId`, `lastMark*`, and the RocksDB databases `locations` and `ledgers`. Each has the cookie in
 `VERSION`. A ledger is in the ledger directory that has its row in `ledgers`, wherever that is
-configured; a new one goes to directory (id mod directories). Which journal a ledger's records are
-in does not matter to a start, which replays all journals: it is journal (id mod journals).
+configured. A new ledger goes to directory (id mod directories). Its records go to journal (id mod
+journals). A start replays all journals, so it does not depend on that choice.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Layout:
         self.journals = [Journal(config) for _ in plan.journals]
         self._open_index = open_index
         self._recovered_ledgers: dict[int, LedgerStorage] = {}
-        """Where there are entries that the index did not know, by ledger."""
+        """Ledgers with entries that the index did not know."""
 
     def open_storages(self) -> None:
         """Open indexes and entry logs, load the ledgers.
@@ -75,7 +75,7 @@ class Layout:
         ]
 
     def recover(self, now_ms: int, live_ledgers: set[int] | None = None) -> None:
-        """Load ledgers, replay journals, flush, open new journals, remember where they start.
+        """Load ledgers, replay journals, flush, open new journals, record where they start.
 
         `live_ledgers`, when known, are those that exist: only these keep a directory from being
         removed.
@@ -112,7 +112,7 @@ class Layout:
             self.writers.append(writer)
 
     def _load(self, ledger_id: int, data: bytes, storage: LedgerStorage) -> None:
-        """A row that was found in a directory: the ledger is there."""
+        """A row was found in a directory, so the ledger is there."""
         other = self.handles.get(ledger_id)
         if other is not None:
             # A removal of a directory that was interrupted leaves a row without entries.
@@ -141,7 +141,7 @@ class Layout:
     def _carry_over(self, number: int, path: str, live_ledgers: set[int] | None) -> None:
         """Keep the rows, without entries, of a directory that is going to be removed: fences.
 
-        Raises: BookieRefusesToStart: it has entries that somebody may read.
+        Raises: BookieRefusesToStart: it has entries that a client may still read.
         """
         name = f"{path} (ledger directory {number} of this bookie, not in ledgerDirectories)"
         if not belongs(self._disk, path, self.plan, number):
@@ -167,7 +167,7 @@ class Layout:
             index.close()
 
     def handle_of(self, ledger_id: int) -> LedgerHandle:
-        """The ledger's handle, made (with a row to be written) if it is new."""
+        """The ledger's handle, created (with a row to be written) if it is new."""
         handle = self.handles.get(ledger_id)
         if handle is None:
             handle = self._new_handle(ledger_id, self.storages[ledger_id % len(self.storages)])

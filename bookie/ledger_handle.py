@@ -1,4 +1,4 @@
-"""LedgerHandle: what a bookie knows of one ledger, and the rules who may add to it. Pure.
+"""LedgerHandle: the state of one ledger in a bookie, and the rules for adding to it. Pure.
 
 There is exactly one handle per ledger (two would let an add slip past a fence). The event loop is
 the only writer of a handle; flush threads read `flushing` and `deleted`.
@@ -54,14 +54,15 @@ class LedgerHandle:
         self.key_journaled = False
         self.deleted = False
         self.guarded = True
-        """True sends adds the slow way: fenced, or the key is not yet in this run's journal."""
+        """True sends adds down the slow path: fenced, or the key is not yet in this run's
+        journal."""
         self.entry_id_max = -1
         """Highest entry id added in this run; older ones are known to the index."""
         self.entries: dict[int, EntryBody] | None = None
         """This ledger's part of the active half of the write cache."""
         self.flushing: dict[int, EntryBody] | None = None
         self.unordered = False
-        """Entries of the active half did not come in ascending order."""
+        """Entries of the active half did not arrive in ascending order."""
         self.flushing_unordered = False
 
     def refusal_of_key(self, master_key: bytes) -> Status | None:
@@ -73,25 +74,25 @@ class LedgerHandle:
         return None
 
     def adopt_key(self, master_key: bytes) -> bool:
-        """Take the key if none was known; True if it is new and has to be made durable."""
+        """Store the key if none was known. True if it is new and has to be made durable."""
         if self.master_key == master_key or any(self.master_key):
             return False
         self.master_key = master_key
         return True
 
     def refusal_of_add(self, flags: int) -> Status | None:
-        """A fenced ledger takes recovery adds only; a tombstone takes nothing."""
+        """A fenced ledger accepts only recovery adds. A tombstone accepts none."""
         if self.fenced and (not self.exists or not flags & FLAG_RECOVERY_ADD):
             return Status.FENCED
         return None
 
     def update_guard(self) -> None:
-        """After a change of fenced or key_journaled."""
+        """Call after a change of fenced or key_journaled."""
         self.guarded = self.fenced or not self.key_journaled or not self.exists
 
 
 class LedgerData(Protocol):
-    """What a row of the ledgers index holds."""
+    """The content of a row of the ledgers index."""
 
     exists: bool
     fenced: bool
@@ -112,7 +113,7 @@ def encode_ledger_data(handle: LedgerData) -> bytes:
 
 
 def decode_ledger_data(data: bytes, handle: LedgerData) -> None:
-    """Fill in what the row holds.
+    """Apply the row to the handle.
 
     Raises: ValueError: this is no LedgerData.
     """

@@ -1,11 +1,11 @@
 """LedgerStorage: one ledger directory: write cache, entry logs, index.
 
 `flush`, `copy_entries` and the removals run one at a time in the storage's thread (`writer_limiter`
-of one), reads in any thread. The order inside a flush is what durability rests on: entry logs are
-synced before any location is written, so the index never points at bytes that a crash could take.
+of one), reads in any thread. Durability depends on the order inside a flush: entry logs are synced
+before any location is written, so the index never refers to bytes that a crash could lose.
 
 Work is done in slices of about a millisecond, because it shares the interpreter with the event
-loop; writes and syncs release it.
+loop. Writes and syncs release it.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class LedgerStorage:
         self.writer_limiter = trio.CapacityLimiter(1)
 
     def recover(self) -> set[int]:
-        """Take what entry logs hold behind the indexed part into the index; a directory opened for
-        the first time is taken as it is. Returns the ledgers of the entries taken in.
+        """Index the entries in the logs after the indexed part. A directory opened for the first
+        time is taken as it is. Returns the ledgers of the entries indexed.
 
         Raises: StorageError.
         """
@@ -115,7 +115,7 @@ class LedgerStorage:
             self.index.sync()
 
     def _write_locations(self, batches: list[IndexBatch]) -> None:
-        """The end of the logs first: whatever prefix survives a crash, it covers its locations."""
+        """The end of the logs first: any prefix that survives a crash covers its locations."""
         end = self.index.new_batch()
         end.put(END_KEY, pack_u64(self.logs.end_of_logs()))
         self.index.write_locations(end)
@@ -126,9 +126,9 @@ class LedgerStorage:
         self, entries: list[tuple[int, int, int, bytes]]
     ) -> tuple[int, list[tuple[int, int]]]:
         """Compaction: append (location, ledger, entry, record) to the active log if the index still
-        points to that location, sync, and move the locations. Returns the number copied, and the
-        entries (ledger, entry) that the index knows nowhere: their ledger was deleted, or the
-        record is not what was written."""
+        refers to that location, sync, and move the locations. Returns the number copied, and the
+        entries (ledger, entry) that the index does not know: their ledger was deleted, or the
+        record differs from the one written."""
         writer = _SliceWriter(self.logs, self.index)
         copied = 0
         unknown: list[tuple[int, int]] = []
@@ -157,8 +157,8 @@ class LedgerStorage:
         self, ledger_id: int, first_entry_id: int, count_max: int, size_bytes_max: int
     ) -> list[bytes]:
         """Consecutive entries from the entry logs: at least one, unless the first has no location:
-        then none. One index look-up and one read for entries that lie one behind the other. A run
-        ends before an entry that cannot be read: who asks for that one is told.
+        then none. Adjacent entries take one index look-up and one read. A run ends before an entry
+        that cannot be read; a request for that entry gets the error.
 
         Raises: StorageError: the location of the first one does not hold it.
         """
@@ -275,7 +275,7 @@ class _SliceWriter:
         self._offset = offset
 
     def end_slice(self) -> None:
-        """Append what was collected."""
+        """Append the collected records."""
         if not self._keys:
             return
         parts = self._parts

@@ -1,6 +1,6 @@
-"""MemoryDisk: files that live and die with the process, for the in-memory mode.
+"""MemoryDisk: files that exist only in the process, for the in-memory mode.
 
-Same behaviour as RealDisk except that nothing is ever durable; `sync` does nothing.
+Same behaviour as RealDisk except that nothing is ever durable. `sync` does nothing.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class MemoryDisk:
         self._files[target] = self._files.pop(source)
 
     def remove(self, path: str) -> None:
-        """Forget the file."""
+        """Remove the file."""
         del self._files[path]
 
     def sync_directory(self, path: str) -> None:

@@ -1,8 +1,8 @@
 """Data belongs to the user whom the server runs as: directories 0700, files 0600.
 
-New files get these modes where they are created. Files of an earlier version had the usual ones,
-and RocksDB creates its files with 0644 less the umask, so trees of data are also set right at
-start.
+New files get these modes when they are created. Files of an earlier version had the usual modes,
+and RocksDB creates its files with 0644 less the umask, so modes of existing data are also corrected
+at start.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ logger = structlog.get_logger()
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 OTHERS: Final = 0o077
-"""Bits of a mode that belong to the group and to everybody; the umask of a server."""
+"""Mode bits of the group and of others; the umask of a server."""
 
 
 def restrict_tree(directory: str) -> None:
-    """Take all rights from the group and from others, for a directory and all that is below it. A
-    file system that keeps no modes, or a file of another user, is only warned of."""
+    """Remove all rights of the group and of others from a directory and everything below it. For a
+    file system without modes, or a file of another user, there is only a warning."""
     restrict(directory)
     for path, directories, files in os.walk(directory):
         for name in (*directories, *files):
@@ -33,8 +33,8 @@ def restrict_tree(directory: str) -> None:
 
 
 def restrict_if_only(directory: str, names: Iterable[str]) -> None:
-    """Restrict a directory, and nothing below it, that holds nothing but `names`: one that is
-    shared with other things (a home directory, a mount point) keeps its mode."""
+    """Restrict a directory, and nothing below it, that holds nothing but `names`. A directory with
+    other content (a home directory, a mount point) keeps its mode."""
     try:
         found = os.listdir(directory)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""ReadAheadCache: entries read from the entry logs before anybody asked for them.
+"""ReadAheadCache: entries read from the entry logs before they were requested.
 
-Bounded by bytes, oldest out first. Event loop only.
+Bounded by bytes; the oldest are dropped first. Event loop only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""EntryReader: answers reads: write cache, read-ahead cache, then entry logs in reader threads.
+"""EntryReader: answers reads from the write cache, the read-ahead cache, or the entry logs in
+reader threads.
 
-Reads never wait behind the journal: they have their own bounded threads. The order of look-ups is
-what makes NO_ENTRY a proof: an entry moves from the write cache to the index only, and is indexed
-before it leaves the cache, so who misses it in both has missed nothing. Anything unexpected is
-IO_ERROR, never NO_ENTRY.
+Reads never wait for the journal: they have their own bounded threads. NO_ENTRY is a proof because
+of the order of look-ups: an entry moves from the write cache to the index only, and is indexed
+before it leaves the cache, so a read cannot miss it in both. Any unexpected condition is IO_ERROR,
+never NO_ENTRY.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class EntryReader:
         return entries.get(entry_id) if entries is not None else None
 
     def read_nowait(self, ledger_id: int, entry_id: int) -> bytes | None:
-        """From the caches; not a proof of anything when there is nothing."""
+        """From the caches. A miss proves nothing."""
         handle = self._handles.get(ledger_id)
         if handle is None or not handle.exists:
             return None
@@ -155,7 +156,7 @@ class EntryReader:
     async def _stored_run(
         self, handle: LedgerHandle, first_entry_id: int, count_max: int, size_bytes_max: int
     ) -> list[bytes]:
-        """From the entry logs, reading ahead of what was asked for."""
+        """From the entry logs, reading ahead of the request."""
         ledger_id = handle.ledger_id
         single = size_bytes_max <= 0
         read_ahead = partial(

@@ -1,8 +1,8 @@
-"""Recovery: what a bookie does with its journals at start.
+"""Recovery: replays the journals of a bookie at start.
 
 1. The index gives the ledgers; entry logs are cut to what was indexed.
-2. For each journal: find the file that lastMark names (missing: refuse to start), and replay it
-   from the mark on, then all later files. Records are applied whether or not they are known.
+2. For each journal: find the file that lastMark names (missing: refuse to start), replay it from
+   the mark on, then replay all later files. Records are applied whether or not they are known.
 3. A torn tail of the newest file is dropped with a warning and cut off, so that it cannot be taken
    for damage at a later start. Damage anywhere else refuses to start.
 4. Everything replayed is flushed; only then may a new journal, a new mark and the removal of old

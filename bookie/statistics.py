@@ -1,7 +1,7 @@
-"""Counters of the bookie as plain integers, and their frozen picture for the metrics page.
+"""Counters of the bookie as plain integers, and their frozen snapshot for the metrics page.
 
-Names of exported series are BookKeeper's; `BookieStatistics.series()` gives them so that whoever
-exports needs no table of its own.
+Names of exported series are BookKeeper's. `BookieStatistics.series()` returns them, so an exporter
+needs no table of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LatencyHistogram:
         self.sum_seconds += other.sum_seconds
 
     def snapshot(self) -> HistogramSnapshot:
-        """The present counts."""
+        """The current counts."""
         return HistogramSnapshot(tuple(self.counts), self.count, self.sum_seconds)
 
 
@@ -89,7 +89,7 @@ class BookieStatistics:
     reclaimed_deletion_bytes: int
 
     def series(self) -> list[tuple[str, float]]:
-        """(metric name, value) of everything that is a single number, under BookKeeper's names."""
+        """(metric name, value) of every single number, under BookKeeper's names."""
         return [
             ("bookkeeper_server_ADD_ENTRY_count", self.adds),
             ("bookkeeper_server_READ_ENTRY_count", self.reads),

@@ -1,10 +1,11 @@
 """WriteCache: the entries of one ledger directory that are not yet in its entry logs. Pure.
 
-Two halves: adds go into the active one; the other is being flushed and stays readable until its
-entries are indexed. The entries hang on their ledger's handle (`entries`, `flushing`), so an add or
-a read costs one dictionary access, and a flush gets them ledger by ledger, nearly always sorted.
+Two halves: adds go into the active one. The other is being flushed and stays readable until its
+entries are indexed. The entries are attributes of their ledger's handle (`entries`, `flushing`), so
+an add or a read costs one dictionary access, and a flush gets them ledger by ledger, nearly always
+sorted.
 
-`limit_bytes` is the bound of a half, or CLOSED while adds must take the slow way (read-only, adds
+`limit_bytes` is the bound of a half, or CLOSED while adds must take the slow path (read-only, adds
 waiting, failed): the hot path compares one number. Event loop only, except that the storage thread
 reads the flushing half.
 """
@@ -24,7 +25,7 @@ CLOSED: Final = -1
 
 @final
 class FlushHalf:
-    """What one flush has to make durable."""
+    """The entries and rows that one flush has to make durable."""
 
     __slots__ = ("handles", "rows", "size_bytes")
 
@@ -55,7 +56,7 @@ class WriteCache:
         self._touched: list[LedgerHandle] = []
         self._dirty: dict[int, LedgerHandle] = {}
         self.size_bytes = 0
-        """Of the active half."""
+        """Bytes of the active half."""
         self.limit_bytes = half_bytes_max
         self.flushing: FlushHalf | None = None
 
@@ -67,7 +68,7 @@ class WriteCache:
         return entries
 
     def put(self, handle: LedgerHandle, entry_id: int, body: EntryBody) -> None:
-        """Keep an entry, whatever the limit says (recovery, high-priority adds)."""
+        """Keep an entry, whatever the limit is (recovery, high-priority adds)."""
         entries = handle.entries
         if entries is None:
             entries = self.touch(handle)
@@ -87,11 +88,11 @@ class WriteCache:
         return self.size_bytes < self._half_bytes_max
 
     def open(self) -> None:
-        """Let adds take the fast way."""
+        """Let adds take the fast path."""
         self.limit_bytes = self._half_bytes_max
 
     def close(self) -> None:
-        """Let adds take the slow way."""
+        """Let adds take the slow path."""
         self.limit_bytes = CLOSED
 
     def swap(self) -> FlushHalf:
@@ -113,7 +114,7 @@ class WriteCache:
         return self.flushing
 
     def flushed(self) -> None:
-        """Everything in the flushing half is durable and indexed: forget it."""
+        """Everything in the flushing half is durable and indexed: drop it."""
         assert self.flushing is not None
         for handle in self.flushing.handles:
             handle.flushing = None

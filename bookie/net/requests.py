@@ -1,13 +1,13 @@
-"""What the TCP port answers to each request of BookKeeper's wire protocols.
+"""The answers of the TCP port to the requests of BookKeeper's wire protocols.
 
-It serves reads, and nothing that changes anything: the ledgers of an embedded bookie have one
-writer, the broker in the same process.
+The port serves reads and no request that changes anything: the ledgers of an embedded bookie have
+one writer, the broker in the same process.
 
 - An add, an explicit last-add-confirmed or a force is answered with READ_ONLY, as by a bookie whose
-  disk is full: a client then writes elsewhere.
+  disk is full: a client then writes to another bookie.
 - A fencing read is answered with UNAUTHORIZED and fences nothing. A fence would take the ledger,
-  and with it the topic, from its broker; there is no authentication that could tell who may.
-- Everything is answered, because a version 2 client matches answers by their order.
+  and with it the topic, from its broker, and there is no authentication to decide who may do that.
+- Every request is answered, because a version 2 client matches answers by their order.
 
 Source: the answers of BookKeeper 4.17 in Apache Pulsar 4.0.8 (`compat_tests/bookie_probes.py`).
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LONG_POLL_INTERVAL_SECONDS: Final = 0.1
 LONG_POLL_SECONDS_MAX: Final = 30.0
 _READ_ENTRIES_MAX: Final = 10_000
-"""Entries that one call to the storage may bring, however small they are."""
+"""Maximum number of entries per storage call, however small they are."""
 _FILLED_EXACTLY_BYTES: Final = 128 * 1024
 _ABSENT: Final = frozenset({Status.NO_LEDGER, Status.NO_ENTRY})
 _EXPLICIT_LAC: Final = Struct(">qq")
@@ -41,10 +41,10 @@ _FREE_DISK: Final = 0x2
 
 
 class ServedBookie(Protocol):
-    """What the port needs of a bookie; see `bookie.bookie.Bookie`."""
+    """The part of a bookie that the port uses; see `bookie.bookie.Bookie`."""
 
     def read_nowait(self, ledger_id: int, entry_id: int) -> bytes | None:
-        """An entry that is in memory. None says nothing about its existence."""
+        """An entry that is in memory. None does not prove that it is absent."""
 
     async def read_entry(
         self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes = b""
@@ -102,7 +102,7 @@ class RequestAnswers:
         return [v2.encode_read_response_head(m.OK, ledger_id, entry_id, len(body)), body]
 
     async def answer(self, request: m.Request) -> list[bytes]:
-        """The answer, as buffers to be sent one after the other."""
+        """The answer, as consecutive buffers."""
         match request:
             case m.ReadRequest():
                 return await self._read(request)
@@ -162,7 +162,7 @@ class RequestAnswers:
     async def _entry(self, ledger_id: int, entry_id: int) -> bytes:
         if entry_id >= LAST_ENTRY:
             return await self._bookie.read_entry(ledger_id, entry_id)
-        await self._bookie.last_entry_id(ledger_id)  # tells a ledger that is not here
+        await self._bookie.last_entry_id(ledger_id)  # raises for a ledger that is not here
         raise BookieError(Status.NO_ENTRY, f"no entry has the id {entry_id}")
 
     async def _batch_read(self, request: m.BatchReadRequest) -> list[bytes]:
@@ -191,7 +191,7 @@ class RequestAnswers:
         count_max = min(count_max, _READ_ENTRIES_MAX)
         room = min(request.size_bytes_max, self._batch_read_bytes_max)
         room -= v2.BATCH_READ_OVERHEAD_BYTES
-        # The last bytes of a large answer are not worth another look into the storage.
+        # The last bytes of a large answer do not justify another storage read.
         enough = room // 16 if room > _FILLED_EXACTLY_BYTES else 0
         bodies: list[bytes] = []
         while len(bodies) < count_max and (room > enough or not bodies):
@@ -211,7 +211,7 @@ class RequestAnswers:
         return bodies
 
     async def _last_add_confirmed(self, ledger_id: int) -> int:
-        """What the last entry here says, or the writer in a record of its own."""
+        """Last add confirmed, from the last entry here or from the writer's explicit record."""
         explicit = self._bookie.explicit_lac(ledger_id)
         known = _EXPLICIT_LAC.unpack_from(explicit)[1] if len(explicit) >= 16 else INVALID_ENTRY_ID
         body = await self._bookie.read_entry(ledger_id, LAST_ENTRY)
@@ -221,7 +221,7 @@ class RequestAnswers:
             raise BookieError(Status.IO_ERROR, str(error)) from error
 
     def is_long_poll(self, request: m.Request) -> bool:
-        """Whether the answer may take long although the storage does not."""
+        """Whether the answer may take long although storage is not slow."""
         return (
             isinstance(request, m.ReadRequest)
             and request.previous_lac is not None
@@ -229,8 +229,8 @@ class RequestAnswers:
         )
 
     async def answer_long_poll(self, request: m.ReadRequest) -> list[bytes]:
-        """As `answer`, but not before the last add confirmed is beyond the one the reader knows,
-        or its patience ends."""
+        """As `answer`, but waits until the last add confirmed is beyond the one the reader knows,
+        or its timeout ends."""
         assert request.previous_lac is not None
         seconds = min(request.timeout_ms / 1000, LONG_POLL_SECONDS_MAX)
         with trio.move_on_after(seconds):
@@ -245,7 +245,7 @@ class RequestAnswers:
         return await self.answer(request)
 
     async def _long_poll(self, request: m.ReadRequest) -> m.ReadResponse:
-        """What is known now: the entry behind the last add confirmed that the reader knows."""
+        """The current state: the entry after the last add confirmed that the reader knows."""
         assert request.previous_lac is not None
         ledger_id, txn_id = request.ledger_id, request.txn_id
         known = await self._last_add_confirmed(ledger_id)
@@ -294,12 +294,12 @@ class RequestAnswers:
 
 
 def is_read(request: m.Request) -> bool:
-    """Whether it asks for entries: what the bound of pending reads counts."""
+    """Whether it requests entries, which the bound on pending reads counts."""
     return isinstance(request, m.ReadRequest | m.BatchReadRequest)
 
 
 def without_body(request: m.Request) -> m.Request:
-    """The request as it may wait: what is going to be refused keeps no bytes alive."""
+    """The request while it waits. One that will be refused keeps no bytes in memory."""
     if isinstance(request, m.AddRequest | m.WriteLacRequest):
         return request._replace(body=b"")
     if isinstance(request, m.AuthRequest):

@@ -1,12 +1,12 @@
 """BookieServer: listens on bookiePort and serves reads of the embedded bookie to other processes.
 
-A connection has two tasks: one decodes requests, a chunk of them ahead of the other, which answers
-them in order, so that pipelined reads of consecutive entries find what the first of them read
-ahead. Long polls are answered when they are ripe, by tasks of their own.
+A connection has two tasks. One decodes requests, one chunk ahead of the other, which answers them
+in order, so that pipelined reads of consecutive entries use the read-ahead of the first of them.
+Tasks of their own answer long polls when their condition is met.
 
-Bounds, and what happens at them: connections (a new one is closed), requests of a connection that
-wait (two chunks; its socket is not read), reads that wait in all (TOO_MANY_REQUESTS), reads that
-use the storage at once (they wait: the broker's own reads need it, too), answers that a peer does
+Bounds, and the effect of each: connections (a new one is closed), waiting requests of a connection
+(two chunks; its socket is not read), waiting reads in all (TOO_MANY_REQUESTS), concurrent reads of
+storage (they wait, because the broker's own reads need storage as well), answers that a peer does
 not take (closed after a time in which it took too little). Damaged input closes that connection
 only.
 """
@@ -37,17 +37,17 @@ log = structlog.get_logger()
 
 RECEIVE_SIZE_BYTES: Final = 64 * 1024
 SEND_SIZE_BYTES: Final = 256 * 1024
-"""Answers are collected up to this size, and a peer must take so much within the send timeout."""
+"""Answers are collected up to this size. A peer must take as much within the send timeout."""
 ANSWERED_PER_TURN: Final = 64
-"""Reads from memory that are answered before others have their turn."""
+"""Reads from memory that are answered before other tasks have their turn."""
 LONG_POLLS_MAX: Final = 16
-"""Of one connection; a further one is answered with what is known at once."""
+"""Long polls of one connection. A further one is answered with the current state at once."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieServerConfig:
-    """The bounds; see the module."""
+    """The bounds; see the module docstring."""
 
     frame_size_max: int = FRAME_SIZE_MAX
     batch_read_bytes_max: int = 5 * 1024 * 1024
@@ -59,7 +59,8 @@ class BookieServerConfig:
 
 @final
 class BookieServer:
-    """See the module. `bind`, then `run` in a nursery; cancelling that closes everything."""
+    """See the module docstring. `bind`, then `run` in a nursery; cancelling it closes
+    everything."""
 
     def __init__(self, bookie: ServedBookie, config: BookieServerConfig) -> None:
         self.config = config
@@ -75,9 +76,9 @@ class BookieServer:
         return int(self._listeners[0].socket.getsockname()[1])
 
     async def bind(self, host: str, port: int) -> None:
-        """Listen, so that connections are accepted as soon as `run` is.
+        """Listen. Connections are accepted once `run` is running.
 
-        Raises: OSError: the address cannot be had.
+        Raises: OSError: the address is not available.
         """
         self._listeners = await trio.open_tcp_listeners(port, host=host)
 
@@ -108,14 +109,14 @@ class BookieServer:
             statistics.connections -= 1
 
     def admit(self, request: Request) -> bool:
-        """Whether a request may wait; one that may must be `released` later."""
+        """Whether a request may wait. An admitted request must be `released` later."""
         if is_read(request) and self.statistics.reads_pending >= self.config.reads_pending_max:
             return False
         self.statistics.reads_pending += 1
         return True
 
     def release(self) -> None:
-        """A request that was admitted has been answered, or nobody waits for it any more."""
+        """An admitted request has been answered, or its connection has ended."""
         self.statistics.reads_pending -= 1
 
 
@@ -133,9 +134,9 @@ class _Connection:
         self._has_warned = False
 
     async def run(self) -> None:
-        """Until the peer has closed and has all its answers.
+        """Serve until the peer has closed and has all its answers.
 
-        Raises: RemoteProtocolError: after what came before it was answered.
+        Raises: RemoteProtocolError: after all requests before it were answered.
             trio.BrokenResourceError: the peer is gone.
         """
         queue, requests = trio.open_memory_channel["_Received"](0)
@@ -154,7 +155,7 @@ class _Connection:
     async def _receive_all(
         self, queue: trio.MemorySendChannel[_Received]
     ) -> RemoteProtocolError | None:
-        """Queue requests until the peer has said all; what it said wrong, if it did."""
+        """Queue requests until the peer has closed. Returns its protocol error, if any."""
         decoder = RequestDecoder(self._server.config.frame_size_max)
         admit = self._server.admit
         while data := await self._stream.receive_some(RECEIVE_SIZE_BYTES):
@@ -175,7 +176,7 @@ class _Connection:
     async def _answer_all(
         self, queue: trio.MemoryReceiveChannel[_Received], nursery: trio.Nursery
     ) -> None:
-        """In order; what is ready together is sent together."""
+        """Answer in order. Answers that are ready together are sent together."""
         async for received in queue:
             pending: list[bytes] = []
             size = 0

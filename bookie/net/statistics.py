@@ -1,4 +1,4 @@
-"""Counters of what a bookie serves over TCP, for the metrics page."""
+"""Counters of a bookie's TCP port, for the metrics page."""
 
 from __future__ import annotations
 

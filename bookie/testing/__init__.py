@@ -1,1 +1,1 @@
-"""Instruments for testing code that stores: a disk and an index that lose what was not synced."""
+"""Tools for testing storage code: a disk and an index that lose writes that were not synced."""

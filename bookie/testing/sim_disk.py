@@ -1,4 +1,4 @@
-"""SimDisk and SimIndexes: storage that forgets, at a power loss, what was not synced.
+"""SimDisk and SimIndexes: storage that loses unsynced writes at a power loss.
 
 The model: bytes written and not synced may be there afterwards or not, sector by sector (512
 bytes); created, renamed and removed names may be undone from some point on per directory until
@@ -52,14 +52,14 @@ class Power:
         return False
 
     def check(self) -> None:
-        """Before an operation that only looks."""
+        """Before an operation that only reads."""
         if self.is_off:
             raise PowerLost("the power is off")
 
 
 @final
 class _Inode:
-    """Content as seen, content on the platter, and the writes in between."""
+    """The visible content, the durable content, and the writes in between."""
 
     def __init__(self) -> None:
         self.visible = bytearray()
@@ -143,7 +143,7 @@ class SimFile:
         self.sync()
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """What was written."""
+        """The visible content."""
         with self._disk.power.lock:
             self._disk.power.check()
             return bytes(self._inode.visible[offset : offset + size])
@@ -259,7 +259,7 @@ class SimDisk:
         return free, self.total_bytes
 
     def restart(self, rng: random.Random, power: Power | None = None) -> SimDisk:
-        """The disk a machine finds after the power loss."""
+        """The disk that a machine finds after the power loss."""
         disk = SimDisk(power)
         names = dict(self._durable_names)
         for changes in self._pending.values():
@@ -273,19 +273,19 @@ class SimDisk:
         return disk
 
     def corrupt(self, path: str, offset: int, data: bytes) -> None:
-        """Overwrite durable bytes behind everybody's back."""
+        """Overwrite durable bytes without any operation of the storage."""
         inode = self._names[path]
         _apply(inode.visible, offset, data)
         _apply(inode.durable, offset, data)
 
     def cut(self, path: str, size: int) -> None:
-        """Shorten a file behind everybody's back."""
+        """Shorten a file without any operation of the storage."""
         inode = self._names[path]
         _resize(inode.visible, size)
         _resize(inode.durable, size)
 
     def content(self, path: str) -> bytes:
-        """What a file holds."""
+        """The visible content of a file."""
         return bytes(self._names[path].visible)
 
     def paths(self, suffix: str) -> list[str]:
@@ -317,7 +317,7 @@ _Operation = tuple[str, object]
 
 @final
 class _IndexLog:
-    """What was written to one directory's index, in order, and how much of it is durable."""
+    """The writes to one directory's index, in order, and how many of them are durable."""
 
     def __init__(self) -> None:
         self.locations: list[_Operation] = []
@@ -420,7 +420,7 @@ class SimIndexes:
         return SimIndex(self._logs.setdefault(directory, _IndexLog()), self._power)
 
     def restart(self, rng: random.Random, power: Power) -> SimIndexes:
-        """What a machine finds after the power loss."""
+        """The indexes that a machine finds after the power loss."""
         indexes = SimIndexes(power)
         for directory, log in sorted(self._logs.items()):
             survivor = indexes._logs[directory] = _IndexLog()
