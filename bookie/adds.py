@@ -59,7 +59,7 @@ class RefusedSink:
         self._sink.on_add_replies(self._status, ledger_id, first_entry_id, count)
 
     def on_replies_end(self) -> None:
-        """No action: the wrapped sink does it."""
+        """Pass the call on."""
         self._sink.on_replies_end()
 
 

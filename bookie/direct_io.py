@@ -49,9 +49,7 @@ def open_direct(path: str, descriptor: int) -> DirectWriter | None:
         os.close(direct)
         return None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(
-            OSError
-        ):  # the kernel pins pages one by one, so a small number is better
+        with contextlib.suppress(OSError):  # the kernel pins page by page: fewer are better
             staging.madvise(mmap.MADV_HUGEPAGE)
     return DirectWriter(direct, memoryview(staging))
 
