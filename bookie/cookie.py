@@ -1,9 +1,9 @@
-"""Identity check at start: are these the disks this bookie had last time, and which is which?
+"""Identity check at start: that the configured disks are those of this bookie, and which is which.
 
 Every journal and ledger directory carries the cookie in `current/VERSION`, with its own place
-(`directories`); with a CookieStore (the metadata service) there is one more copy of the cookie. A
-new bookie needs all directories empty and no stored cookie; otherwise every copy must be there and
-match. An emptied or swapped disk would else turn into "no such entry" for acknowledged entries.
+(`directories`). With a CookieStore (the metadata service) there is one more copy of the cookie. A
+new bookie needs all directories empty and no stored cookie. Otherwise every copy must exist and
+match: an emptied or swapped disk would turn acknowledged entries into "no such entry".
 
 Directories may be configured in any order. Without a CookieStore (the embedded bookie) they may
 also have been moved to other paths, which are then written to the cookies. Ledger directories may
@@ -44,10 +44,10 @@ FILE_NAME = "VERSION"
 
 
 class CookieStore(Protocol):
-    """Where the metadata service keeps cookies."""
+    """The cookies in the metadata service."""
 
     async def instance_id(self) -> str:
-        """Which cluster this is."""
+        """The id of the cluster."""
 
     async def read_cookie(self, bookie_id: str) -> bytes | None:
         """The stored cookie, None if there is none."""
@@ -59,9 +59,8 @@ class CookieStore(Protocol):
 async def check_cookies(
     config: BookieConfig, disk: Disk, store: CookieStore | None
 ) -> DirectoryPlan:
-    """Check all copies and write those that are not as they should be: which directories there are,
-    in order. While the plan has removed directories the copies still name them:
-    `complete_removal` ends that.
+    """Check all copies and correct those that differ: the existing directories, in order. While the
+    plan has removed directories the copies still name them; `complete_removal` ends that.
 
     Raises: BookieRefusesToStart.
     """
@@ -73,8 +72,8 @@ async def check_cookies(
         _check_directories, config, disk, instance_id, stored
     )
     if store is not None and not plan.removed and stored != encode_cookie(cookie):
-        # The store last: with the copies on disk but not there, the next start finds a bookie that
-        # holds nothing yet, and completes this one.
+        # The store comes last: if the copies on disk exist but the stored one does not, the next
+        # start finds a bookie that holds nothing yet, and completes it.
         await store.write_cookie(config.bookieId, encode_cookie(cookie))
     return plan
 
@@ -82,7 +81,7 @@ async def check_cookies(
 async def complete_removal(
     config: BookieConfig, disk: Disk, store: CookieStore | None, plan: DirectoryPlan
 ) -> None:
-    """Forget the directories that were removed: nothing that is in them is needed."""
+    """Remove the removed directories from the copies: no data in them is needed."""
     instance_id = await store.instance_id() if store is not None else None
     cookie = _cookie_of(config, plan, instance_id)
     await trio.to_thread.run_sync(_write, disk, cookie, plan)
@@ -99,7 +98,7 @@ def _check_directories(
     copies = {path: copy for path in paths if (copy := _read(disk, path)) is not None}
     used = [path for path in paths if _is_used(disk, path)]
     if stored is None and not used:
-        plan = plan_new(journals, ledgers)  # perhaps after a first start that was interrupted
+        plan = plan_new(journals, ledgers)  # a first start may have been interrupted
     else:
         lost = [path for path in paths if path not in copies and (path in used or not copies)]
         if lost:
@@ -126,7 +125,7 @@ def _check_directories(
 def _placed(
     disk: Disk, copies: dict[str, Copy], journals: Sequence[str], ledgers: Sequence[str]
 ) -> dict[str, Copy]:
-    """The copies, after those without a place were given theirs. Their lists of directories stay as
+    """The copies, after those without a place were given one. Their lists of directories stay as
     they are, so that an interruption leaves copies that still agree."""
     lacking = {path: copy for path, (copy, place) in copies.items() if place is None}
     if not lacking:
@@ -145,8 +144,8 @@ def _placed(
 
 
 def _write_added(disk: Disk, cookie: Cookie, plan: DirectoryPlan, copies: dict[str, Copy]) -> None:
-    """One directory after the other, before any other copy names it: an interruption leaves either
-    a directory that is still to be added, or one that is known."""
+    """Write one directory after the other, before any other copy names it. An interruption leaves
+    either a directory that is still to be added, or a known one."""
     for number, path in plan.ledgers:
         place = copies[path][1] if path in copies else None
         if copies and (place is None or place.ledger is None):

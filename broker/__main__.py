@@ -1,7 +1,8 @@
 """The command line: `vela standalone`, `vela bookie`, `vela perf`, `vela pipeline`.
 
-Everything a user can get wrong ends in one line on stderr that starts with `vela:` and a non-zero
-exit; a traceback means a bug. The ready line is the only output on stdout, logs go to stderr.
+Every user error ends in one line on stderr that starts with `vela:` and a non-zero exit. A
+traceback
+means a bug. The ready line is the only output on stdout; logs go to stderr.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ EXIT_REFUSED: Final = 1
 
 @final
 class _Commands(click.Group):
-    """Reports a wrong command or option as every other refusal: in one line."""
+    """Reports a wrong command or option like every other refusal: in one line."""
 
     def make_context(
         self,
@@ -44,7 +45,7 @@ class _Commands(click.Group):
         parent: click.Context | None = None,
         **extra: object,
     ) -> click.Context:
-        """Parse what stands before the command."""
+        """Parse the arguments before the command."""
         del info_name
         with _refusing_usage():
             return super().make_context("vela", args, parent, **extra)
@@ -199,7 +200,7 @@ async def _serve(config: BrokerConfig, data_directory: Path | None, running: str
 
 
 async def _watch_signals(signals: AsyncIterator[int], stop: trio.Event) -> None:
-    """The first signal stops cleanly, the second one at once."""
+    """The first signal stops cleanly, the second one immediately."""
     import structlog
 
     log = structlog.get_logger()
@@ -229,7 +230,7 @@ def _log_to_stderr(level: str) -> None:
 
 
 def _report_settings(loaded: LoadedConfig, in_memory: bool) -> None:
-    """Tell what the configuration asks for and does not get. A stock file makes a few lines."""
+    """Log settings that have no effect. A stock file causes a few lines."""
     import structlog
 
     from broker.start_notices import start_notices

@@ -1,11 +1,12 @@
-"""The composition root: builds the parts of a standalone broker, in order, and takes them down.
+"""The composition root: builds the parts of a standalone broker, in order, and shuts them down.
 
 Up: data directory lock -> sockets bound -> HTTP answering 503 -> metadata store -> bookie (journal
 replay) -> ledger client -> managed ledgers -> namespaces (`public/default` exists) -> broker
 service -> binary protocol accepted (and reads of the bookie, with `bookiePort`) -> HTTP answers.
 Only then is it ready.
 
-Down, in reverse: nothing new is accepted, topics are closed (publishes under way are answered,
+Down, in reverse: no new connections are accepted, topics are closed (pending publishes are
+answered,
 cursors written), sessions end, the bookie flushes and writes its checkpoint, the store is closed.
 
 `running_broker` is also the way to run a broker inside another trio program, such as a test.
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 PULSAR_VERSION: Final = "4.0.8"
-"""The Pulsar whose behaviour this broker has; what clients are told."""
+"""The Pulsar version whose behaviour this broker has, as reported to clients."""
 HTTP_BACKLOG: Final = 4096
 _DIGEST_TYPES: Final = {
     "CRC32C": DigestType.CRC32C,
@@ -77,7 +78,7 @@ _DIGEST_TYPES: Final = {
 
 
 class StartError(Exception):
-    """The broker cannot start; the text is one line for the user."""
+    """The broker cannot start. The text is one line for the user."""
 
 
 @final
@@ -97,7 +98,7 @@ class RunningBroker:
 async def running_broker(
     config: BrokerConfig, data_directory: Path | None
 ) -> AsyncIterator[RunningBroker]:
-    """A ready broker for the time of the block; `data_directory` None keeps everything in memory.
+    """A ready broker for the duration of the block. `data_directory` None keeps all data in memory.
 
     Raises: StartError, DataDirectoryError, bookie.errors.StorageError.
     """
@@ -209,7 +210,7 @@ def _service_over(
     schemas: SchemaRegistry,
     clock: SystemClock,
 ) -> BrokerService:
-    """The broker service; its turns are those in which the bookie hands adds to the journal."""
+    """The broker service. The bookie hands adds to the journal in its turns."""
     service = BrokerService(
         config=config,
         store=storage.store,
@@ -250,7 +251,7 @@ async def _open_store(config: BrokerConfig, data_directory: Path | None) -> Meta
     from broker.metadata.rocks_store import RocksStore
     from broker.metadata.store import MetadataUnavailable
 
-    # New metadata beside a bookie with data would make all of it garbage.
+    # New metadata beside a bookie with data would make all of that data garbage.
     may_create = not _bookie_has_data(bookie_config(config, data_directory))
     try:
         return await RocksStore.open(data_directory / METADATA, may_create=may_create)
@@ -331,7 +332,7 @@ async def _bind_broker(listener: BrokerListener, config: BrokerConfig) -> None:
 async def _serve_bookie(
     front: trio.Nursery, bookie: Bookie, config: BrokerConfig
 ) -> BookieServer | None:
-    """The server of the bookie's reads, running; None: it is switched off."""
+    """The running server of the bookie's reads; None: it is switched off."""
     if config.bookiePort < 0:
         return None
     server = BookieServer(
@@ -343,7 +344,7 @@ async def _serve_bookie(
             reads_pending_max=or_no_limit(
                 config.maxPendingReadRequestsPerThread * max(1, config.numReadWorkerThreads)
             ),
-            # The other half is left to the broker's own cold reads.
+            # The other half is left for the broker's own reads of old entries.
             reads_at_once=max(1, config.numReadWorkerThreads // 2),
         ),
     )

@@ -1,4 +1,4 @@
-"""`vela bookie ...`: work on the files of a bookie that is stopped."""
+"""`vela bookie ...`: commands on the files of a stopped bookie."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXIT_REFUSED: Final = 1
 
 @click.group()
 def bookie() -> None:
-    """Work on the files of a bookie that is stopped."""
+    """Work on the files of a stopped bookie."""
 
 
 @bookie.command("rebuild-index")
@@ -72,7 +72,7 @@ def rebuild_index(data_dir: Path, config_files: tuple[Path, ...], skip_damaged: 
 
 
 def _intact_test(config: BrokerConfig) -> Callable[[bytes], bool]:
-    """How to know an intact entry: by any checksum without a key, and as new ledgers have it."""
+    """Recognises an intact entry: by any checksum without a key, and by that of new ledgers."""
     from protocol.bookkeeper.digests import Digest, DigestMismatch, DigestType, has_valid_crc
 
     if config.managedLedgerDigestType == "DUMMY":

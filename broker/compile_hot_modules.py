@@ -22,7 +22,7 @@ from broker.hot_modules import (
 
 
 def compile_hot_modules() -> None:
-    """Build everything anew below BUILD_DIRECTORY."""
+    """Build everything again below BUILD_DIRECTORY."""
     from mypyc.build import mypycify
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
@@ -42,7 +42,7 @@ def compile_hot_modules() -> None:
 
 
 def main() -> int:
-    """Exit status 0 also without a C compiler: the broker runs from its sources then."""
+    """Exit status 0 also without a C compiler: the broker then runs from its sources."""
     wanted = fingerprint()
     if FINGERPRINT_FILE.is_file() and FINGERPRINT_FILE.read_text() == wanted:
         return 0

@@ -1,15 +1,16 @@
 """The configuration of a broker and its embedded bookie: one frozen object, Pulsar's key names.
 
 Every attribute is a key of Pulsar's `broker.conf`/`standalone.conf` or of BookKeeper's
-`bookkeeper.conf`, with the type and the default of Pulsar 4.0 and BookKeeper 4.17, so that a value
-looked up in Pulsar's documentation means the same here. Only keys that change what Vela does are
-here; the other keys of real Pulsar are listed in `pulsar_keys.conf` (see `broker.config_file`).
+`bookkeeper.conf`, with the type and the default of Pulsar 4.0 and BookKeeper 4.17, so a value from
+Pulsar's documentation means the same here. Only keys that change the behaviour of Vela are here.
+The other keys of real Pulsar are listed in `pulsar_keys.conf` (see `broker.config_file`).
 
-Where Vela's default differs on purpose: `bindAddress` (loopback, a laptop is not a server),
-`clusterName` and the quorum sizes (one embedded bookie), `webServicePort`/`brokerServicePort` (0
-takes a free port), the cache sizes that Pulsar derives from the JVM's direct memory, and a few
-sizes of the bookie (`journalBufferedWritesThreshold`, `dbStorage_readAheadCacheBatchSize`) that
-Pulsar chose for another machine. `bookiePort` is off: the broker does not need it.
+Vela's default differs on purpose for these keys: `bindAddress` (loopback, since a laptop is not a
+server), `clusterName` and the quorum sizes (one embedded bookie), `webServicePort` and
+`brokerServicePort` (0 takes a free port), the cache sizes that Pulsar derives from the JVM's direct
+memory, and a few sizes of the bookie (`journalBufferedWritesThreshold`,
+`dbStorage_readAheadCacheBatchSize`) that Pulsar chose for another machine. `bookiePort` is off: the
+broker does not need it.
 
 Bounds are part of the type (`Annotated` with a `Bounds` or `Pattern`); `broker.config_file`
 enforces them.
@@ -24,7 +25,7 @@ from typing import Annotated, Final, Literal, final
 @final
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The closed range in which a number must lie; None = open on that side."""
+    """The closed range of a number; None = open on that side."""
 
     minimum: float | None
     maximum: float | None = None
@@ -39,15 +40,15 @@ class Pattern:
 @final
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A number of which 0 and everything below mean "no limit"; kept as 0."""
+    """A number of which 0 and everything below mean "no limit"; stored as 0."""
 
 
 NO_LIMIT: Final = 2**60
-"""What code that only compares may take for "no limit"."""
+"""A value for "no limit" in code that only compares."""
 
 
 def or_no_limit(limit: int) -> int:
-    """A limit as a number to compare with."""
+    """A limit as a number for comparisons."""
     return limit or NO_LIMIT
 
 
@@ -72,7 +73,7 @@ SchemaStrategy = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """All settings. 0 means what it means in Pulsar and BookKeeper (docs/operations.md)."""
+    """All settings. 0 means the same as in Pulsar and BookKeeper (docs/operations.md)."""
 
     # --- where it listens ---------------------------------------------------------------
     clusterName: str = "standalone"
@@ -238,7 +239,7 @@ class BrokerConfig:
 
     @property
     def advertised_host(self) -> str:
-        """The host that lookups answer: what clients will connect to next."""
+        """The host in answers to lookups, to which clients connect next."""
         if self.advertisedAddress:
             return self.advertisedAddress
         return "localhost" if self.bindAddress in WILDCARD_ADDRESSES else self.bindAddress
@@ -248,4 +249,4 @@ WILDCARD_ADDRESSES: Final = ("0.0.0.0", "::", "")
 
 
 DEFAULT_CONFIG: Final = BrokerConfig()
-"""Pulsar's defaults with Vela's few exceptions; immutable, so that everything may share it."""
+"""Pulsar's defaults with Vela's few exceptions; immutable, so that it can be shared."""

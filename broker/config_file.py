@@ -1,18 +1,19 @@
 """Reading configuration: properties files and `PULSAR_PREFIX_<key>` variables into a BrokerConfig.
 
-Files are Java properties as Pulsar uses them: `key=value` lines, `#` comments. A variable overrides
-the files, a later file an earlier one. Everything a user can get wrong ends in one `ConfigError`
-whose text is the one line to print: where, which key, what is wrong, what is allowed.
+Files are Java properties as in Pulsar: `key=value` lines, `#` comments. A variable overrides the
+files, a later file an earlier one. Every user error ends in one `ConfigError` whose text is the
+line to print: the place, the key, the error, the allowed values.
 
-A stock `broker.conf`, `standalone.conf` or `bookkeeper.conf` of real Pulsar starts. Its keys fall
-into these kinds (`broker.config_keys` says which):
+A stock `broker.conf`, `standalone.conf` or `bookkeeper.conf` of real Pulsar is accepted. Its keys
+are
+of these kinds (defined in `broker.config_keys`):
 
 - keys with an effect, under their present or an older name;
 - known keys without an effect: counted, and named when their value is not a stock one;
 - keys that name other processes (ZooKeeper): a notice each;
 - keys that protect data, with a value that Vela cannot honour: refused;
-- unknown keys: told and passed over, as Pulsar does silently, or refused when `strict`. One that
-  resembles a key of security or durability is taken for a misspelling, and always refused.
+- unknown keys: reported and ignored (Pulsar ignores them silently), or refused when `strict`. A key
+  that resembles one for security or durability is taken for a misspelling and always refused.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ _FALSE: Final = frozenset({"false"})
 _SECRET: Final = re.compile(
     r"password|secret|token|credential|AuthenticationParameters", re.IGNORECASE
 )
-"""Keys whose values are not written to the log."""
+"""Keys whose values are not logged."""
 
 
 class ConfigError(Exception):
-    """A configuration cannot be used; the text is one line for the user."""
+    """A configuration cannot be used. The text is one line for the user."""
 
 
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """One `key=value` as somebody wrote it, and where."""
+    """One `key=value` as written, and its place."""
 
     key: str
     value: str
@@ -64,14 +65,14 @@ class Setting:
 
     @property
     def shown_value(self) -> str:
-        """The value as a log may carry it."""
+        """The value in the form in which it may be logged."""
         return "..." if _SECRET.search(self.key) else self.value
 
 
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell about a setting that is accepted."""
+    """A notice about an accepted setting."""
 
     setting: Setting
     text: str
@@ -80,15 +81,15 @@ class Notice:
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """The configuration and what the user should be told about it."""
+    """The configuration and the notices for the user."""
 
     config: BrokerConfig
     notices: tuple[Notice, ...]
-    """Settings that do not do what their author may expect."""
+    """Settings whose effect may differ from the expectation of their author."""
     without_effect_count: int
-    """Known keys of Pulsar that Vela does not act on, those with stock values included."""
+    """Known keys of Pulsar without effect in Vela, including those with stock values."""
     unknown: tuple[str, ...]
-    """Keys that neither Pulsar nor Vela is known to have, and that resemble no other key."""
+    """Keys unknown to both Pulsar and Vela that resemble no other key."""
 
 
 def load_config(
@@ -142,7 +143,7 @@ def environment_settings(environment: Mapping[str, str]) -> list[Setting]:
 def build_config(
     settings: Iterable[Setting], overrides: Mapping[str, object], *, strict: bool = False
 ) -> LoadedConfig:
-    """Type and check settings; the last one of a key wins, and a blank one means the default.
+    """Type and check settings. The last value of a key wins; a blank one means the default.
 
     Raises: ConfigError.
     """
@@ -167,7 +168,7 @@ def build_config(
 
 
 def as_properties(config: BrokerConfig) -> dict[str, str]:
-    """Every key with its value as Pulsar would print it (`brokers/configuration/runtime`)."""
+    """Every key with its value in Pulsar's text form (`brokers/configuration/runtime`)."""
     return {field.name: _text(getattr(config, field.name)) for field in dataclasses.fields(config)}
 
 
@@ -177,7 +178,7 @@ def typed_values(config: BrokerConfig) -> dict[str, Any]:
 
 
 def _current_name(setting: Setting, given: Mapping[str, Setting]) -> str | None:
-    """The key that a setting sets; None: another setting of the same key counts instead."""
+    """The key that a setting sets; None: another setting of the same key overrides it."""
     alias = ALIASES.get(setting.key)
     if alias is not None:
         current = given.get(alias.key)
@@ -195,7 +196,7 @@ def _is_given(older: Setting) -> bool:
 
 @final
 class _UnusedSettings:
-    """Sorts the settings of keys that Vela does not act on."""
+    """Sorts the settings of keys without effect in Vela."""
 
     def __init__(self, own_names: list[str], strict: bool) -> None:
         self._known = parse_stock_values(_KNOWN_KEYS_FILE.read_text(encoding="utf-8"))

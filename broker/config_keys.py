@@ -1,9 +1,9 @@
-"""What is known about configuration keys besides those with an effect: names, aliases, risks. Pure.
+"""Facts about configuration keys: names, aliases, risks. Pure.
 
-The keys of real Pulsar and BookKeeper that Vela does not act on are listed in `pulsar_keys.conf`
-with the values that stock files of Pulsar 2.8 to 4.2 give them. Older names of keys with an effect
-are in `ALIASES`. The keys on which security or durability depends are marked here: a key that
-resembles one of them is taken for a misspelling of it, and never passed over.
+The keys of real Pulsar and BookKeeper without effect in Vela are listed in `pulsar_keys.conf` with
+their values in stock files of Pulsar 2.8 to 4.2. Older names of keys with an effect are in
+`ALIASES`. Keys on which security or durability depends are marked here: a key that resembles one of
+them is taken for a misspelling of it, and never ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 RESEMBLANCE_MIN: Final = 0.8
-"""Ratio of `difflib.SequenceMatcher`, case ignored, from which a name counts as near another."""
+"""Ratio of `difflib.SequenceMatcher`, case ignored, above which two names count as similar."""
 
 
 @final
@@ -26,7 +26,7 @@ class Alias:
 
     key: str
     wins: bool
-    """Whether the older name is the one that counts where both are given."""
+    """Whether the older name overrides the new one if both are given."""
 
 
 ALIASES: Final[Mapping[str, Alias]] = {
@@ -39,8 +39,8 @@ ALIASES: Final[Mapping[str, Alias]] = {
         "managedLedgerMaxUnackedRangesToPersistInMetadataStore", wins=True
     ),
 }
-"""As `ServiceConfiguration` of Pulsar 4.0 and `ServerConfiguration` of BookKeeper 4.17 resolve
-them. An older name with a blank or a negative value is not given."""
+"""As resolved by `ServiceConfiguration` of Pulsar 4.0 and `ServerConfiguration` of BookKeeper 4.17.
+An older name with a blank or a negative value counts as not given."""
 
 REFUSED: Final[Mapping[str, str]] = {
     "authenticateMetricsEndpoint": "Vela does not authenticate clients yet",
@@ -56,7 +56,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "transactionCoordinatorEnabled": "Vela has no transactions yet",
     "webServicePortTls": "Vela has no TLS listener yet",
 }
-"""Keys that protect data or answer for it: a value that Vela cannot honour ends the start."""
+"""Keys that protect data: a value that Vela cannot honour prevents the start."""
 
 _OWN_METADATA: Final = "Vela keeps its metadata in its own data directory"
 NOT_APPLICABLE: Final[Mapping[str, str]] = {
@@ -99,16 +99,16 @@ _PROTECTING: Final = frozenset(
 
 
 def is_critical(key: str) -> bool:
-    """Whether a key decides who may do what, or whether and for how long data is kept.
+    """Whether a key decides about access to data, or whether and for how long data is kept.
 
-    Only keys that Vela acts on or refuses count: a misspelt key that would have had no effect
-    changes nothing.
+    Only keys that Vela honours or refuses count: a misspelling of a key without effect changes
+    nothing.
     """
     return key in _PROTECTING or key in REFUSED
 
 
 def nearest(key: str, names: Iterable[str]) -> str | None:
-    """The name that a misspelt key most resembles, if any is near enough."""
+    """The name that a misspelt key most resembles, if any is similar enough."""
     by_folded = {name.lower(): name for name in names}
     close = difflib.get_close_matches(key.lower(), by_folded, n=1, cutoff=RESEMBLANCE_MIN)
     return by_folded[close[0]] if close else None

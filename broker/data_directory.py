@@ -1,11 +1,11 @@
-"""The data directory of one process: who holds it, and where things are in it.
+"""The data directory of one process: its lock and its layout.
 
 `vela.lock` is locked (flock) for the life of the process and holds its process id, so that a second
-one is refused by name. The kernel drops the lock when the process dies, however it dies: there is
-never a stale lock to delete.
+process is refused with that id. The kernel drops the lock when the process dies in any way, so
+there is never a stale lock to delete.
 
-Only the user of the process can read it: files of an earlier version are set right when it is
-opened, and the umask of the process makes new ones so, RocksDB's too.
+Only the user of the process can read it. The modes of files of an earlier version are corrected
+when it is opened, and the umask of the process applies to new ones, including RocksDB's.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _OF_PULSAR: Final = (
     "standalone/zookeeper*",
     "current/VERSION",
 )
-"""What a standalone Pulsar of any version, or one of its bookies, leaves in a data directory: glob
-patterns, seen with 2.10 (ZooKeeper) and 4.0 (RocksDB)."""
+"""Files that a standalone Pulsar of any version, or one of its bookies, leaves in a data directory:
+glob patterns, seen with 2.10 (ZooKeeper) and 4.0 (RocksDB)."""
 
 
 class DataDirectoryError(Exception):
-    """The directory cannot be used; the text is one line for the user."""
+    """The directory cannot be used. The text is one line for the user."""
 
 
 @final
@@ -62,7 +62,7 @@ class DataDirectory:
         self._umask = 0
 
     def __enter__(self) -> Self:
-        """Create the directory if need be, lock it, and let nobody else read it.
+        """Create the directory if necessary, lock it, and restrict it to this user.
 
         Raises: DataDirectoryError.
         """
@@ -109,9 +109,9 @@ class DataDirectory:
 
 
 def _refuse_unusable(path: Path) -> None:
-    """A path that cannot be recorded, or data of others.
+    """Refuse a path that cannot be recorded, or data of other programs.
 
-    Changes nothing, so that real Pulsar finds its data as it left it.
+    Changes nothing, so that real Pulsar finds its data unchanged.
 
     Raises: DataDirectoryError.
     """

@@ -1,4 +1,4 @@
-"""An entry of a topic: what a producer's SEND stored, shared by everything that reads it.
+"""An entry of a topic: the content of a producer's SEND, shared by everything that reads it.
 
 One object per entry, made once on arrival or when read back, and shared by the tail cache and all
 subscriptions, so that its metadata is parsed at most once however many dispatchers ask for it.
@@ -14,12 +14,12 @@ from protocol.metadata import count_messages, peek
 from protocol.position import EARLIEST, Position
 
 _UNREADABLE: Final = pb.MessageMetadata()
-"""Stands for what could not be parsed. Never changed."""
+"""Stands for metadata that could not be parsed. Never changed."""
 
 
 @final
 class Entry:
-    """`data` is what follows the command on the wire: checksum magic, metadata and payload.
+    """`data` is the part after the command on the wire: checksum magic, metadata and payload.
 
     `message_count` is the number of messages in the entry (1 for an unbatched one), counted when it
     is published; -1 until `messages()` is asked for entries read back from a bookie.
@@ -35,10 +35,10 @@ class Entry:
 
     @property
     def metadata(self) -> pb.MessageMetadata:
-        """The parsed message metadata; parsed on first use.
+        """The message metadata, parsed on first use.
 
-        A producer can store what is no metadata, as with Pulsar. It reads as metadata without any
-        field, so that one such entry never holds up those behind it.
+        A producer can store bytes that are not metadata, as with Pulsar. They read as metadata
+        without any field, so that one such entry never holds up those after it.
         """
         metadata = self._metadata
         if metadata is None:

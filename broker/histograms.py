@@ -1,7 +1,7 @@
 """Histograms in Pulsar's own style: fixed buckets, exported as one series per bucket.
 
-Dashboards divide the buckets by 60, so what is exported are the counts of the last full minute;
-until the first minute is over, those since the start. Pure: time comes in as an argument.
+Dashboards divide the buckets by 60, so the exported counts are those of the last full minute. Until
+the first minute is over, they are those since the start. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EntrySizes:
     """Sizes of entries, counted by the number of bits of the size: one addition per entry, or per
     run of entries of one size.
 
-    The limit of 100 KB is no power of two: what is between it and 128 KB is counted one up.
+    The limit of 100 KB is no power of two: sizes between it and 128 KB are counted one bucket up.
     """
 
     __slots__ = ("_by_bits", "size_bytes")
@@ -46,7 +46,7 @@ class EntrySizes:
         self.size_bytes += size * count
 
     def counts(self) -> list[int]:
-        """Entries per bucket of SIZE_NAMES, then those above all."""
+        """Entries per bucket of SIZE_NAMES, then those above all buckets."""
         counts = [0] * (len(_SIZE_BITS) + 1)
         for bits, count in enumerate(self._by_bits):
             if count:
@@ -56,7 +56,7 @@ class EntrySizes:
 
 @final
 class PublishTimes:
-    """How long messages took to become durable, kept per turn of the event loop, not per message.
+    """The time until messages were durable, measured per turn of the event loop, not per message.
 
     `taken` and `answered` are running totals of messages handed to storage and answered, in order.
     """
@@ -70,7 +70,7 @@ class PublishTimes:
         self.sum_seconds = 0.0
 
     def sent(self, taken: int, now: float) -> None:
-        """At the end of a turn: everything up to `taken` is on its way."""
+        """At the end of a turn: everything up to `taken` has been handed to storage."""
         self._turns.append((taken, now))
 
     def answered(self, answered: int, now: float) -> None:
@@ -88,7 +88,7 @@ class PublishTimes:
             turns.popleft()
 
     def counts(self) -> list[int]:
-        """Messages per bucket of LATENCY_NAMES, then those above all."""
+        """Messages per bucket of LATENCY_NAMES, then those above all buckets."""
         return list(self._counts)
 
 

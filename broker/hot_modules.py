@@ -1,10 +1,10 @@
-"""The modules that may run compiled, and how a process comes to use the compiled ones.
+"""The modules that may run compiled, and the import of their compiled form.
 
 `make compile` translates the modules named here, and no others, to C with mypyc: the same source,
-faster where a message passes through. The result lies in `build/compiled`, away from the sources;
-a wheel of `make wheel` carries it in `vela_compiled`, beside the packages. It is used only if it
-was made from exactly the sources that are there now (`fingerprint`), so a changed file is never
-shadowed by an old build: the broker then runs from the sources, and says so.
+faster on the path of a message. The result is in `build/compiled`, away from the sources. A wheel
+of `make wheel` carries it in `vela_compiled`, beside the packages. It is used only if it was made
+from exactly the current sources (`fingerprint`). A changed file is therefore never shadowed by an
+old build: the broker then runs from the sources, and logs that.
 
 This module imports nothing of Vela, because it has to act before the first hot module is imported.
 `VELA_COMPILED=0` in the environment turns it off.
@@ -78,19 +78,20 @@ HOT_MODULES: Final = (
 
 
 def source_path(module: str) -> Path:
-    """Where the source of a hot module lies."""
+    """Path of the source of a hot module."""
     return ROOT.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def extension_path(module: str) -> Path:
-    """Where its compiled form lies, if there is one."""
+    """Path of its compiled form, if there is one."""
     suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
     return BUILD_DIRECTORY.joinpath(*module.split(".")).with_suffix(suffix)
 
 
 def fingerprint() -> str:
-    """Of everything a build depends on: all sources (constants are taken over from modules that
-    are not compiled) and the interpreter, as far as extension modules depend on it."""
+    """Hash of everything a build depends on: all sources (constants are copied from modules that
+    are
+    not compiled) and the interpreter, as far as extension modules depend on it."""
     digest = hashlib.sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
@@ -115,7 +116,7 @@ class CompiledFinder:
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """The compiled module, or None for everything else."""
+        """The compiled module, or None for other modules."""
         del path, target
         place = self._paths.get(name)
         if place is None:
@@ -125,8 +126,8 @@ class CompiledFinder:
 
 
 def use_compiled() -> str:
-    """Let hot modules be imported in their compiled form if that is possible. Returns what this
-    process runs, in words for the log. To be called before any of them is imported."""
+    """Let hot modules be imported in their compiled form if possible. Returns a description for the
+    log. Must be called before any of them is imported."""
     if os.environ.get(SWITCH) == "0":
         return f"from the sources, because {SWITCH}=0"
     if not FINGERPRINT_FILE.is_file():

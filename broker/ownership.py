@@ -1,8 +1,8 @@
-"""Which broker serves a topic. The seam between look-ups, whoever works on stored topics, and a
-cluster that shares them out.
+"""The owners of topics. The seam between look-ups, code that works on stored topics, and a cluster
+that distributes topics over brokers.
 
-A broker serves a topic only while it owns it. `serves` is asked where there is no time to wait and
-before anything of a topic is changed; `owner_of` finds the owner, which may take a while.
+A broker serves a topic only while it owns it. `serves` is for code that cannot wait, and is checked
+before any change of a topic. `owner_of` finds the owner, which may take a while.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where clients find a broker."""
+    """The addresses of a broker for clients."""
 
     broker_service_url: str
     web_service_url: str
@@ -34,17 +34,17 @@ class BrokerAddress:
 
 
 class Ownership(Protocol):
-    """See the module essay."""
+    """See the module docstring."""
 
     @property
     def this_broker(self) -> BrokerAddress:
-        """What is told of topics that this broker serves."""
+        """The addresses reported for topics that this broker serves."""
 
     def serves(self, topic: TopicName) -> bool:
         """Whether this broker owns the topic now."""
 
     async def owner_of(self, topic: TopicName) -> BrokerAddress:
-        """The topic's owner, found if need be.
+        """The topic's owner, assigned if necessary.
 
         Raises: BrokerError: there is none at the moment.
         """

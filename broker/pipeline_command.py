@@ -1,6 +1,7 @@
-"""`vela pipeline JOB ...`: hands over to the pipeline's own environment.
+"""`vela pipeline JOB ...`: runs a job in the pipeline's own environment.
 
-Spark and what it needs are twenty times the size of the broker, so the jobs have an environment of
+Spark and its dependencies are twenty times the size of the broker, so the jobs have an environment
+of
 their own (`make setup-pipeline`), and nothing here imports them: this process becomes
 `python -m pipeline` of that environment.
 """
@@ -23,7 +24,7 @@ ENVIRONMENT: Final = ".venv-pipeline"
 
 
 def pipeline_python(environment: Mapping[str, str], tree: Path) -> str | None:
-    """The interpreter that has pyspark: the one named, that of `make setup-pipeline`, or this one;
+    """The interpreter that has pyspark: the named one, that of `make setup-pipeline`, or this one;
     None when there is none."""
     named = environment.get(PYTHON_VARIABLE)
     if named:

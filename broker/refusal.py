@@ -1,7 +1,7 @@
 """A refused administrative request: the HTTP status and the reason text, as Pulsar answers them.
 
 Clients compare some of the texts, so they are literal. Requests of the binary protocol are refused
-with `protocol.errors.BrokerError` instead; the admin API maps those to statuses in one table.
+with `protocol.errors.BrokerError` instead. One table of the admin API maps those to statuses.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ def conflict(reason: str) -> Refusal:
 
 
 def precondition_failed(reason: str) -> Refusal:
-    """412: the request makes no sense in itself."""
+    """412: the request is invalid in itself."""
     return Refusal(412, reason)

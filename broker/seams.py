@@ -1,4 +1,4 @@
-"""The seams between the broker and the world that tests and simulation replace.
+"""The interfaces to the outside world that tests and simulation replace.
 
 Clock is here; Disk lives in `bookie.disk`, MetadataStore in `broker.metadata.store`, and the
 network is `trio.abc.Stream`-like (see `broker.net`). Everything else is concrete.
@@ -11,7 +11,7 @@ from typing import Protocol, final
 
 
 class Clock(Protocol):
-    """Where the broker takes time from."""
+    """The source of time for the broker."""
 
     def now(self) -> float:
         """Seconds on a monotonic scale, for delays, rates and ages."""

@@ -1,10 +1,10 @@
-"""The broker service: the topics of this broker, and what all connections share.
+"""The broker service: the topics of this broker, and the state shared by all connections.
 
-A topic is loaded once, however many clients ask for it at the same moment, and never while it is
+A topic is loaded once, however many clients request it at the same time, and never while it is
 being unloaded or deleted: the operations of a topic run one after the other, as tasks of the
 service. `maxConcurrentTopicLoadRequest` bounds the loads of different topics, so that a storm of
-clients after a restart queues here instead of overrunning the storage; a load that takes longer
-than `topicLoadTimeoutSeconds` is refused with a retryable error.
+clients after a restart queues here and does not overrun the storage. A load that takes longer than
+`topicLoadTimeoutSeconds` is refused with a retryable error.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ class TopicWaiter(Protocol):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nobody wants the topic any more: it is not loaded for this."""
+        """Whether the request has been dropped: the topic is then not loaded for it."""
 
     def loaded(self, topic: Topic) -> None:
-        """Here it is."""
+        """The topic is loaded."""
 
     def refused(self, error: Exception) -> None:
-        """It cannot be had."""
+        """The topic cannot be loaded."""
 
 
 @final
 class BrokerService:
-    """Everything the handlers and the admin API work on. Run it with `nursery.start(run)`."""
+    """The state that handlers and the admin API work on. Run it with `nursery.start(run)`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class BrokerService:
         )
         self.connections = Connections(limits_from(config), clock, self.turns)
         self.ownership: Ownership = SoleBroker(BrokerAddress("", ""))
-        """What lookups ask; set once the ports of this broker are known."""
+        """Used by lookups. Set once the ports of this broker are known."""
         self.started_ms = clock.wall_ms()
         self.topics: dict[str, Topic] = {}
         """Loaded topics by full name."""
@@ -113,7 +113,7 @@ class BrokerService:
 
     @property
     def config(self) -> BrokerConfig:
-        """What is in force now."""
+        """The configuration in force now."""
         return self.services.config
 
     @config.setter
@@ -126,7 +126,7 @@ class BrokerService:
         return self.services.nursery
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; `close` first for a clean end."""
+        """Serve until cancelled. Call `close` first for a clean end."""
         self._broker_number = await self.store.next_sequence(PRODUCER_NAMES_PATH)
         async with trio.open_nursery() as nursery:
             self.services.running_in = nursery
@@ -135,7 +135,7 @@ class BrokerService:
             task_status.started()
 
     async def close(self) -> None:
-        """Unload everything, so that nothing acked or acknowledged is left in memory only."""
+        """Unload everything, so that no ack remains in memory only."""
         self._stopping = True
         async with trio.open_nursery() as nursery:
             for topic in list(self.topics.values()):
@@ -189,8 +189,8 @@ class BrokerService:
         return await self.operations.run((name.full,), lambda: self._load(name, create))
 
     def call_when_loaded(self, name: TopicName, *, create: bool, waiter: TopicWaiter) -> None:
-        """The same for a request that need not be a task while others load the topic: it goes on
-        at once if the topic is there, and after those that came before it."""
+        """The same for a request that need not be a task while the topic is being loaded. It
+        continues at once if the topic is loaded, and otherwise after earlier requests."""
         loaded = self._open_topic(name)
         if loaded is not None and (name.full,) not in self.operations:
             waiter.loaded(loaded)
@@ -259,7 +259,7 @@ class BrokerService:
         return await self.get_or_load_topic(name, create=False)
 
     async def unload_topic(self, name: TopicName) -> None:
-        """Close a topic; clients are sent away and load it again by coming back."""
+        """Close a topic. Its clients are disconnected and load it again when they return."""
         topic = self.topics.get(name.full)
         if topic is not None:
             await self._unload(topic, "it is being unloaded")
@@ -300,7 +300,7 @@ class BrokerService:
         await self.operations.run((name.full,), delete)
 
     async def collect_idle(self, topic: Topic) -> None:
-        """Delete a topic that nobody has used for long enough; looked at again in its turn."""
+        """Delete a topic unused for long enough. This is checked again in its turn."""
 
         async def collect() -> None:
             if self.topics.get(topic.name.full) is not topic or not topic.is_idle():

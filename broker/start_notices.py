@@ -1,6 +1,6 @@
-"""What an operator should know about a configuration before the first client connects. Pure.
+"""Notices to the operator about a configuration, before the first client connects. Pure.
 
-One sentence each: dangers that a key brings, and keys that are set and have no effect in this mode.
+One sentence each: dangers that a key causes, and keys that are set but have no effect in this mode.
 """
 
 from __future__ import annotations

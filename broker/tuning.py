@@ -1,4 +1,4 @@
-"""Settings of the Python process, in one place, with what they are worth.
+"""Settings of the Python process, in one place, with their measured effect.
 
 * Garbage collection. Everything loaded at start-up is frozen out of the collector. A broker makes
   few reference cycles but keeps many live objects (entries in caches, acknowledgement state), which
@@ -26,7 +26,7 @@ SWITCH_INTERVAL_SECONDS: Final = 0.0005
 
 
 def tune_process() -> None:
-    """Once, when everything is loaded and before the first client."""
+    """Call once, when everything is loaded and before the first client."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -1,16 +1,17 @@
 """The end of a turn of the event loop: append, hand to storage, flush.
 
-A turn is what is done for one chunk of a connection, or for one finished group of a journal. What
-it causes is collected, and done together when the turn ends, in this order:
+A turn is the work for one chunk of a connection, or for one finished group of a journal. Its
+effects are collected and carried out together when the turn ends, in this order:
 
-1. Topics append what was published in the turn, each as one run.
-2. What was appended, and what else was added meanwhile, is handed to the journals: one group.
-3. Everything that is to be sent leaves, with one system call for each connection.
+1. Topics append the messages published in the turn, each as one run.
+2. All appended records, and others added meanwhile, are handed to the journals: one group.
+3. All output is sent, with one system call for each connection.
 
 So the disk works while answers are sent, and one publish costs as many calls as a thousand. Each
-step is done although one before has failed, and nobody's failure keeps another's work back.
+step is done even if an earlier one failed, and a failure of one topic or connection does not
+affect the others.
 
-Output that is put outside of turns (by tasks and timers) leaves when the task `run` comes to it.
+Output that is put outside of turns (by tasks and timers) is sent by the task `run`.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class PublishedTo(Protocol):
 
     @property
     def name(self) -> TopicName:
-        """Its name, for what is told of it."""
+        """Its name, for error reports."""
 
     def append_published(self) -> None:
-        """Append what it took, or, without storage, deliver it."""
+        """Append the messages it took or, without storage, deliver them."""
 
     def hand_to_storage(self) -> None:
-        """What was appended may be written now."""
+        """The appended messages may be written now."""
 
 
 class Output(Protocol):
@@ -68,9 +69,9 @@ class Turns:
 
     def __init__(self) -> None:
         self.in_turn = False
-        """Within a turn adds need not see to it that they are written: its end does."""
+        """Within a turn adds need not arrange that they are written, because its end does."""
         self.kick_storage: Callable[[], None] = _nothing
-        """Hands all that was added to the journals. Set by whoever has the storage."""
+        """Hands all added records to the journals. Set by the owner of the storage."""
         self._published: list[PublishedTo] = []
         self._outputs: list[Output] = []
         self._woken = False
@@ -88,15 +89,15 @@ class Turns:
             self._wake.set()
 
     def begin_turn(self) -> None:
-        """Something begins that ends with `end_turn`, without waiting in between."""
+        """Work begins that ends with `end_turn`, without an await in between."""
         self.in_turn = True
 
     def end_turn(self) -> None:
         """Append, hand to storage, flush.
 
-        Raises: ExceptionGroup: of the topics that failed, when everything else is done. What they
-        lost was never acknowledged: the connection whose turn it is ends with this, and its client
-        publishes again.
+        Raises: ExceptionGroup: of the topics that failed, when everything else is done. Their lost
+        messages were never acknowledged: the connection whose turn it is ends with this error, and
+        its client publishes again.
         """
         try:
             if self._published:
@@ -128,8 +129,8 @@ class Turns:
             raise ExceptionGroup("topics could not take what was published", failures)
 
     def flush(self) -> None:
-        """Send what is pending, everywhere; repeated while flushing produces new output. A
-        connection that fails is closed, and keeps nobody else's output back."""
+        """Send pending output everywhere, repeatedly while flushing produces new output. A
+        connection that fails is closed, and the output of others is still sent."""
         while self._outputs:
             outputs, self._outputs = self._outputs, []
             for output in outputs:
@@ -140,7 +141,7 @@ class Turns:
                     output.fail(f"sending failed: {type(error).__name__}: {error}")
 
     async def run(self) -> None:
-        """Flush what is put outside of turns, until cancelled."""
+        """Flush output put outside of turns, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake = trio.Event()

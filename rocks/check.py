@@ -1,7 +1,8 @@
 """Checks the files of a RocksDB database before RocksDB opens it.
 
-RocksDB replays as much of its write-ahead logs as it can read and starts with that: one flipped bit
-and the rest of the log is gone, without a word. So the logs are read here first:
+RocksDB replays as much of its write-ahead logs as it can read and starts with that. After one
+flipped
+bit the rest of the log is lost, without a message. Therefore the logs are read here first:
 
 1. `CURRENT` names a MANIFEST that exists; the MANIFEST verifies from end to end.
 2. Each table file that the MANIFEST names exists and has its size.
@@ -9,8 +10,10 @@ and the rest of the log is gone, without a word. So the logs are read here first
    a gap, beginning at what the tables hold.
 
 An incomplete last record, of the MANIFEST or of the newest log, is a torn tail: a crash interrupted
-a write that nobody was told of. It is cut off, with a warning that names file, offset and bytes.
-Anything else is refused. The blocks of table files have checksums that RocksDB verifies as it reads
+a
+write that was never confirmed. It is cut off, with a warning that names file, offset and bytes.
+Any other damage is refused. The blocks of table files have checksums that RocksDB verifies as it
+reads
 them (docs/decisions/0020-rocksdb-is-checked-before-it-opens.md).
 """
 
@@ -40,7 +43,7 @@ _CONFIGURATION: Final = "rocksdict-config.json"
 
 
 def exists(directory: Path) -> bool:
-    """Whether there is a database, whole or not."""
+    """Whether there is a database, intact or not."""
     return any(name == _CURRENT or _STATE.fullmatch(name) is not None for name in _names(directory))
 
 
@@ -54,7 +57,7 @@ def check_database(directory: Path, remedy: str) -> None:
     check = _Check(directory, remedy)
     check.check_logs(check.checked_manifest())
     check.cut_tails()
-    # Only copies of what the program says anyway; they are written again at opening.
+    # Only copies of what the program configures; they are written again at opening.
     for path in (directory / _CONFIGURATION, *directory.glob("OPTIONS-*")):
         path.unlink(missing_ok=True)
 
@@ -76,7 +79,7 @@ class _Check:
         self._tails: list[tuple[Path, LogScan]] = []
 
     def checked_manifest(self) -> Manifest:
-        """The database's state, whose table files are all there."""
+        """The state of the database; all its table files exist."""
         current = self._directory / _CURRENT
         try:
             named = current.read_bytes()
@@ -122,7 +125,7 @@ class _Check:
             self._read(self._log(number), number, batches.follow, may_be_torn=number == newest)
 
     def cut_tails(self) -> None:
-        """Remove the incomplete last records, so that nothing takes them for damage later."""
+        """Remove the incomplete last records, so that a later check does not report damage."""
         for path, scan in self._tails:
             logger.warning(
                 "torn tail of a database log dropped: its last write was never acknowledged",
@@ -141,7 +144,7 @@ class _Check:
     def _read(
         self, path: Path, number: int, take: Callable[[bytes], None], *, may_be_torn: bool
     ) -> None:
-        """Give each record to `take`."""
+        """Pass each record to `take`."""
         with path.open("rb") as file:
             descriptor = file.fileno()
             size = os.fstat(descriptor).st_size

@@ -1,8 +1,9 @@
 """Database: one RocksDB database that was checked before it was opened. All use of RocksDB is here.
 
-Opening locks the directory (flock, so that a second opening in this process is seen, too), runs
+Opening locks the directory (flock, which also detects a second opening in this process), runs
 `check_database`, and then lets RocksDB recover in its strictest mode. Errors of reads and writes
-are DatabaseError; an iterator that stops is asked whether it stopped at the end or at damage.
+are
+DatabaseError. When an iterator stops, it is checked whether it stopped at the end or at damage.
 
 The first damage found while the database is in use is kept in `damage`, for the health check.
 """
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 
 _LOCK: Final = "LOCK"
 _DAMAGE: Final = "Corruption"
-"""How messages of RocksDB about damage begin."""
+"""Prefixes of RocksDB's messages about damage."""
 _BLAME: Final = re.compile(r"\s*The file \S*MANIFEST-\d+ may be corrupted\.?")
 _NAMES_MAX: Final = 20
 
 
 @final
 class Database:
-    """See the module. `get` and cursors from any thread, everything else from one."""
+    """See the module docstring. `get` and cursors from any thread, everything else from one."""
 
     def __init__(self, rocks: Rdict, directory: Path, lock: int, remedy: str) -> None:
         self._rocks: Rdict | None = rocks
@@ -47,7 +48,7 @@ class Database:
         self._synced = WriteOptions()
         self._synced.sync = True
         self.damage = ""
-        """What was found damaged first, a line for the user; empty: nothing."""
+        """The first damage found, as a line for the user; empty: none."""
 
     @classmethod
     def open(
@@ -108,7 +109,7 @@ class Database:
             raise self._failed("syncing", error) from error
 
     def cursor(self) -> Cursor:
-        """A cursor over what is there now. Raises: DatabaseError."""
+        """A cursor over the current rows. Raises: DatabaseError."""
         try:
             return Cursor(self, self._open_rocks().iter())
         except Exception as error:
@@ -123,7 +124,7 @@ class Database:
             cursor.next()
 
     def verify(self) -> int:
-        """Read every block of every table file; the number of rows.
+        """Read every block of every table file. Returns the number of rows.
 
         Raises: DatabaseDamaged.
         """
@@ -167,8 +168,9 @@ class Database:
 
 @final
 class Cursor:
-    """A position among the rows. It is at a row while `valid()`; every call may raise
-    DatabaseError, and running into damage is not the end of the rows."""
+    """A position among the rows. It is at a row while `valid()`. Every call may raise
+    DatabaseError,
+    and stopping at damage is not the end of the rows."""
 
     __slots__ = ("_database", "_rows")
 
@@ -177,17 +179,17 @@ class Cursor:
         self._rows = rows
 
     def seek(self, key: bytes) -> None:
-        """To the first row at `key` or after it."""
+        """Move to the first row at `key` or after it."""
         with self._reading():
             self._rows.seek(key)
 
     def seek_for_prev(self, key: bytes) -> None:
-        """To the last row at `key` or before it."""
+        """Move to the last row at `key` or before it."""
         with self._reading():
             self._rows.seek_for_prev(key)
 
     def next(self) -> None:
-        """To the next row."""
+        """Move to the next row."""
         with self._reading():
             self._rows.next()
 
@@ -220,7 +222,7 @@ def lock_database(directory: Path) -> int:
     """A descriptor that holds the directory's lock until it is closed.
 
     RocksDB's own lock is taken only with the database, and a process that closes any descriptor of
-    that file loses it; so it is looked at only where no other part of this process can hold it.
+    that file loses it. So it is checked only if no other part of this process can hold it.
 
     Raises: DatabaseInUse.
     """

@@ -1,4 +1,4 @@
-"""What goes wrong with a database. The texts are one line and say what to do."""
+"""Errors of a database. The texts are one line and say what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DatabaseInUse(DatabaseError):
 
 @final
 class DatabaseDamaged(DatabaseError):
-    """Bytes on disk are not what was written, or a file is missing. Nothing was changed."""
+    """Bytes on disk differ from the bytes written, or a file is missing. Nothing was changed."""
 
     def __init__(self, path: str, where: str, detail: str, remedy: str) -> None:
         place = f"{path}: damage at {where}" if where else f"{path}: damage"

@@ -9,13 +9,14 @@ Little-endian. The crc is a masked CRC32C of type, log number and payload; it do
 length. Types 5 to 8 are types 1 to 4 with a log number, in files that are used again. Types from
 128 on may be skipped by a reader that does not know them.
 
-The reason for a reader of our own is the end of the file. RocksDB's recovery modes take damage for
-the end, or an interrupted write for damage. Here only an incomplete last record is a torn tail:
+This package has its own reader because of the end of the file: RocksDB's recovery modes mistake
+damage for the end, or an interrupted write for damage. Here only an incomplete last record is a
+torn tail:
 
-- the file ends inside the record, and no type and length that fit make its checksum right (a
+- the file ends inside the record, and no fitting type and length make its checksum correct (a
   damaged head looks the same otherwise);
 - or the record's last sectors, and everything after them, are zeros: space that was reserved, or
-  bytes that a power loss kept from the disk.
+  bytes that did not reach the disk before a power loss.
 
 Anything else that does not verify is damage.
 
@@ -49,7 +50,7 @@ _LOG_NUMBER: Final = Struct("<I")
 
 
 class LogDamage(Exception):
-    """Bytes of a log are not what was written."""
+    """Bytes of a log differ from the bytes written."""
 
     def __init__(self, offset: int, size_bytes: int, detail: str) -> None:
         super().__init__(f"offset {offset}, {size_bytes} bytes: {detail}")
@@ -65,7 +66,7 @@ def mask_crc(crc: int) -> int:
 
 @final
 class LogScan:
-    """One pass over a log. `records` gives what is whole; afterwards the end is known."""
+    """One pass over a log. `records` yields the complete records; afterwards the end is known."""
 
     __slots__ = (
         "_block",
@@ -90,9 +91,9 @@ class LogScan:
         self._parts: list[bytes] = []
         self._record_offset = 0
         self.end_offset = 0
-        """Behind the last whole record."""
+        """The end of the last complete record."""
         self.torn = False
-        """An incomplete last record follows `end_offset`."""
+        """Whether an incomplete last record follows `end_offset`."""
         self.detail = ""
         """Why the tail is torn."""
 
@@ -102,7 +103,7 @@ class LogScan:
         return self._size - self.end_offset if self.torn else 0
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """(offset, payload) of the whole records, in order.
+        """(offset, payload) of the complete records, in order.
 
         Raises: LogDamage.
         """
@@ -134,7 +135,7 @@ class LogScan:
             self._block_offset = block_offset
 
     def _take(self, kind: int, payload: bytes, position: int) -> Iterator[tuple[int, bytes]]:
-        """Add a part to the record; the record if it is whole."""
+        """Add a part to the record. Returns the record if it is complete."""
         if (kind in (_FULL, _FIRST)) == bool(self._parts):
             detail = "a record begins inside another" if self._parts else "a record lacks its start"
             raise LogDamage(self._record_offset, position - self._record_offset, detail)
@@ -191,7 +192,7 @@ class LogScan:
         return 0, 0, 0
 
     def _is_whole(self, block: bytes, in_block: int, stored: int) -> bool:
-        """Whether the part is all there, and only its length or type is wrong."""
+        """Whether the part is complete, and only its length or type is wrong."""
         for kind in range(_FULL, _LAST + _RECYCLABLE + 1):
             crc = crc32c(bytes((kind,)))
             for position in range(in_block + HEADER_SIZE, len(block)):

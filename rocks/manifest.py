@@ -1,12 +1,11 @@
-"""RocksDB's MANIFEST and batches of its write-ahead log, as far as a check needs them. Pure.
+"""RocksDB's MANIFEST and batches of its write-ahead log, as far as the check needs them. Pure.
 
 A MANIFEST is a log (`log_format`) of version edits; an edit is a run of fields, each a varint tag
 and its value. Replayed from the start they give the table files that make up the database, the
 first write-ahead log that is still needed, and the newest sequence number known to the tables.
 
 A batch of a write-ahead log begins with uint64 sequence and uint32 count, little-endian. The next
-batch has the sequence `sequence + count`, over the boundaries of files, too: that is how a missing
-log shows.
+batch has the sequence `sequence + count`, also across files, so a missing log is detected.
 
 Format: field numbers of RocksDB's `db/version_edit.h`; the wiki's "MANIFEST" page.
 """
@@ -45,7 +44,7 @@ class UnreadableRecord(Exception):
 
 @final
 class Manifest:
-    """What the edits add up to."""
+    """The state that results from the edits."""
 
     __slots__ = ("is_begun", "last_sequence", "log_number", "tables")
 
@@ -53,7 +52,7 @@ class Manifest:
         self.tables: dict[int, int] = {}
         """Size in bytes of each table file (`<6 digits>.sst`), by its number."""
         self.is_begun = False
-        """Some edit was applied."""
+        """Whether any edit was applied."""
         self.log_number = 0
         """Write-ahead logs before this one are not needed any more."""
         self.last_sequence = 0
@@ -114,7 +113,7 @@ class Manifest:
 
 @final
 class _Fields:
-    """Varints and byte strings, one after the other."""
+    """Consecutive varints and byte strings."""
 
     __slots__ = ("_data", "_position")
 

@@ -1,7 +1,7 @@
 """AwaitedLedger: a ledger being written by one owner that waits until its entries are durable.
 
 For small ledgers that are replaced as a whole: the position of a cursor, the chunks of virtual
-cursors. (A topic's entries are written without waiting; see `managed_ledger/appender`.)
+cursors. (Entries of topics are written without waiting; see `managed_ledger/appender`.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LedgerMaker(Protocol):
-    """What is needed of the ledger client."""
+    """The part of the ledger client used here."""
 
     async def create_ledger(
         self, custom_metadata: Mapping[str, bytes], listener: WriterListener
@@ -30,14 +30,14 @@ class LedgerMaker(Protocol):
 
 @final
 class AwaitedLedger:
-    """See the module essay. The owner serialises the calls."""
+    """See the module docstring. The owner serialises the calls."""
 
     writer: LedgerWriter
 
     def __init__(self, what: str) -> None:
         self._what = what
         self.confirmed = -1
-        """The last entry that is durable, with all before it."""
+        """The last entry that is durable together with all before it."""
         self._failure: str | None = None
         self._retry_after_s = 0.0
         self._changed = trio.Event()
@@ -46,7 +46,7 @@ class AwaitedLedger:
     async def create(
         cls, ledgers: LedgerMaker, custom_metadata: Mapping[str, bytes], what: str
     ) -> Self:
-        """A new ledger; `what` it holds is for error texts. Raises: LedgerError."""
+        """A new ledger. `what` names its content in error texts. Raises: LedgerError."""
         ledger = cls(what)
         ledger.writer = await ledgers.create_ledger(custom_metadata, ledger)
         return ledger
@@ -58,7 +58,7 @@ class AwaitedLedger:
 
     @property
     def next_entry_id(self) -> int:
-        """Of the entry that is appended next."""
+        """Id of the entry that is appended next."""
         return self.writer.next_entry_id
 
     @property
@@ -68,11 +68,11 @@ class AwaitedLedger:
 
     @property
     def failed(self) -> bool:
-        """It takes no more entries."""
+        """Whether it takes no more entries."""
         return self._failure is not None
 
     def give_up(self) -> None:
-        """Take no more entries: the owner does not know what the ones so far amount to."""
+        """Take no more entries, because the owner does not know the state of those so far."""
         self._failure = self._failure or "given up"
 
     async def append(self, entries: list[bytes]) -> None:
@@ -99,7 +99,7 @@ class AwaitedLedger:
         self._changed.set()
 
     def on_adds_refused(self, writer: LedgerWriter, delay_s: float) -> None:
-        """WriterListener. Who waits in `append` sends again."""
+        """WriterListener. The waiting `append` sends again."""
         self._retry_after_s = delay_s
         self._changed.set()
 

@@ -1,9 +1,9 @@
-"""Creates, opens, recovers and deletes ledgers: the room's door.
+"""Creates, opens, recovers and deletes ledgers: the entry point of the package.
 
 A ledger id is taken from a durable sequence of the metadata store before the ledger exists, so ids
 only grow and are never used twice. The ledger's record is written before its first entry and
-removed before its entries: a bookie may drop what has no record, and `live_ledgers` is what it
-compares with.
+removed before its entries. A bookie may drop entries of ledgers without a record, and compares its
+ledgers with `live_ledgers`.
 
 Format: ledger metadata version 3 at BookKeeper's hierarchical paths; the custom metadata names the
 managed ledger (and cursor) as Pulsar's own ledgers do.
@@ -53,7 +53,7 @@ class LedgerClientConfig:
 
 @final
 class LedgerClient:
-    """See the module essay."""
+    """See the module docstring."""
 
     def __init__(
         self,
@@ -67,8 +67,9 @@ class LedgerClient:
         self._config = config
         self._clock = clock
         self.first_own_id: int | None = None
-        """Ledgers from this id on were made here, those before it were there before; None: all
-        that are there were. Known before the first of its own has a record."""
+        """Ledgers from this id on were made by this client; those before it existed before. None:
+        all
+        existing ledgers did. Known before the first of its own has a record."""
 
     async def create_ledger(
         self, custom_metadata: Mapping[str, bytes], listener: WriterListener
@@ -97,7 +98,7 @@ class LedgerClient:
         return LedgerWriter(self._store, self._bookies, ledger_id, metadata, version, listener)
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
-        """Fence the ledger and close it at its last entry, if that has not been done.
+        """Fence the ledger and close it at its last entry, unless that has been done.
 
         Raises: LedgerNotFound, RecoveryFailed.
         """
@@ -120,19 +121,19 @@ class LedgerClient:
         return self.reader_of(ledger_id, await self.metadata_of(ledger_id))
 
     def reader_of(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerReader:
-        """The same when the metadata is at hand."""
+        """The same with metadata already read."""
         return LedgerReader(self._bookies, ledger_id, metadata)
 
     async def delete(self, ledger_id: int) -> None:
-        """Remove the ledger's record; bookies drop its entries when they collect garbage. Deleting
-        twice is no error."""
+        """Remove the ledger's record; bookies drop its entries during garbage collection. Deleting
+        twice is not an error."""
         try:
             await self._store.delete(ledger_path(ledger_id))
         except NodeNotFound:
             return
 
     async def live_ledgers(self) -> set[int]:
-        """All ledgers that have a record: what a bookie must keep."""
+        """All ledgers with a record, which a bookie must keep."""
         ledger_ids: set[int] = set()
         pending = [
             f"{LEDGERS_ROOT}/{name}"

@@ -1,10 +1,10 @@
-"""What can go wrong with a ledger, as the managed ledger needs to tell it apart."""
+"""Errors of ledgers, as far as the managed ledger has to distinguish them."""
 
 from __future__ import annotations
 
 
 class LedgerError(Exception):
-    """Root of everything the ledger client raises."""
+    """Root of all errors of the ledger client."""
 
 
 class LedgerNotFound(LedgerError):
@@ -12,7 +12,7 @@ class LedgerNotFound(LedgerError):
 
 
 class LedgerFenced(LedgerError):
-    """Somebody else decided, or is deciding, how this ledger ends: this writer has lost it."""
+    """Another client decided, or is deciding, how this ledger ends: this writer has lost it."""
 
 
 class EntryAbsent(LedgerError):

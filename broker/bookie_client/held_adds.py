@@ -1,11 +1,11 @@
 """Entries of one ledger that its bookie had no room for, until they are sent again. Pure.
 
-A bookie whose write cache is full refuses adds with TOO_MANY_REQUESTS. That says nothing about the
-ledger, so the same entries are sent again later, to the same ledger, under the same ids; newer ones
-are held back until then. Sending all of them at once would have most of them refused again: they go
-in windows, the lowest ids first, one window under way at a time. A window of which nothing was
-refused makes the next one twice as large. After one that met a refusal the next one is a single
-entry, and waits, twice as long after each such window. So about as many are refused as are taken.
+A bookie whose write cache is full refuses adds with TOO_MANY_REQUESTS. That does not affect the
+ledger, so the same entries are sent again later, to the same ledger, under the same ids. Newer ones
+are held back until then. If all were sent at once, most would be refused again. They are therefore
+sent in windows, the lowest ids first, one window in progress at a time. A window without refusals
+doubles the next one. After a window with a refusal the next one is a single entry, and waits, twice
+as long after each such window. So about as many entries are refused as are taken.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DELAY_MAX_S: Final = 1.0
 
 @final
 class HeldAdds:
-    """See the module. Entry ids only: whoever sends has the entries."""
+    """See the module docstring. Entry ids only: the sender has the entries."""
 
     __slots__ = ("_delay_s", "_entry_ids", "_was_refused", "_window")
 
@@ -34,17 +34,17 @@ class HeldAdds:
         return len(self._entry_ids)
 
     def hold(self, first_entry_id: int, count: int) -> None:
-        """These were not sent yet."""
+        """These entries were not sent yet."""
         for entry_id in range(first_entry_id, first_entry_id + count):
             heapq.heappush(self._entry_ids, entry_id)
 
     def refused(self, first_entry_id: int, count: int) -> None:
-        """The bookie did not take these."""
+        """The bookie did not take these entries."""
         self.hold(first_entry_id, count)
         self._was_refused = True
 
     def delay_s(self) -> float:
-        """Everything under way has been answered: how many seconds to wait before the next window.
+        """All entries sent have been answered. Returns the seconds to wait before the next window;
         0: send it now."""
         if not self._was_refused:
             self._window *= 2

@@ -1,9 +1,9 @@
-"""Reads entries of one ledger, from whichever bookie has them, and checks every digest.
+"""Reads entries of one ledger, from any bookie that has them, and checks every digest.
 
-Members of an entry's write set are asked in order; an error, a refusal or a wrong digest moves on
-to the next one. "It does not exist" is said only when every member proved it; anything less is
-`EntryUnknown`. Reads ask for runs of entries: with one bookie a run is one request, with striping
-it is as long as the bookie's run of consecutive entries.
+Members of an entry's write set are asked in order. After an error, a refusal or a wrong digest the
+next one is asked. The result is "it does not exist" only when every member proved it; any weaker
+evidence is `EntryUnknown`. Reads request runs of entries. With one bookie a run is one request;
+with striping a run is as long as the bookie's run of consecutive entries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ABSENT = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
 
 @final
 class LedgerReader:
-    """See the module essay. For an open ledger the caller knows how far it may read."""
+    """See the module docstring. For an open ledger the caller knows how far it may read."""
 
     __slots__ = ("_bookies", "_digest", "ledger_id", "metadata")
 
@@ -43,7 +43,7 @@ class LedgerReader:
 
     async def read(self, first: int, last: int, size_bytes_max: int = 1 << 20) -> list[bytes]:
         """Payloads of the entries from `first` on, at most up to `last`: at least one, and no more
-        than one bookie gives at once within the size.
+        than one bookie returns at once within the size.
 
         Raises: EntryAbsent, EntryUnknown: about `first`.
         """
@@ -75,7 +75,7 @@ class LedgerReader:
         raise EntryAbsent(detail) if absent == len(indices) else EntryUnknown(detail)
 
     def _verified(self, first: int, last: int, bodies: list[bytes]) -> tuple[list[bytes], str]:
-        """The payloads up to the first damaged one, and what is wrong with that."""
+        """The payloads up to the first damaged one, and a description of the damage."""
         verified = self._digest.verified_payload
         ledger_id = self.ledger_id
         payloads: list[bytes] = []

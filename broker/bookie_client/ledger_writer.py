@@ -1,22 +1,23 @@
 """Writes one ledger: assigns entry ids, sends entries to their bookies, confirms them in order.
 
-Adding is synchronous and without tasks; the listener hears once per group of replies how far the
+Adding is synchronous and needs no tasks. The listener is told once per group of replies how far the
 ledger is confirmed. With one bookie (the embedded case) the writer itself is the reply sink and
-nothing is counted; with more, `AckTracker` holds the quorum rules and every place in the ensemble
-has its own sink, because a reply does not say who sent it.
+counts nothing. With more, `AckTracker` holds the quorum rules and every place in the ensemble has
+its own sink, because a reply does not name its sender.
 
-Invariants: `last_add_confirmed` only grows, by entries all of which are durable; after the first
-failure, a fence or `close` it never moves again, so what `close` writes as the last entry is what
-the application was told. Late replies are ignored.
+Invariants: `last_add_confirmed` only grows, by entries all of which are durable. After the first
+failure, a fence or `close` it never moves again, so the last entry that `close` writes is the one
+reported to the application. Late replies are ignored.
 
-A bookie that has no room for an entry (TOO_MANY_REQUESTS) has not failed: the entry is sent again
-later, as `HeldAdds` says, and those after it wait; the listener sees to the delay. This is so for
-one bookie; of several, the others may still reach the ack quorum.
+A bookie that has no room for an entry (TOO_MANY_REQUESTS) has not failed. The entry is sent again
+later, as `HeldAdds` decides, and those after it wait; the listener arranges the delay. This applies
+to one bookie; of several, the others may still reach the ack quorum.
 
 A bookie that fails while its write set can still reach the ack quorum is tolerated. Beyond that the
-writer fails as a whole: its owner closes the ledger and goes on in a new one. Replacing a bookie
-within the ledger (BookKeeper's ensemble change) would go where `_fail` is called: a new segment
-from `last_add_confirmed + 1` on by compare-and-set, then sending everything unconfirmed again.
+writer fails as a whole: its owner closes the ledger and continues in a new one. Replacing a bookie
+within the ledger (BookKeeper's ensemble change) would be done where `_fail` is called: a new
+segment from `last_add_confirmed + 1` on by compare-and-set, then sending all unconfirmed entries
+again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _FATAL = frozenset({int(Status.FENCED), int(Status.UNAUTHORIZED)})
 
 
 class WriterListener(Protocol):
-    """Who is told how far a ledger is written. Called from the event loop, never within add."""
+    """Is told how far a ledger is written. Called from the event loop, never within add."""
 
     def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
         """All entries up to `entry_id` are durable; they hold `length` payload bytes."""
@@ -64,7 +65,7 @@ class WriterListener(Protocol):
 
 @final
 class LedgerWriter:
-    """See the module essay."""
+    """See the module docstring."""
 
     __slots__ = (
         "_acked",
@@ -117,7 +118,7 @@ class LedgerWriter:
         self._early: set[int] = set()
         self._held = HeldAdds()
         self._runs: deque[tuple[int, list[bytes]]] = deque()
-        """(first entry id, payloads) of what is not confirmed, for sending again. The caller keeps
+        """(first entry id, payloads) of unconfirmed entries, for sending again. The caller keeps
         these payloads too, until they are confirmed."""
         self._failure: int | None = None
         self._is_stopped = False
@@ -131,12 +132,11 @@ class LedgerWriter:
         return self._is_stopped
 
     def add(self, payload: bytes) -> int:
-        """Send one entry; returns its id. The outcome comes to the listener."""
+        """Send one entry. Returns its id. The listener gets the outcome."""
         return self.add_run([payload])
 
     def add_run(self, payloads: list[bytes]) -> int:
-        """Send entries that follow each other; returns the id of the first. The outcome comes to
-        the listener."""
+        """Send consecutive entries. Returns the id of the first. The listener gets the outcome."""
         assert not self._is_stopped
         digest, ledger_id, confirmed = self._digest, self.ledger_id, self.last_add_confirmed
         lengths = self._lengths
@@ -163,7 +163,7 @@ class LedgerWriter:
         return first
 
     def retry(self) -> None:
-        """Send again what the bookie had no room for, or a part of it."""
+        """Send again entries for which the bookie had no room, or part of them."""
         if self._is_stopped:
             return
         for first, count in self._held.take_window():
@@ -172,7 +172,7 @@ class LedgerWriter:
         self.kick()
 
     def _bodies_again(self, first: int, count: int) -> list[EntryBody]:
-        """These entries once more. None of them is confirmed."""
+        """Send these entries once more. None of them is confirmed."""
         confirmed = self.last_add_confirmed
         bodies: list[EntryBody] = []
         end = first + count
@@ -186,7 +186,7 @@ class LedgerWriter:
         return bodies
 
     def kick(self) -> None:
-        """What was added so far may be written now."""
+        """The entries added so far may be written now."""
         for bookie in self._bookies:
             bookie.kick()
 
@@ -226,7 +226,7 @@ class LedgerWriter:
             self._go_on_with_held()
 
     def _go_on_with_held(self) -> None:
-        """Once everything that was sent has been answered, the next window may go."""
+        """Once all entries sent have been answered, the next window may be sent."""
         unanswered = self.next_entry_id - self._acked - 1 - len(self._early) - len(self._held)
         if unanswered:
             return
@@ -239,7 +239,7 @@ class LedgerWriter:
     async def close(self) -> None:
         """Fix the end of the ledger at the last confirmed entry. May be called again.
 
-        Raises: LedgerFenced: somebody else closed it at another entry, or is about to.
+        Raises: LedgerFenced: another client closed it at another entry, or is about to.
             LedgerNotFound: the ledger was deleted meanwhile.
         """
         self._is_stopped = True

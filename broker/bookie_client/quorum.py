@@ -1,13 +1,13 @@
-"""The rules of replication: who stores an entry, when it is acknowledged, when silence is enough.
+"""The rules of replication: the write set of an entry, its acknowledgement, sufficient silence.
 
-Pure. E bookies (the ensemble) take turns; W of them store each entry (its write set); A answers
-make it acknowledged. Invariants:
+Pure. E bookies (the ensemble) take turns. W of them store each entry (its write set). A answers
+acknowledge it. Invariants:
 
 - the last add confirmed only moves in order: an entry counts when A *distinct* bookies of its
   write set have it and every entry before it counts;
 - an entry whose failures leave fewer than A possible answers can never count;
 - a recoverer has heard enough bookies when in none of the E write sets A members are missing:
-  then nobody can collect A answers any more.
+  then no client can collect A answers any more.
 
 Source: BookKeeper's DistributionSchedule and TLA+ model, E >= W >= A >= 1.
 """
@@ -54,11 +54,12 @@ class AckTracker:
         self.last_add_confirmed = -1
 
     def sent(self) -> None:
-        """The next entry is on its way to its write set."""
+        """The next entry has been sent to its write set."""
         self._pending.append([0, 0])
 
     def on_ok(self, entry_id: int, index: int) -> None:
-        """The bookie at `index` has the entry. Answers twice or too late count once or not."""
+        """The bookie at `index` has the entry. Repeated answers count once, late ones not at
+        all."""
         at = entry_id - self._first
         if at < 0:
             return

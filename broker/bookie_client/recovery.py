@@ -1,22 +1,22 @@
-"""Takes a ledger from whoever was writing it and decides how it ends.
+"""Takes a ledger from its writer and decides how it ends.
 
 1. Compare-and-set OPEN -> IN_RECOVERY. Several recoverers may run: compare-and-set decides.
 2. A fencing read of the last entry goes to every bookie of the last segment, until no write set
-   has an ack quorum of members that were not heard from. From then on nobody can get an entry
-   acknowledged. What they have tells a lower bound of the last add confirmed.
-3. Entries behind it are read forward, with fencing reads (a bookie that was not heard in step 2
-   must not go on accepting). An entry is absent only after W - A + 1 proofs; if neither the entry
-   nor the proofs can be had, recovery fails. It never guesses: an unknown answer, a damaged entry
-   or a silent bookie is not a proof.
+   has an ack quorum of members that were not heard from. From then on no writer can get an entry
+   acknowledged. The answers give a lower bound of the last add confirmed.
+3. Entries after it are read forward, with fencing reads (a bookie that was not heard in step 2 must
+   not continue to accept entries). An entry is absent only after W - A + 1 proofs. If neither the
+   entry nor the proofs can be obtained, recovery fails. It never guesses: an unknown answer, a
+   damaged entry or a silent bookie is not a proof.
 4. Each entry found is written again to its whole write set, so that it is as durable as an
-   acknowledged one before anybody is told of it.
+   acknowledged one before any reader is told of it.
 5. At the first absent entry: compare-and-set IN_RECOVERY -> CLOSED.
 
 With one bookie, steps 3 and 4 work on runs of entries: that bookie has durably refused all other
-writers in step 2, so a plain batch read says the same as single fencing reads.
+writers in step 2, so a plain batch read proves the same as single fencing reads.
 
-Source: BookKeeper's LedgerRecoveryOp and ReadLastConfirmedOp; fencing of the recovery reads is
-the lesson of apache/bookkeeper#2616.
+Source: BookKeeper's LedgerRecoveryOp and ReadLastConfirmedOp. Fencing of the recovery reads follows
+from apache/bookkeeper#2616.
 """
 
 from __future__ import annotations

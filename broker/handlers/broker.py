@@ -1,4 +1,4 @@
-"""What the commands of clients need of the broker."""
+"""The interface of the broker that command handlers use."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class Broker(Protocol):
-    """See the module essay."""
+    """See the module docstring."""
 
     @property
     def config(self) -> BrokerConfig:
-        """What is in force now."""
+        """The configuration in force now."""
 
     @property
     def nursery(self) -> trio.Nursery:
-        """For what must go on when the connection ends."""
+        """For operations that must continue when the connection ends."""
 
     @property
     def namespaces(self) -> Namespaces:
-        """Which topics there are, and may be."""
+        """Namespaces, with the topics that exist and may exist."""
 
     @property
     def schemas(self) -> SchemaRegistry:
-        """Their schemas."""
+        """The schemas of topics."""
 
     @property
     def ownership(self) -> Ownership:
-        """Which broker serves a topic."""
+        """The brokers that serve topics."""
 
     def next_producer_name(self) -> str:
         """A name that no other producer has, or had."""

@@ -1,7 +1,7 @@
 """CONNECT, PING, PONG: the handshake and signs of life.
 
-The version agreed on is the smaller of both sides'. Only features that exist are claimed: clients
-change what they ask according to the flags.
+The version agreed on is the smaller of both sides'. Only existing features are announced, because
+clients change their requests according to the flags.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 SERVER_VERSION = "Pulsar Server4.0.8-vela"
-"""Clients and tools look for Pulsar's name and version here."""
+"""Clients and tools search this text for Pulsar's name and version."""
 
 
 def handle_connect(session: ClientSession, body: pb.CommandConnect) -> None:
-    """Agree on a version and open the session for everything else."""
+    """Agree on a version and open the session for all other commands."""
     handshake = session.handshake
     handshake.on_connect(body)
     handshake.accepted()
@@ -48,17 +48,17 @@ def handle_connect(session: ClientSession, body: pb.CommandConnect) -> None:
 
 
 def handle_auth_response(session: ClientSession, body: pb.CommandAuthResponse) -> None:
-    """Nobody was challenged: authentication is off."""
+    """No client was challenged, because authentication is off."""
     del session, body
     raise ConnectionRefused("AUTH_RESPONSE without a challenge")
 
 
 def handle_ping(session: ClientSession, body: pb.CommandPing) -> None:
-    """Answer."""
+    """Answer with PONG."""
     del body
     session.send(commands.pong())
 
 
 def handle_pong(session: ClientSession, body: pb.CommandPong) -> None:
-    """Any byte is a sign of life; the session has noted it already."""
+    """Any byte is a sign of life, and the session has noted it already."""
     del session, body

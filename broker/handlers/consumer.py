@@ -1,7 +1,8 @@
-"""Commands of an attached consumer: FLOW, ACK, redelivery, closing, questions.
+"""Commands of an attached consumer: FLOW, ACK, redelivery, closing, queries.
 
-The frequent ones are synchronous. As in Pulsar, FLOW, ACK and redelivery for a consumer that is not
-there (any more) are ignored: the client was told already, or will subscribe again.
+The frequent ones are synchronous. As in Pulsar, FLOW, ACK and redelivery for a consumer that does
+not
+exist (any more) are ignored: the client has been told, or will subscribe again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _PERMITS_MAX = 2**31 - 1
 
 
 def handle_flow(session: ClientSession, body: pb.CommandFlow) -> None:
-    """The consumer can take more messages."""
+    """The consumer accepts more messages."""
     permits = body.messagePermits
     if not 0 < permits <= _PERMITS_MAX:
         raise ConnectionRefused(
@@ -47,7 +48,7 @@ def handle_flow(session: ClientSession, body: pb.CommandFlow) -> None:
 
 
 def handle_ack(session: ClientSession, body: pb.CommandAck) -> None:
-    """Acknowledge; answered with ACK_RESPONSE when the client gave a request id."""
+    """Acknowledge. Answered with ACK_RESPONSE when the client gave a request id."""
     consumer = session.consumers.get(body.consumer_id)
     wants_answer = body.HasField("request_id")
     if consumer is None or isinstance(consumer, PendingConsumer):
@@ -68,7 +69,7 @@ def handle_ack(session: ClientSession, body: pb.CommandAck) -> None:
 def handle_redeliver(
     session: ClientSession, body: pb.CommandRedeliverUnacknowledgedMessages
 ) -> None:
-    """Deliver again what was not acknowledged: some messages, or all of the consumer."""
+    """Redeliver unacknowledged messages: some of them, or all of the consumer."""
     consumer = session.consumers.get(body.consumer_id)
     if consumer is None or isinstance(consumer, PendingConsumer):
         return
@@ -82,7 +83,7 @@ def handle_redeliver(
 
 
 def attached(session: ClientSession, consumer_id: int) -> ConsumerHandle:
-    """A consumer that is there. Raises: BrokerError."""
+    """An existing consumer. Raises: BrokerError."""
     consumer = session.consumers.get(consumer_id)
     if consumer is None or isinstance(consumer, PendingConsumer):
         raise MetadataError("Consumer not found")
@@ -92,11 +93,11 @@ def attached(session: ClientSession, consumer_id: int) -> ConsumerHandle:
 def handle_unsubscribe(
     broker: Broker, session: ClientSession, body: pb.CommandUnsubscribe
 ) -> Coroutine[Any, Any, None]:
-    """Remove the subscription of this consumer, with its position, or what a broadcast keeps for
-    it. The consumer is detached at once.
+    """Remove the subscription of this consumer with its position or, in a broadcast, the state of
+    this consumer. The consumer is detached at once.
 
-    If the rest fails the client is told so and believes that its consumer goes on: it is then sent
-    CLOSE_CONSUMER, subscribes again, and finds everything as it was.
+    If a later step fails, the client gets an error and assumes that its consumer continues. It is
+    then sent CLOSE_CONSUMER, subscribes again, and finds everything as before.
     """
     left = attached(session, body.consumer_id).unsubscribe(force=body.force)
     del session.consumers[body.consumer_id]
@@ -109,7 +110,7 @@ async def _answer_unsubscribe(
     try:
         await left
     except Exception:
-        # The refusal must come first, and does: it is queued before another task runs.
+        # The refusal must come first, and it does: it is queued before another task runs.
         broker.nursery.start_soon(_send_away, session, body.consumer_id)
         raise
     session.send(commands.success(body.request_id))
@@ -121,7 +122,7 @@ async def _send_away(session: ClientSession, consumer_id: int) -> None:
 
 
 def handle_close_consumer(session: ClientSession, body: pb.CommandCloseConsumer) -> None:
-    """Detach a consumer; what it did not acknowledge goes to others, or waits."""
+    """Detach a consumer. Its unacknowledged messages go to others, or wait."""
     consumer = session.consumers.pop(body.consumer_id, None)
     if isinstance(consumer, PendingConsumer):
         consumer.cancelled = True
@@ -161,7 +162,7 @@ def handle_consumer_stats(session: ClientSession, body: pb.CommandConsumerStats)
 def handle_get_last_message_id(
     session: ClientSession, body: pb.CommandGetLastMessageId
 ) -> Coroutine[Any, Any, None]:
-    """The newest message of the topic and the position up to which all is acknowledged."""
+    """The newest message of the topic, and the position up to which everything is acknowledged."""
     consumer = attached(session, body.consumer_id)
     mark_delete = consumer.mark_delete()
     newest = consumer.topic.newest_entry()

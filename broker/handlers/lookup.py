@@ -1,8 +1,8 @@
 """Finding topics: PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE, WATCH_TOPIC_LIST.
 
-Every client asks these before anything else, many times over when many connect at once, so they
-are answered from memory, at once and without a task of their own. A look-up never creates a plain
-topic: that is left to the producer or consumer that follows.
+Every client sends these first, and many clients do so when they connect at the same time. They are
+therefore answered from memory, at once and without a task of their own. A look-up never creates a
+plain topic: the following producer or consumer does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def parse_topic(text: str) -> TopicName:
 def handle_partitioned_metadata(
     broker: Broker, session: ClientSession, body: pb.CommandPartitionedTopicMetadata
 ) -> Coroutine[Any, Any, None] | None:
-    """How many partitions: 0 for a plain topic, also for one that does not exist yet."""
+    """The number of partitions: 0 for a plain topic, also for one that does not exist yet."""
     topic = parse_topic(body.topic)
     partitions = broker.namespaces.partitions_in_memory(topic)
     if partitions is None:
@@ -60,7 +60,7 @@ async def _resolve_partitions(
 def handle_lookup(
     broker: Broker, session: ClientSession, body: pb.CommandLookupTopic
 ) -> Coroutine[Any, Any, None] | None:
-    """Which broker serves a topic."""
+    """The broker that serves a topic."""
     topic = parse_topic(body.topic)
     listener = body.advertised_listener_name
     ownership = broker.ownership
@@ -92,7 +92,7 @@ def _answer_lookup(
 async def handle_topics_of_namespace(
     broker: Broker, session: ClientSession, body: pb.CommandGetTopicsOfNamespace
 ) -> None:
-    """All topics of a namespace; filtering by pattern is left to the client, and said so."""
+    """All topics of a namespace. The answer says that the client has to filter by pattern."""
     topics: list[str] = []
     if body.mode in (Mode.PERSISTENT, Mode.ALL):
         topics += await broker.namespaces.topics(body.namespace, PERSISTENT)
@@ -102,7 +102,7 @@ async def handle_topics_of_namespace(
 
 
 def handle_watch_topic_list(session: ClientSession, body: pb.CommandWatchTopicList) -> None:
-    """Not offered in CONNECTED; a client that asks all the same falls back to polling."""
+    """Not offered in CONNECTED. A client that sends it nevertheless falls back to polling."""
     del session, body
     raise NotAllowed("Unable to watch topic list: this broker does not offer it, poll instead")
 
@@ -110,5 +110,5 @@ def handle_watch_topic_list(session: ClientSession, body: pb.CommandWatchTopicLi
 def handle_watch_topic_list_close(
     session: ClientSession, body: pb.CommandWatchTopicListClose
 ) -> None:
-    """There is no watch that could go on."""
+    """There is never a watch to close."""
     session.send(commands.success(body.request_id))

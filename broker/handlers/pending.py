@@ -1,7 +1,7 @@
-"""The place held under a producer or consumer id until the real one is there.
+"""The placeholder under a producer or consumer id until the real object exists.
 
-A place is taken the moment PRODUCER or SUBSCRIBE arrives, because a client may go on, and may even
-close what is not there yet (its operation timed out).
+A placeholder is created as soon as PRODUCER or SUBSCRIBE arrives, because a client may continue and
+may even close an object that does not exist yet (its operation timed out).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class PendingConsumer:
 
     def __init__(self) -> None:
         self.cancelled = False
-        """Closed before it was there: it is undone once created, and nothing is answered."""
+        """Closed before it existed: it is undone once created, without an answer."""
         self.permits = 0
-        """FLOW that came early; granted once the consumer is there."""
+        """Early FLOW permits, granted once the consumer exists."""
 
     def on_writable(self) -> None:
         """Nothing is sent to it yet."""
 
     def remove(self) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         self.cancelled = True
 
 
@@ -47,5 +47,5 @@ class PendingProducer:
         """Set while it waits for exclusive access."""
 
     def remove(self) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         self.cancelled = True

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def handle_producer(broker: Broker, session: ClientSession, body: pb.CommandProducer) -> None:
-    """Open a producer, or confirm one that is open under this id."""
+    """Open a producer, or confirm an open one with this id."""
     existing = session.producers.get(body.producer_id)
     if isinstance(existing, PendingProducer):
         raise ServiceNotReady("Producer is already present on the connection")
@@ -50,7 +50,7 @@ def handle_producer(broker: Broker, session: ClientSession, body: pb.CommandProd
 @final
 class _Opening:
     """A PRODUCER from its arrival to its answer. The producers of a topic are opened one after the
-    other, because who has a name, or the topic for itself, is decided by who came first."""
+    other, because the first to arrive gets the name, or exclusive access to the topic."""
 
     __slots__ = ("_body", "_broker", "_has_cleared", "_place", "_session", "_topic")
 
@@ -68,7 +68,7 @@ class _Opening:
         self._body = body
         self._place = place
         self._has_cleared = False
-        """Its name was held by a connection that is dead; it is not looked for twice."""
+        """A dead connection held its name. There is no second search."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -76,12 +76,12 @@ class _Opening:
         return self._place.cancelled
 
     def loaded(self, topic: Topic) -> None:
-        """The topic is there: wait for the producers that came earlier, if any."""
+        """The topic is loaded: wait for producers that arrived earlier, if any."""
         self._topic = topic
         topic.operations.begin(PRODUCERS, self._in_turn)
 
     def refused(self, error: Exception) -> None:
-        """Answer with the error, unless the producer was closed, which was answered."""
+        """Answer with the error, unless the producer was closed, which has been answered."""
         self._session.request_ends()
         self._refuse(error)
 
@@ -133,8 +133,8 @@ class _Opening:
             session.start_rest(self._command(), self._wait_turn(producer, turn))
 
     async def _clear(self, holder: Producer, seconds: float) -> None:
-        """Try again, after the connection of the holder is closed if it gives no sign of life: it
-        may be half-open, and a client that moved must not be locked out."""
+        """Try again after closing the connection of the holder if it gives no sign of life. It may
+        be half-open, and a client that moved must not be locked out."""
         if not await holder.session.is_alive(seconds):
             holder.session.close("no sign of life, and its producer's name is wanted again")
             self._topic.remove_producer(holder)
@@ -160,7 +160,7 @@ class _Opening:
 
 
 async def _prepare(topic: Topic, body: pb.CommandProducer) -> None:
-    """Everything that may be refused before anything is changed."""
+    """All checks that can refuse before anything is changed."""
     topic.check_open()
     await topic.apply_policies()
     policies = topic.policies.effective
@@ -206,10 +206,10 @@ def _success(request_id: int, producer: Producer, *, ready: bool) -> bytes:
 
 
 def handle_close_producer(session: ClientSession, body: pb.CommandCloseProducer) -> None:
-    """Close a producer; messages it has sent are still stored and answered."""
+    """Close a producer. Messages it has sent are still stored and answered."""
     producer = session.producers.pop(body.producer_id, None)
     if producer is None:
-        session.send(commands.success(body.request_id))  # what the client wants is so already
+        session.send(commands.success(body.request_id))  # the requested state already holds
         return
     if isinstance(producer, PendingProducer):
         producer.cancelled = True

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from protocol.send_fields import Send
 
 MESSAGE_SIZE_BYTES_MIN = 10
-"""A size of metadata and the three fields that metadata must have."""
+"""A size of metadata and the three required fields of metadata."""
 
 
 def handle_send(session: ClientSession, send: Send) -> None:
@@ -43,10 +43,10 @@ def handle_send(session: ClientSession, send: Send) -> None:
 
 
 def _refuse_unknown(session: ClientSession, producer_id: int) -> None:
-    """A message for a producer that is not there, or on a connection without CONNECT.
+    """A message for a producer that does not exist, or on a connection without CONNECT.
 
-    If the broker has closed the producer itself, the client has not noticed yet and will send the
-    message again to a new one. Otherwise the order of what follows cannot be kept on this
+    If the broker itself has closed the producer, the client has not noticed yet and will send the
+    message again through a new one. Otherwise the order of later messages cannot be kept on this
     connection, so it ends, as with Pulsar.
     """
     if not session.connected:

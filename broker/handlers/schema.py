@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 async def handle_get_schema(
     broker: Broker, session: ClientSession, body: pb.CommandGetSchema
 ) -> None:
-    """The schema of a version, or the newest; a deletion is one, with an empty schema."""
+    """The schema of a version, or the newest. A deletion is a version with an empty schema."""
     topic = parse_topic(body.topic)
     number = version_number(body.schema_version) if body.schema_version else None
     schemas = broker.schemas
@@ -37,7 +37,7 @@ async def handle_get_schema(
 async def handle_get_or_create_schema(
     broker: Broker, session: ClientSession, body: pb.CommandGetOrCreateSchema
 ) -> None:
-    """The version of this schema, registered if it is new and may be."""
+    """The version of this schema, registered if it is new and allowed."""
     topic = await broker.get_or_load_topic(parse_topic(body.topic), create=True)
     if not body.HasField("schema"):
         raise IncompatibleSchema("GET_OR_CREATE_SCHEMA needs a schema")

@@ -1,9 +1,10 @@
 """SEEK: a new position for a subscription.
 
 The order is part of the contract: every consumer that is moved is sent CLOSE_CONSUMER when the
-reset begins, and the SUCCESS comes when the new position is stored. Clients subscribe again by
-themselves; a SUBSCRIBE that comes before the reset has ended is held until then. The kind of the
-subscription decides who is moved: all its consumers, or, in a broadcast, the calling one.
+reset
+begins, and the SUCCESS follows when the new position is stored. Clients subscribe again by
+themselves. A SUBSCRIBE that arrives before the reset has ended is held until then. The kind of the
+subscription decides which consumers are moved: all, or, in a broadcast, the calling one.
 """
 
 from __future__ import annotations

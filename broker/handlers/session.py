@@ -1,4 +1,4 @@
-"""A client's connection, with what it may have open."""
+"""A client's connection with the types of the objects opened on it."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """SUBSCRIBE: attach a consumer, opening or creating its subscription.
 
-A SUBSCRIBE is one of the operations on its topic until the topic is there, then one of those on its
-subscription: it takes effect after what was asked for earlier. A task is needed only when something
+A SUBSCRIBE is one of the operations on its topic until the topic is loaded, then one of those on
+its subscription, so it takes effect after earlier requests. A task is needed only when something
 must be opened or looked up first, or a schema registered. After a restart a hundred thousand
-consumers ask for one subscription: the first of them opens it, the others wait in a list. A
-consumer is answered when what its subscription keeps of it is stored.
+consumers may request one subscription: the first of them opens it, the others wait in a list. A
+consumer is answered once the state that its subscription keeps of it is stored.
 
-Nothing is left behind by a refusal: the schema is checked before the consumer is attached, and a
-consumer that was closed meanwhile is taken out again.
+A refusal leaves no state: the schema is checked before the consumer is attached, and a consumer
+that was closed meanwhile is removed again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EARLIEST = pb.CommandSubscribe.Earliest
 
 
 def handle_subscribe(broker: Broker, session: ClientSession, body: pb.CommandSubscribe) -> None:
-    """Attach a consumer, or confirm one that is attached under this id."""
+    """Attach a consumer, or confirm an attached one with this id."""
     existing = session.consumers.get(body.consumer_id)
     if isinstance(existing, PendingConsumer):
         raise ServiceNotReady("Consumer is already present on the connection")
@@ -77,7 +77,7 @@ class _Subscribing:
         self._body = body
         self._request = _request(body)
         self._has_cleared = False
-        """Its place was held by a connection that is dead; it is not looked for twice."""
+        """A dead connection held its place. There is no second search."""
         self._place = session.consumers[body.consumer_id] = PendingConsumer()
         session.request_begins()
 
@@ -87,12 +87,12 @@ class _Subscribing:
         return self._place.cancelled
 
     def loaded(self, topic: Topic) -> None:
-        """The topic is there: earlier operations on the subscription come first."""
+        """The topic is loaded: earlier operations on the subscription come first."""
         self._topic = topic
         topic.operations.begin((self._request.name,), self._in_turn)
 
     def refused(self, error: Exception) -> None:
-        """Answer with the error, unless the consumer was closed, which was answered."""
+        """Answer with the error, unless the consumer was closed, which has been answered."""
         self._session.request_ends()
         self._vacate()
         if not self._place.cancelled:
@@ -102,7 +102,7 @@ class _Subscribing:
         return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=self._body)
 
     def _in_turn(self) -> Coroutine[Any, Any, None] | None:
-        """Attach the consumer at once, or return what has to be awaited for it."""
+        """Attach the consumer at once, or return a coroutine for the rest."""
         topic, body, request = self._topic, self._body, self._request
         if self._place.cancelled:
             self._session.request_ends()
@@ -133,7 +133,7 @@ class _Subscribing:
             self.refused(error)
 
     def _attach(self, subscription: Subscription, request: SubscriptionRequest) -> None:
-        """Add the consumer; a connection that holds its place but is dead makes room first."""
+        """Add the consumer. A dead connection that holds its place is closed first."""
         session, topic = self._session, self._topic
         consumer = _consumer(session, self._body, request)
         try:
@@ -152,8 +152,8 @@ class _Subscribing:
     async def _clear(
         self, subscription: Subscription, holder: Consumer, refusal: BrokerError, seconds: float
     ) -> None:
-        """Try again if the holder's connection gives no sign of life; then it is closed. Others do
-        not wait for this."""
+        """Try again if the holder's connection gives no sign of life, after closing it. Other
+        requests do not wait for this."""
         session = cast("ClientSession", holder.session)
         if await session.is_alive(seconds):
             self.refused(refusal)
@@ -164,7 +164,7 @@ class _Subscribing:
         self._topic.operations.begin((self._request.name,), self._in_turn)
 
     def _answer(self, handle: ConsumerHandle, error: BrokerError | None) -> None:
-        """The consumer can stay, or cannot."""
+        """The consumer can stay, or it cannot for the given reason."""
         session, body, place = self._session, self._body, self._place
         self._vacate()
         if place.cancelled:
@@ -187,7 +187,7 @@ class _Subscribing:
 
 def _check(topic: Topic, body: pb.CommandSubscribe) -> None:
     if not body.subscription.strip():
-        raise ProducerBusy("Empty subscription name")  # the code that Pulsar gives it
+        raise ProducerBusy("Empty subscription name")  # the code that Pulsar uses
     if body.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
         raise NotAllowed(
             "readCompacted only allowed on persistent topics and"
@@ -203,7 +203,8 @@ def _check(topic: Topic, body: pb.CommandSubscribe) -> None:
 
 
 async def _check_schema(schemas: SchemaRegistry, topic: Topic, body: pb.CommandSubscribe) -> None:
-    """A consumer's schema is registered on an idle topic, else it must fit what is there."""
+    """Register a consumer's schema on an idle topic; otherwise check it against the existing
+    one."""
     if not body.HasField("schema"):
         return
     active = bool(topic.access.producers) or topic.consumer_count() > 0
@@ -218,7 +219,7 @@ async def _check_schema(schemas: SchemaRegistry, topic: Topic, body: pb.CommandS
 def _in_the_way(
     subscription: Subscription, consumer: Consumer, error: BrokerError
 ) -> Consumer | None:
-    """Whose place was refused to the consumer, if it is on another connection: that may be dead."""
+    """The consumer that holds the refused place, if it is on another connection, possibly dead."""
     if error.server_error != ServerError.ConsumerBusy:
         return None
     holder = subscription.in_the_way_of(consumer)

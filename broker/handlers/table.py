@@ -1,13 +1,14 @@
-"""Which handler serves which command: the one table.
+"""The table of commands and their handlers.
 
-A handler `handle(session, body)` answers at once and returns None, or returns a coroutine that
-will; `body` is the command's own message. Tasks of one turn start in any order, so a handler that
+A handler `handle(session, body)` answers at once and returns None, or returns a coroutine that will
+answer. `body` is the command's own message. Tasks of one turn start in any order, so a handler that
 changes something is no coroutine function: it has begun the change when it returns. It refuses by
 raising `BrokerError`, which the session turns into the answer the client waits for, or ends the
 connection by raising `ConnectionRefused`.
 
-Handlers that need the broker are bound to it (`Broker`). SEND is not in the table: it comes with
-its payload, to `publish.handle_send`.
+Handlers that need the broker are bound to it (`Broker`). SEND is not in the table: it is passed
+with
+its payload to `publish.handle_send`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transactions: not served, and said so with the text that clients compare."""
+"""Transactions: refused with the text that clients compare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def handle_transaction(session: ClientSession, body: Any) -> None:  # noqa: ANN401 - any of seven commands
-    """Refuse, in the way of a broker with transactionCoordinatorEnabled=false: a plain ERROR."""
+    """Refuse like a broker with transactionCoordinatorEnabled=false: with a plain ERROR."""
     session.send(
         commands.error(body.request_id, ServerError.NotAllowedError, "Transactions are not enabled")
     )

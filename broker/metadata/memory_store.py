@@ -1,7 +1,8 @@
 """The metadata store without files: for `--in-memory` brokers, unit tests and simulation.
 
-Same behaviour as the RocksDB store (one conformance test suite runs on both), but nothing survives
-the object. Every coroutine is a checkpoint, so tests with it meet the interleavings that a real
+Same behaviour as the RocksDB store (one conformance test suite runs on both), but its data ends
+with
+the object. Every coroutine is a checkpoint, so tests with it see the interleavings that a real
 store allows.
 """
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @final
 class _Tree:
-    """What the sessions share: nodes in a dictionary, their keys in a sorted list."""
+    """The state shared by the sessions: nodes in a dictionary, their keys in a sorted list."""
 
     def __init__(self) -> None:
         self.nodes: dict[bytes, tuple[bytes, int]] = {}
@@ -55,7 +56,7 @@ class MemoryStore:
         """Never any: there is nothing on disk."""
 
     def another_session(self) -> MemoryStore:
-        """A session of the same tree, as another broker has it."""
+        """A session of the same tree, as another broker would have."""
         other = MemoryStore()
         other._tree = self._tree
         return other
@@ -66,7 +67,7 @@ class MemoryStore:
         return self._tree.watches.add(path, on_change)
 
     async def put_ephemeral(self, path: str, value: bytes) -> None:
-        """Create a node that goes with this session."""
+        """Create a node that is deleted with this session."""
         key = node_key(path)
         await trio.lowlevel.checkpoint()
         version = check_version(path, self._tree.nodes.get(key), MUST_NOT_EXIST)
@@ -80,7 +81,7 @@ class MemoryStore:
         return self._tree.nodes.get(key)
 
     async def put(self, path: str, value: bytes, expected_version: int | None) -> int:
-        """Write with compare-and-set; returns the new version."""
+        """Write with compare-and-set. Returns the new version."""
         key = node_key(path)
         await trio.lowlevel.checkpoint()
         version = check_version(path, self._tree.nodes.get(key), expected_version)
@@ -88,7 +89,7 @@ class MemoryStore:
         return version
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
-        """Remove one node; what is below it stays."""
+        """Remove one node. Nodes below it stay."""
         key = node_key(path)
         await trio.lowlevel.checkpoint()
         check_deletable(path, self._tree.nodes.get(key), expected_version)

@@ -1,10 +1,11 @@
-"""How paths of the metadata tree become ordered keys, and how children are found among them.
+"""Maps paths of the metadata tree to ordered keys, and finds children among them.
 
-A path `/a/b/c` is kept under the key `\\0a\\0b\\0c`: the separator sorts below every character of a
-name, so everything below a node follows it directly and no sibling comes in between (with `/` as
-separator `/a-b` would sort between `/a` and `/a/c`). Children of a node are then found by
-skipping: after a child, jump behind its whole subtree. A child that only has nodes below it and no
-value of its own is listed too, as ZooKeeper lists parents.
+A path `/a/b/c` is stored under the key `\\0a\\0b\\0c`. The separator sorts before every character
+of
+a name, so all nodes below a node follow it directly and no sibling comes in between (with `/` as
+separator `/a-b` would sort between `/a` and `/a/c`). Children of a node are then found by skipping:
+after a child, jump past its whole subtree. A child that only has nodes below it and no value of its
+own is listed too, as ZooKeeper lists parents.
 
 Pure. Names may not be empty and may not contain control characters.
 """
@@ -30,7 +31,7 @@ def node_key(path: str) -> bytes:
 
 
 def child_name(parent_key: bytes, key: bytes) -> bytes | None:
-    """Which child of the parent a key belongs to (itself or below it); None: not below at all."""
+    """The child of the parent to which a key belongs (itself or below it); None: not below it."""
     prefix = parent_key + SEPARATOR
     if not key.startswith(prefix):
         return None
@@ -39,10 +40,10 @@ def child_name(parent_key: bytes, key: bytes) -> bytes | None:
 
 
 def first_child_key(parent_key: bytes) -> bytes:
-    """Where the children of a node begin."""
+    """The start of a node's children."""
     return parent_key + SEPARATOR
 
 
 def after_child_key(parent_key: bytes, name: bytes) -> bytes:
-    """The first possible key behind a child and everything below it."""
+    """The first possible key after a child and everything below it."""
     return parent_key + SEPARATOR + name + _AFTER_SUBTREE

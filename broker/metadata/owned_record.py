@@ -1,8 +1,8 @@
 """OwnedRecord: one node of the metadata store that one broker writes, by compare-and-set.
 
-A conflict means that another broker has written it: it is lost for good. A put whose outcome was
-not heard (the store failed in between) is recognised by its content before the next one; until then
-the store may be one version ahead of us.
+A conflict means that another broker has written the node, which is then lost for good. A put whose
+outcome is unknown (the store failed in between) is recognised by its content before the next one.
+Until then the store may be one version ahead of this object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @final
 class OwnedRecord:
-    """See the module essay. The owner serialises `put`."""
+    """See the module docstring. The owner serialises `put`."""
 
     __slots__ = ("_path", "_store", "_unheard", "version")
 
@@ -25,12 +25,12 @@ class OwnedRecord:
         self._store = store
         self._path = path
         self.version = version
-        """The last one known to be ours."""
+        """The last version known to be written by this object."""
         self._unheard: bytes | None = None
-        """What was put last, while nobody knows whether that took effect."""
+        """The value of the last put, while its outcome is unknown."""
 
     async def get(self) -> bytes | None:
-        """Take the record as it is now, as ours."""
+        """Take over the record in its current state."""
         stored = await self._store.get(self._path)
         if stored is None:
             return None
@@ -38,10 +38,10 @@ class OwnedRecord:
         return stored[0]
 
     async def is_ours(self) -> bool:
-        """Nobody else has written it.
+        """Whether no other broker has written it.
 
-        While the outcome of a put of ours is unknown the store may be one version ahead of us; if
-        that version is somebody else's, the next put finds out.
+        While the outcome of an own put is unknown the store may be one version ahead. If another
+        broker wrote that version, the next put finds out.
         """
         stored = await self._store.get(self._path)
         return stored is not None and stored[1] <= self.version + (self._unheard is not None)
@@ -49,8 +49,8 @@ class OwnedRecord:
     async def put(self, data: bytes) -> None:
         """Write the record.
 
-        Raises: VersionConflict: somebody else has. MetadataUnavailable: it may have been written or
-            not, and the next put learns which.
+        Raises: VersionConflict: another broker has. MetadataUnavailable: it may have been written
+            or not, and the next put finds out.
         """
         if self._unheard is not None:
             await self._learn_outcome(self._unheard)
@@ -63,7 +63,7 @@ class OwnedRecord:
         self._unheard = None
 
     async def _learn_outcome(self, data: bytes) -> bool:
-        """Whether a put took effect that failed in between. Raises: VersionConflict."""
+        """Whether a put that failed in between took effect. Raises: VersionConflict."""
         stored = await self._store.get(self._path)
         if stored == (data, self.version + 1):
             self.version += 1

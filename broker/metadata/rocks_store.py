@@ -1,17 +1,17 @@
 """The metadata store of one machine: a RocksDB database, every write synced before it returns.
 
-Writes are committed in groups. Whoever gets the write lock applies everything that has queued up
-meanwhile as one synced batch in a worker thread: a thousand topics loading at once cost a handful
-of fsyncs, not a thousand. Within a group operations see the ones before them, in the order they
-were called. A put that is cancelled before its group started has no effect; one that is already
-in a group takes effect although its caller does not hear of it.
+Writes are committed in groups. The caller that gets the write lock applies all operations queued
+meanwhile as one synced batch in a worker thread: a thousand topics that load at once cost a handful
+of fsyncs, not a thousand. Within a group operations see earlier ones, in the order in which they
+were called. A put that is cancelled before its group started has no effect. One that is already in
+a group takes effect although its caller does not see the result.
 
 Format: a node is `n` + key (see `node_keys`) -> 8 bytes version, value; a sequence counter is
 `s` + path -> 8 bytes next number. Both big-endian.
 
-The database is checked before it is opened, and each of its rows is read once (`rocks/`): what is
-deleted later is deleted on the word of this store. Only one process can have it open; the second
-one is refused with the directory's name.
+The database is checked before it is opened, and each of its rows is read once (`rocks/`), because
+later deletions rely on this store. Only one process can have it open. A second one is refused with
+the name of the directory.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _REMEDY: Final = "Restore the metadata directory and the bookie's directories fr
 
 
 class _Operation:
-    """One queued write: what to do to the group's view, and what came out of it."""
+    """One queued write: the operation on the group's view, and its result."""
 
     __slots__ = ("apply", "done", "error", "path", "result")
 
     def __init__(self, path: str, apply: Callable[[_Group], int]) -> None:
         self.path = path
-        """Whose watches are told."""
+        """The path whose watches are notified."""
         self.apply = apply
         self.done = False
         self.result = 0
@@ -89,21 +89,21 @@ class _Group:
 
 @final
 class RocksStore:
-    """See the module essay. Make one with `await RocksStore.open(directory)`."""
+    """See the module docstring. Make one with `await RocksStore.open(directory)`."""
 
     def __init__(self, database: Database) -> None:
         self._database: Database | None = database
         self._pending: list[_Operation] = []
         self._watches = Watches()
         self._ephemeral = MemoryStore()
-        """Nodes of the session: they need not outlive the process, so they are not on disk."""
+        """Nodes of the session: they do not outlive the process, so they are not on disk."""
         self._write_lock = trio.Lock()
         self._read_limiter = trio.CapacityLimiter(_READ_THREADS_MAX)
 
     @classmethod
     async def open(cls, directory: Path, *, may_create: bool = True) -> RocksStore:
-        """Open or create the database. `may_create` False: an absent one is damage, because what
-        it described is still there.
+        """Open or create the database. `may_create` False: an absent one is damage, because the
+        data it described still exists.
 
         Raises: MetadataUnavailable.
         """
@@ -143,7 +143,7 @@ class RocksStore:
         return None if stored is None else _split(stored)
 
     async def put(self, path: str, value: bytes, expected_version: int | None) -> int:
-        """Write with compare-and-set; durable when this returns the new version."""
+        """Write with compare-and-set. Durable when this returns the new version."""
         key = _NODE + node_key(path)
         if await self._ephemeral.get(path) is not None:
             return await self._ephemeral.put(path, value, expected_version)
@@ -158,7 +158,7 @@ class RocksStore:
         return await self._write(path, apply)
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
-        """Remove one node; what is below it stays."""
+        """Remove one node. Nodes below it stay."""
         key = _NODE + node_key(path)
         if await self._ephemeral.get(path) is not None:
             await self._ephemeral.delete(path, expected_version)
@@ -196,7 +196,7 @@ class RocksStore:
         return await self._read(look)
 
     async def put_ephemeral(self, path: str, value: bytes) -> None:
-        """Create a node that goes with this session."""
+        """Create a node that is deleted with this session."""
         await self._ephemeral.put_ephemeral(path, value)
         try:
             key = _NODE + node_key(path)
@@ -218,7 +218,7 @@ class RocksStore:
         return stop
 
     async def next_sequence(self, path: str) -> int:
-        """A number never given before for this path; the counter is durable first."""
+        """A number never given before for this path. The counter is durable first."""
         node_key(path)
         key = _SEQUENCE + path.encode()
 
@@ -231,7 +231,7 @@ class RocksStore:
         return await self._write("", apply)
 
     async def aclose(self) -> None:
-        """Finish what is queued and release the directory. Safe to call twice."""
+        """Finish queued writes and release the directory. Safe to call twice."""
         with trio.CancelScope(shield=True):
             async with self._write_lock:
                 database, self._database = self._database, None
@@ -264,7 +264,7 @@ class RocksStore:
         return operation.result
 
     def _tell(self, operations: list[_Operation]) -> None:
-        """Of what took effect or may have: not of what was refused."""
+        """Notify of writes that took effect or may have, not of those refused."""
         for operation in operations:
             if operation.path and not isinstance(operation.error, (NodeNotFound, VersionConflict)):
                 self._watches.tell(operation.path)

@@ -13,14 +13,15 @@ from typing import Final, Protocol
 from protocol.errors import MetadataError
 
 OnChange = Callable[[str], None]
-"""Called with the path of a node that was made, changed or deleted, or may have been."""
+"""Called with the path of a node that was, or may have been, created, changed or deleted."""
 
 MUST_NOT_EXIST: Final = -1
 """As `expected_version` of a put: create only."""
 
 
 class VersionConflict(Exception):
-    """The stored version is not the expected one: somebody else wrote, or the node (not) exists."""
+    """The stored version is not the expected one: another session wrote, or the node (not)
+    exists."""
 
 
 class NodeNotFound(Exception):
@@ -28,28 +29,28 @@ class NodeNotFound(Exception):
 
 
 class MetadataUnavailable(MetadataError):
-    """The store cannot be opened, read or written; the text says what to do."""
+    """The store cannot be opened, read or written. The text says what to do."""
 
 
 class MetadataStore(Protocol):
     """Versions start at 0 and grow by one with every put of a node.
 
-    Every operation may raise MetadataUnavailable, a refusal that clients try again: the disk is
-    full or fails, or the store is closed. A write that failed so may have taken effect or not.
+    Every operation may raise MetadataUnavailable, a refusal that clients retry: the disk is full or
+    fails, or the store is closed. A write that failed in this way may have taken effect or not.
 
-    A store object is one session of one process. Other sessions may write to the same tree: what is
-    kept in memory of it is kept with a watch. A session ends with `aclose` or with its process.
+    A store object is one session of one process. Other sessions may write to the same tree, so a
+    copy in memory needs a watch. A session ends with `aclose` or with its process.
     """
 
     @property
     def damage(self) -> str:
-        """What was found damaged since the start, a line for the user; empty: nothing."""
+        """Damage found since the start, as a line for the user; empty: none."""
 
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""
 
     async def put(self, path: str, value: bytes, expected_version: int | None) -> int:
-        """Write; None = whatever is there, MUST_NOT_EXIST = create. Returns the new version.
+        """Write; None = any version, MUST_NOT_EXIST = create. Returns the new version.
 
         Raises: VersionConflict.
         """
@@ -58,16 +59,16 @@ class MetadataStore(Protocol):
         """Raises: NodeNotFound, VersionConflict."""
 
     async def put_ephemeral(self, path: str, value: bytes) -> None:
-        """Create a node that is deleted when this session ends; nothing may be put below it.
+        """Create a node that is deleted when this session ends. It cannot have nodes below it.
 
-        Raises: VersionConflict: there is a node.
+        Raises: VersionConflict: the node exists.
         """
 
     def watch(self, path: str, on_change: OnChange) -> Callable[[], None]:
-        """Be told, in the event loop, of every change of a node and of what is below it, by any
-        session; the result ends the watch. A change made through this object is told before the
-        call returns. A call may be one too many, and says nothing of the order of changes: whoever
-        is told looks at the node again.
+        """Call back, in the event loop, for every change of a node and of nodes below it, by any
+        session. The result ends the watch. A change made through this object is reported before the
+        call returns. A call may be superfluous, and implies nothing about the order of changes: the
+        watcher reads the node again.
         """
 
     async def children(self, path: str) -> list[str]:

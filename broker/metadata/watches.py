@@ -1,4 +1,4 @@
-"""Watches: who is told of changes below which node. Pure."""
+"""Watches: callbacks for changes below a node. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Watches:
         return stop
 
     def tell(self, path: str) -> None:
-        """The node at `path` was made, changed or deleted, or may have been."""
+        """The node at `path` was, or may have been, created, changed or deleted."""
         watched = path
         while True:
             for on_change in tuple(self._by_path.get(watched, ())):

@@ -22,7 +22,7 @@ async def read_json(store: MetadataStore, path: str) -> Json | None:
 
 
 async def create_json(store: MetadataStore, path: str, value: Json) -> bool:
-    """Write a node that must not exist; False: it did."""
+    """Write a node that must not exist. False: it did."""
     try:
         await store.put(path, _encode(value), MUST_NOT_EXIST)
     except VersionConflict:
@@ -33,9 +33,9 @@ async def create_json(store: MetadataStore, path: str, value: Json) -> bool:
 async def change_json(
     store: MetadataStore, path: str, change: Callable[[Json], Json | None]
 ) -> Json | None:
-    """Replace the value by `change(value)`, again if somebody else wrote in between.
+    """Replace the value by `change(value)`, again if another session wrote in between.
 
-    `change` must not touch its argument and may raise; None from it means "leave as it is".
+    `change` must not modify its argument and may raise. None from it means "leave as it is".
     Returns the value that is stored now, None when there is no node.
     """
     while True:

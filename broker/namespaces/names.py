@@ -1,6 +1,6 @@
-"""Names of tenants, clusters and namespaces, and where things are kept in the metadata store.
+"""Names of tenants, clusters and namespaces, and their paths in the metadata store.
 
-The paths are Pulsar's, so that one store can be read by both.
+The paths are Pulsar's, so that both can read the same store.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ _ENTITY_NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 
 
 def is_entity_name(name: str) -> bool:
-    """Whether a tenant, cluster or namespace may be called this."""
+    """Whether the name is allowed for a tenant, cluster or namespace."""
     return _ENTITY_NAME.fullmatch(name) is not None
 
 
 def tenant_path(tenant: str) -> str:
-    """Where a tenant's information is kept."""
+    """Path of a tenant's information."""
     return f"{POLICIES_PATH}/{tenant}"
 
 
 def policies_path(namespace_name: str) -> str:
-    """Where a namespace's policies are kept; `namespace_name` is `tenant/namespace`."""
+    """Path of a namespace's policies; `namespace_name` is `tenant/namespace`."""
     return f"{POLICIES_PATH}/{namespace_name}"
 
 
 def partitioned_topics_path(namespace_name: str, domain: str) -> str:
-    """Below it the partitioned topics of a namespace and domain."""
+    """Parent path of the partitioned topics of a namespace and domain."""
     return f"{PARTITIONED_TOPICS_PATH}/{namespace_name}/{domain}"
 
 
 def managed_ledgers_path(namespace_name: str) -> str:
-    """Below it the managed ledgers of a namespace's persistent topics."""
+    """Parent path of the managed ledgers of a namespace's persistent topics."""
     return f"{MANAGED_LEDGERS_PATH}/{namespace_name}/persistent"
 
 
 def managed_ledger_path(topic: TopicName) -> str:
-    """Where the managed ledger of a persistent topic is kept: it exists while the topic does."""
+    """Path of the managed ledger of a persistent topic, which exists while the topic does."""
     return f"{MANAGED_LEDGERS_PATH}/{topic.managed_ledger_name}"
 
 
 def namespace_below(root: str, path: str) -> tuple[str, str]:
-    """(`tenant/namespace`, what follows it) of a path below `root`; two empty texts if the path
-    belongs to no namespace."""
+    """(`tenant/namespace`, the rest) of a path below `root`; two empty texts if the path belongs to
+    no namespace."""
     tenant, _, rest = path.removeprefix(f"{root}/").partition("/")
     local, _, rest = rest.partition("/")
     return (f"{tenant}/{local}", rest) if local else ("", "")

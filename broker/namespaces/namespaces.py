@@ -1,12 +1,12 @@
-"""Namespaces and which topics exist in them: what lookups, producers and consumers ask first.
+"""Namespaces and the topics that exist in them: the first queries of lookups and clients.
 
 A namespace is loaded on first use and then answered from memory. Every write goes to the store
-first, and the store's watches tell of it, whoever wrote: what has changed is read again before the
+first. The store's watches report changes by any session: changed records are read again before the
 next answer. A persistent topic exists while its managed ledger does, or while it is a partition of
-a partitioned topic; a non-persistent one while the broker has it loaded.
+a partitioned topic. A non-persistent topic exists while the broker has it loaded.
 
-Refusals are BrokerError for what the binary protocol asks, Refusal for administrative calls. Rules
-and texts as observed on Pulsar 4.0.8.
+Refusals are BrokerError for requests of the binary protocol and Refusal for administrative calls.
+Rules and texts are as observed on Pulsar 4.0.8.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NAMES_PER_SLICE: Final = 1_000
 
 @final
 class Namespace:
-    """What is in memory of one namespace."""
+    """The state of one namespace in memory."""
 
     __slots__ = (
         "changing",
@@ -71,20 +71,20 @@ class Namespace:
         self.name = name
         self.policies = policies
         self.policies_version = 0
-        """How often the record was made, changed or deleted since it is kept here."""
+        """How often the record was created, changed or deleted since the namespace was loaded."""
         self.policies_read = -1
-        """The version that `policies` has."""
+        """The version of `policies`."""
         self.partitioned = partitioned
         self.changing = trio.Lock()
-        """Held while the policies change, so that what is stored last is also in force."""
+        """Held while the policies change, so that the last ones stored are also in force."""
         self.topics_known: set[str] = set()
-        """Local names of persistent topics that were found to exist; not all that do."""
+        """Local names of persistent topics that were found to exist; others may exist too."""
         self.topics_changed = 0
-        """How often a record of a topic was made, changed or deleted."""
+        """How often a record of a topic was created, changed or deleted."""
 
     @property
     def is_current(self) -> bool:
-        """Whether memory holds what the store does."""
+        """Whether the state in memory equals that of the store."""
         return self.policies_read == self.policies_version and self.partitioned.is_current
 
 
@@ -101,7 +101,7 @@ class Namespaces:
         self.clusters = Clusters(store)
         self.tenants = Tenants(store, self.clusters, config)
         self.is_loaded_topic: Callable[[TopicName], bool] = lambda _topic: False
-        """Whether the broker has the topic in memory; set by the composition root."""
+        """Whether the broker has the topic in memory. Set by the composition root."""
         store.watch(POLICIES_PATH, self._policies_changed)
         store.watch(PARTITIONED_TOPICS_PATH, self._partitioned_changed)
         store.watch(MANAGED_LEDGERS_PATH, self._managed_ledger_changed)
@@ -119,7 +119,7 @@ class Namespaces:
             namespace.partitioned.changed(rest)
 
     def _managed_ledger_changed(self, path: str) -> None:
-        """A topic's record: it may be gone. Cursors lie one level below."""
+        """A topic's record changed: it may be deleted. Cursors lie one level below."""
         name, rest = namespace_below(MANAGED_LEDGERS_PATH, path)
         namespace = self._loaded.get(name)
         domain, _, element = rest.partition("/")
@@ -128,7 +128,7 @@ class Namespaces:
             namespace.topics_known.discard(decode_name(element))
 
     async def use(self, config: BrokerConfig) -> None:
-        """Obey another configuration from now on. Raises: as `NamespacePolicies.replace`."""
+        """Apply another configuration from now on. Raises: as `NamespacePolicies.replace`."""
         self._config = config
         await self._policies.use(config)
 
@@ -163,7 +163,7 @@ class Namespaces:
                     self._policies.of_namespace(Policies({})),
                     PartitionedTopics(self._store, namespace_name, self._config),
                 )
-                # In place before it is read, so that changes meanwhile are not missed.
+                # Registered before it is read, so that no change in between is missed.
                 self._loaded[namespace_name] = namespace
             try:
                 fields = await self._read(namespace)
@@ -178,13 +178,13 @@ class Namespaces:
             without = without_effect(fields)
             if without:
                 log.warning("policies without effect", namespace=namespace_name, policies=without)
-            # Those who are told may ask for the namespace: not while others wait for the lock.
+            # Watchers may request the namespace: not while others wait for the lock.
             await namespace.policies.replace(Policies(fields))
         return namespace
 
     async def _read(self, namespace: Namespace) -> Json | None:
-        """Bring a namespace up to date but for its policies, which are returned; None: it is
-        gone."""
+        """Bring a namespace up to date except for its policies, which are returned; None: it is
+        deleted."""
         while True:
             version = namespace.policies_version
             fields = await read_json(self._store, policies_path(namespace.name))
@@ -197,7 +197,7 @@ class Namespaces:
                 return fields
 
     def is_loaded(self, namespace_name: str) -> bool:
-        """Whether the namespace exists and is in memory, so that `find` gives it at once."""
+        """Whether the namespace exists and is in memory, so that `find` returns it at once."""
         namespace = self._loaded.get(namespace_name)
         return namespace is not None and namespace.is_current
 
@@ -227,7 +227,7 @@ class Namespaces:
         await self._create(namespace_name, given)
 
     async def _check_clusters(self, tenant: str, policies: Policies) -> None:
-        """Raises: Refusal: the tenant may not use a cluster, or it is another than this one."""
+        """Raises: Refusal: the tenant may not use a cluster, or the cluster is not this one."""
         info = await self.tenants.get(tenant)
         for cluster in policies.fields["replication_clusters"]:
             if cluster not in info["allowedClusters"]:
@@ -251,7 +251,7 @@ class Namespaces:
     async def change_policies(
         self, namespace_name: str, change: Callable[[Policies], Policies]
     ) -> None:
-        """Replace the policies; they hold when this returns, for loaded topics too.
+        """Replace the policies. They are in force when this returns, also for loaded topics.
 
         Raises: Refusal; as `NamespacePolicies.replace`.
         """
@@ -288,7 +288,7 @@ class Namespaces:
     # --- topics -------------------------------------------------------------------------
 
     async def of_topic(self, topic: TopicName) -> Namespace:
-        """The namespace of a topic a client named. Raises: BrokerError."""
+        """The namespace of a topic in a client's request. Raises: BrokerError."""
         namespace = await self.find(topic.namespace_name)
         if namespace is None:
             raise TopicNotFound("Namespace not found")
@@ -346,7 +346,7 @@ class Namespaces:
         return True
 
     def _is_known(self, namespace: Namespace, topic: TopicName) -> bool:
-        """Whether memory alone tells that it exists; False: the store must be asked."""
+        """Whether memory alone proves that it exists. False: the store must be read."""
         partitioned = namespace.partitioned
         if partitioned.count(topic) or self.is_loaded_topic(topic):
             return True
@@ -356,7 +356,7 @@ class Namespaces:
         return topic.persistent and topic.local_name in namespace.topics_known
 
     def partitions_in_memory(self, topic: TopicName) -> int | None:
-        """What `resolve_for_lookup` gives for a topic that is known to exist; None: ask it."""
+        """The result of `resolve_for_lookup` for a topic known to exist; None: call that."""
         namespace = self._loaded.get(topic.namespace_name)
         if namespace is None or not namespace.is_current or not self._is_known(namespace, topic):
             return None
@@ -365,8 +365,8 @@ class Namespaces:
     async def resolve_for_lookup(self, topic: TopicName, allow_auto_create: bool) -> int:
         """PARTITIONED_METADATA: partitions of a topic, 0 for one that is not partitioned.
 
-        A topic that does not exist is created here only when clients' topics are to be
-        partitioned; a plain one answers 0 and is made when it is first used.
+        A topic that does not exist is created here only when topics of clients are to be
+        partitioned. The answer for a plain one is 0; its first use creates it.
 
         Raises: BrokerError: unknown namespace; or unknown topic and not `allow_auto_create`.
         """
@@ -391,9 +391,9 @@ class Namespaces:
         return namespace.partitioned.count(topic)
 
     async def check_topic(self, topic: TopicName, *, create: bool) -> Namespace:
-        """May this topic be loaded, and with `create` be made if need be? Its namespace if so.
+        """Whether this topic may be loaded and, with `create`, created. Returns its namespace.
 
-        `create` is what the request says; whether clients may create topics is decided here.
+        `create` comes from the request. Whether clients may create topics is decided here.
 
         Raises: BrokerError: TopicNotFound, NotAllowed.
         """

@@ -1,12 +1,12 @@
-"""Partitioned topics: only a number of partitions; each partition is a topic of its own.
+"""Partitioned topics: a partitioned topic is only a number; each partition is a topic of its own.
 
-Kept at `/admin/partitioned-topics/<namespace>/<domain>/<encoded name>` as Pulsar's
+Stored at `/admin/partitioned-topics/<namespace>/<domain>/<encoded name>` as Pulsar's
 PartitionedTopicMetadata. The partitions themselves need no record: `X-partition-i` exists while
-`i` is below the number kept here.
+`i` is below the stored number.
 
-All of a namespace is loaded once, so that asking about a topic, partitioned or not, costs a
-dictionary look-up: every client asks before it connects. What is written afterwards, here or by
-another broker, is told by a watch and read again before the next answer.
+All records of a namespace are loaded once, so that a query about a topic, partitioned or not, costs
+a dictionary look-up: every client sends one before it connects. A watch reports later writes, here
+or by another broker, and the records are read again before the next answer.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class PartitionedTopics:
 
     @property
     def is_current(self) -> bool:
-        """Whether all has been read, and nothing has changed since."""
+        """Whether all records have been read and none has changed since."""
         return self._is_loaded and not self._changed
 
     def changed(self, place: str) -> None:
-        """The record at `<domain>/<encoded name>` is not what was read any more."""
+        """The record at `<domain>/<encoded name>` has changed since it was read."""
         domain, _, element = place.partition("/")
         if element:
             self._changed.add((domain, element))
 
     async def refresh(self) -> None:
-        """Read everything once, and again what has changed."""
+        """Read all records once, and changed ones again."""
         if not self._is_loaded:
             await self._load()
             self._is_loaded = True
@@ -84,7 +84,7 @@ class PartitionedTopics:
                     self._metadata[domain, decode_name(element)] = metadata
 
     def count(self, topic: TopicName) -> int:
-        """Partitions of a topic; 0 when it is not a partitioned one."""
+        """Partitions of a topic; 0 when it is not partitioned."""
         metadata = self._metadata.get((topic.domain, topic.local_name))
         return 0 if metadata is None else int(metadata["partitions"])
 
@@ -97,7 +97,7 @@ class PartitionedTopics:
         return sorted(name for kept, name in self._metadata if kept == domain)
 
     async def create(self, topic: TopicName, count: int, properties: dict[str, str] | None) -> None:
-        """Make `topic` a partitioned one. Whether it exists as another kind is for the caller.
+        """Make `topic` a partitioned one. The caller checks that no plain topic has its name.
 
         Raises: Refusal.
         """
@@ -112,7 +112,7 @@ class PartitionedTopics:
         self._metadata[topic.domain, topic.local_name] = metadata
 
     async def grow(self, topic: TopicName, count: int) -> None:
-        """Add partitions; the same number is no error. Raises: Refusal."""
+        """Add partitions. The same number is not an error. Raises: Refusal."""
         self._check_count(count)
 
         def grown(metadata: Json) -> Json:
@@ -140,7 +140,7 @@ class PartitionedTopics:
         self._metadata[topic.domain, topic.local_name] = metadata
 
     async def delete(self, topic: TopicName) -> None:
-        """Forget that it is partitioned; the partitions are the caller's. Raises: Refusal."""
+        """Delete its record. The caller deletes the partitions. Raises: Refusal."""
         try:
             await self._store.delete(self._path(topic))
         except NodeNotFound:

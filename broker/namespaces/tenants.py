@@ -1,4 +1,4 @@
-"""Clusters and tenants: who owns namespaces, and where. Kept at Pulsar's paths as its JSON."""
+"""Clusters and tenants, the owners of namespaces. Stored at Pulsar's paths in its JSON form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @final
 class Clusters:
-    """The clusters this one knows; a standalone broker knows itself."""
+    """The clusters known here. A standalone broker knows itself."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -48,7 +48,7 @@ class Clusters:
             raise not_found("Cluster does not exist")
 
     async def put(self, cluster: str, data: Json) -> None:
-        """Create or replace: what the broker says about its own cluster at every start."""
+        """Create or replace the record of the broker's own cluster, at every start."""
         if not await create_json(self._store, f"{CLUSTERS_PATH}/{cluster}", data):
             await self.change(cluster, data)
 

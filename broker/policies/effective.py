@@ -1,8 +1,8 @@
-"""What is in force for a namespace or a topic. Pure.
+"""The policies in force for a namespace or a topic. Pure.
 
-A policy is decided by the nearest level that says something: the topic, else its namespace, else
-the broker's configuration. This is the one place that knows which field and which key belong
-together; everybody else reads `EffectivePolicies`.
+The nearest level that sets a policy decides it: the topic, else its namespace, else the broker's
+configuration. Only this module knows which field and which key belong together. Other code reads
+`EffectivePolicies`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "schemaCompatibilityStrategy",
     }
 )
-"""Keys of the configuration that a policy may override: nobody else acts on them."""
+"""Keys of the configuration that a policy may override. No other code uses them."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class EffectivePolicies:
-    """Limits are 0 where there is none."""
+    """Limits are 0 if there is none."""
 
     auto_topic_creation: bool
-    """Whether a client may create a topic by naming it."""
+    """Whether a client may create a topic by using its name."""
     auto_created_partitions: int
     """Partitions of a topic created that way; 0 = not partitioned."""
     auto_subscription_creation: bool
@@ -57,7 +57,7 @@ class EffectivePolicies:
     retention_minutes: int
     """How long messages are kept after their acknowledgement; -1 = for ever."""
     retention_megabytes: int
-    """How much of them; -1 = all."""
+    """How many of them by size; -1 = all."""
     schema_auto_update: bool
     """Whether producers may add schema versions."""
     schema_strategy: str
@@ -65,9 +65,9 @@ class EffectivePolicies:
     schema_validation_enforced: bool
     """Producers without a schema are refused on a topic that has one."""
     topics_max: int
-    """Of the namespace."""
+    """Limit of the namespace."""
     producers_max: int
-    """Of a topic, as the next two."""
+    """Limit of a topic, as the next two."""
     consumers_max: int
     subscriptions_max: int
 
@@ -75,7 +75,7 @@ class EffectivePolicies:
 def resolve(
     config: BrokerConfig, namespace: Policies, topic: Mapping[str, Json] | None = None
 ) -> EffectivePolicies:
-    """What is in force. `topic` has the fields of `Policies` that a topic may say otherwise."""
+    """The policies in force. `topic` has the fields of `Policies` that a topic may override."""
     levels = (topic or {}, namespace.fields)
 
     def said(field: str, fallback: Json) -> Json:
@@ -129,7 +129,7 @@ def _partitions(override: Json, config: BrokerConfig) -> int:
 
 
 def _strategy(levels: tuple[Mapping[str, Json], ...], config: BrokerConfig) -> str:
-    """UNDEFINED says nothing at any level; in the configuration it is FULL, as in Pulsar."""
+    """UNDEFINED sets nothing at any level. In the configuration it means FULL, as in Pulsar."""
     for each in levels:
         own = each.get("schema_compatibility_strategy") or "UNDEFINED"
         if own != "UNDEFINED":

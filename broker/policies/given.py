@@ -1,8 +1,8 @@
-"""What a request may say about the policies of a namespace. Pure.
+"""Checks the policies in a request about a namespace. Pure.
 
-A policy that Vela does not act on is refused by name, unless it says nothing: accepted, it would be
-a limit that is none. Wrong values are refused with the statuses and texts of Pulsar 4.0.8. Fields
-that Pulsar does not know are left out, as there.
+A policy without effect in Vela is refused by name unless its value sets nothing: if it were
+accepted, a limit would appear to apply and would not. Wrong values are refused with the statuses
+and texts of Pulsar 4.0.8. Fields that Pulsar does not know are dropped, as in Pulsar.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_AUTO_TOPIC: Final = "Invalid configuration for autoTopicCreationOverride. th
 
 
 def flag(policy: str, value: Json) -> bool:
-    """A boolean; numbers are taken for one, as by Pulsar's JSON reader."""
+    """A boolean. Numbers are accepted, as by Pulsar's JSON reader."""
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     if not isinstance(value, bool | int):
@@ -32,7 +32,7 @@ def flag(policy: str, value: Json) -> bool:
 
 
 def whole_number(policy: str, value: Json) -> int:
-    """A number of 32 bits; a fraction is cut off, as by Pulsar's JSON reader."""
+    """A number of 32 bits. A fraction is cut off, as by Pulsar's JSON reader."""
     if isinstance(value, bool) or not isinstance(value, int | float) or int(value) not in _INT:
         raise Refusal(400, f"{policy} must be a whole number")
     return int(value)
@@ -142,7 +142,7 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "schema_compatibility_strategy": strategy,
     "schema_validation_enforced": flag,
 }
-"""Fields of Policies with an effect, and how the value of each is checked."""
+"""Fields of Policies with an effect, and the checks of their values."""
 
 NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "backlog_quota_map": (),
@@ -176,7 +176,8 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "subscription_types_enabled": (),
     "topicDispatchRate": (),
 }
-"""Fields of Policies that Vela does not act on yet, and values of them that say nothing, besides
+"""Fields of Policies without effect in Vela yet, and values of them that set nothing, in addition
+to
 null, {}, [] and an empty text."""
 
 
@@ -203,7 +204,7 @@ def checked(given: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def without_effect(fields: Mapping[str, Json]) -> list[str]:
-    """Names of the fields that ask for something that Vela does not do."""
+    """Names of the fields that request something Vela does not do."""
     return [
         name
         for name, neutral in NO_EFFECT.items()

@@ -1,6 +1,6 @@
-"""What a namespace says: Pulsar's Policies JSON, with what is not known here kept as it came. Pure.
+"""Policies of a namespace: Pulsar's Policies JSON. Unknown fields are preserved. Pure.
 
-`Policies` is immutable; a change makes a new one. What is in force is decided in `effective`. Field
+`Policies` is immutable; a change makes a new object. `effective` decides which are in force. Field
 names and defaults: Policies of Pulsar 4.0.
 """
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 _ACTIONS: Final = ("produce", "consume", "functions", "sinks", "sources", "packages")
 _HASH_SPACE: Final = 1 << 32
 _BUNDLES_MAX: Final = 16_384
-"""Each is a line in every answer that shows the namespace."""
+"""Each adds a line to every answer that shows the namespace."""
 _FRESH: Final[Json] = {
     "auth_policies": {
         "namespace_auth": {},
@@ -63,7 +63,7 @@ class Policies:
 
     @classmethod
     def fresh(cls, given: Json | None, config: BrokerConfig) -> Policies:
-        """Policies of a new namespace: what the request gives over the defaults.
+        """Policies of a new namespace: those of the request over the defaults.
 
         Raises: Refusal: the given policies are wrong, or have no effect yet.
         """
@@ -87,7 +87,7 @@ class Policies:
         return dict(auth.get("namespace_auth") or {})
 
     def with_permission(self, role: str, actions: list[str]) -> Policies:
-        """Grant a role some actions; an empty list takes all of them away."""
+        """Grant a role some actions. An empty list revokes all of them."""
         for action in actions:
             if action not in _ACTIONS:
                 raise precondition_failed(f"Unknown action {action}")

@@ -1,10 +1,11 @@
-"""The levels of policies, and who is told when one of them changes.
+"""The levels of policies, and notification of changes.
 
     BrokerPolicies (configuration) -> NamespacePolicies (record) -> TopicPolicies
 
-`effective` of a namespace or a topic is always what is in force now. A topic that acts on a policy
-when it changes, not only when somebody asks, watches its own level: it is told after a change of
-its own, of its namespace's or of the configuration, if that made a difference to it.
+`effective` of a namespace or a topic is always the current state. A topic that acts on a change of
+a
+policy, and not only on request, watches its own level. It is notified after a change of its own
+policies, of its namespace's or of the configuration, if the result for it is different.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class PolicyWatcher(Protocol):
-    """Somebody who acts on policies."""
+    """An object that acts on policies."""
 
     async def apply_policies(self) -> None:
-        """Take up what is in force now. Nothing to do is no error."""
+        """Apply the policies in force now. No change is not an error."""
 
 
 @final
@@ -36,17 +37,17 @@ class BrokerPolicies:
         self._namespaces: set[NamespacePolicies] = set()
 
     def of_namespace(self, record: Policies) -> NamespacePolicies:
-        """The level of a namespace; `close` it when the namespace is gone."""
+        """The level of a namespace. `close` it when the namespace is deleted."""
         namespace = NamespacePolicies(self, record)
         self._namespaces.add(namespace)
         return namespace
 
     def forget(self, namespace: NamespacePolicies) -> None:
-        """The namespace is gone."""
+        """The namespace is deleted."""
         self._namespaces.discard(namespace)
 
     async def use(self, config: BrokerConfig) -> None:
-        """Obey another configuration. Raises: as `NamespacePolicies.replace`."""
+        """Apply another configuration. Raises: as `NamespacePolicies.replace`."""
         self.config = config
         changed = [topic for each in list(self._namespaces) for topic in each.resolve()]
         await _tell(changed)
@@ -60,41 +61,41 @@ class NamespacePolicies:
         self._broker = broker
         self._watched: set[TopicPolicies] = set()
         self.record = record
-        """What the namespace itself says; for those who show or change it."""
+        """The namespace's own policies, for code that shows or changes them."""
         self.effective = resolve(broker.config, record)
 
     def of_topic(self) -> TopicPolicies:
-        """The level of a topic of the namespace, which says nothing of its own yet."""
+        """The level of a topic of the namespace, which has no policies of its own yet."""
         return TopicPolicies(self)
 
     async def replace(self, record: Policies) -> None:
-        """The namespace says something else now. Returns when all who watch have acted on it.
+        """The namespace has other policies now. Returns when all watchers have acted on them.
 
-        Raises: what a watcher raised, after the others have been told; ExceptionGroup of several.
+        Raises: the error of a watcher, after the others were notified; ExceptionGroup of several.
         """
         self.record = record
         await _tell(self.resolve())
 
     def resolve(self) -> list[TopicPolicies]:
-        """Find out what is in force; the watched topics for which it is something else now."""
+        """Compute the policies in force. Returns the watched topics for which they changed."""
         self.effective = resolve(self._broker.config, self.record)
         return [topic for topic in self._watched if topic.resolve()]
 
     def watch(self, topic: TopicPolicies) -> None:
-        """Include the topic in what `resolve` tells."""
+        """Include the topic in `resolve`."""
         topic.resolve()
         self._watched.add(topic)
 
     def forget(self, topic: TopicPolicies) -> None:
-        """Leave it out."""
+        """Exclude it."""
         self._watched.discard(topic)
 
     def resolve_topic(self, record: Mapping[str, Any]) -> EffectivePolicies:
-        """What is in force for a topic that says something of its own."""
+        """The policies in force for a topic with policies of its own."""
         return resolve(self._broker.config, self.record, record)
 
     def close(self) -> None:
-        """The namespace is gone."""
+        """The namespace is deleted."""
         self._broker.forget(self)
 
 
@@ -109,38 +110,38 @@ class TopicPolicies:
         self._watcher: PolicyWatcher | None = None
         self._seen = namespace.effective
         self.record: Mapping[str, Any] | None = None
-        """What the topic itself says: fields as those of its namespace's record."""
+        """The topic's own policies: fields as those of its namespace's record."""
 
     @property
     def effective(self) -> EffectivePolicies:
-        """What is in force."""
+        """The policies in force."""
         if self.record is None:
             return self._namespace.effective
         return self._namespace.resolve_topic(self.record)
 
     def watch(self, watcher: PolicyWatcher) -> None:
-        """Tell this one of changes, until `unwatch`."""
+        """Notify this watcher of changes, until `unwatch`."""
         self._watcher = watcher
         self._namespace.watch(self)
 
     def unwatch(self) -> None:
-        """Tell nobody any more."""
+        """Stop notifying."""
         self._watcher = None
         self._namespace.forget(self)
 
     async def replace(self, record: Mapping[str, Any] | None) -> None:
-        """The topic says something else now. Raises: what the watcher raises."""
+        """The topic has other policies now. Raises: the error of the watcher."""
         self.record = record
         if self.resolve():
             await self.tell()
 
     def resolve(self) -> bool:
-        """Whether something else is in force than when this was asked before."""
+        """Whether the policies in force changed since the last call."""
         before, self._seen = self._seen, self.effective
         return before != self._seen
 
     async def tell(self) -> None:
-        """Let the watcher act. Raises: what it raises."""
+        """Let the watcher act. Raises: its error."""
         if self._watcher is not None:
             await self._watcher.apply_policies()
 
