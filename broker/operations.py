@@ -1,14 +1,14 @@
-"""Operations that must not be torn apart, and the order in which they take effect.
+"""Operations that must not be interrupted, and the order in which they take effect.
 
-A topic being loaded, a subscription being opened, moved or deleted: each runs as a task of its
-owner's nursery. Whoever asked waits for the outcome; a caller that is cancelled stops waiting, and
-the operation goes on.
+Loading a topic, and opening, moving or deleting a subscription, each run as a task of their owner's
+nursery. The caller waits for the outcome. If the caller is cancelled it stops waiting, and the
+operation continues.
 
 Operations with the same key run one after the other, in the order in which they were begun
-(`Operations`). One that finds nothing under way begins at once, within the turn of its caller, so
-that the requests of a connection take effect in the order of their arrival. One that has to wait is
-an entry in a list and no task: after a restart, a hundred thousand consumers ask for a subscription
-that the first of them is opening.
+(`Operations`). If no other is in progress, an operation begins at once, within the turn of its
+caller, so that the requests of a connection take effect in the order of their arrival. A waiting
+operation is an entry in a list and no task: after a restart, a hundred thousand consumers request a
+subscription that the first of them is opening.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ T = TypeVar("T")
 Key = tuple[str, ...]
 
 CALLS_PER_TURN = 256
-"""Operations that waited are served in turns, like the requests of a connection."""
+"""Waiting operations are served in turns, like the requests of a connection."""
 
 
 @final
 class Outcome(Generic[T]):
-    """Where the result of an operation is left."""
+    """Holds the result of an operation."""
 
     __slots__ = ("_done", "_waiting", "error", "result")
 
@@ -67,12 +67,12 @@ class Outcome(Generic[T]):
             self._waiting.set()
 
     def check(self) -> None:
-        """Raises: the error that is known by now."""
+        """Raises: the error that is known so far."""
         if self._done and self.error is not None:
             raise self.error
 
     def __await__(self) -> Generator[Any, Any, T]:
-        """The result, once it is there; or raises the error."""
+        """The result, once it exists. Raises the error of the operation."""
         return self._wait().__await__()
 
     async def _wait(self) -> T:
@@ -83,16 +83,17 @@ class Outcome(Generic[T]):
                 self._waiting = trio.Event()
             await self._waiting.wait()
         self.check()
-        return self.result  # type: ignore[return-value]  # None is a result, too
+        return self.result  # type: ignore[return-value]  # None is also a result
 
 
 def start_owned(
     nursery: trio.Nursery, operation: Callable[[], Coroutine[Any, Any, T]]
 ) -> Outcome[T]:
-    """Run the operation as a task of `nursery`, for one who waits for the outcome. What `operation`
-    does before it returns its coroutine is done when this returns.
+    """Run the operation as a task of `nursery`, for a caller that waits for the outcome. The part
+    of
+    `operation` before it returns its coroutine is done when this returns.
 
-    Raises: what the operation raised at once.
+    Raises: the error that the operation raised at once.
     """
     outcome: Outcome[T] = Outcome()
     nursery.start_soon(outcome.run, operation())
@@ -108,8 +109,8 @@ async def run_owned(nursery: trio.Nursery, operation: Callable[[], Coroutine[Any
 class Operations:
     """Operations by key. Those of one key run one after the other, in order.
 
-    What waits is bounded by those who ask: a connection counts its requests under way and is not
-    read while there are more than `NetLimits.pending_requests_max`.
+    The callers bound the queue: a connection counts its requests in progress and is not read while
+    there are more than `NetLimits.pending_requests_max`.
     """
 
     __slots__ = ("_nursery", "_queues")
@@ -117,7 +118,7 @@ class Operations:
     def __init__(self, nursery: Callable[[], trio.Nursery]) -> None:
         self._nursery = nursery
         self._queues: dict[Key, deque[Callable[[], Coroutine[Any, Any, None] | None]] | None] = {}
-        """What waits, by the keys of what is under way; None: nothing has had to wait yet."""
+        """Waiting operations, by the keys of those in progress; None: none has had to wait yet."""
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -160,10 +161,10 @@ class Operations:
         del self._queues[key]
 
     def start(self, key: Key, operation: Callable[[], Coroutine[Any, Any, T]]) -> Outcome[T]:
-        """As `begin`, for one who waits for the outcome. What `operation` does before it returns
-        its coroutine is done when this returns, if nothing else was under way.
+        """As `begin`, for a caller that waits for the outcome. The part of `operation` before it
+        returns its coroutine is done when this returns, if no other was in progress.
 
-        Raises: what the operation raised at once.
+        Raises: the error that the operation raised at once.
         """
         outcome: Outcome[T] = Outcome()
 
