@@ -126,8 +126,7 @@ class EntryLogs:
 
     def append(self, buffers: list[bytes], size: int, bytes_by_ledger: dict[int, int]) -> int:
         """Append `buffers` (whole records, `size` bytes together). Returns the location of the
-        first
-        byte.
+        first byte.
 
         Raises: DiskFull: nothing was appended.
         """

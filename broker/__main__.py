@@ -1,8 +1,7 @@
 """The command line: `vela standalone`, `vela bookie`, `vela perf`, `vela pipeline`.
 
 Every user error ends in one line on stderr that starts with `vela:` and a non-zero exit. A
-traceback
-means a bug. The ready line is the only output on stdout; logs go to stderr.
+traceback means a bug. The ready line is the only output on stdout; logs go to stderr.
 """
 
 from __future__ import annotations

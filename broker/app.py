@@ -6,8 +6,8 @@ service -> binary protocol accepted (and reads of the bookie, with `bookiePort`)
 Only then is it ready.
 
 Down, in reverse: no new connections are accepted, topics are closed (pending publishes are
-answered,
-cursors written), sessions end, the bookie flushes and writes its checkpoint, the store is closed.
+answered, cursors written), sessions end, the bookie flushes and writes its checkpoint, the store is
+closed.
 
 `running_broker` is also the way to run a broker inside another trio program, such as a test.
 """

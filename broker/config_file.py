@@ -5,8 +5,7 @@ files, a later file an earlier one. Every user error ends in one `ConfigError` w
 line to print: the place, the key, the error, the allowed values.
 
 A stock `broker.conf`, `standalone.conf` or `bookkeeper.conf` of real Pulsar is accepted. Its keys
-are
-of these kinds (defined in `broker.config_keys`):
+are of these kinds (defined in `broker.config_keys`):
 
 - keys with an effect, under their present or an older name;
 - known keys without an effect: counted, and named when their value is not a stock one;

@@ -90,8 +90,7 @@ def extension_path(module: str) -> Path:
 
 def fingerprint() -> str:
     """Hash of everything a build depends on: all sources (constants are copied from modules that
-    are
-    not compiled) and the interpreter, as far as extension modules depend on it."""
+    are not compiled) and the interpreter, as far as extension modules depend on it."""
     digest = hashlib.sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):

@@ -90,8 +90,7 @@ def start_owned(
     nursery: trio.Nursery, operation: Callable[[], Coroutine[Any, Any, T]]
 ) -> Outcome[T]:
     """Run the operation as a task of `nursery`, for a caller that waits for the outcome. The part
-    of
-    `operation` before it returns its coroutine is done when this returns.
+    of `operation` before it returns its coroutine is done when this returns.
 
     Raises: the error that the operation raised at once.
     """

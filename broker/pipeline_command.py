@@ -1,9 +1,8 @@
 """`vela pipeline JOB ...`: runs a job in the pipeline's own environment.
 
 Spark and its dependencies are twenty times the size of the broker, so the jobs have an environment
-of
-their own (`make setup-pipeline`), and nothing here imports them: this process becomes
-`python -m pipeline` of that environment.
+of their own (`make setup-pipeline`), and nothing here imports them: this process becomes `python -m
+pipeline` of that environment.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 STEPS_PER_SLICE: Final = 32
 """A step is the work for one row: a subscription, a consumer, a producer, a ledger, or the rest of
-a
-topic."""
+a topic."""
 
 
 async def in_slices(steps: Iterable[object]) -> None:

@@ -1,8 +1,7 @@
 """Checks the files of a RocksDB database before RocksDB opens it.
 
 RocksDB replays as much of its write-ahead logs as it can read and starts with that. After one
-flipped
-bit the rest of the log is lost, without a message. Therefore the logs are read here first:
+flipped bit the rest of the log is lost, without a message. Therefore the logs are read here first:
 
 1. `CURRENT` names a MANIFEST that exists; the MANIFEST verifies from end to end.
 2. Each table file that the MANIFEST names exists and has its size.
@@ -10,11 +9,9 @@ bit the rest of the log is lost, without a message. Therefore the logs are read 
    a gap, beginning at what the tables hold.
 
 An incomplete last record, of the MANIFEST or of the newest log, is a torn tail: a crash interrupted
-a
-write that was never confirmed. It is cut off, with a warning that names file, offset and bytes.
+a write that was never confirmed. It is cut off, with a warning that names file, offset and bytes.
 Any other damage is refused. The blocks of table files have checksums that RocksDB verifies as it
-reads
-them (docs/decisions/0020-rocksdb-is-checked-before-it-opens.md).
+reads them (docs/decisions/0020-rocksdb-is-checked-before-it-opens.md).
 """
 
 from __future__ import annotations

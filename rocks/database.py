@@ -2,8 +2,7 @@
 
 Opening locks the directory (flock, which also detects a second opening in this process), runs
 `check_database`, and then lets RocksDB recover in its strictest mode. Errors of reads and writes
-are
-DatabaseError. When an iterator stops, it is checked whether it stopped at the end or at damage.
+are DatabaseError. When an iterator stops, it is checked whether it stopped at the end or at damage.
 
 The first damage found while the database is in use is kept in `damage`, for the health check.
 """
@@ -169,8 +168,7 @@ class Database:
 @final
 class Cursor:
     """A position among the rows. It is at a row while `valid()`. Every call may raise
-    DatabaseError,
-    and stopping at damage is not the end of the rows."""
+    DatabaseError, and stopping at damage is not the end of the rows."""
 
     __slots__ = ("_database", "_rows")
 

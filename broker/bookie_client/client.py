@@ -68,8 +68,7 @@ class LedgerClient:
         self._clock = clock
         self.first_own_id: int | None = None
         """Ledgers from this id on were made by this client; those before it existed before. None:
-        all
-        existing ledgers did. Known before the first of its own has a record."""
+        all existing ledgers did. Known before the first of its own has a record."""
 
     async def create_ledger(
         self, custom_metadata: Mapping[str, bytes], listener: WriterListener

@@ -1,8 +1,7 @@
 """SEEK: a new position for a subscription.
 
 The order is part of the contract: every consumer that is moved is sent CLOSE_CONSUMER when the
-reset
-begins, and the SUCCESS follows when the new position is stored. Clients subscribe again by
+reset begins, and the SUCCESS follows when the new position is stored. Clients subscribe again by
 themselves. A SUBSCRIBE that arrives before the reset has ended is held until then. The kind of the
 subscription decides which consumers are moved: all, or, in a broadcast, the calling one.
 """

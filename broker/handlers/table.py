@@ -7,8 +7,7 @@ raising `BrokerError`, which the session turns into the answer the client waits 
 connection by raising `ConnectionRefused`.
 
 Handlers that need the broker are bound to it (`Broker`). SEND is not in the table: it is passed
-with
-its payload to `publish.handle_send`.
+with its payload to `publish.handle_send`.
 """
 
 from __future__ import annotations

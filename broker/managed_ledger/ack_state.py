@@ -134,8 +134,7 @@ class AckState:
 
     def ack_batch(self, position: Position, remaining: int) -> bool:
         """Acknowledge the messages of an entry that are not in `remaining`. Returns whether the
-        state
-        changed. The entry is acked as a whole when no message is left."""
+        state changed. The entry is acked as a whole when no message is left."""
         if self.is_acked(position) or not self._table.is_valid(position):
             return False
         known = self._batches.get(position)

@@ -1,8 +1,7 @@
 """The metadata store without files: for `--in-memory` brokers, unit tests and simulation.
 
 Same behaviour as the RocksDB store (one conformance test suite runs on both), but its data ends
-with
-the object. Every coroutine is a checkpoint, so tests with it see the interleavings that a real
+with the object. Every coroutine is a checkpoint, so tests with it see the interleavings that a real
 store allows.
 """
 

@@ -1,8 +1,7 @@
 """Maps paths of the metadata tree to ordered keys, and finds children among them.
 
 A path `/a/b/c` is stored under the key `\\0a\\0b\\0c`. The separator sorts before every character
-of
-a name, so all nodes below a node follow it directly and no sibling comes in between (with `/` as
+of a name, so all nodes below a node follow it directly and no sibling comes in between (with `/` as
 separator `/a-b` would sort between `/a` and `/a/c`). Children of a node are then found by skipping:
 after a child, jump past its whole subtree. A child that only has nodes below it and no value of its
 own is listed too, as ZooKeeper lists parents.

@@ -525,8 +525,7 @@ class Session(Generic[P, C]):
 
     def ack_runs_for(self, target: AckRunTarget) -> AckRuns | None:
         """The place where the target registers consumers whose plain ACKs it takes by the run.
-        None:
-        another target has consumers there."""
+        None: another target has consumers there."""
         runs = self._decoder.ack_runs
         if self._ack_target is not target:
             if runs is not None and not runs.unused:

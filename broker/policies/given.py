@@ -177,8 +177,7 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "topicDispatchRate": (),
 }
 """Fields of Policies without effect in Vela yet, and values of them that set nothing, in addition
-to
-null, {}, [] and an empty text."""
+to null, {}, [] and an empty text."""
 
 
 def checked(given: Mapping[str, Json]) -> dict[str, Json]:

@@ -3,8 +3,7 @@
     BrokerPolicies (configuration) -> NamespacePolicies (record) -> TopicPolicies
 
 `effective` of a namespace or a topic is always the current state. A topic that acts on a change of
-a
-policy, and not only on request, watches its own level. It is notified after a change of its own
+a policy, and not only on request, watches its own level. It is notified after a change of its own
 policies, of its namespace's or of the configuration, if the result for it is different.
 """
 

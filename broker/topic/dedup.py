@@ -109,8 +109,7 @@ class Deduplication(Generic[AnswerT]):
 
     def failed(self, producer_name: str) -> list[AnswerT]:
         """A message of this producer was not stored. All ids pushed but not persisted count as
-        never
-        seen. Returns the parked answers, to be refused."""
+        never seen. Returns the parked answers, to be refused."""
         known = self._by_name.get(producer_name)
         if known is None:
             return []
