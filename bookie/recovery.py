@@ -64,10 +64,10 @@ class JournalReplay:
         self.last_id = ids[-1] if ids else max(mark[0], -1)
         if mark != NO_MARK and mark[0] not in ids:
             raise BookieRefusesToStart(
-                f"journal {journal_path(self._directory, mark[0])} is missing, and what is behind "
-                f"offset {mark[1]} of it is nowhere else. Restore it from a backup. Without one, "
-                "move the lastMark files of the ledger directories away and start again: what was "
-                "acknowledged last is lost then"
+                f"journal {journal_path(self._directory, mark[0])} is missing, and its data after "
+                f"offset {mark[1]} is stored nowhere else. Restore it from a backup. Without one, "
+                "move the lastMark files of the ledger directories away and start again; the "
+                "entries acknowledged last are then lost"
             )
         todo = [journal_id for journal_id in ids if journal_id >= mark[0]]
         started = time.monotonic()
