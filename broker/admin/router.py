@@ -5,7 +5,8 @@ a segment is decoded depends on what it is, as in Pulsar: `{topic}` as a form va
 `{subscription}` twice (percent-decoding, then as a form value), since Java clients encode it
 twice; everything else by percent-decoding. `{domain}` is `persistent` or `non-persistent`.
 
-Routes are kept in a tree by segment, literal segments before names.
+Routes are kept in a tree by segment, literal segments before names. A `{domain}` is kept as the two
+literals that it stands for, so a route of one domain only does not hide routes of both.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Handler = Callable[["AdminRequest"], Awaitable[Any]]
 """Answers: None = 204, bytes or str = text, a starlette Response, anything else = JSON."""
 
+_DOMAIN: Final = "{domain}"
 _DOMAINS: Final = (PERSISTENT, NON_PERSISTENT)
 
 
@@ -61,14 +63,18 @@ class Router:
             self._add(route)
 
     def _add(self, route: Route) -> None:
-        node = self._root
-        for segment in route.path.strip("/").split("/"):
-            if segment.startswith("{"):
-                node = node.named.setdefault(segment[1:-1], _Node())
-            else:
-                node = node.literal.setdefault(segment, _Node())
-        assert route.method not in node.routes, f"two handlers of {route.method} {route.path}"
-        node.routes[route.method] = route
+        paths = [route.path]
+        if _DOMAIN in route.path:
+            paths = [route.path.replace(_DOMAIN, domain) for domain in _DOMAINS]
+        for path in paths:
+            node = self._root
+            for segment in path.strip("/").split("/"):
+                if segment.startswith("{"):
+                    node = node.named.setdefault(segment[1:-1], _Node())
+                else:
+                    node = node.literal.setdefault(segment, _Node())
+            assert route.method not in node.routes, f"two handlers of {route.method} {path}"
+            node.routes[route.method] = route
 
     def find(self, raw_path: bytes, method: str) -> tuple[Route | None, dict[str, str], bool]:
         """(route, decoded names, whether the path is known with another method)."""
@@ -78,6 +84,9 @@ class Router:
         for node, names in _matches(self._root, segments, 0, {}):
             route = node.routes.get(method)
             if route is not None:
+                if _DOMAIN in route.path:
+                    place = route.path.strip("/").split("/").index(_DOMAIN)
+                    names = {**names, "domain": segments[place]}
                 return route, names, True
             other_method = other_method or bool(node.routes)
         return None, {}, other_method
@@ -96,7 +105,5 @@ def _matches(
     if not segment:
         return
     for name, below in node.named.items():
-        if name == "domain" and segment not in _DOMAINS:
-            continue
         decoded = {**names, name: decode_segment(name, segment)}
         yield from _matches(below, segments, index + 1, decoded)

@@ -26,6 +26,18 @@ def test_every_endpoint_of_pulsar_is_answered():
             assert route is not None, endpoint
 
 
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_an_endpoint_of_one_domain_does_not_hide_one_of_both(domain):
+    """Pulsar has `.../{bundle}` for non-persistent topics only."""
+    router = Router(all_routes())
+
+    route, names, _ = router.find(f"/admin/v2/{domain}/t/n/partitioned".encode(), "GET")
+
+    assert route is not None
+    assert route.path == "/admin/v2/{domain}/{tenant}/{namespace}/partitioned"
+    assert names == {"domain": domain, "tenant": "t", "namespace": "n"}
+
+
 def test_the_list_is_that_of_pulsar():
     assert len(pulsar_endpoints()) > 450
     assert files("broker.admin").joinpath("pulsar_endpoints.txt").is_file()
