@@ -1,4 +1,4 @@
-"""`/admin/v2/brokers`: health, who is there, and the configuration."""
+"""`/admin/v2/brokers`: health, the list of brokers, and the configuration."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 async def health(request: AdminRequest) -> str:
-    """Only reached once the broker is ready; messages can be stored."""
+    """Only reached once the broker is ready. Messages can be stored."""
     await request.context.check_healthy()
     return "ok"
 
 
 async def ready(request: AdminRequest) -> str:
-    """Only reached once the broker is ready; the bookie must still be working."""
+    """Only reached once the broker is ready. The bookie must still be working."""
     await request.context.check_ready()
     return "ok"
 
 
 async def brokers(request: AdminRequest) -> list[str]:
-    """One process, one broker, whatever cluster is asked for."""
+    """One process, one broker, whatever cluster is requested."""
     return [request.context.broker_id]
 
 
@@ -39,7 +39,7 @@ async def leader(request: AdminRequest) -> dict[str, str]:
 
 
 async def version(request: AdminRequest) -> str:
-    """The version of Pulsar whose behaviour this is."""
+    """The version of Pulsar whose behaviour Vela has."""
     return request.context.version
 
 
@@ -54,12 +54,12 @@ async def dynamic_names(_request: AdminRequest) -> list[str]:
 
 
 async def dynamic_values(request: AdminRequest) -> dict[str, str]:
-    """What has been set at run time."""
+    """The values set at run time."""
     return dict(request.context.dynamic)
 
 
 async def set_dynamic(request: AdminRequest) -> dict[str, Any] | str:
-    """Keep a value, whatever it is; it counts at once if it is a valid one."""
+    """Store a value, even an invalid one. A valid one takes effect at once."""
     key, value = request.names["key"], request.names["value"]
     if key not in DYNAMIC_KEYS:
         raise precondition_failed("Can't update non-dynamic configuration")
@@ -68,7 +68,7 @@ async def set_dynamic(request: AdminRequest) -> dict[str, Any] | str:
 
 
 async def delete_dynamic(request: AdminRequest) -> str:
-    """Forget a value."""
+    """Remove a value."""
     key = request.names["key"]
     if key not in DYNAMIC_KEYS:
         raise precondition_failed("Can't delete non-dynamic configuration")
@@ -78,7 +78,7 @@ async def delete_dynamic(request: AdminRequest) -> str:
 
 
 async def internal_configuration(_request: AdminRequest) -> dict[str, str]:
-    """Where metadata is kept: in this process."""
+    """The place of the metadata: this process."""
     return {
         "metadataStoreUrl": "",
         "configurationMetadataStoreUrl": "",

@@ -1,4 +1,4 @@
-"""What handlers are given: the broker, and the request with its decoded names."""
+"""The arguments of handlers: the broker, and the request with its decoded names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Json = Any
 JSON_VALUES_MAX: Final = 100_000
-"""More commas and brackets than this take the event loop too long to read."""
+"""More commas and brackets than this would take the event loop too long to read."""
 _SEPARATORS: Final = (b",", b"[", b"{")
 _TRUE: Final = frozenset({"true", "1", ""})
 
@@ -39,19 +39,19 @@ class MetricsPage(Protocol):
 
 
 class Metrics(Protocol):
-    """Where `/metrics` comes from."""
+    """The source of `/metrics`."""
 
     async def page(self) -> MetricsPage:
-        """Everything, as of now."""
+        """A reading of everything, as of now."""
 
 
 @final
 @dataclass(slots=True, kw_only=True)
 class AdminContext:
-    """One per broker. `ready` turns True once a client can really use the broker."""
+    """One per broker. `ready` becomes True once a client can actually use the broker."""
 
     config: BrokerConfig
-    """In force: `file_config` with the dynamic values over it."""
+    """The configuration in force: `file_config` with the dynamic values over it."""
     file_config: BrokerConfig
     clock: Clock
     store: MetadataStore
@@ -61,16 +61,16 @@ class AdminContext:
     service: BrokerService
     bookie: Bookie | None
     bookie_addresses: Mapping[str, str]
-    """Bookie id, as in ledger metadata -> `host:port` where it serves reads to others."""
+    """Bookie id, as in ledger metadata -> `host:port` where it serves reads to other processes."""
     metrics: Metrics
     broker_service_url: str
     web_service_url: str
     version: str
     dynamic: dict[str, str] = field(default_factory=dict)
-    """Dynamic configuration: key -> value as it was given."""
+    """Dynamic configuration: key -> value as given."""
 
     async def set_dynamic(self, values: dict[str, str]) -> None:
-        """Let dynamic configuration take effect; it has when this returns."""
+        """Apply the dynamic configuration. It is in force when this returns."""
         self.dynamic = values
         self.config = with_dynamic(self.file_config, values)
         self.schemas.use(self.config)
@@ -87,13 +87,13 @@ class AdminContext:
             raise Refusal(503, f"Stored data is damaged: {damage}")
 
     async def check_ready(self) -> None:
-        """Raises: Refusal: clients cannot use the broker. With a full disk they can: they read."""
+        """Raises: Refusal: clients cannot use the broker. With a full disk they can still read."""
         if self.bookie is not None and self.bookie.statistics().state == "failed":
             raise Refusal(503, "The bookie has failed: nothing can be stored, see the log")
 
     @property
     def broker_id(self) -> str:
-        """How Pulsar names a broker: the host and port of its web service."""
+        """Pulsar's name of a broker: the host and port of its web service."""
         return self.web_service_url.partition("://")[2]
 
 
@@ -123,7 +123,7 @@ class AdminRequest:
 
     @property
     def query(self) -> dict[str, str]:
-        """Query parameters; the last one of a name."""
+        """Query parameters. The last one of a name counts."""
         return dict(parse_qsl(self._query.decode("latin-1"), keep_blank_values=True))
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -132,7 +132,7 @@ class AdminRequest:
         return default if value is None else value.strip().lower() in _TRUE
 
     async def json(self) -> Json:
-        """The body; None when there is none. Raises: Refusal: it is no JSON."""
+        """The body; None when there is none. Raises: Refusal: it is not JSON."""
         data = await self._body()
         if not data.strip():
             return None
@@ -141,7 +141,7 @@ class AdminRequest:
             raise Refusal(413, f"The body holds more than {JSON_VALUES_MAX} values")
         try:
             value = json.loads(data, parse_constant=_no_number, parse_float=_finite)
-            if b"\\ud" in data.lower():  # half a character is valid JSON, and cannot be stored
+            if b"\\ud" in data.lower():  # half a character is valid JSON, but cannot be stored
                 json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise Refusal(400, f"The body is not JSON: {error}") from None

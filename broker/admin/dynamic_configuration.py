@@ -1,8 +1,9 @@
-"""Configuration keys that can be changed while the broker runs, as Pulsar's dynamic configuration.
+"""Configuration keys that can be changed while the broker runs, like Pulsar's dynamic
+configuration.
 
-Values are kept in the metadata store as they were given and read back unchanged; a value that is
-valid for its key replaces the one of the configuration files, one that is not has no effect. Only
-keys that are read at every use can be dynamic.
+Values are stored in the metadata store as given and read back unchanged. A value that is valid for
+its key overrides the configuration files; an invalid one has no effect. Only keys that are read at
+every use can be dynamic.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _STATUS_OF: Final[Mapping[int, int]] = {
 
 
 def status_and_reason(error: Exception) -> tuple[int, str]:
-    """What to answer instead of the result; an error nobody foresaw is logged with its trace."""
+    """The answer for an error. An unexpected error is logged with its trace."""
     if isinstance(error, Refusal):
         return error.status, error.reason
     if isinstance(error, RequestRefused):

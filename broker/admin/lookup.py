@@ -1,4 +1,4 @@
-"""`/lookup/v2`: which broker serves a topic, for clients with an http:// service URL."""
+"""`/lookup/v2`: the broker that serves a topic, for clients with an http:// service URL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def lookup(request: AdminRequest) -> dict[str, str]:
-    """The owner, for every topic that exists or may come to exist."""
+    """The owner, for every topic that exists or may be created."""
     context, topic = request.context, request.topic
     namespace = await context.namespaces.find(topic.namespace_name)
     if namespace is None:
@@ -40,7 +40,7 @@ async def lookup(request: AdminRequest) -> dict[str, str]:
 
 
 async def bundle(request: AdminRequest) -> str:
-    """The hash range of the namespace that the topic falls into (CRC-32 of its name)."""
+    """The hash range of the namespace to which the topic belongs (CRC-32 of its name)."""
     namespace = await request.context.namespaces.find(request.namespace_name)
     if namespace is None:
         raise not_found("Namespace not found")

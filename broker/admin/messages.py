@@ -1,7 +1,8 @@
 """Single stored messages over HTTP: peek at a subscription's backlog, examine a topic, read an id.
 
-The payload is the body; what Pulsar's clients want to know of the metadata is in headers, under
-Pulsar's names. A batch comes whole, with its number of messages: clients take it apart.
+The payload is the body. The metadata that Pulsar's clients use is in headers, under Pulsar's names.
+A
+batch is returned whole, with its number of messages: clients split it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from protocol.position import Position
 
 SKIPPED_MAX: Final = 100_000
-"""Individually acknowledged entries that a peek passes over before it gives up."""
+"""Individually acknowledged entries that a peek skips before it gives up."""
 _TIMES: Final = {
     "publish_time": "publish-time",
     "event_time": "event-time",
@@ -60,7 +61,7 @@ _BYTES: Final = {
 
 
 async def peek(request: AdminRequest) -> Response:
-    """The so-manieth message that a subscription has not acknowledged, counted from 1."""
+    """The nth message that a subscription has not acknowledged, counted from 1."""
     position = _number(request, "messagePosition")
     topic = await _persistent(request, "Peek messages on a {} topic is not allowed")
     subscription = topic.subscription(request.names["subscription"])
@@ -80,7 +81,7 @@ async def peek(request: AdminRequest) -> Response:
 
 
 async def examine(request: AdminRequest) -> Response:
-    """The so-manieth message of a topic, counted from 1, from its begin or from its end."""
+    """The nth message of a topic, counted from 1, from its beginning or from its end."""
     count = max(1, int(request.query.get("messagePosition") or 1))
     topic = await _persistent(request, "Examine messages on a {} topic is not allowed")
     total = topic.ledger.entries
@@ -101,7 +102,7 @@ async def by_id(request: AdminRequest) -> Response:
 
 
 async def _persistent(request: AdminRequest, refusal: str) -> PersistentTopic:
-    """The stored topic of the path; `refusal` names the kind of topic in its braces."""
+    """The stored topic of the path. `refusal` names the kind of topic in its braces."""
     if await request.context.namespaces.partitions_of(request.topic):
         told = refusal.format("partitioned")
         if refusal.startswith("Examine"):
@@ -128,7 +129,7 @@ def _number(request: AdminRequest, name: str) -> int:
 
 
 def _answer(entry: Entry) -> Response:
-    """Raises: Refusal: it cannot be read, or is compressed by what Python does not have."""
+    """Raises: Refusal: it cannot be read, or Python does not have its compression."""
     if entry.is_unreadable:
         raise Refusal(500, f"The entry {entry.position} has no metadata that can be read")
     metadata, payload = peek_and_payload(entry.data)
@@ -169,7 +170,7 @@ def _headers(entry: Entry, metadata: pb.MessageMetadata) -> dict[str, str]:
 
 
 def _header_text(value: object) -> str:
-    """A value that a header can carry: what a producer wrote may hold any character."""
+    """A value that a header can carry: a producer may have written any character."""
     if isinstance(value, bool):
         return "true" if value else "false"
     raw = value if isinstance(value, bytes) else str(value).encode()

@@ -1,7 +1,7 @@
 """Endpoints of Pulsar that Vela does not have: 501 with the name of the operation.
 
-A client that gets 404 takes the tenant, topic or message for absent, and some tools then print
-nothing and succeed. 501 says that it is the server that cannot.
+A client that gets 404 concludes that the tenant, topic or message does not exist, and some tools
+then print nothing and succeed. 501 says that the server does not support the operation.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ class Endpoint:
 
     method: str
     path: str
-    """With names in braces; `{domain}` is persistent or non-persistent."""
+    """Path with names in braces; `{domain}` is persistent or non-persistent."""
     name: str
 
     @property
     def shape(self) -> tuple[str, str]:
-        """Method and path with names blanked: two endpoints of one shape are one."""
+        """Method and path with names blanked: endpoints of one shape are equal."""
         segments = self.path.strip("/").split("/")
         return self.method, "/".join("{}" if each.startswith("{") else each for each in segments)
 
 
 def pulsar_endpoints() -> list[Endpoint]:
-    """All of them."""
+    """All operations."""
     lines = _FACTS.read_text(encoding="utf-8").splitlines()
     return [Endpoint(*line.split()) for line in lines if not line.startswith("#")]
 
 
 def missing_routes(present: Iterable[Route]) -> list[Route]:
-    """Routes that answer 501 for everything in Pulsar's list that `present` lacks."""
+    """Routes that answer 501 for every operation in Pulsar's list that `present` lacks."""
     have = {Endpoint(route.method, route.path, "").shape for route in present}
-    # `{domain}` of a route is a literal or a name in the list, whichever Pulsar has.
+    # `{domain}` of a route is either a literal or a name in Pulsar's list.
     have |= {
         (method, path.replace("admin/v2/{}", f"admin/v2/{domain}", 1))
         for method, path in have

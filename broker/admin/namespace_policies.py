@@ -1,8 +1,8 @@
 """Single policies of a namespace: `/admin/v2/namespaces/{tenant}/{namespace}/{policy}`.
 
-One table: the path, the field of Policies it changes, and what a value must look like. Only
-policies that the broker acts on are here.
-A change holds at once, for loaded topics too.
+There is one table: the path, the field of Policies it changes, and the form of a value. Only
+policies
+with an effect in the broker are here. A change is in force at once, also for loaded topics.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Policy:
     setter: str = "POST"
     """The method that sets it."""
     unset: object = None
-    """What GET answers, and DELETE leaves, when it is not set."""
+    """The answer of GET when it is not set, and the value that DELETE leaves."""
     shown_unset: object = None
-    """What GET answers instead, where DELETE leaves nothing."""
+    """The answer of GET instead, if DELETE leaves nothing."""
     nullable: bool = False
     """Whether a body of null unsets it, as in Pulsar."""
 

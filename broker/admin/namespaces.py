@@ -1,4 +1,4 @@
-"""`/admin/v2/namespaces`: life, policies as a whole, permissions, and the topics in them.
+"""`/admin/v2/namespaces`: creation, deletion, all policies, permissions, and topic lists.
 
 Single policies with endpoints of their own are in `namespace_policies`.
 """
@@ -33,7 +33,7 @@ async def create(request: AdminRequest) -> None:
 
 
 async def delete(request: AdminRequest) -> None:
-    """Remove a namespace; with `force` its topics too."""
+    """Remove a namespace; with `force` also its topics."""
     context = request.context
     if request.flag("force"):
         if not context.config.forceDeleteNamespaceAllowed:
@@ -87,7 +87,7 @@ async def permissions(request: AdminRequest) -> dict[str, list[str]]:
 
 
 async def grant(request: AdminRequest) -> None:
-    """Give a role some actions."""
+    """Grant a role some actions."""
     actions = await request.json()
     if not isinstance(actions, list) or not all(isinstance(each, str) for each in actions):
         raise Refusal(400, "The body must be a JSON array of actions")
@@ -97,7 +97,7 @@ async def grant(request: AdminRequest) -> None:
 
 
 async def revoke(request: AdminRequest) -> None:
-    """Take all actions away from a role."""
+    """Revoke all actions of a role."""
     await _set_permission(request, [])
 
 
@@ -109,7 +109,7 @@ async def _set_permission(request: AdminRequest, actions: list[str]) -> None:
 
 
 async def unload(request: AdminRequest) -> None:
-    """Close every loaded topic of the namespace; clients look up again and reopen them."""
+    """Close every loaded topic of the namespace. Clients look up again and reopen them."""
     context, name = request.context, request.namespace_name
     await context.namespaces.get(name)
     for domain in (PERSISTENT, NON_PERSISTENT):

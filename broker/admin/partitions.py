@@ -1,4 +1,4 @@
-"""`.../{topic}/partitions`: making, growing and removing partitioned topics (v2 and v3 paths)."""
+"""`.../{topic}/partitions`: creates, extends and removes partitioned topics (v2 and v3 paths)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def create(request: AdminRequest) -> None:
 
 
 async def grow(request: AdminRequest) -> None:
-    """Body: the new total. Subscriptions of the old partitions are made on the new ones."""
+    """Body: the new total. Subscriptions of the old partitions are created on the new ones."""
     context, topic = request.context, request.topic
     total = await request.json_int()
     namespace = await context.namespaces.get(request.namespace_name)
@@ -76,7 +76,7 @@ async def delete(request: AdminRequest) -> None:
 
 
 async def delete_if_there(context: AdminContext, topic: TopicName, *, force: bool) -> None:
-    """Delete one partition; one that was never used has nothing to delete."""
+    """Delete one partition. One that was never used has nothing to delete."""
     try:
         await context.service.delete_topic(topic, force=force)
     except TopicNotFound:

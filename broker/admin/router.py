@@ -1,9 +1,9 @@
-"""Finding the handler of a request, on the path as it came over the wire.
+"""Finds the handler of a request on the raw path.
 
-Names arrive as one segment with encoded slashes in it, so a path is split before it is decoded. How
-a segment is decoded depends on what it is, as in Pulsar: `{topic}` as a form value;
-`{subscription}` twice (percent-decoding, then as a form value), since Java clients encode it
-twice; everything else by percent-decoding. `{domain}` is `persistent` or `non-persistent`.
+A name is one segment, with slashes in it encoded, so a path is split before it is decoded. The
+decoding of a segment depends on its name, as in Pulsar: `{topic}` as a form value; `{subscription}`
+twice (percent-decoding, then as a form value), since Java clients encode it twice; all others by
+percent-decoding. `{domain}` is `persistent` or `non-persistent`.
 
 Routes are kept in a tree by segment, literal segments before names. A `{domain}` is kept as the two
 literals that it stands for, so a route of one domain only does not hide routes of both.
@@ -31,7 +31,7 @@ _DOMAINS: Final = (PERSISTENT, NON_PERSISTENT)
 @final
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`GET /admin/v2/tenants/{tenant}` and who answers it."""
+    """`GET /admin/v2/tenants/{tenant}` and its handler."""
 
     method: str
     path: str
@@ -39,7 +39,7 @@ class Route:
 
 
 def decode_segment(name: str, raw: str) -> str:
-    """A raw path segment as the name it stands for."""
+    """Decode a raw path segment."""
     if name == "subscription":
         return unquote_plus(unquote(raw))
     return unquote_plus(raw) if name == "topic" else unquote(raw)

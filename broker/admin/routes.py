@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def all_routes() -> tuple[Route, ...]:
-    """Every method and path that is answered, those of Pulsar that are missing with 501."""
+    """Every method and path that is answered. Missing operations of Pulsar answer 501."""
     present = (
         *metrics_page.ROUTES,
         *brokers.ROUTES,

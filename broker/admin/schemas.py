@@ -1,4 +1,4 @@
-"""`/admin/v2/schemas`: versions of a topic's schema, kept byte for byte."""
+"""`/admin/v2/schemas`: versions of a topic's schema, stored byte for byte."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def post(request: AdminRequest) -> dict[str, Any]:
 
 
 async def compatibility(request: AdminRequest) -> JSONResponse:
-    """Could it be registered? Pulsar answers 500 if not, with the reason."""
+    """Whether it could be registered. If not, Pulsar answers 500 with the reason."""
     strategy = await _strategy(request)
     schema = await _posted(request)
     try:
@@ -68,7 +68,7 @@ async def version_of(request: AdminRequest) -> dict[str, int]:
 
 
 async def delete(request: AdminRequest) -> dict[str, int]:
-    """Delete the schema; with `force` its history too."""
+    """Delete the schema; with `force` also its history."""
     force = request.flag("force")
     return {"version": await request.context.schemas.delete(request.topic, force=force)}
 

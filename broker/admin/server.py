@@ -1,8 +1,8 @@
 """The ASGI application over the route table, and its HTTP server.
 
-Before the broker is ready everything is answered with 503, so that the first 200 of `/metrics` or
-the health check means that a client can use it. Served by `broker.http` on a socket that is bound
-before anything else starts, so that a port in use is refused at once.
+Before the broker is ready every request is answered with 503, so the first 200 of `/metrics` or the
+health check means that a client can use the broker. `broker.http` serves it on a socket that is
+bound before anything else starts, so that a port in use is refused at once.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AdminApplication:
             if headers.get("upgrade", "").lower() == "websocket":
                 raise Refusal(501, "WebSocket is not supported; connect to the brokerServicePort")
             return await self._handled(scope, receive, method, headers)
-        except Exception as error:  # the one place where errors become answers
+        except Exception as error:  # the only place where errors become answers
             return _error(*status_and_reason(error))
 
     async def _handled(
@@ -98,7 +98,7 @@ async def serve_http(
     stop: trio.Event,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Serve until `stop` is set, then let requests under way finish for a moment."""
+    """Serve until `stop` is set, then allow pending requests a moment to finish."""
     await HttpServer(application, limits).serve(listening, stop, task_status)
 
 
@@ -119,7 +119,7 @@ def _error(status: int, reason: str) -> Response:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """The whole body. Raises: Refusal: larger than BODY_BYTES_MAX, or the client went away."""
+    """The whole body. Raises: Refusal: larger than BODY_BYTES_MAX, or the client has left."""
     body = bytearray()
     while True:
         message: Message = await receive()

@@ -1,4 +1,4 @@
-"""`.../{topic}/stats` and its relatives."""
+"""`.../{topic}/stats` and related endpoints."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def _internal(request: AdminRequest, topic: PersistentTopic) -> Iterator[s
 
 
 async def ledger_layouts(request: AdminRequest) -> Json:
-    """Vela's own: where the entries of a topic lie, for readers that go past the broker."""
+    """Vela's own: the locations of a topic's entries, for readers that bypass the broker."""
     context = request.context
     topic = await existing_persistent(request)
 
@@ -97,7 +97,7 @@ async def ledger_layouts(request: AdminRequest) -> Json:
         try:
             return await context.ledgers.metadata_of(ledger_id)
         except LedgerNotFound:
-            return None  # trimmed since
+            return None  # trimmed meanwhile
 
     found = await _of_ledgers(topic, metadata_of)
     metadata = {ledger_id: each for ledger_id, each in found.items() if each is not None}
@@ -105,7 +105,7 @@ async def ledger_layouts(request: AdminRequest) -> Json:
 
 
 async def _of_ledgers(topic: PersistentTopic, ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
-    """The answer for each ledger the topic has in the end, those made meanwhile included."""
+    """The answer for each ledger the topic has at the end, including ledgers made meanwhile."""
     found: dict[int, T] = {}
     while missing := sorted(topic.ledger.ledger_ids - found.keys()):
         for ledger_id in missing:
@@ -114,7 +114,7 @@ async def _of_ledgers(topic: PersistentTopic, ask: Callable[[int], Awaitable[T]]
 
 
 async def internal_info(request: AdminRequest) -> Streamed:
-    """ManagedLedgerInfo: what is kept in the metadata store."""
+    """ManagedLedgerInfo: the record in the metadata store."""
     context = request.context
     topic = await existing_persistent(request)
     stored = await context.store.get(managed_ledger_path(topic.name))

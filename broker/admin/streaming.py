@@ -1,9 +1,10 @@
 """Answers that may be large: produced, compressed and sent in slices of bounded work.
 
 A handler answers with `Streamed(pieces)`, an iterator that does the work of one row per step. After
-`STEPS_PER_SLICE` pieces or `SLICE_BYTES` the event loop serves everybody else; what was produced is
-sent, so that a client that does not read holds one slice. Between two slices the broker goes on, so
-an answer is a mix of instants; one row is of one.
+`STEPS_PER_SLICE` pieces or `SLICE_BYTES` the event loop serves other tasks. The slice is sent
+before
+the next one is produced, so a client that does not read holds one slice. The broker continues
+between two slices, so rows of an answer show different instants; each row shows one instant.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ if TYPE_CHECKING:
 
 SLICE_BYTES: Final = 64 * 1024
 SMALL_MAX: Final = 64
-"""A list or object with so few elements is encoded in one step."""
+"""A list or object with at most this many elements is encoded in one step."""
 GZIP_LEVEL: Final = 1
-"""Pages repeat themselves: the fastest level takes nine tenths off already."""
+"""Pages are repetitive: the fastest level already saves nine tenths."""
 _PRODUCING: Final = trio.Semaphore(2)
-"""So many slices are produced in one round of the event loop, however many answers are sent."""
+"""Slices produced in one round of the event loop, however many answers are being sent."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _JSON: Final = "application/json"
 
 
 @final
 class Streamed:
-    """An answer of 200 in pieces of text; every step of `pieces` is a bounded piece of work."""
+    """An answer of 200 in pieces of text. Every step of `pieces` is a bounded piece of work."""
 
     def __init__(self, pieces: Iterable[str], media_type: str = _JSON) -> None:
         self.pieces = pieces
         self._media_type = media_type
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """ASGI. Raises: whatever a step raises, after the answer has begun."""
+        """ASGI. Raises: any error of a step, after the answer has begun."""
         compress = accepts_gzip(scope["headers"])
         headers = [
             (b"content-type", self._media_type.encode("ascii")),
@@ -69,7 +70,7 @@ class Streamed:
 
 
 def slices(pieces: Iterable[str]) -> Iterator[str]:
-    """Pieces joined up to the bounds of a slice; a larger piece is divided."""
+    """Pieces joined up to the bounds of a slice. A larger piece is divided."""
     waiting: list[str] = []
     length = 0
     for piece in pieces:
@@ -88,7 +89,7 @@ def _divided(text: str, length: int) -> Iterator[str]:
 
 
 def accepts_gzip(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether `Accept-Encoding` names gzip (or everything) and does not rule it out (RFC 9110
+    """Whether `Accept-Encoding` names gzip (or everything) and does not exclude it (RFC 9110
     12.5.3)."""
     accepted = {}
     for name, value in headers:
@@ -146,7 +147,7 @@ def json_pieces(value: object) -> Iterator[str]:
 
 
 def is_large(value: object) -> bool:
-    """Whether encoding it in one step might take long: it is long, or something in it is."""
+    """Whether encoding it in one step might take long: it, or a value in it, is long."""
     if isinstance(value, list):
         return len(value) > SMALL_MAX
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""`.../{topic}/subscription[s]`: creating, removing and moving subscriptions.
+"""`.../{topic}/subscription[s]`: creates, removes and moves subscriptions.
 
-On a partitioned topic an operation is done on every partition where that makes sense, and refused
-with Pulsar's text where it does not.
+On a partitioned topic an operation applies to every partition if that is meaningful, and is
+otherwise refused with Pulsar's text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def names(request: AdminRequest) -> list[str]:
-    """Subscriptions of the topic, those of readers that are connected included."""
+    """Subscriptions of the topic, including those of connected readers."""
     found: dict[str, None] = {}
     for topic in await every_part(request.context, request.topic):
         found.update(dict.fromkeys(topic.subscriptions))
@@ -35,7 +35,7 @@ async def names(request: AdminRequest) -> list[str]:
 async def create(request: AdminRequest) -> None:
     """Body: a message id, `{"messageId": .., "properties": ..}`, or nothing (Latest).
 
-    On a partitioned topic it is made on the partitions that lack it; 409 when none does.
+    On a partitioned topic it is created on the partitions that lack it; 409 if none does.
     """
     context, name = request.context, request.names["subscription"]
     if request.topic.domain == NON_PERSISTENT:
@@ -67,7 +67,7 @@ async def create(request: AdminRequest) -> None:
 
 
 async def delete(request: AdminRequest) -> None:
-    """Remove a subscription; with `force` its consumers are sent away."""
+    """Remove a subscription; with `force` its consumers are disconnected."""
     name, force = request.names["subscription"], request.flag("force")
     topics = await every_part(request.context, request.topic)
     if await request.context.namespaces.partitions_of(request.topic):
@@ -91,9 +91,9 @@ async def reset_to_id(request: AdminRequest) -> None:
 
 
 async def reset_to_time(request: AdminRequest) -> None:
-    """Go on with the first message published at or after a time.
+    """Continue with the first message published at or after a time.
 
-    Done on every partition that has the subscription, even when another one lacks it: 404 then.
+    Done on every partition that has the subscription, even if another one lacks it: 404 then.
     """
     time_ms, name = _number(request, "timestamp"), request.names["subscription"]
     topics = await every_part(request.context, request.topic)
@@ -105,7 +105,7 @@ async def reset_to_time(request: AdminRequest) -> None:
 
 
 async def skip(request: AdminRequest) -> None:
-    """Acknowledge the next so many messages."""
+    """Acknowledge the next n messages."""
     if await request.context.namespaces.partitions_of(request.topic):
         raise Refusal(405, "Skip messages on a partitioned topic is not allowed")
     count = _number(request, "count")
@@ -114,7 +114,7 @@ async def skip(request: AdminRequest) -> None:
 
 
 async def skip_all(request: AdminRequest) -> None:
-    """Acknowledge everything; closed ledgers go even when that was so before, as in Pulsar."""
+    """Acknowledge everything. Closed ledgers are deleted even without a new ack, as in Pulsar."""
     for topic, subscription in await _everywhere(request):
         await subscription.clear_backlog()
         if isinstance(topic, PersistentTopic):
@@ -122,7 +122,7 @@ async def skip_all(request: AdminRequest) -> None:
 
 
 async def expire(request: AdminRequest) -> None:
-    """Acknowledge what was published more than so many seconds ago."""
+    """Acknowledge messages published more than n seconds ago."""
     seconds = _number(request, "seconds")
     await _refuse_non_persistent(request, "Expire messages on a non-persistent topic")
     await _expire_each(request, await _everywhere(request), seconds)
@@ -141,7 +141,7 @@ async def expire_all(request: AdminRequest) -> None:
 async def _expire_each(
     request: AdminRequest, found: list[tuple[Topic, Subscription]], seconds: int
 ) -> None:
-    """Expire on all, then tell of the first one that had nothing to expire, as Pulsar does."""
+    """Expire on all, then report the first one that had nothing to expire, as Pulsar does."""
     idle = [each for each in found if not await _expire(request, *each, seconds)]
     if idle:
         raise _nothing_to_expire(*idle[0])
@@ -149,14 +149,14 @@ async def _expire_each(
 
 async def _refuse_non_persistent(request: AdminRequest, what: str) -> None:
     if request.topic.domain == NON_PERSISTENT:
-        await every_part(request.context, request.topic)  # which tells what does not exist
+        await every_part(request.context, request.topic)  # raises if the topic does not exist
         raise Refusal(405, f"{what} is not allowed")
 
 
 async def _expire(
     request: AdminRequest, topic: Topic, subscription: Subscription, seconds: int
 ) -> int:
-    """How many entries were acknowledged."""
+    """The number of entries acknowledged."""
     if not isinstance(topic, PersistentTopic):
         return 0
     ledger, cursor = topic.ledger, topic.ledger.cursors[subscription.name]

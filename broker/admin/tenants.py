@@ -35,7 +35,7 @@ async def change(request: AdminRequest) -> None:
 
 
 async def delete(request: AdminRequest) -> None:
-    """Remove a tenant; with `force` everything in it."""
+    """Remove a tenant; with `force` also everything in it."""
     context, tenant = request.context, request.names["tenant"]
     if request.flag("force"):
         if not context.config.forceDeleteTenantAllowed:

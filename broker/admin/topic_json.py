@@ -1,11 +1,11 @@
 """Statistics of a topic in Pulsar's JSON shapes: TopicStats, PartitionedTopicStats,
 PersistentTopicInternalStats, ManagedLedgerInfo.
 
-Everything is computed from live state when asked for, and row by row, so that a topic with very
-many subscriptions is told in slices (see `streaming`). Fields of features that do not exist here
-(replication, transactions, offloading, compaction) are there with the value that says so, because
+Everything is computed from live state on request, and row by row, so that a topic with very many
+subscriptions is answered in slices (see `streaming`). Fields of features that do not exist here
+(replication, transactions, offloading, compaction) are present with the value for "none", because
 typed clients expect them. Subscriptions and consumers come from `broker.subscription.statistics`,
-with one field of ours, `whyNotDispatching`.
+with one field of Vela's own, `whyNotDispatching`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NO_LEDGER: Final[Json] = {
 }
 CONSUMERS_IN_ROW_MAX: Final = 4
 _STATES: Final = {"Open": "LedgerOpened", "Rolling": "ClosingLedger"}
-"""Pulsar's names of the states that have other ones there."""
+"""Pulsar's names of states that differ from Vela's."""
 _ADDED_UP: Final = (
     "msgRateIn",
     "msgThroughputIn",
@@ -74,7 +74,7 @@ _SUMS_OF_TOPIC: Final = (
     "nonContiguousDeletedMessagesRanges",
     "delayedMessageIndexSizeInBytes",
 )
-"""Fields of subscriptions that are added up for their topic."""
+"""Fields of subscriptions that are summed for their topic."""
 _ADDED_UP_OF_SUBSCRIPTIONS: Final = (
     "msgRateOut",
     "msgThroughputOut",
@@ -94,8 +94,8 @@ _ADDED_UP_OF_SUBSCRIPTIONS: Final = (
 
 @final
 class TopicStats:
-    """TopicStats of one topic or partition, a row at a time: `subscriptions` to its end, then
-    `fields`, which sums up the rows that were made. `pieces` is the whole as JSON."""
+    """TopicStats of one topic or partition, one row at a time: `subscriptions` to its end, then
+    `fields`, which sums the rows that were made. `pieces` is the whole as JSON."""
 
     def __init__(
         self, topic: Topic, broker_id: str, *, publishers: bool = True, consumers: bool = True
@@ -116,7 +116,7 @@ class TopicStats:
             yield from map(_publisher, list(self._topic.access.producers.values()))
 
     def subscriptions(self) -> Iterator[tuple[str, Json]]:
-        """Each subscription that there is when its turn comes; it is counted in `fields`."""
+        """Each subscription that exists when its turn comes. It is counted in `fields`."""
         sums = self._sums
         for name, subscription in list(self._topic.subscriptions.items()):
             mark_delete = subscription.mark_delete_position()
@@ -130,7 +130,7 @@ class TopicStats:
             yield name, row
 
     def fields(self) -> Json:
-        """Everything else."""
+        """All other fields."""
         topic, sums, ledger = self._topic, self._sums, self._ledger
         rate, throughput = topic.rate_messages_in, topic.rate_bytes_in
         fields: Json = {
@@ -186,7 +186,7 @@ class TopicStats:
 
 @final
 class PartitionedStats:
-    """PartitionedTopicStats: the sum over the partitions, and with `per_part` them one by one."""
+    """PartitionedTopicStats: the sum over the partitions and, with `per_part`, each of them."""
 
     def __init__(
         self, parts: Sequence[tuple[str, TopicStats]], metadata: Json, per_part: bool
@@ -198,7 +198,7 @@ class PartitionedStats:
         self._fields: list[Json] = []
 
     def pieces(self) -> Iterator[str]:
-        """PartitionedTopicStats as JSON. The sums come last, when all rows have been made."""
+        """PartitionedTopicStats as JSON. The sums come last, after all rows have been made."""
         yield '{"publishers":'
         yield from json_array(row for _, part in self._parts for row in part.publishers())
         yield ',"partitions":'
@@ -243,7 +243,7 @@ class PartitionedStats:
 
 
 def row_pieces(row: Json) -> Iterator[str]:
-    """A subscription as JSON. Its consumers are rows, too, unless they are few."""
+    """A subscription as JSON. Its consumers are rows as well, unless they are few."""
     if len(row["consumers"]) <= CONSUMERS_IN_ROW_MAX:
         yield encoded(row)
         return
@@ -254,7 +254,7 @@ def row_pieces(row: Json) -> Iterator[str]:
 
 
 def internal_stats(topic: PersistentTopic, ledger_metadata: dict[int, str]) -> Iterator[str]:
-    """PersistentTopicInternalStats as JSON. As in Pulsar the newest ledger's own row says 0
+    """PersistentTopicInternalStats as JSON. As in Pulsar, the newest ledger's own row has 0
     entries: its numbers are `currentLedgerEntries` and `currentLedgerSize`."""
     statistics = topic.ledger.statistics()
     yield '{"ledgers":'
@@ -303,7 +303,7 @@ def _ledger_rows(
 
 
 def managed_ledger_info(ledger: ManagedLedger, version: int, now_ms: int) -> Iterator[str]:
-    """ManagedLedgerInfo (`internal-info`) as JSON: the open ledger comes without counts."""
+    """ManagedLedgerInfo (`internal-info`) as JSON. The open ledger has no counts."""
     statistics = ledger.statistics()
     fields: Json = {"version": version}
     if statistics.terminated_position is not None:
@@ -352,7 +352,7 @@ class LedgerSizes:
         """By index: bytes of the ledger and all later ones."""
 
     def behind(self, position: Position) -> int:
-        """Bytes after a position; inside a ledger entries count with their mean size."""
+        """Bytes after a position. Inside a ledger entries count with their mean size."""
         ledger_id, entry_id = position
         index = bisect_left(self._ids, ledger_id)
         if index == len(self._ids) or self._ids[index] != ledger_id:
@@ -419,7 +419,7 @@ def _deduplication(topic: Topic) -> str:
 
 
 def _tidy(subscription: Json) -> Json:
-    """Pulsar leaves fields without a value out, and writes addresses with a slash before them."""
+    """Pulsar omits fields without a value, and writes addresses with a slash before them."""
     for row in subscription["consumers"]:
         row["address"] = f"/{row['address'].lstrip('/')}"
     subscription["consumers"] = [_without_none(row) for row in subscription["consumers"]]

@@ -1,4 +1,4 @@
-"""`.../{topic}/ledgerLayouts`, Vela's own: where a reader of bookies finds a topic's entries. Pure.
+"""`.../{topic}/ledgerLayouts`, Vela's own: the ledgers and bookies of a topic's entries. Pure.
 
     {"lastConfirmedEntry": {"ledgerId": 8, "entryId": 41}, "bookiesReachable": true,
      "ledgers": [{"ledgerId": 8, "state": "OPEN", "entries": 42, "size": 4711, "timestamp": 0,
@@ -6,10 +6,11 @@
                   "ackQuorumSize": 1, "digestType": "CRC32C",
                   "ensembles": [{"firstEntryId": 0, "bookies": ["127.0.0.1:3181"]}]}]}
 
-`size` is in bytes, `timestamp` in milliseconds when the ledger was closed (0: it is not).
-`lastEntryId` is the last entry that may be read, -1 when there is none; of a ledger that is not
-closed that is the last confirmed one of this moment. `bookiesReachable` is false when bookies do
-not serve reads (`bookiePort`): then their names are no addresses.
+`size` is in bytes, `timestamp` is the time in milliseconds when the ledger was closed (0: it is
+not).
+`lastEntryId` is the last entry that may be read, -1 when there is none; of an open ledger it is the
+last entry confirmed at this moment. `bookiesReachable` is false when bookies do not serve reads
+(`bookiePort`); their names are then no addresses.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def topic_layouts(
     metadata: Mapping[int, LedgerMetadata],
     addresses: Mapping[str, str],
 ) -> Json:
-    """The answer. Ledgers without metadata, which are being deleted, are left out."""
+    """The answer. Ledgers without metadata, which are being deleted, are omitted."""
     ledger_id, entry_id = statistics.last_confirmed
     rows = [row for row in statistics.ledgers if row.ledger_id in metadata]
     named = {

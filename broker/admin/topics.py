@@ -1,4 +1,4 @@
-"""`/admin/v2/{domain}/{tenant}/{namespace}[/{topic}]`: lists, and the life of a topic."""
+"""`/admin/v2/{domain}/{tenant}/{namespace}[/{topic}]`: lists, creation and deletion of topics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def every_part(context: AdminContext, topic: TopicName) -> list[Topic]:
 
 
 async def _found(context: AdminContext, topic: TopicName) -> Topic:
-    """The topic; what is absent of it is told as in Pulsar: namespace, topic or partition."""
+    """The topic. A missing namespace, topic or partition is reported as in Pulsar."""
     try:
         return await context.service.find_topic(topic)
     except TopicNotFound:
@@ -83,13 +83,13 @@ async def partitioned_topics(request: AdminRequest) -> list[str]:
 
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
-"""The property by which `create-shadow-topic` names the topic to follow."""
+"""The property with which `create-shadow-topic` names the topic to follow."""
 
 # --- life -----------------------------------------------------------------------------------
 
 
 def refuse_shadow(properties: dict[str, Any] | None) -> None:
-    """Raises: Refusal: the properties make a shadow topic, which Vela does not have."""
+    """Raises: Refusal: the properties request a shadow topic, which Vela does not support."""
     if SHADOW_SOURCE in (properties or {}):
         raise Refusal(
             501, f"Vela has no shadow topics yet: the property {SHADOW_SOURCE} has no effect"
@@ -97,7 +97,7 @@ def refuse_shadow(properties: dict[str, Any] | None) -> None:
 
 
 async def create(request: AdminRequest) -> None:
-    """A plain topic, whatever the rules for clients' topics say. Body: properties or null."""
+    """Create a plain topic, whatever the rules for topics of clients. Body: properties or null."""
     context, topic = request.context, request.topic
     properties = await request.json_object()
     refuse_shadow(properties)
@@ -119,7 +119,7 @@ async def create(request: AdminRequest) -> None:
     if await context.namespaces.topic_exists(topic):
         raise conflict("This topic already exists")
     if topic.persistent:
-        # Once its managed ledger exists the topic does.
+        # The topic exists once its managed ledger does.
         await context.service.factory.open(topic.managed_ledger_name)
     created = await context.service.get_or_load_topic(topic, create=True)
     if properties and isinstance(created, PersistentTopic):
@@ -127,7 +127,7 @@ async def create(request: AdminRequest) -> None:
 
 
 async def delete(request: AdminRequest) -> None:
-    """Delete a topic; with `force` also while it is used."""
+    """Delete a topic; with `force` also one in use."""
     context, topic = request.context, request.topic
     if await context.namespaces.partitions_of(topic):
         raise conflict(
@@ -138,7 +138,7 @@ async def delete(request: AdminRequest) -> None:
 
 
 async def unload(request: AdminRequest) -> None:
-    """Close the topic; its clients look up again and reopen it."""
+    """Close the topic. Its clients look up again and reopen it."""
     context, topic = request.context, request.topic
     count = await context.namespaces.partitions_of(topic)
     if not count and not await context.namespaces.topic_exists(topic):
@@ -148,7 +148,7 @@ async def unload(request: AdminRequest) -> None:
 
 
 async def terminate(request: AdminRequest) -> dict[str, int]:
-    """Take no more messages; answers the last one's id."""
+    """Accept no more messages. Answers the id of the last one."""
     _refuse_non_persistent(request)
     if await request.context.namespaces.partitions_of(request.topic):
         raise Refusal(405, "Termination of a partitioned topic is not allowed")
@@ -174,7 +174,7 @@ async def terminate_partitions(request: AdminRequest) -> dict[str, dict[str, int
 
 
 async def trim(request: AdminRequest) -> str:
-    """Delete the ledgers that neither subscriptions nor retention want, of every partition."""
+    """Delete ledgers that neither subscriptions nor retention need, of every partition."""
     context, name = request.context, request.topic
     if not name.persistent:
         raise Refusal(405, "Trim on a non-persistent topic is not allowed")
@@ -183,7 +183,7 @@ async def trim(request: AdminRequest) -> str:
     for topic in await every_part(context, name):
         if isinstance(topic, PersistentTopic):
             await run_owned(context.service.nursery, topic.ledger.trim)
-    return ""  # 200, where others answer 204
+    return ""  # 200, where other endpoints answer 204
 
 
 async def message_id_at(request: AdminRequest) -> dict[str, int]:
@@ -216,7 +216,7 @@ async def last_message_id(request: AdminRequest) -> dict[str, int]:
     entry = await topic.newest_entry()
     if entry is None:
         ledger_id, entry_id = topic.ledger.last_confirmed
-        if entry_id >= 0:  # Deleted: Pulsar answers the earliest id, of no partition.
+        if entry_id >= 0:  # Deleted: Pulsar answers the earliest id, without partition.
             return message_id_json(topic, EARLIEST) | {"partitionIndex": -1}
         return message_id_json(topic, (ledger_id, -1))
     if not is_batch(entry.metadata):
@@ -244,7 +244,7 @@ def message_id_json(
 
 
 async def properties(request: AdminRequest) -> dict[str, str]:
-    """What was attached to the topic."""
+    """The properties of the topic."""
     _refuse_non_persistent(request)
     context, topic = request.context, request.topic
     namespace = await context.namespaces.of_topic(topic)
@@ -282,7 +282,7 @@ def _text_map(values: dict[str, Any]) -> dict[str, str]:
 
 
 async def permissions(request: AdminRequest) -> dict[str, list[str]]:
-    """Grants on the topic: those of its namespace."""
+    """Grants on the topic, which are those of its namespace."""
     if not await request.context.namespaces.topic_exists(request.topic):
         raise not_found(f"Topic {request.topic.full} not found")
     namespace = await request.context.namespaces.of_topic(request.topic)

@@ -1,4 +1,4 @@
-"""What all HTTP connections share: a number of bytes, and a number of requests per second.
+"""Bounds shared by all HTTP connections: a number of bytes, and a number of requests per second.
 
 Pure: time is an argument.
 """
@@ -10,7 +10,7 @@ from typing import final
 
 @final
 class ByteBudget:
-    """Bytes of unfinished requests and of answers that clients have not taken."""
+    """Bytes of unfinished requests and of answers that clients have not received yet."""
 
     __slots__ = ("_held", "_max", "_requests")
 
@@ -21,11 +21,11 @@ class ByteBudget:
 
     @property
     def held(self) -> int:
-        """Bytes taken and not given back."""
+        """Bytes in use."""
         return self._held
 
     def take_for_request(self, size: int) -> bool:
-        """Requests may hold half of the budget, so that they cannot keep answers from leaving."""
+        """Requests may hold half of the budget, so that answers can always be sent."""
         if self._requests + size > self._max // 2 or self._held + size > self._max:
             return False
         self._requests += size
@@ -33,20 +33,20 @@ class ByteBudget:
         return True
 
     def give_for_request(self, size: int) -> None:
-        """The request has been dealt with."""
+        """The request has been handled."""
         self._requests -= size
         self._held -= size
         assert self._held >= self._requests >= 0
 
     def take_for_answer(self, size: int) -> bool:
-        """A piece of an answer is about to be sent. One piece always has room, however large."""
+        """A piece of an answer is about to be sent. One piece always fits, however large."""
         if self._held > self._requests and self._held + size > self._max:
             return False
         self._held += size
         return True
 
     def give_for_answer(self, size: int) -> None:
-        """The piece has been taken by the client, or dropped."""
+        """The client has received the piece, or it was dropped."""
         self._held -= size
         assert self._held >= self._requests
 
@@ -63,7 +63,7 @@ class RequestRate:
         self._updated_at = now
 
     def admits(self, now: float) -> bool:
-        """Whether one more request is within the rate; it is counted if so."""
+        """Whether one more request is within the rate. If so it is counted."""
         if not self._per_second:
             return True
         gained = (now - self._updated_at) * self._per_second

@@ -1,11 +1,11 @@
-"""Which callers are served: the protection against web pages that a user of this network opens.
+"""Decides which callers are served: protection against web pages opened by users of this network.
 
 A page from anywhere can make a browser send requests to addresses that only the browser reaches.
-Two rules stop that; clients that are not browsers do not notice either of them.
+Two rules prevent that. They do not affect clients that are not browsers.
 
 - The `Host` of a request must be a name or address of this broker. A page whose own name suddenly
   resolves to the broker (DNS rebinding) sends the page's name.
-- A request that writes must not come from a foreign page. Browsers say where a page is from in
+- A request that writes must not come from a foreign page. Browsers send the origin of a page in
   `Origin` and `Sec-Fetch-Site`. The content types that a form can send are refused for POST, as
   every endpoint takes JSON: a browser asks for permission (a preflight request) before it sends
   that, and never gets it.
@@ -36,7 +36,7 @@ _SHOWN_MAX: Final = 100
 
 @final
 class CallerRules:
-    """The names of one broker and what its configuration allows besides."""
+    """The names of one broker and the additional names in its configuration."""
 
     def __init__(self, own_names: Iterable[str], allowed_hosts: Iterable[str]) -> None:
         """`allowed_hosts`: names, `*.suffix` for all names below one, `*` for every name."""
@@ -52,7 +52,7 @@ class CallerRules:
         Raises: RequestRefused.
         """
         host = headers.get("host")
-        if host is not None:  # HTTP/1.0 may leave it out, and no browser does
+        if host is not None:  # HTTP/1.0 may omit it, and no browser does
             name = host_name(host)
             if not (self._is_own(name, local_address) or self._is_allowed(name)):
                 raise RequestRefused(
@@ -102,7 +102,7 @@ class CallerRules:
 def host_name(host: str) -> str:
     """The name or address in a `Host` header, lower case, without port, brackets, last dot.
 
-    Raises: RequestRefused: it is none.
+    Raises: RequestRefused: it is not valid.
     """
     name = _plain(host)
     if not name or not name.isascii() or any(char in name for char in " /@\\\t,"):
@@ -120,8 +120,8 @@ def _plain(host: str) -> str:
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """Whether an `Origin` names the host and port that were called. A proxy may have ended TLS, so
-    the scheme is not compared."""
+    """Whether an `Origin` names the host and port of the request. A proxy may have terminated TLS,
+    so the scheme is not compared."""
     scheme, separator, authority = origin.strip().lower().partition("://")
     if not separator:
         return False

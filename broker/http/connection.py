@@ -1,11 +1,11 @@
-"""One HTTP/1.1 connection: h11 does the protocol, this moves bytes within the bounds.
+"""One HTTP/1.1 connection: h11 implements the protocol, this module moves bytes within the bounds.
 
 A client has a deadline for the head of its request, for the body, and for taking the answer. Bytes
-held for it meanwhile are counted in one budget of all connections. Data are received only while h11
+held for it meanwhile count against one budget of all connections. Data are received only while h11
 needs some, so that pipelined requests wait in the kernel. The application is called as in ASGI. It
 is not interrupted when its client leaves.
 
-HTTP/2 is not spoken: its preface is answered with 505, and an offer to upgrade to it is ignored.
+HTTP/2 is not supported: its preface is answered with 505, and an offer to upgrade to it is ignored.
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ log = structlog.get_logger()
 HEAD_RECEIVE_BYTES: Final = 4 * 1024
 BODY_RECEIVE_BYTES: Final = 64 * 1024
 REST_BYTES_MAX: Final = 64 * 1024
-"""So much of a body that nobody reads is read to keep the connection; with a larger one it ends."""
+"""An unread body up to this size is read to keep the connection. A larger one ends it."""
 REST_SECONDS_MAX: Final = 1.0
 GOODBYE_SECONDS_MAX: Final = 1.0
 GOODBYE_BYTES_MAX: Final = 256 * 1024
 CHUNKS_PER_TURN: Final = 32
 CHUNKS_FREE: Final = 1_000
 CHUNK_BYTES_MEAN_MIN: Final = 64
-"""After the first chunks of a body they must be this large on average: each costs the same."""
+"""After the first chunks of a body their average size must be at least this, because each chunk
+costs the same."""
 _ABORT: Final = struct.pack("ii", 1, 0)
 _VERSIONS: Final = (b"1.1", b"1.0")
 
 
 class Phase(enum.Enum):
-    """What a connection waits for."""
+    """The state in which a connection waits."""
 
     HEAD = "a request"
     BODY = "the rest of a request"
@@ -62,11 +63,11 @@ class Phase(enum.Enum):
 
 
 class Shared(Protocol):
-    """What a connection needs of its server."""
+    """The part of its server that a connection uses."""
 
     @property
     def application(self) -> ASGIApp:
-        """Who answers."""
+        """The application that answers."""
 
     @property
     def limits(self) -> HttpLimits:
@@ -78,19 +79,19 @@ class Shared(Protocol):
 
     @property
     def rate(self) -> RequestRate:
-        """Requests of all connections."""
+        """The request rate of all connections."""
 
     @property
     def stopping(self) -> bool:
         """Whether no further request is wanted."""
 
     def free_bytes(self) -> None:
-        """The budget is used up: let the slowest client go."""
+        """The budget is used up: close the connection of the slowest client."""
 
 
 @final
 class HttpConnection:
-    """Serves one stream; `phase` and `since` tell the server how long it waits, and for what."""
+    """Serves one stream. `phase` and `since` show the server how long it waits, and for what."""
 
     def __init__(self, shared: Shared, stream: trio.abc.Stream) -> None:
         self._shared = shared
@@ -120,11 +121,11 @@ class HttpConnection:
     # --- life ---------------------------------------------------------------------------
 
     def give_way(self) -> None:
-        """End at once: somebody else needs the place."""
+        """End at once: another connection needs the place."""
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Serve requests until the connection ends; the stream is closed then."""
+        """Serve requests until the connection ends. The stream is then closed."""
         try:
             polite = False
             with self._scope:
@@ -154,7 +155,7 @@ class HttpConnection:
         return "" if self._client is None else f"{self._client[0]}:{self._client[1]}"
 
     async def _serve_one(self) -> bool:
-        """One request and its answer; whether there may be another."""
+        """Serve one request. Returns whether there may be another."""
         try:
             request = await self._receive_head()
             if request is None:
@@ -189,8 +190,8 @@ class HttpConnection:
         return True
 
     async def _close(self, *, polite: bool) -> None:
-        """A close with unread input resets the connection, and the answer may be lost with it. So
-        after an answer the client gets a moment to close first."""
+        """A close with unread input resets the connection, which may lose the answer. After an
+        answer the client therefore gets a moment to close first."""
         if polite and isinstance(self._stream, trio.abc.HalfCloseableStream):
             with trio.move_on_after(GOODBYE_SECONDS_MAX):
                 try:
@@ -199,9 +200,9 @@ class HttpConnection:
                     while left > 0 and (data := await self._stream.receive_some(left)):
                         left -= len(data)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    left = 0  # gone already
+                    left = 0  # already closed
         elif isinstance(self._stream, trio.SocketStream):
-            # Nothing of an answer that is not taken stays in the kernel.
+            # Do not keep an answer in the kernel that the client does not take.
             self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
 
     def _enter(self, phase: Phase) -> None:
@@ -211,7 +212,7 @@ class HttpConnection:
     # --- the request --------------------------------------------------------------------
 
     async def _receive_head(self) -> h11.Request | None:
-        """The next request; None: the client has closed, or has nothing to ask."""
+        """The next request; None: the client has closed, or sends nothing."""
         limits = self._limits
         self._enter(Phase.HEAD)
         begun = bool(self._protocol.trailing_data[0])
@@ -260,7 +261,7 @@ class HttpConnection:
         return {"type": "http.request", "body": data, "more_body": not self._body_is_read}
 
     async def _receive_piece(self, deadline: float) -> bytes | None:
-        """Some of the body, nothing at its end; None: the deadline is over."""
+        """Part of the body, nothing at its end; None: the deadline has passed."""
         while True:
             event = self._protocol.next_event()
             if isinstance(event, h11.Data):
@@ -350,7 +351,7 @@ class HttpConnection:
         return self._protocol.send(head) or b""
 
     async def _skip_rest(self) -> None:
-        """Read what is left of a small body that nobody wanted, so that the connection is kept."""
+        """Read the rest of a small unread body, so that the connection can be kept."""
         waits = self._protocol.they_are_waiting_for_100_continue
         if self._body_is_read or self._rest_is_lost or waits:
             return
@@ -362,7 +363,7 @@ class HttpConnection:
                 return
 
     async def _refuse(self, status: int, reason: str, *, close: bool = False) -> bool:
-        """Answer in the shape of all errors; whether it could be sent."""
+        """Answer in the common form of errors. Returns whether it could be sent."""
         if self._protocol.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return False
         body = json.dumps({"reason": reason}).encode()
@@ -379,7 +380,7 @@ class HttpConnection:
         return True
 
     async def _write(self, data: bytes) -> None:
-        """Send, within what is left of the time for this answer."""
+        """Send, within the remaining time for this answer."""
         budget = self._shared.budget
         if not budget.take_for_answer(len(data)):
             self._shared.free_bytes()
@@ -399,7 +400,7 @@ class HttpConnection:
 def _addresses(
     stream: trio.abc.Stream,
 ) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:
-    """(peer, local) of a socket; None of what is none, or is gone."""
+    """(peer, local) of a socket; None for an address that does not exist."""
     if not isinstance(stream, trio.SocketStream):
         return None, None
     try:

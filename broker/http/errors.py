@@ -1,4 +1,4 @@
-"""Refusals of the HTTP side itself, before or besides what a handler says."""
+"""Refusals of the HTTP server itself, before or apart from those of a handler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import final
 
 @final
 class RequestRefused(Exception):
-    """The request cannot be read or served; `status` and `reason` are what the client is told."""
+    """The request cannot be read or served. The client gets `status` and `reason`."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -17,4 +17,4 @@ class RequestRefused(Exception):
 
 @final
 class PeerTooSlow(Exception):
-    """The client does not take its answer; the connection is cut off."""
+    """The client does not take its answer. The connection is closed."""

@@ -1,4 +1,4 @@
-"""The bounds of the HTTP side, in one place; every one says what happens when it is reached."""
+"""The bounds of the HTTP server, in one place. Each says what happens when it is reached."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class HttpLimits:
     """Bounds of all HTTP connections; times in seconds."""
 
     connections_max: int = 2_048
-    """0 = no bound. At the bound the connection that has waited longest for a request gives way.
-    If all are busy, the new one is answered with 503."""
+    """0 = no bound. At the bound the connection that has waited longest for a request is closed. If
+    all are busy, the new one is answered with 503."""
     head_bytes_max: int = 8_192
-    """A request line with its headers; a larger one is answered with 431 and closed."""
+    """Size of a request line with its headers. A larger one is answered with 431 and closed."""
     buffered_bytes_max: int = 64 * 1024 * 1024
-    """Bytes of unfinished requests and of answers not yet taken, of all connections together.
-    Requests may hold half of it. Above it requests are answered with 503."""
+    """Bytes of unfinished requests and of answers not yet taken, over all connections. Requests may
+    hold half of it. Above it requests are answered with 503."""
     request_seconds_max: float = 30.0
-    """For the head of a request, and again for its body; then 408 and closed."""
+    """Deadline of the head of a request, and again of its body; then 408 and closed."""
     idle_seconds_max: float = 60.0
-    """A kept connection without a request is closed after this."""
+    """An idle kept connection is closed after this."""
     answer_seconds_max: float = 120.0
-    """How long a client may let the broker wait while it takes one answer; then it is closed."""
+    """Time for which a client may delay one answer by not reading; then it is closed."""
     requests_per_second_max: float = 0.0
-    """Of all connections; 0 = no bound. Above it requests are answered with 429."""
+    """Over all connections; 0 = no bound. Above it requests are answered with 429."""
 
 
 def http_limits_from(config: BrokerConfig) -> HttpLimits:
-    """The bounds that a configuration asks for, and that the limit of open files allows."""
+    """The bounds from the configuration and the limit of open files."""
     return HttpLimits(
         connections_max=http_connections_max(config.maxHttpServerConnections),
         head_bytes_max=config.httpMaxRequestHeaderSize,

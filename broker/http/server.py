@@ -1,8 +1,8 @@
-"""Accepts HTTP connections, and decides who gives way when there are too many, or too many bytes.
+"""Accepts HTTP connections, and closes some when there are too many of them, or too many bytes.
 
 An idle connection never keeps a new one out: at the bound the one that has waited longest for a
-request is closed, which clients with kept connections are prepared for. If every connection has a
-request under way, the new one is answered with 503.
+request is closed, which clients with kept connections can handle. If every connection has a request
+in progress, the new one is answered with 503.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ RETRY_ACCEPT_SECONDS: Final = 0.1
 ACCEPT_PAUSE_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 ACCEPTED_PER_TURN: Final = 32
 TURNED_AWAY_MAX: Final = 8
-"""So many refused connections at a time are kept until their clients have read why."""
+"""Refused connections kept open at a time until their clients have read the reason."""
 TURNED_AWAY_SECONDS_MAX: Final = 1.0
 SLOW_SECONDS: Final = 2.0
-"""Who is waited for this long may be let go when bytes are short."""
+"""A client slower than this may be disconnected when bytes are short."""
 _IDLE: Final = frozenset({Phase.HEAD})
 _HOLDING_BYTES: Final = frozenset({Phase.BODY, Phase.ANSWER})
 
 
 @final
 class HttpServer:
-    """The connections of all listening sockets. `connection.Shared` is what they see of it."""
+    """The connections of all listening sockets, with the interface `connection.Shared` for them."""
 
     def __init__(self, application: ASGIApp, limits: HttpLimits) -> None:
         self.application = application
@@ -54,7 +54,7 @@ class HttpServer:
         self._turned_away = 0
 
     def __len__(self) -> int:
-        """Connections that are served."""
+        """Connections being served."""
         return len(self._connections)
 
     async def serve(
@@ -63,7 +63,7 @@ class HttpServer:
         stop: trio.Event,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve until `stop` is set, then let requests under way finish for a moment."""
+        """Serve until `stop` is set, then allow pending requests a moment to finish."""
         async with trio.open_nursery() as serving:
             async with trio.open_nursery() as accepting:
                 for each in listening:
@@ -77,7 +77,7 @@ class HttpServer:
             serving.cancel_scope.deadline = trio.current_time() + GRACEFUL_SECONDS
 
     async def serve_stream(self, stream: trio.abc.Stream) -> None:
-        """Serve one connection to its end."""
+        """Serve one connection until it ends."""
         if not self._make_place():
             await self._turn_away(stream)
             return
@@ -89,7 +89,7 @@ class HttpServer:
             self._connections.pop(connection, None)
 
     def free_bytes(self) -> None:
-        """Let the client go that has been waited for longest while it holds bytes."""
+        """Disconnect the slowest of the clients that hold bytes."""
         slowest = self._longest(_HOLDING_BYTES)
         if slowest is not None and trio.current_time() - slowest.since >= SLOW_SECONDS:
             log.warning("HTTP client cut off", reason="webServiceMaxBufferedMB is reached")
@@ -108,7 +108,8 @@ class HttpServer:
                 failure = reason
 
     def _accept_waiting(self, listening: socket.socket, serving: trio.Nursery) -> str:
-        """Accept those that wait, up to a bound; why no more can be accepted now, or nothing."""
+        """Accept waiting connections, up to a bound. Returns why no more can be accepted now, or
+        an empty text."""
         for _ in range(ACCEPTED_PER_TURN):
             try:
                 connection, _ = listening.accept()
@@ -117,12 +118,12 @@ class HttpServer:
             except OSError as error:
                 if error.errno in ACCEPT_PAUSE_ERRORS:
                     return str(error)
-                continue  # that client is gone already
+                continue  # that client has already gone
             try:
                 stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
             except OSError:
                 connection.close()
-                continue  # gone already
+                continue  # already gone
             serving.start_soon(self.serve_stream, stream)
         return ""
 
@@ -146,7 +147,7 @@ class HttpServer:
         connection.give_way()
 
     async def _turn_away(self, stream: trio.abc.Stream) -> None:
-        """Answer 503. When very many are turned away at once they are not told why."""
+        """Answer 503. When very many are refused together they are not told the reason."""
         reason = "All connections are busy: maxHttpServerConnections, or the limit of open files"
         body = json.dumps({"reason": reason})
         head = (

@@ -1,1 +1,1 @@
-"""What dashboards read: the Prometheus page over everything."""
+"""The Prometheus page of everything, for dashboards."""

@@ -1,12 +1,12 @@
-"""The Prometheus page of one broker and its bookie, made from live state when it is asked for.
+"""The Prometheus page of one broker and its bookie, made from live state on request.
 
 It is collected and sent in slices of a bounded number of rows, so that a broker with very many
-topics serves its clients meanwhile. The rows of one page are of different instants; each row is of
-one.
+topics serves its clients meanwhile. The rows of one page show different instants; each row shows
+one instant.
 
-With `exposeTopicLevelMetricsInPrometheus` there is a set of series per topic and subscription, else
-their sums per namespace. Series per consumer are off by default: a topic may have very many.
-Histograms are Pulsar's (see `histograms`): counts of the last full minute.
+With `exposeTopicLevelMetricsInPrometheus` there is a set of series per topic and subscription,
+otherwise their sums per namespace. Series per consumer are off by default: a topic may have very
+many. Histograms are Pulsar's (see `histograms`): counts of the last full minute.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Json = dict[str, Any]
 
 WINDOW_SECONDS: Final = 60.0
 PAGES_MAX: Final = 4
-"""Slow readers keep their page; this bounds the memory of all of them (15 MB for 10,000 topics)."""
+"""Slow readers keep their page. This bounds the memory of all pages (15 MB for 10,000 topics)."""
 _OF_BOOKIE: Final = "Of the bookie in this process"
 _QUANTILES: Final = (0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 _LATENCY_FAMILIES: Final = (
@@ -57,7 +57,7 @@ _LATENCY_FAMILIES: Final = (
 
 @final
 class MetricsSource:
-    """Reads the broker's state when asked; `run` closes the minutes of the histograms."""
+    """Reads the broker's state on request. `run` closes the minutes of the histograms."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class MetricsSource:
         self._collecting = trio.Lock()
         self._pages_begun = 0
         self._pages: weakref.WeakSet[Page] = weakref.WeakSet()
-        """Those that are being read."""
+        """Pages that are being read."""
         self._newest: weakref.ref[Page] | None = None
         self._newest_number = 0
 
@@ -89,7 +89,7 @@ class MetricsSource:
             await self.close_minute()
 
     async def close_minute(self) -> None:
-        """What was counted since the last call is what is exported until the next."""
+        """The counts since the last call are exported until the next."""
         windows: dict[Topic, MinuteCounts] = {}
         await in_slices(self._close_windows(windows))
         self._windows = windows
@@ -103,8 +103,8 @@ class MetricsSource:
             yield
 
     async def page(self) -> Page:
-        """The whole page, of instants since this was called; those who wait at the same time get
-        the same one. While PAGES_MAX pages are being read, it is the newest of these."""
+        """The whole page, of instants after this call. Concurrent callers get the same page. While
+        PAGES_MAX pages are being read, it is the newest of these."""
         asked = self._pages_begun
         async with self._collecting:
             newest = self._newest() if self._newest is not None else None
@@ -120,7 +120,7 @@ class MetricsSource:
             return page
 
     def _collect(self, page: Page) -> Iterator[None]:
-        """Add everything; each step is of one topic or subscription."""
+        """Add everything. Each step is one topic or subscription."""
         version = label_text({**self._cluster, "version": self._version})
         page.add("pulsar_version_info", "gauge", "Version of the broker", version, 1)
         yield from self._broker(page)
@@ -210,7 +210,7 @@ class _Row:
         self.histograms = [0.0] * (len(LATENCY_NAMES) + 2 + len(SIZE_NAMES) + 2 + 2)
 
     def add(self, other: _Row) -> None:
-        """Sum up; of the fields those of `SUMMED`."""
+        """Add up the fields in `SUMMED`."""
         self.topics += other.topics
         for series in TOPIC_SERIES:
             if series.name in SUMMED:
@@ -280,7 +280,7 @@ def _subscription(page: Page, labels: dict[str, str], subscription: Json) -> Non
 
 
 def _numbers(topic: PersistentTopic, delivered: int) -> list[float]:
-    """Everything about a topic that only grows, in one row for its window."""
+    """All counters of a topic, in one row for its window."""
     return [
         *topic.publish_times.counts(),
         *topic.entry_sizes.counts(),

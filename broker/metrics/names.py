@@ -1,8 +1,8 @@
 """Every series of the broker: name, type and help in one table. Names are Pulsar's.
 
 From Pulsar's metrics reference and the dashboards that read them. A value comes from the field of
-`TopicStats`/`SubscriptionStats` named in the last column, so that `/metrics` and `topics stats` can
-not disagree.
+`TopicStats`/`SubscriptionStats` in the last column, so `/metrics` and `topics stats` cannot
+disagree.
 """
 
 from __future__ import annotations
@@ -103,4 +103,4 @@ CONSUMER_SERIES: Final = (
 )
 
 SUMMED: Final = frozenset({series.name for series in TOPIC_SERIES} - {"pulsar_average_msg_size"})
-"""Topic series that can be added up for a namespace."""
+"""Topic series that can be summed for a namespace."""

@@ -15,16 +15,17 @@ LINES_PER_PIECE: Final = 64
 class Page:
     """Collects samples by family, so that each family is written once and in one piece.
 
-    A sample is kept as its labels, which the samples of one topic share, and its number: the text
-    of a page of 10,000 topics takes ten times as much.
+    A sample is kept as its labels, which the samples of one topic share, and its number. The text
+    of
+    a page of 10,000 topics would take ten times as much.
     """
 
     def __init__(self) -> None:
         self._families: dict[str, _Family] = {}
 
     def family(self, name: str, kind: str, help_text: str) -> list[str]:
-        """The lines of a family that are given as text; `kind` is gauge, counter, summary,
-        histogram or untyped."""
+        """Add the lines of a family, given as text. `kind` is gauge, counter, summary, histogram or
+        untyped."""
         return self._family(name, kind, help_text).lines
 
     def add(self, name: str, kind: str, help_text: str, labels: str, value: float) -> None:

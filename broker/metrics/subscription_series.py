@@ -1,4 +1,4 @@
-"""Series that a kind of subscription has beside those of all kinds: gauges and histograms."""
+"""Series that a kind of subscription has in addition to the common ones: gauges and histograms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_series(page: Page, labels: dict[str, str], subscription: Subscription) -> None:
-    """Of one subscription."""
+    """Series of one subscription."""
     for series in subscription.series():
         if isinstance(series, Gauge):
             page.add(series.name, "gauge", series.help_text, label_text(labels), series.value)

@@ -1,7 +1,8 @@
 """A client connection on a blocking socket: requests, and answers waited for one by one.
 
-For the few clients of a run that are measured themselves and have a process or a thread to
-themselves; the many consumers use `worker`.
+For the few clients of a run that are measured themselves and have a process or a thread of their
+own.
+The many consumers use `worker`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Type = pb.BaseCommand
 
 
 class ConnectionFailed(Exception):
-    """The broker refused something or did not answer; the text says what it said."""
+    """The broker refused something or did not answer. The text has its answer."""
 
 
 @final
@@ -72,7 +73,7 @@ class BlockingConnection:
         self.wait_for(_Type.LOOKUP_RESPONSE)
 
     def wait_for(self, kind: int) -> pb.BaseCommand:
-        """The next command of the kind; what comes before is dropped.
+        """The next command of the kind. Earlier commands are dropped.
 
         Raises: ConnectionFailed, OSError.
         """
@@ -87,7 +88,7 @@ class BlockingConnection:
         raise ConnectionFailed(f"no {pb.BaseCommand.Type.Name(kind)} in {ANSWER_SECONDS_MAX} s")
 
     def receive(self, timeout_seconds: float) -> list[Frame]:
-        """What one receive brings, after waiting at most so long for it. PINGs are answered.
+        """The content of one receive, after a bounded wait. PINGs are answered.
 
         Raises: ConnectionFailed, OSError.
         """

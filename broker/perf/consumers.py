@@ -1,9 +1,9 @@
 """The consumers of one connection: bytes in, bytes out.
 
-Pure: time is given, nothing is sent. Each consumer does what a client library does for it:
-PARTITIONED_METADATA, LOOKUP, SUBSCRIBE, FLOW, each after the answer to the one before it; at most
-`window` consumers of a connection are under way at once. A refusal that says "later" is tried
-again; any other is counted by its text, and the consumer is out.
+Pure: time is an argument, nothing is sent. Each consumer sends what a client library sends for it:
+PARTITIONED_METADATA, LOOKUP, SUBSCRIBE, FLOW, each after the answer to the previous one. At most
+`window` consumers of a connection are in progress at once. A retryable refusal is tried again; any
+other is counted by its text, and the consumer has failed.
 
 Messages are acknowledged one by one, as individual ACK commands, written together.
 """
@@ -45,16 +45,16 @@ class Behaviour:
     lookups: bool
     acks: bool
     stuck_percent: float = 0.0
-    """Of 100 consumers so many give no permits until they are told to resume."""
+    """Of 100 consumers this many give no permits until they are told to resume."""
     unacked_percent: float = 0.0
-    """Of 100 consumers so many never acknowledge."""
+    """Of 100 consumers this many never acknowledge."""
 
     def is_stuck(self, index: int) -> bool:
         """Whether this consumer of the run gives no permits."""
         return _one_of(index, self.stuck_percent)
 
     def acknowledges(self, index: int) -> bool:
-        """Whether this consumer acknowledges; those that do not are others than the stuck ones,
+        """Whether this consumer acknowledges. Those that do not are distinct from the stuck ones,
         as far as there are enough."""
         return self.acks and not _one_of(index + 1, self.unacked_percent)
 
@@ -65,7 +65,7 @@ def _one_of(index: int, percent: float) -> bool:
 
 @final
 class Tally:
-    """What a process has reached so far, over all of its connections."""
+    """The progress of a process so far, over all of its connections."""
 
     __slots__ = (
         "connected",
@@ -129,7 +129,7 @@ _IGNORED: Final = _Ignored()
 
 @final
 class ConsumerConnection:
-    """See the module essay. `out` is what is to be sent."""
+    """See the module docstring. `out` is the output to be sent."""
 
     def __init__(
         self,
@@ -181,12 +181,12 @@ class ConsumerConnection:
         self.out.append(client.connect("vela-perf"))
 
     def resume_stuck(self) -> None:
-        """Those without permits give some."""
+        """Consumers without permits give some."""
         flow, consumers = self._requests.flow, self._consumers
         self.out.extend(flow(consumers[index]) for index in sorted(self.stuck - self.failed))
 
     def retry(self) -> None:
-        """Ask again for what was refused with "later"."""
+        """Send retryable refused requests again."""
         again, self._later = self._later, []
         for step, index in again:
             self._ask(step, index)
@@ -198,7 +198,7 @@ class ConsumerConnection:
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether every consumer is subscribed or out."""
+        """Whether every consumer is subscribed or has failed."""
         return self._next == self._count and not self._under_way
 
     def _start_more(self) -> None:
@@ -259,7 +259,7 @@ class ConsumerConnection:
         self._start_more()
 
     def lost_connection(self, reason: str) -> None:
-        """The connection is gone; its consumers that were not subscribed yet are out."""
+        """The connection has ended. Its consumers that were not subscribed yet have failed."""
         waiting = self._count - len(self.connect_times_ns) - len(self.failed)
         self._tally.failed += waiting
         self._tally.failures[reason] += max(1, waiting)

@@ -1,8 +1,8 @@
-"""Who has got what: lost, duplicated and out of order, by the publisher's sequence numbers.
+"""Tracks deliveries: lost, duplicated and out of order, by the publisher's sequence numbers.
 
-Pure. A consumer expects the sequence numbers from 0 on, one by one. What it skips is missing until
-it comes (then it was out of order) or the run ends (then it is lost); what comes again is a
-duplicate. In the good case this costs one comparison per message.
+Pure. A consumer expects the sequence numbers from 0 on, one by one. A skipped message is missing
+until it arrives (then it was out of order) or the run ends (then it is lost). A message that
+arrives again is a duplicate. In the good case this costs one comparison per message.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Deliveries:
         """Different messages, over all consumers."""
         self.duplicated = 0
         self.out_of_order = 0
-        """Messages that came after a later one."""
+        """Messages that arrived after a later one."""
         self._expected = [0] * consumers
         self._missing: set[tuple[int, int]] = set()
 
     def take(self, indexes: Iterable[int], sequence: int) -> list[int]:
-        """These consumers have got the message; those of them that had it before."""
+        """These consumers received the message. Returns those that had it before."""
         expected = self._expected
         following = sequence + 1
         count = 0
@@ -60,7 +60,7 @@ class Deliveries:
         return False
 
     def lost(self, published: int, left_out: frozenset[int] = frozenset()) -> int:
-        """Messages that have not come, of those published, to consumers that are not left out."""
+        """Published messages that have not arrived at consumers that are not excluded."""
         count = sum(
             max(0, published - expected)
             for index, expected in enumerate(self._expected)

@@ -1,14 +1,14 @@
 """One run of `vela perf fanout`: processes with consumers, one publisher, a report.
 
     start the processes, all connections closed    -> they are ready
-    open the publisher (the topic is there then)
-    "go"                                           -> every consumer is subscribed, or out
-    one message that is not measured               -> everybody has it, its content checked in full
-    the measured messages, on schedule             -> everybody has them, or the drain is over
-    "resume", if some are stuck                    -> they have everything, too
+    open the publisher (this creates the topic)
+    "go"                                           -> every consumer is subscribed or has failed
+    one message that is not measured               -> all have it, its content checked in full
+    the measured messages, on schedule             -> all have them, or the drain time is over
+    "resume", if some are stuck                    -> these have everything as well
     "stop"                                         -> results
 
-Every wait has an end. The publisher runs here, in a process that does nothing else meanwhile.
+Every wait has an end. The publisher runs in this process, which does nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ BROADCAST: Final = {"vela.broadcast": "true"}
 
 
 class Progress(Protocol):
-    """Where a person sees how far it is."""
+    """Shows the progress to a person."""
 
     def phase(self, name: str, length: int) -> None:
         """A new bar."""
@@ -76,12 +76,12 @@ class Progress(Protocol):
         """No bar any more."""
 
     def note(self, text: str) -> None:
-        """Something a person should know, which is no failure of the run."""
+        """A notice for the user that is not a failure of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says; see docs/perf-fanout.md."""
+    """The options of the command line; see docs/perf-fanout.md."""
 
     service_url: str
     http_url: str
@@ -96,7 +96,7 @@ class Options:
     acks: bool
     lookups: bool
     topic: str
-    """Empty: a new one, which is deleted again if `http_url` is there."""
+    """Empty: a new one, which is deleted afterwards if `http_url` is set."""
     subscription: str
     subscription_type: str
     receiver_queue: int
@@ -113,7 +113,7 @@ class Options:
 
 
 def plans(options: Options, topic: str, run_id: bytes, host: str, port: int) -> list[WorkerPlan]:
-    """What each process does: consumers spread over connections, connections over processes."""
+    """The plan of each process: consumers over connections, connections over processes."""
     connections = min(options.connections, options.consumers)
     bounds = [options.consumers * at // connections for at in range(connections + 1)]
     spread = [(start, end - start) for start, end in pairwise(bounds)]
@@ -148,9 +148,9 @@ def plans(options: Options, topic: str, run_id: bytes, host: str, port: int) -> 
 
 
 def allow_open_files(wanted: int) -> None:
-    """Raise the limit of open files of this process and its children, if that is needed.
+    """Raise the limit of open files of this process and its children, if necessary.
 
-    Raises: RunFailed: the hard limit is below.
+    Raises: RunFailed: the hard limit is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted or soft == resource.RLIM_INFINITY:
@@ -166,7 +166,7 @@ def allow_open_files(wanted: int) -> None:
 def address_of(service_url: str) -> tuple[str, int]:
     """Host and port.
 
-    Raises: RunFailed: not a plain pulsar:// address.
+    Raises: RunFailed: it is not a plain pulsar:// address.
     """
     parts = urlsplit(service_url)
     if parts.scheme != "pulsar" or not parts.hostname:
@@ -176,7 +176,7 @@ def address_of(service_url: str) -> tuple[str, int]:
 
 @final
 class FanoutRun:
-    """See the module essay."""
+    """See the module docstring."""
 
     def __init__(self, options: Options, progress: Progress) -> None:
         self._options = options
@@ -304,7 +304,7 @@ class FanoutRun:
         wanted: int,
         seconds_max: float,
     ) -> bool:
-        """Wait until as many are reached; whether they were."""
+        """Wait until this count is reached. Returns whether it was."""
         deadline = time.monotonic() + seconds_max
         while True:
             count = reached()

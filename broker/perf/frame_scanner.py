@@ -1,18 +1,20 @@
 """Reads a stream of frames that differ in one id, at a fraction of a parser's cost.
 
-Pure. A load generator for 100,000 consumers gets the same message 100,000 times, and before that
-300,000 answers: frames that are the same byte for byte, but for the consumer or request id. So the
-first of each is decoded by the real codec, and from it a `Pattern` is learned:
+Pure. A load generator for 100,000 consumers receives the same message 100,000 times, and before
+that
+300,000 answers: frames that are equal byte for byte except for the consumer or request id. So the
+first of each kind is decoded by the real codec, and from it a `Pattern` is learned:
 
     prefix | id (always the same number of bytes) | suffix | body
 
-Head (prefix, id, suffix) of every frame is looked at; the body of a message, which is the stored
+The head (prefix, id, suffix) of every frame is checked. The body of a message, which is the stored
 entry, is compared with the first one in full while `Meaning.verify_all`, else for the first frame
-of every run. What no pattern fits is decoded. A pattern is learned only if the codec reads the
-frame, with another id put in, as the same command with that other id.
+of
+every run. A frame that matches no pattern is decoded. A pattern is learned only if the codec
+reads the frame, with another id put in, as the same command with that other id.
 
-The ids of one kind must have varints of one size on all connections that share a scanner, else each
-size makes a pattern of its own (which is right, but slower).
+The ids of one kind must have varints of one size on all connections that share a scanner. Otherwise
+each size gets a pattern of its own (which is correct, but slower).
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ _ID_FIELDS: Final[dict[int, str]] = {
 
 
 class Meaning:
-    """What frames of a pattern have in common; the target makes it."""
+    """The common meaning of frames of a pattern, made by the target."""
 
     verify_all = False
     """Compare every body, not only the first of a run."""
@@ -56,7 +58,7 @@ class FrameTarget(Protocol):
     """One connection, as the scanner sees it."""
 
     def meaning(self, command: pb.BaseCommand, body: bytes) -> Meaning | None:
-        """What such frames mean, if they may be treated alike; else `on_frame` gets it."""
+        """The meaning of such frames, if they may be treated alike; else `on_frame` gets it."""
 
     def on_run(self, meaning: Meaning, ids: Sequence[bytes]) -> None:
         """Frames of one meaning, with these ids as varints, one after the other."""
@@ -67,7 +69,7 @@ class FrameTarget(Protocol):
 
 @final
 class Pattern:
-    """How frames that differ in their id alone look."""
+    """The form of frames that differ only in their id."""
 
     __slots__ = (
         "body",
@@ -94,7 +96,7 @@ class Pattern:
 
 
 def learn(frame: bytes, command: pb.BaseCommand, command_size: int) -> Pattern | None:
-    """The pattern of a decoded frame; None if its id cannot be told from the rest of it."""
+    """The pattern of a decoded frame; None if its id cannot be separated from the rest."""
     field = _ID_FIELDS.get(command.type)
     if field is None:
         return None
@@ -127,12 +129,12 @@ class FrameScanner:
         self.corrupt = 0
         """Messages whose body is not that of the first one with the same message id."""
         self.decoded = 0
-        """Frames that took the slow way."""
+        """Frames that took the slow path."""
         self._patterns: list[Pattern] = []
         self._run_limit = RUN_FIRST
 
     def scan(self, data: bytearray, end: int, target: FrameTarget) -> int:
-        """Hand the whole frames of `data[:end]` to the target; how many bytes they had.
+        """Pass the whole frames of `data[:end]` to the target. Returns their bytes.
 
         Raises: RemoteProtocolError.
         """

@@ -1,4 +1,4 @@
-"""The processes of the load generator: started, told what to do, asked what they have seen."""
+"""The processes of the load generator: starts them, sends orders, collects results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READY_SECONDS_MAX: Final = 120.0
 
 
 class RunFailed(Exception):
-    """The run could not be made; the text says why and what to do."""
+    """The run failed. The text says why and what to do."""
 
 
 @final
@@ -60,12 +60,12 @@ class Processes:
             pipe.recv()
 
     def tell(self, order: str) -> None:
-        """Tell all of them."""
+        """Send an order to all of them."""
         for pipe in self._pipes:
             pipe.send(order)
 
     def stop(self, published: int) -> list[WorkerResult]:
-        """End them; what they have seen.
+        """End them. Returns their results.
 
         Raises: RunFailed.
         """

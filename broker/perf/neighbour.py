@@ -1,10 +1,11 @@
-"""What others on the broker notice of a fan-out: end-to-end latency beside it, and without it.
+"""Measures the effect of a fan-out on other clients: end-to-end latency with it and without it.
 
-A process of its own publishes to a topic of its own and reads it back, and reads the topic of the
-fan-out through an ordinary subscription, a second one beside that of the many. It is told what to
-do through a pipe and answers each order when it has been done:
+A separate process publishes to its own topic and reads it back, and reads the topic of the fan-out
+through an ordinary subscription, in addition to that of the many consumers. It gets orders through
+a pipe and answers each order when it has been carried out:
 
-    "alone"    a few messages on the topic of the fan-out, before anybody else consumes it
+    "alone"    a few messages on the topic of the fan-out, before it has other consumers
+    "begin"    messages on its own topic at the requested rate, until
     "begin"    messages on its own topic at the rate asked for, until
     "end"      the latencies since the order before
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 RATIO_MAX: Final = 2.0
-"""The latency beside a fan-out may at most be double that without."""
+"""The latency with a fan-out may be at most double that without."""
 SIZE_BYTES: Final = 1024
 ALONE_MESSAGES: Final = 30
 ALONE_INTERVAL_SECONDS: Final = 0.1
@@ -47,7 +48,7 @@ _Type = pb.BaseCommand
 
 @dataclass(frozen=True, slots=True)
 class NeighbourPlan:
-    """What the process does."""
+    """The settings of the process."""
 
     address: tuple[str, int]
     topic: str
@@ -67,7 +68,7 @@ class Latencies:
     own_ns: list[int] = field(default_factory=list)
     beside_ns: list[int] = field(default_factory=list)
     unread: int = 0
-    """Messages published on the own topic that have not come."""
+    """Messages published on the own topic that have not arrived."""
 
 
 @final
@@ -97,7 +98,7 @@ class OrdinaryConsumer:
         return self._connection.fileno()
 
     def take(self) -> None:
-        """Take what one receive brings.
+        """Handle the content of one receive.
 
         Raises: ConnectionFailed, OSError.
         """
@@ -121,7 +122,7 @@ class OrdinaryConsumer:
 
 @final
 class Neighbour:
-    """The process; see the module essay."""
+    """The process; see the module docstring."""
 
     def __init__(self, plan: NeighbourPlan, pipe: Connection, stack: ExitStack) -> None:
         """Raises: ConnectionFailed, OSError."""
@@ -141,7 +142,7 @@ class Neighbour:
         self._going = False
 
     def run(self) -> None:
-        """Until "stop"."""
+        """Run until "stop"."""
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -167,7 +168,7 @@ class Neighbour:
         return max(0.0, self._due - time.monotonic()) if self._going else 0.05
 
     def _turn(self, seconds_max: float) -> None:
-        """Publish if it is time to, and take what has come, after waiting at most so long."""
+        """Publish if it is due, and handle arrived messages, after a bounded wait."""
         if self._going and time.monotonic() >= self._due:
             self._publisher.publish()
             self._due += 1 / self._plan.rate
@@ -207,7 +208,7 @@ class Neighbour:
         self._found.unread = wanted - len(self._found.own_ns)
 
     def _answer(self) -> None:
-        """Hand over what was found, and begin anew."""
+        """Return the results, and begin again."""
         found = self._found
         self._pipe.send(found)
         self._began = self._publisher.published
@@ -223,7 +224,7 @@ def main(plan: NeighbourPlan, pipe: Connection) -> None:
         with ExitStack() as stack:
             Neighbour(plan, pipe, stack).run()
     except (EOFError, KeyboardInterrupt):
-        return  # the command ended, or is being ended, and says why itself
+        return  # the command has ended or is ending, and reports why itself
     except (ConnectionFailed, OSError) as error:
         pipe.send(str(error))
 
@@ -272,7 +273,7 @@ class NeighbourProcess:
 
 @final
 class Neighbourhood:
-    """A neighbour's process and what it found, phase by phase. A context manager."""
+    """A neighbour's process and its results, phase by phase. A context manager."""
 
     def __init__(self, plan: NeighbourPlan, before_seconds: float) -> None:
         """`before_seconds`: how long its own topic is measured without the fan-out."""
@@ -290,7 +291,7 @@ class Neighbourhood:
         self._process.close()
 
     def measure_alone(self) -> None:
-        """The second subscription, when there is nobody else.
+        """The second subscription, without any other consumer.
 
         Raises: ConnectionFailed.
         """
@@ -298,8 +299,8 @@ class Neighbourhood:
         self._alone = self._process.order("alone")
 
     def measure_before(self, wait: Callable[[float], None]) -> None:
-        """The other topic, while all consumers are connected and nothing is published to them; it
-        goes on until `end`.
+        """The other topic, while all consumers are connected and nothing is published to them. It
+        continues until `end`.
 
         Raises: ConnectionFailed.
         """
@@ -309,7 +310,7 @@ class Neighbourhood:
         self._process.order("begin")
 
     def end(self) -> None:
-        """The fan-out is over.
+        """The fan-out has ended.
 
         Raises: ConnectionFailed.
         """
@@ -331,7 +332,7 @@ class Neighbourhood:
 
 
 def comparison(before_ns: list[int], beside_ns: list[int]) -> dict[str, Any]:
-    """Percentiles without and with the fan-out, in seconds, and how they grew."""
+    """Percentiles without and with the fan-out, in seconds, and their growth."""
     before = summary((value / 1e9, 1) for value in before_ns)
     beside = summary((value / 1e9, 1) for value in beside_ns)
     ratio = {}

@@ -1,4 +1,4 @@
-"""What a message of a run carries: whose it is, which one, and when it was published.
+"""The content of a message of a run: its run, its number, and its publish time.
 
 Pure. The head of the payload is `run id (8) | sequence (4) | publish call, ns (8)`, big-endian; the
 rest is the same pseudo-random bytes in every message, which no compression shortens. The time is

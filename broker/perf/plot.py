@@ -1,7 +1,7 @@
-"""The picture of a run: how long connecting took, and how late messages came.
+"""The plot of a run: connect times and message latencies.
 
-matplotlib is not among the broker's requirements: with what it brings it is larger than the broker,
-and nothing but this picture needs it. `check_available` says how to get it.
+matplotlib is not among the broker's requirements: with its dependencies it is larger than the
+broker, and only this plot needs it. `check_available` says how to install it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MARKED: Final = ("p50", "p99", "max")
 
 
 class PlotsUnavailable(Exception):
-    """matplotlib is not installed; the text says what to do."""
+    """matplotlib is not installed. The text says what to do."""
 
 
 def check_available() -> None:

@@ -11,11 +11,11 @@ _PROC: Final = Path("/proc")
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _KIBIBYTE: Final = 1024
 _PARENT, _USER, _SYSTEM, _WAITED_USER, _WAITED_SYSTEM = 1, 11, 12, 13, 14
-"""Fields of /proc/<pid>/stat, counted behind the name, which is in parentheses."""
+"""Fields of /proc/<pid>/stat, counted after the name, which is in parentheses."""
 
 
 class NoSuchProcess(Exception):
-    """There is no process with this id, or it belongs to somebody else."""
+    """There is no process with this id, or it belongs to another user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Usage:
 
 
 def usage(process_id: int) -> Usage:
-    """Of the process and all that descend from it.
+    """The usage of the process and all its descendants.
 
     Raises: NoSuchProcess.
     """

@@ -1,7 +1,8 @@
 """The one publisher of a run: a blocking socket, one message at a time, receipts counted.
 
-It knows when each message was published (the time is in the payload, too) and how long the receipt
-took, that is how long the broker needed to make it durable.
+It records when each message was published (the time is also in the payload) and how long the
+receipt
+took, which is the time the broker needed to make the message durable.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _Type = pb.BaseCommand
 
 @final
 class Publisher:
-    """A context manager; the topic is created by it where the broker creates topics."""
+    """A context manager. It creates the topic if the broker allows that."""
 
     def __init__(self, host: str, port: int, topic: str, run_id: bytes, size_bytes: int) -> None:
         """`size_bytes`: of each payload, at least SIZE_MIN."""
@@ -74,7 +75,7 @@ class Publisher:
         self._connection.send(client.send(_PRODUCER_ID, sequence, headers_and_payload))
 
     def take(self, seconds_max: float) -> None:
-        """Take what one receive brings, after waiting at most so long for it.
+        """Handle the content of one receive, after a bounded wait.
 
         Raises: ConnectionFailed, OSError.
         """

@@ -1,7 +1,7 @@
-"""The report of a run: figures by name, and the text a person reads.
+"""The report of a run: figures by name, and the text for a person.
 
-Pure. `Report` is what is written as JSON; times are seconds, sizes bytes. A figure that could not
-be had is None ("?" in the text).
+Pure. `Report` is written as JSON; times are seconds, sizes bytes. A figure that could not be
+obtained is None ("?" in the text).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MEBIBYTE: Final = 1024 * 1024
 
 @dataclass(slots=True)
 class BrokerUse:
-    """What the broker's processes used."""
+    """The resources used by the broker's processes."""
 
     cpu_seconds_subscribing: float
     cpu_seconds_delivering: float
@@ -35,7 +35,7 @@ class BrokerUse:
 
 @dataclass(slots=True)
 class Report:
-    """See the module essay."""
+    """See the module docstring."""
 
     options: dict[str, Any]
     subscribe_all_seconds: float
@@ -53,9 +53,9 @@ class Report:
     foreign: int
     publish: dict[str, float | None]
     resumed: dict[str, float | int | None] = field(default_factory=dict)
-    """Of the consumers that were stuck: how many, until when they had everything, what is lost."""
+    """Of the stuck consumers: their number, the time until they had everything, their losses."""
     neighbour: dict[str, Any] = field(default_factory=dict)
-    """Latency of others on the broker, without and with the fan-out; see `neighbour`."""
+    """Latency of other clients of the broker, without and with the fan-out; see `neighbour`."""
     broker: BrokerUse | None = None
     generator_cpu_seconds: float = 0.0
     stages: dict[str, dict[str, float | None]] = field(default_factory=dict)
@@ -133,7 +133,7 @@ def median_of(values: list[float]) -> float | None:
 
 
 def seconds_text(value: float | None) -> str:
-    """As a person says it."""
+    """A duration in readable form."""
     if value is None:
         return "?"
     if value < 0.001:

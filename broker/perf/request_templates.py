@@ -1,8 +1,10 @@
 """The requests of many consumers as bytes with gaps, so that none is encoded one by one.
 
 Pure. A template is made by encoding the request once, with values that occur nowhere else in it,
-and cutting it there. All values put in later must have the size of those, so that no length in the
-frame changes: ids are taken from ranges whose varints have one size, names are padded.
+and
+splitting it there. All values inserted later must have the same size, so that no length in the
+frame
+changes: ids are taken from ranges whose varints have one size, and names are padded.
 """
 
 from __future__ import annotations
@@ -46,12 +48,12 @@ def padded(index: int) -> str:
 
 @final
 class Template:
-    """A frame with gaps, in the order in which they stand in it."""
+    """A frame with gaps, in the order in which they occur."""
 
     __slots__ = ("_order", "_parts")
 
     def __init__(self, frame: bytes, marks: Mapping[str, bytes]) -> None:
-        """Cut the frame at the marks; one that is in it twice makes two gaps of the same name.
+        """Split the frame at the marks. A mark that occurs twice makes two gaps of one name.
 
         Raises: ValueError: a mark is not in the frame.
         """
@@ -88,7 +90,7 @@ _MARK_NUMBER: Final = 9_753_186
 
 @final
 class ConsumerRequests:
-    """What the consumers of one kind of connection send."""
+    """The requests of the consumers of one kind of connection."""
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class ConsumerRequests:
             consumer_name=f"{name_prefix}-{number}",
             metadata=metadata,
         )
-        # The id's tag is taken along: two bytes alone may occur elsewhere.
+        # The id's tag is included: two bytes alone may occur elsewhere.
         self._subscribe = Template(
             subscribe,
             {
@@ -155,7 +157,7 @@ class ConsumerRequests:
         return self._flow.filled({"consumer": b"\x08" + consumer})
 
     def flow_half(self, consumer: bytes) -> bytes:
-        """FLOW of half of them, once as many messages have come."""
+        """FLOW of half of them, once as many messages have arrived."""
         return self._flow_half.filled({"consumer": b"\x08" + consumer})
 
 

@@ -1,8 +1,10 @@
 """Weighted samples and their percentiles.
 
-Pure. Messages that one receive brought have the same time of arrival, so a sample is a value and
-how often it was seen; a run of 100,000 consumers makes a few thousand of them per message.
-Percentiles are exact: the smallest value that at least that part of all is not above.
+Pure. All messages of one receive have the same arrival time, so a sample is a value and how often
+it
+occurred. A run of 100,000 consumers makes a few thousand samples per message. Percentiles are
+exact:
+the smallest value that at least the given part of all values does not exceed.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ class Samples:
         self.latencies_ns = array("q")
         self.counts = array("q")
         self.ended = False
-        """Nothing is added any more: what comes now was held back on purpose."""
+        """Add nothing more: later messages were held back on purpose."""
 
     def add(self, sequence: int, latency_ns: int, count: int) -> None:
-        """`count` consumers got the message then."""
+        """`count` consumers received the message at that time."""
         if self.ended:
             return
         self.sequences.append(sequence)
@@ -56,8 +58,8 @@ class Samples:
 
 @final
 class Recording:
-    """Every single delivery: consumer, message, when it was published and when it arrived, by the
-    monotonic clock. Made only when it is asked for: it costs some time per delivery."""
+    """Every single delivery: consumer, message, publish and arrival time, by the monotonic clock.
+    Made only on request, because it costs some time per delivery."""
 
     HEADING: Final = "consumer_id,seq,publish_ns,recv_ns\n"
 
@@ -69,7 +71,7 @@ class Recording:
         """As in `Samples`."""
 
     def add(self, sequence: int, published_ns: int, now_ns: int, consumers: Iterable[int]) -> None:
-        """These consumers, by number, got the message then."""
+        """These consumers, by number, received the message at that time."""
         if not self.ended:
             self._arrivals.append((sequence, published_ns, now_ns, array("q", consumers)))
 

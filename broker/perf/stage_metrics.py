@@ -1,8 +1,8 @@
-"""The stages of a broadcast message, out of the broker's /metrics.
+"""The stages of a broadcast message, from the broker's /metrics.
 
-Pure. Vela exports where the time goes as histograms (`vela_broadcast_stage_seconds`, stages see
-docs/operations.md); two readings give what happened between them. A percentile is the upper end of
-its bucket, so it says "at most".
+Pure. Vela exports the latency of the stages as histograms (`vela_broadcast_stage_seconds`, see
+docs/operations.md). Two readings give the values between them. A percentile is the upper end of its
+bucket, so it means "at most".
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Stage:
     """One histogram."""
 
     buckets: dict[float, float] = field(default_factory=dict)
-    """Upper end in seconds -> how many were not above."""
+    """Upper end in seconds -> number of values not above it."""
     total_seconds: float = 0.0
     count: float = 0.0
 
     def since(self, before: Stage) -> Stage:
-        """What was added since."""
+        """The values added since."""
         return Stage(
             {end: count - before.buckets.get(end, 0.0) for end, count in self.buckets.items()},
             self.total_seconds - before.total_seconds,
@@ -34,8 +34,8 @@ class Stage:
         )
 
     def percentile(self, part: float) -> float | None:
-        """Seconds that the given part (0..1) was not above; None when there is nothing, or it is
-        above the last bucket."""
+        """Seconds that the given part (0..1) did not exceed; None when there are no values, or the
+        result is above the last bucket."""
         if not self.count:
             return None
         for end, count in sorted(self.buckets.items()):
@@ -45,7 +45,7 @@ class Stage:
 
     @property
     def mean_seconds(self) -> float | None:
-        """None when there is nothing."""
+        """None when there are no values."""
         return self.total_seconds / self.count if self.count else None
 
 

@@ -1,11 +1,12 @@
 """One process of the load generator: many connections on one epoll, no event loop library.
 
-The process is told what to do through a pipe ("go", "resume", "stop") and reports through counters
-in shared memory, which cost nothing to read, and once, at the end, through the pipe.
+The process gets orders through a pipe ("go", "resume", "stop") and reports through counters in
+shared
+memory, which cost nothing to read, and once, at the end, through the pipe.
 
-There is one receive buffer. Each time a connection is readable it is read once, its whole frames
-are handled where they lie, and what was written for them (acknowledgements) is sent at once; an
-unfinished frame is kept by the connection and put in front of what it receives next.
+There is one receive buffer. Each time a connection is readable it is read once, its complete frames
+are handled in place, and the output for them (acknowledgements) is sent at once. The connection
+keeps an unfinished frame and puts it before the next data it receives.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ RECORDING_NAME: Final = re.compile(r"part-[0-9]+\.csv")
 
 
 def recording_path(directory: str | Path, number: int) -> Path:
-    """Where the process with this number writes its deliveries."""
+    """The file to which the process with this number writes its deliveries."""
     return Path(directory, f"part-{number}.csv")
 
 
 def prepare_recordings(directory: str | Path) -> None:
     """Make the directory, and remove the recordings of an earlier run from it.
 
-    That one may have had more processes, and who reads the directory would take what it left for
-    this run's. Other files stay. Raises: OSError.
+    That run may have had more processes, and a reader of the directory would take the remaining
+    files for this run's. Other files stay. Raises: OSError.
     """
     Path(directory).mkdir(parents=True, exist_ok=True)
     for path in Path(directory).iterdir():
@@ -63,7 +64,7 @@ def prepare_recordings(directory: str | Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """What one process does."""
+    """The plan of one process."""
 
     host: str
     port: int
@@ -79,14 +80,14 @@ class WorkerPlan:
     connections: list[tuple[int, int]]
     """(number of its first consumer, number of consumers) of each."""
     recording_path: str = ""
-    """Where every delivery is written to at the end; empty: nowhere."""
+    """The file to which every delivery is written at the end; empty: none."""
     recorded_from: int = 0
     """The sequence number of the first message that is written."""
 
 
 @dataclass(slots=True)
 class WorkerResult:
-    """What one process has seen."""
+    """The results of one process."""
 
     connect_times_ns: list[int] = field(default_factory=list)
     subscribed_at_ns: int = 0
@@ -106,7 +107,7 @@ class WorkerResult:
 
 @final
 class _Link:
-    """A socket and the consumers behind it."""
+    """A socket and its consumers."""
 
     __slots__ = ("consumers", "is_open", "kept", "socket", "unsent", "writing")
 
@@ -123,7 +124,7 @@ class _Link:
 
 @final
 class Worker:
-    """See the module essay."""
+    """See the module docstring."""
 
     def __init__(
         self, plan: WorkerPlan, counters: MutableSequence[int], first_counter: int, pipe: Connection
@@ -175,7 +176,7 @@ class Worker:
         ]
 
     def run(self) -> None:
-        """Until "stop", or until the other end of the pipe is gone."""
+        """Run until "stop", or until the other end of the pipe is closed."""
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -346,4 +347,4 @@ def main(
     try:
         Worker(plan, counters, first_counter, pipe).run()
     except (EOFError, KeyboardInterrupt):
-        return  # the command ended, or is being ended, and says why itself
+        return  # the command has ended or is ending, and reports why itself

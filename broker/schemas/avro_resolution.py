@@ -1,10 +1,10 @@
-"""May data written with one Avro schema be read with another? Pure.
+"""Decides whether data written with one Avro schema can be read with another. Pure.
 
-The rules are those of schema resolution as Avro 1.11's Java library carries them out, because
-Pulsar decides with it. They are wider than the specification: records match whatever their names;
-a symbol that the reader's enum lacks is no error, since data may not have it; a record of the
-writer may fit a branch of a union by its fields alone. A default value that is needed and is none
-of its type raises, as there, instead of being a refusal.
+The rules are those of schema resolution in Avro 1.11's Java library, because Pulsar decides with
+it. They are wider than the specification: records match whatever their names; a symbol that the
+reader's enum lacks is not an error, since data may not have it; a record of the writer may fit a
+branch of a union by its fields alone. A required default value of the wrong type raises, as in that
+library, and is not a refusal.
 
 Every pair of records is compared once, and a branch of a union is found by its name, so two
 definitions take about as many steps as they have types and fields. The stack is explicit: a chain
@@ -41,14 +41,14 @@ _PROMOTIONS: Final = {
     "string": frozenset({"bytes"}),
     "bytes": frozenset({"string"}),
 }
-"""Kind of the writer -> kinds a reader may have instead."""
+"""Kind of the writer -> kinds that the reader may have instead."""
 
 
 def can_read(reader: AvroType, writer: AvroType, budget: Budget) -> bool:
-    """Whether everything written with `writer` can be read with `reader`.
+    """Whether all data written with `writer` can be read with `reader`.
 
-    Raises: WrongDefault: a default that is needed is none of its type; RuleBroken: the reader's
-    aliases make two fields or branches of the writer the same; SchemaTooComplex.
+    Raises: WrongDefault: a required default has the wrong type; RuleBroken: the reader's aliases
+    make two fields or branches of the writer the same; SchemaTooComplex.
     """
     renamed = _with_aliases(writer, reader, budget)
     return _Resolution(budget).resolve(renamed, reader).is_sound(budget)
@@ -88,7 +88,7 @@ _Steps = "Generator[tuple[AvroType, AvroType], _Outcome, _Outcome]"
 
 @final
 class _Resolution:
-    """One comparison: what is known of each pair of records."""
+    """One comparison: the known outcomes of pairs of records."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -191,7 +191,7 @@ class _Resolution:
         return outcome
 
     def _are_equivalent(self, one: AvroType, other: AvroType) -> bool:
-        """Whether two types are the same up to documentation, defaults and namespaces."""
+        """Whether two types are equal apart from documentation, defaults and namespaces."""
         assumed: list[_Pair] = []
         stack = [(one, other)]
         open_ = set[_Pair]()
@@ -261,7 +261,7 @@ class _Branches:
     def records_like(self, writer: AvroType) -> list[AvroType]:
         """Records to compare field by field: the last of the same short name, then the first.
 
-        Some that need a field that the writer does not have are left out.
+        Records that need a field which the writer lacks are omitted where possible.
         """
         alike = self._records_by_name.get(writer.name, [])
         fitting = list(self._records_by_required.get("", ()))
@@ -271,7 +271,7 @@ class _Branches:
         return [*reversed(alike), *(record for _, record in fitting)]
 
     def promoted(self, writer: AvroType) -> AvroType | None:
-        """The first branch that data of the writer's kind may be promoted to."""
+        """The first branch to which data of the writer's kind may be promoted."""
         wider = _PROMOTIONS.get(writer.kind, frozenset())
         if not wider & self._by_kind.keys():
             return None
@@ -324,7 +324,7 @@ def _is_encodable(type_: AvroType, value: Json, budget: Budget) -> bool:
 
 @final
 class _Aliases:
-    """What the reader calls the writer's names."""
+    """The reader's names for the writer's names."""
 
     def __init__(self, reader: AvroType, budget: Budget) -> None:
         self.types: dict[str, AvroType] = {}

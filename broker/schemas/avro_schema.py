@@ -1,8 +1,9 @@
 """Avro schema definitions: JSON text to types, with the checks of Avro 1.11's Java parser. Pure.
 
-Pulsar decides with that parser which definitions are valid, so what it accepts, and which of three
-kinds of error it reports, is followed exactly: the kind decides the status a client sees. It allows
-comments, which JSON does not have.
+Pulsar uses that parser to decide which definitions are valid. Its acceptance of definitions, and
+its
+three kinds of error, are therefore followed exactly: the kind decides the status a client gets. It
+allows comments, which JSON does not have.
 
 Types refer to each other directly and may be recursive, so nothing here or in `avro_resolution`
 descends into them by recursion. Only the parser does, by the nesting of the text, which is bounded.
@@ -50,12 +51,12 @@ _LONG: Final = range(-(2**63), 2**63)
 
 
 class AvroError(Exception):
-    """Something is wrong with a schema."""
+    """Base class of schema errors."""
 
 
 @final
 class NotASchema(AvroError):
-    """The text defines no schema (SchemaParseException)."""
+    """The text does not define a schema (SchemaParseException)."""
 
 
 @final
@@ -99,13 +100,13 @@ class AvroField:
 
     @property
     def has_default(self) -> bool:
-        """Whether a reader may do without the field."""
+        """Whether a reader can do without the field."""
         return self.default is not NO_DEFAULT
 
 
 @final
 class AvroType:
-    """One type. Which attributes count depends on `kind`."""
+    """One type. `kind` decides which attributes are used."""
 
     __slots__ = (
         "aliases",
@@ -134,7 +135,7 @@ class AvroType:
         self.aliases: tuple[str, ...] = ()
         """Full names."""
         self.properties = ""
-        """Everything that is not Avro's own, in one form."""
+        """All attributes that are not Avro's own, in one form."""
         self.complete = kind != "record"
         """False while a record's fields are being parsed."""
         self.fields: tuple[AvroField, ...] = ()
@@ -149,7 +150,7 @@ class AvroType:
         self.size = 0
 
     def set_fields(self, fields: list[AvroField]) -> None:
-        """Raises: RuleBroken: two have the same name."""
+        """Raises: RuleBroken: two fields have the same name."""
         self.fields = tuple(fields)
         for field in fields:
             if field.name in self.fields_by_name:
@@ -159,7 +160,7 @@ class AvroType:
         self.complete = True
 
     def set_branches(self, branches: list[AvroType]) -> None:
-        """Raises: RuleBroken: a union in the union, or two of one name."""
+        """Raises: RuleBroken: a union in the union, or two branches of one name."""
         self.branches = tuple(branches)
         names: set[str] = set()
         for branch in branches:
@@ -179,9 +180,9 @@ def parse_avro(data: bytes, budget: Budget, *, check_defaults: bool = False) -> 
 
 
 def load_json(data: bytes, budget: Budget) -> Json:
-    """The value of a JSON text, comments left out.
+    """Parse a JSON text, skipping comments.
 
-    Raises: NotASchema: it is none, or has more than `DEPTH_MAX` levels; SchemaTooComplex.
+    Raises: NotASchema: it is not JSON, or has more than `DEPTH_MAX` levels; SchemaTooComplex.
     """
     text = data.decode("utf-8", "replace")
     try:
@@ -227,7 +228,7 @@ def _without_comment(found: re.Match[str]) -> str:
 
 @final
 class _Parser:
-    """One definition's names; a name is known from its own definition on."""
+    """One definition's names. A name is known after its own definition."""
 
     def __init__(self, budget: Budget, check_defaults: bool) -> None:
         self._budget = budget
@@ -236,7 +237,7 @@ class _Parser:
         self._primitives = {kind: AvroType(kind) for kind in PRIMITIVES}
 
     def type_of(self, node: Json, namespace: str) -> AvroType:
-        """The type that a JSON value stands for, where names are looked up in `namespace`."""
+        """The type of a JSON value. Names are looked up in `namespace`."""
         self._budget.spend()
         if isinstance(node, str):
             return self._named(node, namespace)
@@ -343,7 +344,7 @@ class _Parser:
 
 
 def check_default(field: AvroField, budget: Budget) -> None:
-    """Raises: WrongDefault: it is none of the field's type; RuleBroken: that is not known yet."""
+    """Raises: WrongDefault: it is not of the field's type; RuleBroken: that is not known yet."""
     if field.has_default and not is_valid_default(field.type, field.default, budget):
         raise WrongDefault(f"Invalid default for field {field.name}: {_shown(field.default)}")
 
@@ -386,7 +387,7 @@ def _fits(type_: AvroType, value: Json, budget: Budget) -> bool:
 
 
 def fingerprint(schema: AvroType, budget: Budget) -> bytes:
-    """Equal for schemas that are the same: whatever their layout, documentation and aliases."""
+    """Equal for equivalent schemas, whatever their layout, documentation and aliases."""
     digest = hashlib.sha256()
     seen: set[str] = set()
     stack: list[AvroType | AvroField] = [schema]

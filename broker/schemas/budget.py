@@ -1,9 +1,9 @@
-"""How much work one check of a schema may be. Pure.
+"""Bounds the work of one check of a schema. Pure.
 
-Work is counted in steps: one type, field or symbol looked at. A count is the same on a busy and on
-an idle machine, so a schema that is refused as too complex is always refused. Whoever runs the
-check says what happens every `STEPS_PER_PAUSE` steps: to give way to the event loop, or to end a
-check that nobody waits for any more.
+Work is counted in steps: one type, field or symbol examined. A count is the same on a busy and on
+an idle machine, so a schema that is refused as too complex is always refused. The caller of the
+check defines an action for every `STEPS_PER_PAUSE` steps: to give way to the event loop, or to end
+a check whose result is no longer needed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ STEPS_MAX_DEFAULT: Final = 1_000_000
 
 
 class SchemaTooComplex(Exception):
-    """The check needs more steps than it may take; the text says how many it may."""
+    """The check needs more steps than allowed. The text gives the limit."""
 
 
 @final
 class Budget:
-    """The steps that are left."""
+    """The remaining steps."""
 
     __slots__ = ("_next_pause", "_pause", "_steps_max", "steps")
 
@@ -34,16 +34,16 @@ class Budget:
         self._pause = pause
         self._next_pause = min(STEPS_PER_PAUSE, steps_max + 1)
         self.steps = 0
-        """Taken so far."""
+        """Steps taken so far."""
 
     def fresh(self) -> Budget:
-        """A budget of its own, equal and unspent, for the next of many definitions."""
+        """A separate, equal and unspent budget, for the next of many definitions."""
         return Budget(self._steps_max, self._pause)
 
     def spend(self, steps: int = 1) -> None:
         """Take steps.
 
-        Raises: SchemaTooComplex; and whatever the pause raises.
+        Raises: SchemaTooComplex; any error of the pause.
         """
         self.steps += steps
         if self.steps < self._next_pause:

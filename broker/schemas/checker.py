@@ -1,9 +1,9 @@
 """Runs checks of schemas beside the event loop: bounded in number, size, steps and time.
 
-A check is pure Python, so it takes turns with the loop for the interpreter. It sleeps for a moment
-every few hundred steps, so that a loop with work to do waits for one such stretch, not for the
-whole check. It ends by itself at its bound of steps; one that nobody waits for any more, because
-its time is over or its client is gone, ends at the next pause.
+A check is pure Python, so it alternates with the loop in using the interpreter. It sleeps for a
+moment every few hundred steps, so that a loop with work to do waits for one such stretch, not for
+the whole check. It ends by itself at its bound of steps. If its time is over or its client has
+gone, it ends at the next pause.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAUSE_SECONDS: Final = 0.0002
 
 
 class _Abandoned(Exception):
-    """Nobody waits for this check any more."""
+    """No caller waits for this check any more."""
 
 
 @final
@@ -39,15 +39,15 @@ class SchemaChecker:
         self._config = config
         self._threads = trio.CapacityLimiter(config.schemaCheckThreads)
         self.pending = 0
-        """Checks that wait for a thread or run."""
+        """Checks that run or wait for a thread."""
 
     def use(self, config: BrokerConfig) -> None:
-        """Obey another configuration from the next check on."""
+        """Apply another configuration from the next check on."""
         self._config = config
         self._threads.total_tokens = config.schemaCheckThreads
 
     def check_size(self, size: int) -> None:
-        """Raises: IncompatibleSchema: a definition of so many bytes is too large."""
+        """Raises: IncompatibleSchema: a definition of this many bytes is too large."""
         limit = self._config.schemaMaxSizeBytes
         if size > limit:
             raise IncompatibleSchema(
@@ -57,7 +57,7 @@ class SchemaChecker:
     async def run(self, check: Callable[[Budget], Result]) -> Result:
         """The result of a check.
 
-        Raises: what the check raises; IncompatibleSchema: it takes too many steps;
+        Raises: the error of the check; IncompatibleSchema: it takes too many steps;
         ServiceNotReady: too many checks are pending, or it took too long.
         """
         if self.pending >= self._config.schemaCheckMaxPending:

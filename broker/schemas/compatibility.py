@@ -1,17 +1,17 @@
-"""May a schema follow those a topic has? Pure rules, on lists of schemas.
+"""Decides whether a schema may follow those of a topic. Pure rules, on lists of schemas.
 
-AVRO, JSON (whose definitions are Avro records too) and PROTOBUF are compared by the rules of Avro's
-schema resolution, see `avro_resolution`; KEY_VALUE by its two parts; PROTOBUF_NATIVE may not change
-its root message; of every other type only the type itself matters. What counts as the same schema:
-equal Avro definitions whatever their layout or documentation, else equal bytes.
+AVRO, JSON (whose definitions are Avro records as well) and PROTOBUF are compared by the rules of
+Avro's schema resolution, see `avro_resolution`; KEY_VALUE by its two parts. PROTOBUF_NATIVE may not
+change its root message. For every other type only the type itself matters. Two schemas are the same
+if their Avro definitions are equal apart from layout and documentation, or else if their bytes are.
 
-Strategies are Pulsar's: BACKWARD = the new schema reads data of the old one, FORWARD = the old
-one reads data of the new one, FULL = both; against the newest version, _TRANSITIVE against all.
-Refusals are texts of Pulsar's IncompatibleSchemaException. Definitions of the JSON Schema kind
-(before Pulsar 2.1) follow Avro's and the other way round, and each other with the same id.
+Strategies are Pulsar's: BACKWARD = the new schema reads data of the old one, FORWARD = the old one
+reads data of the new one, FULL = both; against the newest version, _TRANSITIVE against all.
+Refusals have the texts of Pulsar's IncompatibleSchemaException. Definitions of the JSON Schema kind
+(before Pulsar 2.1) may follow Avro's and vice versa, and each other with the same id.
 
-Every function takes the budget of its check and may raise SchemaTooComplex; the budget is that of
-one pair of definitions, so that a topic may have any number of versions.
+Every function takes the budget of its check and may raise SchemaTooComplex. The budget is for one
+pair of definitions, so a topic may have any number of versions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AVRO_DEFINED: Final = frozenset({"AVRO", "JSON", "PROTOBUF"})
 _READS_OLD: Final = frozenset({"BACKWARD", "BACKWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"})
 _READ_BY_OLD: Final = frozenset({"FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"})
 _NO_DEFINITION: Final = b"null"
-"""What some Python clients give as the definition of a STRING schema."""
+"""The definition that some Python clients send for a STRING schema."""
 _SHOWN_MAX: Final = 4_000
 """Characters of a definition in a refusal."""
 _JSON_SCHEMA_TYPES: Final = frozenset(
@@ -50,7 +50,7 @@ _UNKNOWN_FORMAT: Final = "Unknown schema format"
 
 
 def check_valid(schema: SchemaInfo, budget: Budget) -> None:
-    """Raises: InvalidSchema: the definition is none of its type."""
+    """Raises: InvalidSchema: the definition is not of its type."""
     kind = schema.type_name
     if kind in AVRO_DEFINED:
         _check_avro_definition(schema, budget)
@@ -79,10 +79,10 @@ def _check_avro_definition(schema: SchemaInfo, budget: Budget) -> None:
 
 
 def find_same(existing: Sequence[SchemaInfo], new: SchemaInfo, budget: Budget) -> int | None:
-    """Where among the existing schemas the new one is, so that no new version is made.
+    """The index of an equal schema among the existing ones, so that no new version is made.
 
-    Raises: UnknownError: one of them has a default of another type, or is no Avro schema. Pulsar
-    accepts such a definition as the first of its topic, and afterwards refuses all with this code.
+    Raises: UnknownError: one of them has a default of another type, or is not an Avro schema.
+    Pulsar accepts such a definition as the first of its topic, and then refuses all with this code.
     """
     if new.type_name not in AVRO_DEFINED:
         for index, each in enumerate(existing):
@@ -108,9 +108,9 @@ def find_same(existing: Sequence[SchemaInfo], new: SchemaInfo, budget: Budget) -
 def check_compatible(
     existing: Sequence[SchemaInfo], new: SchemaInfo, strategy: str, budget: Budget
 ) -> None:
-    """May `new` follow `existing` (oldest first)?
+    """Check that `new` may follow `existing` (oldest first).
 
-    Raises: IncompatibleSchema; UnknownError: a default that is needed is of another type.
+    Raises: IncompatibleSchema; UnknownError: a required default is of another type.
     """
     if strategy == "ALWAYS_COMPATIBLE" or not existing:
         return
@@ -123,7 +123,7 @@ def check_compatible(
 def check_consumer(
     existing: Sequence[SchemaInfo], new: SchemaInfo, strategy: str, budget: Budget
 ) -> None:
-    """May a consumer with this schema read a topic with these? It has to read their data.
+    """Check that a consumer with this schema may read a topic with these: it reads their data.
 
     Raises: as `check_compatible`.
     """
@@ -172,7 +172,7 @@ def _check_each(
     *,
     against_all: bool = False,
 ) -> None:
-    """By the type of the schemas, which is the same. Raises: IncompatibleSchema, AvroError."""
+    """By the common type of the schemas. Raises: IncompatibleSchema, AvroError."""
     if new.type_name == "JSON" and not against_all and _has_json_schema(existing[0], new, budget):
         return
     if new.type_name in AVRO_DEFINED:
@@ -262,7 +262,7 @@ def _has_json_schema(old: SchemaInfo, new: SchemaInfo, budget: Budget) -> bool:
     if old_is_avro and new_is_avro:
         return False
     if not old_is_avro and not _is_json_schema(old, budget):
-        return True  # not to be understood at all, so it may be replaced
+        return True  # unreadable, so it may be replaced
     if not new_is_avro and not _is_json_schema(new, budget):
         raise IncompatibleSchema(_UNKNOWN_FORMAT)
     if new_is_avro or old_is_avro:

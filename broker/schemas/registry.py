@@ -1,9 +1,9 @@
-"""The schemas of topics, with versions: what PRODUCER, SUBSCRIBE, GET_SCHEMA and REST ask.
+"""The schemas of topics, with versions, for PRODUCER, SUBSCRIBE, GET_SCHEMA and REST.
 
-One node per version, `/schemas/<namespace>/<encoded topic>/<version>`, written with "must not
-exist": two that register the same schema at the same moment get the same version, because the
-loser reads again and finds the winner's. A deletion is a version too (a tombstone), so that numbers
-are never given twice; a forced deletion forgets all of them and starts again at 0.
+There is one node per version, `/schemas/<namespace>/<encoded topic>/<version>`, written with "must
+not exist". If two clients register the same schema at the same time they get the same version,
+because the loser reads again and finds the winner's. A deletion is a version too (a tombstone), so
+that numbers are never used twice. A forced deletion removes all versions and starts again at 0.
 
 All partitions of a topic share its schemas, and so do both domains, as in Pulsar.
 """
@@ -51,16 +51,16 @@ Result = TypeVar("Result")
 NO_VERSION: Final = b""
 """schema_version of a topic without a schema."""
 DELETED: Final = SchemaInfo("NONE", b"")
-"""What the newest version holds once the schema is deleted."""
+"""Content of the newest version after the schema is deleted."""
 
 
 def version_bytes(version: int) -> bytes:
-    """A version as it stands in PRODUCER_SUCCESS and in message metadata."""
+    """A version in the form used in PRODUCER_SUCCESS and message metadata."""
     return _VERSION.pack(version)
 
 
 def version_number(version: bytes) -> int | None:
-    """The inverse; None for bytes that are no version."""
+    """The inverse; None for bytes that are not a version."""
     return _VERSION.unpack(version)[0] if len(version) == _VERSION.size else None
 
 
@@ -76,7 +76,7 @@ class StoredSchema:
 
 @final
 class _Loaded:
-    """The versions of one topic, oldest first, and what was found right about other schemas."""
+    """The versions of one topic, oldest first, and recent results for other schemas."""
 
     __slots__ = ("verdicts", "versions")
 
@@ -86,7 +86,7 @@ class _Loaded:
 
     @property
     def next_version(self) -> int:
-        """The number of the version to come."""
+        """The number of the next version."""
         return self.versions[-1].version + 1 if self.versions else 0
 
     def live(self) -> list[StoredSchema]:
@@ -121,10 +121,10 @@ class SchemaRegistry:
         self._checker = SchemaChecker(config)
         self._cache: OrderedDict[str, _Loaded] = OrderedDict()
         self._writes = 0
-        """So that what was read while something was written is not kept."""
+        """Ensures that data read during a write is not kept."""
 
     def use(self, config: BrokerConfig) -> None:
-        """Obey another configuration from now on."""
+        """Apply another configuration from now on."""
         self._config = config
         self._checker.use(config)
 
@@ -133,7 +133,7 @@ class SchemaRegistry:
     async def for_producer(
         self, topic: TopicName, schema: pb.Schema | None, policies: EffectivePolicies
     ) -> bytes:
-        """Register (or find) the schema of a producer; answers its `schema_version`.
+        """Register (or find) the schema of a producer. Returns its `schema_version`.
 
         Raises: BrokerError: as `put`.
         """
@@ -158,7 +158,7 @@ class SchemaRegistry:
     ) -> None:
         """Check the schema of a consumer, or register it on an idle topic without one.
 
-        `topic_active`: the topic has producers, consumers or messages already.
+        `topic_active`: the topic already has producers, consumers or messages.
 
         Raises: BrokerError: as `put`.
         """
@@ -203,8 +203,8 @@ class SchemaRegistry:
     ) -> int:
         """The version of the schema: an existing one, or a new one if it may follow.
 
-        Raises: InvalidSchema: it is none; BrokerError: IncompatibleSchema: it may not follow, or
-        is too large or too complex; UnknownError, see `find_same`; ServiceNotReady: try again.
+        Raises: InvalidSchema: it is not valid; BrokerError: IncompatibleSchema: it may not follow,
+        or is too large or too complex; UnknownError, see `find_same`; ServiceNotReady: try again.
         """
         schema_id = schema_id_of(topic)
         while True:
@@ -214,7 +214,7 @@ class SchemaRegistry:
             if found is not None:
                 return live[found].version
             if await self._load(schema_id) is not loaded:
-                continue  # somebody else has added or deleted one
+                continue  # another client has added or deleted one
             version = loaded.next_version
             timestamp_ms = self._clock.wall_ms()
             path = f"{SCHEMAS_PATH}/{schema_id}/{version}"
@@ -226,7 +226,7 @@ class SchemaRegistry:
     async def _find_or_check(
         self, loaded: _Loaded, schema: SchemaInfo, strategy: str, *, allow_new: bool
     ) -> int | None:
-        """Where the schema is among the live ones; None: it is not there and may follow them."""
+        """Index of the schema among the live ones; None: it is new and may follow them."""
         existing = loaded.schemas()
 
         def check(budget: Budget) -> int | None:
@@ -243,7 +243,7 @@ class SchemaRegistry:
         return await self._check(loaded, ("put", strategy, allow_new), check, schema)
 
     async def find_version(self, topic: TopicName, schema: SchemaInfo) -> int:
-        """The version of the schema with these very bytes, -1 when there is none."""
+        """The version of the schema with exactly these bytes, -1 when there is none."""
         wanted = (schema.type_name, schema.data)
         for each in await self.all(topic):
             if each.schema is not None and (each.schema.type_name, each.schema.data) == wanted:
@@ -251,7 +251,7 @@ class SchemaRegistry:
         return -1
 
     async def check(self, topic: TopicName, schema: SchemaInfo, strategy: str) -> None:
-        """Could it be registered? Raises: as `put`."""
+        """Check whether it could be registered. Raises: as `put`."""
         loaded = await self._load(schema_id_of(topic))
         existing = loaded.schemas()
 
@@ -275,7 +275,7 @@ class SchemaRegistry:
         check: Callable[[Budget], Result],
         schema: SchemaInfo,
     ) -> Result:
-        """Run a check, unless the same was right before: many clients have the same schema."""
+        """Run a check, unless it succeeded before: many clients have the same schema."""
         self._checker.check_size(len(schema.data))
         key = (*what, schema.type_name, sha256(schema.data).digest())
         if key in loaded.verdicts:
@@ -307,7 +307,7 @@ class SchemaRegistry:
         return (await self._load(schema_id_of(topic))).live()
 
     async def delete(self, topic: TopicName, *, force: bool = False) -> int:
-        """Delete the schema; answers the version of the tombstone, -1 when forced."""
+        """Delete the schema. Returns the version of the tombstone, -1 when forced."""
         schema_id = schema_id_of(topic)
         while True:
             loaded = await self._load(schema_id)
@@ -353,11 +353,12 @@ class SchemaRegistry:
 
 
 def schema_id_of(topic: TopicName) -> str:
-    """The id schemas are kept under: the namespace and the encoded name without partition."""
+    """The id of a topic's schemas: the namespace and the encoded name without partition."""
     return f"{topic.namespace_name}/{encode_name(topic.partitioned_base.local_name)}"
 
 
 def is_no_schema(schema: pb.Schema) -> bool:
     """AUTO_CONSUME says nothing about the messages. BYTES (NONE on the wire) does when it is sent:
-    real Pulsar registers it as any other, and only clients that mean it, as Go's, send it."""
+    real Pulsar registers it like any other, and only clients that mean it, such as Go's, send
+    it."""
     return SchemaInfo.from_wire(schema).type_name == "AUTO_CONSUME"

@@ -1,6 +1,6 @@
-"""A schema as Pulsar knows it: a type, the definition's bytes and properties; and its forms.
+"""A schema in Pulsar's terms: a type, the definition's bytes and properties; and its forms.
 
-The bytes and properties are never looked into to store or return them: clients compare them byte
+Storing and returning a schema never interprets its bytes and properties: clients compare them byte
 for byte. Four forms exist: `pb.Schema` on the wire, the REST body, the stored record, and for
 KEY_VALUE the packing of two schemas into one (SchemaInfo of Pulsar 4.0: big-endian length and
 definition, key first; types, names and properties of the two in the properties).
@@ -47,7 +47,7 @@ _TYPE_NUMBERS: Final = {name: number for number, name in _TYPE_NAMES.items()}
 _LENGTH: Final = struct.Struct(">i")
 
 STRUCTURED: Final = frozenset({"AVRO", "JSON", "PROTOBUF", "PROTOBUF_NATIVE", "KEY_VALUE"})
-"""Types whose definition says something; for the others it is empty."""
+"""Types with a definition; that of others is empty."""
 
 
 class InvalidSchema(Exception):
@@ -70,7 +70,7 @@ class SchemaInfo:
         return cls(_TYPE_NAMES[schema.type], schema.schema_data, properties)
 
     def to_wire(self, name: str) -> pb.Schema:
-        """For GET_SCHEMA's answer; `name` is the schema's id."""
+        """For the answer to GET_SCHEMA; `name` is the schema's id."""
         number = pb.Schema.Type.Name(_TYPE_NUMBERS[self.type_name])
         schema = pb.Schema(name=name, schema_data=self.data, type=number)
         for key, value in self.properties.items():
@@ -79,7 +79,7 @@ class SchemaInfo:
 
     @classmethod
     def from_rest(cls, body: Json) -> SchemaInfo:
-        """A body of `POST .../schema`: `{type, schema, properties}`.
+        """Decode a body of `POST .../schema`: `{type, schema, properties}`.
 
         Raises: Refusal, InvalidSchema.
         """
