@@ -181,7 +181,7 @@ class SimFile:
 
 @final
 class SimDisk:
-    """See the module."""
+    """See the module docstring."""
 
     def __init__(self, power: Power | None = None) -> None:
         self.power = power or Power()

@@ -1,8 +1,7 @@
 """Single stored messages over HTTP: peek at a subscription's backlog, examine a topic, read an id.
 
 The payload is the body. The metadata that Pulsar's clients use is in headers, under Pulsar's names.
-A
-batch is returned whole, with its number of messages: clients split it.
+A batch is returned whole, with its number of messages: clients split it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Single policies of a namespace: `/admin/v2/namespaces/{tenant}/{namespace}/{policy}`.
 
 There is one table: the path, the field of Policies it changes, and the form of a value. Only
-policies
-with an effect in the broker are here. A change is in force at once, also for loaded topics.
+policies with an effect in the broker are here. A change is in force at once, also for loaded
+topics.
 """
 
 from __future__ import annotations

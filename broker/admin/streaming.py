@@ -2,9 +2,9 @@
 
 A handler answers with `Streamed(pieces)`, an iterator that does the work of one row per step. After
 `STEPS_PER_SLICE` pieces or `SLICE_BYTES` the event loop serves other tasks. The slice is sent
-before
-the next one is produced, so a client that does not read holds one slice. The broker continues
-between two slices, so rows of an answer show different instants; each row shows one instant.
+before the next one is produced, so a client that does not read holds one slice. The broker
+continues between two slices, so rows of an answer show different instants; each row shows one
+instant.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@
                   "ensembles": [{"firstEntryId": 0, "bookies": ["127.0.0.1:3181"]}]}]}
 
 `size` is in bytes, `timestamp` is the time in milliseconds when the ledger was closed (0: it is
-not).
-`lastEntryId` is the last entry that may be read, -1 when there is none; of an open ledger it is the
-last entry confirmed at this moment. `bookiesReachable` is false when bookies do not serve reads
-(`bookiePort`); their names are then no addresses.
+not). `lastEntryId` is the last entry that may be read, -1 when there is none; of an open ledger it
+is the last entry confirmed at this moment. `bookiesReachable` is false when bookies do not serve
+reads (`bookiePort`); their names are then no addresses.
 """
 
 from __future__ import annotations

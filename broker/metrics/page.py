@@ -16,8 +16,7 @@ class Page:
     """Collects samples by family, so that each family is written once and in one piece.
 
     A sample is kept as its labels, which the samples of one topic share, and its number. The text
-    of
-    a page of 10,000 topics would take ten times as much.
+    of a page of 10,000 topics would take ten times as much.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,7 @@
 """A client connection on a blocking socket: requests, and answers waited for one by one.
 
 For the few clients of a run that are measured themselves and have a process or a thread of their
-own.
-The many consumers use `worker`.
+own. The many consumers use `worker`.
 """
 
 from __future__ import annotations

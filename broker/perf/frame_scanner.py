@@ -1,16 +1,14 @@
 """Reads a stream of frames that differ in one id, at a fraction of a parser's cost.
 
 Pure. A load generator for 100,000 consumers receives the same message 100,000 times, and before
-that
-300,000 answers: frames that are equal byte for byte except for the consumer or request id. So the
-first of each kind is decoded by the real codec, and from it a `Pattern` is learned:
+that 300,000 answers: frames that are equal byte for byte except for the consumer or request id. So
+the first of each kind is decoded by the real codec, and from it a `Pattern` is learned:
 
     prefix | id (always the same number of bytes) | suffix | body
 
 The head (prefix, id, suffix) of every frame is checked. The body of a message, which is the stored
 entry, is compared with the first one in full while `Meaning.verify_all`, else for the first frame
-of
-every run. A frame that matches no pattern is decoded. A pattern is learned only if the codec
+of every run. A frame that matches no pattern is decoded. A pattern is learned only if the codec
 reads the frame, with another id put in, as the same command with that other id.
 
 The ids of one kind must have varints of one size on all connections that share a scanner. Otherwise
@@ -123,7 +121,7 @@ def learn(frame: bytes, command: pb.BaseCommand, command_size: int) -> Pattern |
 
 @final
 class FrameScanner:
-    """See the module essay. One may serve many connections."""
+    """See the module docstring. One may serve many connections."""
 
     def __init__(self) -> None:
         self.corrupt = 0

@@ -1,8 +1,7 @@
 """The one publisher of a run: a blocking socket, one message at a time, receipts counted.
 
 It records when each message was published (the time is also in the payload) and how long the
-receipt
-took, which is the time the broker needed to make the message durable.
+receipt took, which is the time the broker needed to make the message durable.
 """
 
 from __future__ import annotations

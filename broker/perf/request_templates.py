@@ -1,10 +1,8 @@
 """The requests of many consumers as bytes with gaps, so that none is encoded one by one.
 
 Pure. A template is made by encoding the request once, with values that occur nowhere else in it,
-and
-splitting it there. All values inserted later must have the same size, so that no length in the
-frame
-changes: ids are taken from ranges whose varints have one size, and names are padded.
+and splitting it there. All values inserted later must have the same size, so that no length in the
+frame changes: ids are taken from ranges whose varints have one size, and names are padded.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Weighted samples and their percentiles.
 
 Pure. All messages of one receive have the same arrival time, so a sample is a value and how often
-it
-occurred. A run of 100,000 consumers makes a few thousand samples per message. Percentiles are
-exact:
-the smallest value that at least the given part of all values does not exceed.
+it occurred. A run of 100,000 consumers makes a few thousand samples per message. Percentiles are
+exact: the smallest value that at least the given part of all values does not exceed.
 """
 
 from __future__ import annotations

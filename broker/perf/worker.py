@@ -1,8 +1,7 @@
 """One process of the load generator: many connections on one epoll, no event loop library.
 
 The process gets orders through a pipe ("go", "resume", "stop") and reports through counters in
-shared
-memory, which cost nothing to read, and once, at the end, through the pipe.
+shared memory, which cost nothing to read, and once, at the end, through the pipe.
 
 There is one receive buffer. Each time a connection is readable it is read once, its complete frames
 are handled in place, and the output for them (acknowledgements) is sent at once. The connection

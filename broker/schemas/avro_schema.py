@@ -1,9 +1,8 @@
 """Avro schema definitions: JSON text to types, with the checks of Avro 1.11's Java parser. Pure.
 
 Pulsar uses that parser to decide which definitions are valid. Its acceptance of definitions, and
-its
-three kinds of error, are therefore followed exactly: the kind decides the status a client gets. It
-allows comments, which JSON does not have.
+its three kinds of error, are therefore followed exactly: the kind decides the status a client gets.
+It allows comments, which JSON does not have.
 
 Types refer to each other directly and may be recursive, so nothing here or in `avro_resolution`
 descends into them by recursion. Only the parser does, by the nesting of the text, which is bounded.

@@ -100,7 +100,7 @@ class _Run:
 
 @final
 class LedgerRead:
-    """See the module. The shell sends `requests`, hands in answers, and takes entries.
+    """See the module docstring. The shell sends `requests`, hands in answers, and takes entries.
 
     Times are seconds of any clock that only grows, the same for all calls.
     """

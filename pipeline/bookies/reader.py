@@ -72,7 +72,7 @@ class ReaderConfig:
 
 @final
 class BookieReader:
-    """See the module. A context manager; usable until `close`."""
+    """See the module docstring. A context manager; usable until `close`."""
 
     def __init__(self, config: ReaderConfig | None = None) -> None:
         self._config = config if config is not None else ReaderConfig()

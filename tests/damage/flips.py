@@ -275,7 +275,7 @@ def flip_one(source: Path, name: str, expected: Content, rng: random.Random) -> 
 
 
 def main() -> None:
-    """See the module."""
+    """See the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--places", type=int, default=300, help="per kind of file")
     parser.add_argument("--seed", type=int, default=1)
