@@ -235,8 +235,8 @@ class RealFile:
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise DiskFailed(
-                f"fdatasync of {self.path} failed: {error.strerror}. What was written since the "
-                "last one may be lost, so the bookie stops instead of trying again"
+                f"fdatasync of {self.path} failed: {error.strerror}. Data written since the "
+                "last sync may be lost, so the bookie stops and does not retry"
             ) from error
 
     def size(self) -> int:

@@ -15,7 +15,6 @@ noticed. The rebuild is then started again from the beginning.
 
 Damage in an entry log stops the rebuild, unless it is to be skipped. Then ledgers that may have
 lost entries are in limbo, as BookKeeper calls it: a missing entry is an error, not "no such entry".
-are in limbo, as BookKeeper calls it: what they lack is an error, not "no such entry".
 """
 
 from __future__ import annotations

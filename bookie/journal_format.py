@@ -371,7 +371,7 @@ class JournalScan:
                         self._path,
                         start,
                         max(group_start - start, 1),
-                        f"a group that was durable does not verify (group {verified[0]} behind "
+                        f"a group that was durable does not verify (group {verified[0]} after "
                         "it does)",
                     )
             offset += len(chunk)

@@ -41,7 +41,7 @@ def bookie() -> None:
 @click.option(
     "--skip-damaged",
     is_flag=True,
-    help="Go on past damaged parts of entry logs. What only they held is lost.",
+    help="Skip damaged parts of entry logs. Entries stored only there are lost.",
 )
 def rebuild_index(data_dir: Path, config_files: tuple[Path, ...], skip_damaged: bool) -> None:
     """Build the index again from the entry logs and journals. The old one is kept beside it."""

@@ -305,7 +305,7 @@ class BrokerService:
         async def collect() -> None:
             if self.topics.get(topic.name.full) is not topic or not topic.is_idle():
                 return
-            topic.closing = "it is being deleted, because nobody used it"
+            topic.closing = "it is being deleted, because no client has used it"
             try:
                 await topic.delete()
             except Exception as error:

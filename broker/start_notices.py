@@ -28,7 +28,7 @@ def start_notices(config: BrokerConfig, *, in_memory: bool) -> list[str]:
     if config.bindAddress in WILDCARD_ADDRESSES:
         notices.append(
             f"listening on all addresses (bindAddress={config.bindAddress}) without "
-            "authentication: whoever reaches this machine can read, write and delete everything"
+            "authentication: any host that can connect can read, write and delete all data"
         )
     if not config.journalSyncData and not in_memory:
         notices.append(

@@ -30,7 +30,7 @@ LAGGARD_ENTRIES: Final = 1
 _GAUGES: Final = (
     ("vela_broadcast_virtual_cursors", "virtualCursors", "Consumer names with a position"),
     ("vela_broadcast_virtual_cursors_kept", "virtualCursorsKept", "Of consumers that have left"),
-    ("vela_broadcast_slowest_backlog", "slowestBacklog", "Entries behind, the slowest consumer"),
+    ("vela_broadcast_slowest_backlog", "slowestBacklog", "Backlog of the slowest consumer"),
     ("vela_broadcast_laggards", "laggards", "Connected consumers not sent the newest entries"),
     ("vela_broadcast_without_permits", "withoutPermits", "Consumers that take nothing now"),
     ("vela_broadcast_connections_full", "connectionsFull", "Connections that take nothing now"),

@@ -104,21 +104,21 @@ class _Bars:
     type=click.FloatRange(0, 100),
     default=0.0,
     show_default=True,
-    help="Of 100 consumers so many take nothing, until all others have everything.",
+    help="Of 100 consumers this many take nothing until all others have everything.",
 )
 @click.option(
     "--unacked-percent",
     type=click.FloatRange(0, 100),
     default=0.0,
     show_default=True,
-    help="Of 100 consumers so many never acknowledge.",
+    help="Of 100 consumers this many never acknowledge.",
 )
 @click.option(
     "--neighbour-rate",
     type=click.FloatRange(0),
     default=0.0,
     show_default=True,
-    help="Measure a second subscription, and another topic with so many messages a second.",
+    help="Measure a second subscription, and another topic with this many messages a second.",
 )
 @click.option(
     "--neighbour-seconds",
@@ -134,7 +134,7 @@ class _Bars:
     type=float,
     default=60.0,
     show_default=True,
-    help="Seconds that the last message may take to reach everybody.",
+    help="Seconds to wait until all consumers have the last message.",
 )
 @click.option(
     "--samples",

@@ -6,7 +6,6 @@ a pipe and answers each order when it has been carried out:
 
     "alone"    a few messages on the topic of the fan-out, before it has other consumers
     "begin"    messages on its own topic at the requested rate, until
-    "begin"    messages on its own topic at the rate asked for, until
     "end"      the latencies since the order before
 
 Latency is from the publish call to the receive that brought the whole message.
