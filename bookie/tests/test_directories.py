@@ -233,7 +233,7 @@ async def test_what_cannot_be_right_is_refused_in_one_line(changes, text):
 
 
 async def test_entries_of_one_ledger_in_two_directories_are_refused():
-    """What an earlier version made of directories in another order."""
+    """The result of an earlier version with directories in another order."""
     machine = Machine(TWO)
     async with machine.running() as bookie:
         await write(bookie, 0, 5)

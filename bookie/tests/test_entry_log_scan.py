@@ -1,4 +1,4 @@
-"""What an entry log holds without its index: every intact entry, and the truth about its end."""
+"""An entry log read without its index: every intact entry is found, and its end is classified."""
 
 from __future__ import annotations
 

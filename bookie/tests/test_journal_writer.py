@@ -1,4 +1,4 @@
-"""Whatever is written ahead of the groups, a journal file is its groups and then zeros."""
+"""With any preallocation, a journal file consists of its groups and then zeros."""
 
 from __future__ import annotations
 

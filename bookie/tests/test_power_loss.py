@@ -19,7 +19,7 @@ LEDGERS = 5
 
 
 class World:
-    """What was asked and what was promised, over all lives of a machine."""
+    """The requests and the confirmations, over all lives of a machine."""
 
     def __init__(self):
         self.written = {}  # (ledger, entry) -> bytes

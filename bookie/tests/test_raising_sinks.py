@@ -1,4 +1,4 @@
-"""A sink that raises: everybody else is answered, and the bookie stops in good order."""
+"""A sink that raises: all other sinks are answered, and the bookie stops in good order."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ async def test_damage_behind_the_indexed_part_is_set_aside_and_the_rest_taken_in
     machine.disk.corrupt(log, offset + 50, b"y")
     for _start in range(2):
         async with machine.running() as bookie:
-            # What the log does not hold any more is nowhere: not in the replayed journal either.
+            # Entries that the log no longer holds are lost: the replayed journal has none of them.
             assert await body_or_status(bookie, 1, 20) == Status.NO_ENTRY
             for entry_id in set(entry_ids) - {20}:
                 assert await bookie.read_entry(1, entry_id) == whole(1, entry_id, b"x" * 1000)

@@ -1,4 +1,4 @@
-"""Adds are queued by runs: nobody but the number of calls can tell them from single ones."""
+"""Adds are queued by runs: only the number of calls distinguishes them from single ones."""
 
 from __future__ import annotations
 

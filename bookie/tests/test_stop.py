@@ -1,4 +1,4 @@
-"""The end of a bookie: whoever still waits for it hears, and nothing begins after the end."""
+"""The end of a bookie: every waiter gets an answer, and nothing begins after the end."""
 
 from __future__ import annotations
 

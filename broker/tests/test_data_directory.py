@@ -1,4 +1,4 @@
-"""What other users of the machine can see of stored data: nothing."""
+"""Other users of the machine cannot see stored data."""
 
 from __future__ import annotations
 

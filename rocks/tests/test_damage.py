@@ -30,7 +30,7 @@ def open_database(directory, *, logs_kept=1, **arguments):
 
 
 def write_until_killed(directory, batches, value_size, logs_kept):
-    """What the child process does: the last change is in the write-ahead log when it dies."""
+    """The child process: its last change is in the write-ahead log when it dies."""
     database = open_database(Path(directory), logs_kept=logs_kept)
     rng = random.Random(1)
     for number in range(batches):
@@ -99,7 +99,7 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(killed, tmp_path, pattern):
 
 
 def outcome_of(directory, name, expected):
-    """What a start with one flipped bit in the file `name` comes to."""
+    """The result of a start with one flipped bit in the file `name`."""
     try:
         rows = rows_of(open_database(directory))
     except DatabaseDamaged as error:

@@ -1,4 +1,4 @@
-"""What a web page can make a browser send, and WebSocket."""
+"""Requests that a web page can make a browser send, and WebSocket."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def publish(running, topic, count):
 
 
 async def test_ledger_metadata_says_where_the_bookie_is_reached(tmp_path):
-    """Whatever it was called when the ledger was written; nothing to reach without bookiePort."""
+    """For any name in the ledger metadata. Without bookiePort there is no address."""
     for port in (-1, 0):
         config = dataclasses.replace(CONFIG, bookiePort=port, **FOR_EVER)
         async with running_broker(config, tmp_path) as running, http_of(running) as session:

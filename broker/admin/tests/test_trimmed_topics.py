@@ -1,4 +1,4 @@
-"""What is said of a topic whose messages were all deleted by retention."""
+"""Answers about a topic whose messages were all deleted by retention."""
 
 import dataclasses
 

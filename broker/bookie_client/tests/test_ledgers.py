@@ -225,7 +225,7 @@ async def test_too_few_bookies_is_said():
     st.data(),
 )
 def test_recovery_never_loses_a_confirmed_entry(sizes, count, data):
-    """Whatever part of the adds arrived where, and with as many dead bookies as is tolerable."""
+    """For any distribution of the adds, and with as many dead bookies as is tolerable."""
     ensemble, _, ack = sizes
     released = [data.draw(st.integers(0, count)) for _ in range(ensemble)]
     dead = data.draw(st.sets(st.integers(0, ensemble - 1), max_size=max(0, ack - 1)))
@@ -265,7 +265,7 @@ def test_recovery_never_loses_a_confirmed_entry(sizes, count, data):
 
 
 async def confirmed_after(replies, count):
-    """What a writer of `count` entries says after each group of replies, a list of
+    """The reports of a writer of `count` entries after each group of replies, a list of
     (status, first, count); and how it ended."""
     world = World()
     writer = await world.writer()

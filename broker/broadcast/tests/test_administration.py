@@ -1,4 +1,4 @@
-"""What an administrator does to a broadcast over HTTP, and what its consumers see of it."""
+"""Administration of a broadcast over HTTP, and its effect on the consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes no sense is refused with the reason, or changes nothing; nobody loses anything."""
+"""Invalid input is refused with the reason, or changes nothing; no consumer loses a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to consumers, each is in the one place that its state names."""
+"""After any sequence of events, each consumer is in the one place that its state names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whatever happens: everybody gets everything after its start, in order, and storage is held for
-exactly what somebody has not acknowledged."""
+"""After any sequence of events: every consumer gets all entries after its start, in order, and
+storage holds exactly the entries that some consumer has not acknowledged."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Run:
             slot = cursors.slot_of(name)
             assert slot is not None, f"{name} is forgotten"
             kept_until_ms = round(1000 * cursors.deadline_of(slot))
-            # Nobody could come back meanwhile.
+            # No consumer could return meanwhile.
             assert kept_until_ms == self.world.clock.ms + RETENTION_MS
             self.left_ms[name] = kept_until_ms - RETENTION_MS
             stored = {
@@ -167,7 +167,7 @@ class Run:
             )
 
     def check_statistics(self):
-        """What is derived from groups is what counting one by one finds."""
+        """The counts derived from groups equal a count of each consumer."""
         subscription = self.world.subscription
         groups, attached = subscription.groups, subscription.attached
         shown = subscription.statistics()

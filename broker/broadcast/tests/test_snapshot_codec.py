@@ -1,4 +1,4 @@
-"""What is stored comes back, in any size of entry; damage is named, never misread."""
+"""Stored state is read back, for any entry size; damage is reported, never misread."""
 
 from __future__ import annotations
 

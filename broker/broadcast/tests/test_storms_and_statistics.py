@@ -40,7 +40,7 @@ async def join_as_a_client_does(connection, first, count):
 
 
 async def storm(connections, consumers_of_each):
-    """All join at once on a topic that nobody has opened yet; everybody is answered and served."""
+    """All join at once on a topic that is not open yet; all are answered and served."""
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(broker())
         peers = [await stack.enter_async_context(peer(running)) for _ in range(connections)]

@@ -114,7 +114,7 @@ async def test_a_connection_that_does_not_read_gets_everything_when_it_does(tmp_
 
 
 async def test_what_is_expired_is_freed_although_somebody_never_acknowledges(tmp_path):
-    """POST .../expireMessages acknowledges for everybody, and disconnects nobody."""
+    """POST .../expireMessages acknowledges for all consumers and disconnects none."""
     async with (
         broker(tmp_path, **SMALL_LEDGERS) as running,
         peer(running, producer=True) as publisher,

@@ -13,7 +13,7 @@ TAIL = 12
 
 
 class Model(RuleBasedStateMachine):
-    """What each name has acknowledged, as plain sets."""
+    """The acks of each name, as plain sets."""
 
     def __init__(self):
         super().__init__()

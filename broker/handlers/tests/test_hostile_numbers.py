@@ -1,7 +1,7 @@
 """Numbers at the edges of their types, in every place where a client may set one.
 
-Whoever sends them gets an answer or loses its connection; everybody else goes on, and what the
-broker counts stays what it is.
+The client that sends them gets an answer or loses its connection. Other clients are not affected,
+and the counts of the broker stay correct.
 """
 
 from __future__ import annotations

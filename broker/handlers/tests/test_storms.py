@@ -1,4 +1,4 @@
-"""Whoever subscribes while the subscription is being opened is answered, once, whatever happens."""
+"""A client that subscribes while the subscription is being opened is answered exactly once."""
 
 from __future__ import annotations
 

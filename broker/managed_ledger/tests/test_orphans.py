@@ -1,4 +1,4 @@
-"""Ledgers that nobody lists are deleted after a restart, and no other ledger ever is."""
+"""Ledgers in no list are deleted after a restart, and no other ledger ever is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens, in whatever order: what was confirmed stays, in order, at its position."""
+"""After any schedule: confirmed entries stay, in order, at their positions."""
 
 import trio
 import trio.testing
@@ -106,7 +106,7 @@ class Run:
         expected = [(p, self.confirmed[p]) for p in sorted(self.confirmed) if p >= first]
         known = [item for item in held if item[0] in self.confirmed]
         assert known == expected
-        # What nobody confirmed before a crash may be there; from now on it counts.
+        # Entries unconfirmed before a crash may exist; from now on they count.
         self.confirmed.update(held)
         for lost in [p for p in self.confirmed if p < first]:
             assert lost in self.acked_ever

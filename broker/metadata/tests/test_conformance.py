@@ -1,4 +1,4 @@
-"""What every metadata store must do; runs on each implementation."""
+"""The contract of every metadata store; runs on each implementation."""
 
 import pytest
 import trio

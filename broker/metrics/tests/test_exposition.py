@@ -58,7 +58,7 @@ def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
 
 
 class Quiet:
-    """Nobody has to be told about appends."""
+    """No listener needs the outcome of appends."""
 
     def on_appended(self, entries, contexts):
         pass

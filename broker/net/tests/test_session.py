@@ -168,7 +168,7 @@ async def test_requests_of_a_kind_that_is_not_served_are_refused():
 
 
 async def test_a_chunk_full_of_requests_holds_up_no_other_connection():
-    """Thousands of requests that arrive at once are handled in turns with everybody else's."""
+    """Thousands of requests that arrive at once are handled in turns with those of others."""
     count = 5_000  # their 12 bytes each fit into one receive
     async with running() as broker:
         storm, other = await broker.connect(), await broker.connect()
@@ -253,7 +253,7 @@ async def test_a_client_that_does_not_read_is_not_read_from():
     }
     async with running(limits=limits) as broker:
         ours, theirs = memory_stream_pair()
-        # A stream that takes nothing more after a while: nobody reads the other end.
+        # A stream that takes nothing more after a while, because its other end is not read.
         blocked = trio.Event()
 
         pump = theirs.send_stream.send_all_hook

@@ -29,7 +29,7 @@ class Alike(Meaning):
 
 
 def key_of(command, body):
-    """What is the same in frames that differ in their id alone, and the id."""
+    """The common part of frames that differ only in their id, and the id."""
     field = ID_FIELD.get(command.type)
     if field is None:
         return command.SerializeToString(), body, None

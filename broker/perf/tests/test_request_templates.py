@@ -1,4 +1,4 @@
-"""What is filled in is what the codec would have encoded."""
+"""A filled template equals the output of the codec."""
 
 from __future__ import annotations
 

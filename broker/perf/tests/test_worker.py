@@ -1,4 +1,4 @@
-"""What a process of the load generator leaves behind."""
+"""The files that a process of the load generator leaves."""
 
 from __future__ import annotations
 

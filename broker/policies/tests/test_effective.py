@@ -1,4 +1,4 @@
-"""What is in force: the topic before its namespace before the configuration."""
+"""The policies in force: the topic before its namespace before the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is told of a change, and what is in force meanwhile."""
+"""Notification of changes, and the policies in force meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one client may name without bound costs the others nothing."""
+"""Unbounded numbers in the requests of one client do not affect the others."""
 
 from __future__ import annotations
 

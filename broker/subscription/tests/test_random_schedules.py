@@ -5,7 +5,7 @@ Checked after every step:
 - no consumer is sent anything beyond its permits or limit by more than one entry;
 - Key_Shared: a key is in flight at one consumer only, and a consumer sees a key's messages in
   order except where it asked for redelivery;
-- no stuck state: somebody can take, something could go, so it has gone.
+- no stuck state: an entry that some consumer can take has been sent.
 At the end, with consumers that take and ack all, everything is delivered and the backlog is empty.
 """
 
@@ -170,7 +170,7 @@ class World:
         return self.keys[position].metadata.partition_key
 
     def check_not_stuck(self):
-        """Whatever is neither acked nor out must have a reason to wait."""
+        """An entry neither acked nor in flight must have a reason to wait."""
         subscription = self.bench.subscription
         takers = [each for each in subscription.consumers if can_take(each)]
         if not takers or subscription.dispatcher.blocked_on_unacked:

@@ -57,7 +57,7 @@ class HeldAppends:
 
 
 def set_disk_full(broker, is_full):
-    """What the disk monitor does."""
+    """The action of the disk monitor."""
     (bookie,) = broker.factory._client._bookies.values()
     for storage in bookie._storages:
         storage.writable = not is_full
@@ -172,7 +172,7 @@ async def test_a_failed_append_sends_its_producers_away_and_drops_what_follows()
         assert (await two.expect(T.CLOSE_PRODUCER)).producer_id == 1
         assert not topic.access.producers
         set_disk_full(broker, False)
-        await one.publish(3)  # still behind the gap
+        await one.publish(3)  # still after the gap
         await one.nothing_more()
         assert topic.ledger.entries == 1
         await trio.sleep(0.3)  # the topic tries the storage again after 0.2 s

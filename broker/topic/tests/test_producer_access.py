@@ -19,7 +19,7 @@ from protocol.errors import ProducerBusy, ProducerFenced
 
 @dataclass(eq=False)
 class Producer:
-    """What is asked of one. A compiled `Producer` takes no session but a real one."""
+    """The attributes used here. A compiled `Producer` accepts only a real session."""
 
     session: str
     request: ProducerRequest
