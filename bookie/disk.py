@@ -279,7 +279,7 @@ class RealDisk:
     __slots__ = ()
 
     def make_directories(self, path: str) -> None:
-        """Create what is missing from the top down and sync each parent."""
+        """Create missing directories from the top down and sync each parent."""
         missing = []
         current = os.path.abspath(path)
         while not os.path.isdir(current):

@@ -165,7 +165,7 @@ class Journal:
         self.pending.append(AddRun(sink, ledger_id, entry_id, [body]))
 
     def kick(self) -> None:
-        """Hand over what is pending."""
+        """Hand over the pending items."""
         batch = self.pending
         if batch:
             self.pending = []

@@ -99,9 +99,9 @@ def _report(directory: str, result: Rebuilt) -> None:
     ]
     if not result.rows_kept:
         lines.append(
-            "What was known of ledgers was damaged, too: all are fenced now, deleted ones come "
-            f"back until the next garbage collection, and {result.without_key} have no master key "
-            "until a client shows one"
+            "The rows of ledgers were also damaged. All ledgers are fenced now, deleted ones exist "
+            f"until the next garbage collection, and {result.without_key} have no master key "
+            "until a client sends one"
         )
     if result.damaged_bytes:
         lines.append(

@@ -39,7 +39,7 @@ class ServerStatistics:
             ("batch_reads_total", "counter", "Of them batch reads", self.batch_reads),
             ("entries_total", "counter", "Entries given", self.entries),
             ("entry_bytes_total", "counter", "Bytes of entries given", self.entry_bytes),
-            ("reads_absent_total", "counter", "Reads of what is not there", self.reads_absent),
+            ("reads_absent_total", "counter", "Reads of missing entries", self.reads_absent),
             ("reads_failed_total", "counter", "Reads answered with an error", self.reads_failed),
             ("reads_overloaded_total", "counter", "Reads answered with TOO_MANY_REQUESTS",
              self.reads_overloaded),

@@ -57,7 +57,7 @@ class WriterListener(Protocol):
         """All entries up to `entry_id` are durable; they hold `length` payload bytes."""
 
     def on_adds_refused(self, writer: LedgerWriter, delay_s: float) -> None:
-        """The bookie has no room now: call `writer.retry` after so many seconds."""
+        """The bookie has no room now: call `writer.retry` after this many seconds."""
 
     def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
         """Once: nothing beyond the last confirmed entry will ever be confirmed."""

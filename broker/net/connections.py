@@ -44,7 +44,7 @@ class Connections:
         self.open: set[OpenConnection] = set()
 
     async def run(self) -> None:
-        """Flush what is written outside of turns, and watch deadlines, until cancelled."""
+        """Flush output written outside of turns, and watch deadlines, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.turns.run)
             nursery.start_soon(self._check_deadlines)

@@ -395,7 +395,7 @@ class Session(Generic[P, C]):
         if answer is not None:
             self.outbox.put(answer)
         elif not self._refused_silently:
-            # Commands without an answer: one line per connection is enough to see what is wrong.
+            # Commands without an answer: one line per connection shows the problem.
             self._refused_silently = True
             log.warning("refused", peer=self.peer, command=name, reason=message)
 

@@ -201,7 +201,7 @@ def load_json(data: bytes, budget: Budget) -> Json:
 
 
 def _depth_of(definition: Json, budget: Budget) -> int:
-    """Levels of objects and arrays, and one for what is in the innermost."""
+    """Levels of objects and arrays, and one for the content of the innermost."""
     depth, level = 0, [definition]
     while level:
         budget.spend(len(level))

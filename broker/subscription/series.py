@@ -31,7 +31,7 @@ class HistogramSeries:
     help_text: str
     labels: tuple[tuple[str, str], ...]
     uppers: Sequence[float]
-    """Upper ends of the buckets; `counts` has one more, for what is above the last."""
+    """Upper ends of the buckets; `counts` has one more, for values above the last."""
     counts: Sequence[int]
     total: float
 
