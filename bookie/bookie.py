@@ -11,6 +11,7 @@ the error; after that every request is answered with IO_ERROR.
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, final
 
 import structlog
@@ -153,8 +154,9 @@ class Bookie:
     def _close_files(self) -> None:
         for journal in self._journals:
             journal.join()
-        for storage in self._storages:
-            storage.close()
+        with ExitStack() as stack:
+            for storage in self._storages:
+                stack.callback(storage.close)
 
     def read_cached(self, ledger_id: int, entry_id: int) -> EntryBody | None:
         """See BookieApi."""

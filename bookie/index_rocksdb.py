@@ -185,9 +185,17 @@ class RocksIndex:
             raise DiskFailed(f"the index cannot be written: {error}") from error
 
     def close(self) -> None:
-        """Close both databases."""
-        self._locations.close()
-        self._ledgers.close()
+        """Close both databases.
+
+        Raises: IndexUnreadable: one of them is damaged; both are closed.
+        """
+        try:
+            try:
+                self._locations.close()
+            finally:
+                self._ledgers.close()
+        except DatabaseError as error:
+            raise IndexUnreadable(str(error)) from error
 
     def _number(self, key: bytes) -> int:
         try:

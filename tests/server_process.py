@@ -16,8 +16,6 @@ import urllib.request
 from pathlib import Path
 from typing import final
 
-import psutil
-
 TREE = Path(__file__).resolve().parents[1]
 VELA = (
     f"{sys.executable} -m broker standalone --data-dir {{data_dir}} "
@@ -82,7 +80,8 @@ class ServerProcess:
 
     def resident_mb(self) -> float:
         """Resident memory now."""
-        return float(psutil.Process(self.pid).memory_info().rss / 1e6)
+        fields = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def resident_peak_mb(self) -> float:
         """The highest there was since the start, as the kernel has seen it (Linux)."""

@@ -235,9 +235,13 @@ class RocksStore:
         with trio.CancelScope(shield=True):
             async with self._write_lock:
                 database, self._database = self._database, None
-                if database is not None:
-                    await trio.to_thread.run_sync(database.close)
-            await self._ephemeral.aclose()
+                try:
+                    if database is not None:
+                        await trio.to_thread.run_sync(database.close)
+                except DatabaseError as error:
+                    raise _refusal("closed", error) from error
+                finally:
+                    await self._ephemeral.aclose()
 
     async def _read(self, look: Callable[[], _Result]) -> _Result:
         try:

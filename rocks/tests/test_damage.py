@@ -177,3 +177,28 @@ def test_damage_in_a_table_is_not_the_end_of_the_rows(killed, tmp_path):
         [database.get(key) for key in expected]
     assert table.name in database.damage
     database.close()
+
+
+def test_damage_that_a_compaction_meets_is_told_as_damage(tmp_path):
+    """RocksDB reports it at the next write, or when it closes the database."""
+
+    def life():
+        database = open_database(tmp_path)
+        try:
+            batch = WriteBatch(raw_mode=True)
+            for number in range(50):
+                batch.put(b"key-%06d" % number, random.randbytes(100))
+            database.write(batch)
+        finally:
+            database.close()
+
+    for _life in range(2):
+        life()
+    table = min(tmp_path.glob("*.sst"))
+    content = bytearray(table.read_bytes())
+    content[1000] ^= 4
+    table.write_bytes(content)
+
+    with pytest.raises(DatabaseDamaged, match=r"checksum.* in .*\.sst"):
+        for _life in range(20):
+            life()
