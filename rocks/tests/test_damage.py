@@ -192,13 +192,15 @@ def test_damage_that_a_compaction_meets_is_told_as_damage(tmp_path):
         finally:
             database.close()
 
-    for _life in range(2):
-        life()
+    def lives(count):
+        for _life in range(count):
+            life()
+
+    lives(2)
     table = min(tmp_path.glob("*.sst"))
     content = bytearray(table.read_bytes())
     content[1000] ^= 4
     table.write_bytes(content)
 
     with pytest.raises(DatabaseDamaged, match=r"checksum.* in .*\.sst"):
-        for _life in range(20):
-            life()
+        lives(20)
