@@ -28,6 +28,8 @@ class Run:
         self.acked = {}
         self.connected = {}
         self.left_ms = {}
+        self.expired = {}
+        """What a name had acknowledged when its retention ended."""
 
     def index(self, position):
         return self.world.ledger.index(position) + 1
@@ -118,10 +120,12 @@ class Run:
             for name, left in self.left_ms.items()
             if self.world.clock.ms - left >= RETENTION_MS
         ]:
-            del self.left_ms[name], self.acked[name]
+            del self.left_ms[name]
+            self.expired[name] = self.acked.pop(name)
 
     async def restart(self):
         subscription = self.world.subscription
+        marked = subscription.keeper.marked
         crashed = self.random.random() >= 0.5
         if crashed:
             await self.world.crash()
@@ -135,7 +139,7 @@ class Run:
         self.sessions = [FakeSession() for _ in range(2)]
         cursors, ordinals = self.world.subscription.cursors, self.world.subscription.ordinals
         if crashed:
-            self.remember_what_was_not_stored(cursors)
+            self.remember_what_was_not_stored(cursors, marked)
         for name in self.left_ms:
             slot = cursors.slot_of(name)
             assert slot is not None, f"{name} is forgotten"
@@ -149,11 +153,14 @@ class Run:
             assert stored <= self.acked[name], f"{name} resumes after its last ack"
             self.acked[name] = stored
 
-    def remember_what_was_not_stored(self, cursors):
-        """A crash may undo the end of a retention that was not stored yet: it begins again."""
-        for name in (f"c{number}" for number in range(5)):
-            if name not in self.acked and cursors.slot_of(name) is not None:
-                self.acked[name] = set(range(1, len(self.world.ledger.entries) + 1))
+    def remember_what_was_not_stored(self, cursors, marked):
+        """A crash may undo the end of a retention that was not stored yet: it begins again.
+
+        The consumer resumes at or before its last ack, or at the main cursor if that has moved on.
+        """
+        for name in self.expired.keys() - self.acked.keys():
+            if cursors.slot_of(name) is not None:
+                self.acked[name] = self.expired[name] | set(range(1, marked + 1))
                 self.left_ms[name] = self.world.clock.ms
 
     async def check(self):
