@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from broker.handlers.lookup import parse_topic
 from broker.schemas.registry import DELETED, schema_id_of, version_bytes, version_number
+from broker.topic.topic import PRODUCERS
 from protocol import commands
+from protocol import pulsar_api_pb2 as pb
 from protocol.errors import IncompatibleSchema, TopicNotFound
 
 if TYPE_CHECKING:
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
-    from protocol import pulsar_api_pb2 as pb
+    from broker.topic.topic import Topic
 
 
 async def handle_get_schema(
@@ -34,12 +36,60 @@ async def handle_get_schema(
     )
 
 
-async def handle_get_or_create_schema(
+def handle_get_or_create_schema(
     broker: Broker, session: ClientSession, body: pb.CommandGetOrCreateSchema
 ) -> None:
     """The version of this schema, registered if it is new and allowed."""
-    topic = await broker.get_or_load_topic(parse_topic(body.topic), create=True)
-    if not body.HasField("schema"):
-        raise IncompatibleSchema("GET_OR_CREATE_SCHEMA needs a schema")
-    version = await broker.schemas.for_producer(topic.name, body.schema, topic.policies.effective)
-    session.send(commands.get_or_create_schema_response(body.request_id, version))
+    name = parse_topic(body.topic)
+    session.request_begins()
+    broker.call_when_loaded(name, create=True, waiter=_Registering(broker, session, body))
+
+
+@final
+class _Registering:
+    """A GET_OR_CREATE_SCHEMA from its arrival to its answer. It queues with the openings of the
+    topic's producers, which register schemas, too: versions are given in the order of arrival."""
+
+    __slots__ = ("_body", "_broker", "_session", "_topic")
+
+    _topic: Topic
+
+    def __init__(
+        self, broker: Broker, session: ClientSession, body: pb.CommandGetOrCreateSchema
+    ) -> None:
+        self._broker = broker
+        self._session = session
+        self._body = body
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Its connection has ended."""
+        return bool(self._session.outbox.failed)
+
+    def loaded(self, topic: Topic) -> None:
+        """The topic is loaded: earlier requests for its producers come first."""
+        self._topic = topic
+        topic.operations.begin(PRODUCERS, self._in_turn)
+
+    def refused(self, error: Exception) -> None:
+        """Answer with the error."""
+        self._session.request_ends()
+        self._session.refuse(
+            pb.BaseCommand(type=pb.BaseCommand.GET_OR_CREATE_SCHEMA, getOrCreateSchema=self._body),
+            error,
+        )
+
+    async def _in_turn(self) -> None:
+        topic, body = self._topic, self._body
+        try:
+            topic.check_open()
+            if not body.HasField("schema"):
+                raise IncompatibleSchema("GET_OR_CREATE_SCHEMA needs a schema")
+            version = await self._broker.schemas.for_producer(
+                topic.name, body.schema, topic.policies.effective
+            )
+        except Exception as error:
+            self.refused(error)
+            return
+        self._session.request_ends()
+        self._session.send(commands.get_or_create_schema_response(body.request_id, version))

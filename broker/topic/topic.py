@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 PRODUCERS = ()
-"""The key of producer openings among the operations of a topic."""
+"""The key of producer openings and schema registrations among the operations of a topic."""
 
 
 class Topic:
@@ -78,7 +78,7 @@ class Topic:
         self._window_messages_in = 0
         self._window_bytes_in = 0
         self.operations = Operations(lambda: services.nursery)
-        """Operations of subscriptions, by (name,), and of producers, by `PRODUCERS`."""
+        """Operations of subscriptions, by (name,), and of producers and schemas, by `PRODUCERS`."""
         self._abandoned: dict[str, Subscription] = {}
         """Non-durable subscriptions whose cursors are still to be dropped."""
         self._waiting: dict[Producer, _Turn] = {}

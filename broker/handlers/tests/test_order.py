@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 
 import pytest
 import trio
 
 from broker.net.tests.harness import T, eventually, running
+from broker.schemas.registry import version_number
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 
@@ -144,6 +146,66 @@ async def test_of_two_producers_of_one_name_the_first_one_is_opened(attempt):
         assert (await connection.expect(T.PRODUCER_SUCCESS)).request_id == 1
         refusal = await connection.error()
         assert (refusal.request_id, refusal.error) == (2, E.ProducerBusy)
+
+
+def avro(*fields):
+    """A schema whose fields may be missing, so that each of them may follow each other one."""
+    optional = [{"name": each, "type": ["null", "int"], "default": None} for each in fields]
+    record = {"type": "record", "name": "R", "fields": optional}
+    return pb.Schema(name="s", type=pb.Schema.Avro, schema_data=json.dumps(record).encode())
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("attempt", range(6))
+async def test_schemas_get_their_versions_in_the_order_of_the_commands(attempt, loaded):
+    del attempt  # tasks that start in one turn run in either order
+    async with running() as broker:
+        connection = await broker.connect()
+        if loaded:
+            await connection.subscribe(TOPIC, "s")
+        await connection.send(
+            c.get_or_create_schema(TOPIC, 101, avro("a")),
+            c.producer(TOPIC, 1, 102, schema=avro("b")),
+            c.get_or_create_schema(TOPIC, 103, avro("c")),
+        )
+        versions = []
+        for request_id in (101, 102, 103):
+            answer = await connection.expect(T.GET_OR_CREATE_SCHEMA_RESPONSE, T.PRODUCER_SUCCESS)
+            assert answer.request_id == request_id
+            versions.append(version_number(answer.schema_version))
+        assert versions == [0, 1, 2]
+
+
+async def test_a_schema_that_may_not_follow_is_refused_and_the_next_request_has_its_turn():
+    async with running() as broker:
+        connection = await broker.connect()
+        text = pb.Schema(name="s", type=pb.Schema.String, schema_data=b"")
+        await connection.send(
+            c.get_or_create_schema(TOPIC, 101, avro("a")),
+            c.get_or_create_schema(TOPIC, 102, text),
+            c.get_or_create_schema(TOPIC, 103, avro("b")),
+        )
+        first = await connection.expect(T.GET_OR_CREATE_SCHEMA_RESPONSE)
+        refusal = await connection.expect(T.GET_OR_CREATE_SCHEMA_RESPONSE)
+        last = await connection.expect(T.GET_OR_CREATE_SCHEMA_RESPONSE)
+        assert [each.request_id for each in (first, refusal, last)] == [101, 102, 103]
+        assert refusal.error_code == E.IncompatibleSchema
+        assert version_number(last.schema_version) == 1
+
+
+async def test_a_schema_is_registered_although_its_connection_ends(monkeypatch):
+    async with running() as broker:
+        connection, other = await broker.connect(), await broker.connect()
+        await connection.subscribe(TOPIC, "s")
+        with held(monkeypatch, broker.store, "put") as gate:
+            await connection.send(c.get_or_create_schema(TOPIC, 101, avro("a")))
+            await eventually(lambda: len(broker.topic(TOPIC).operations) == 1)
+            await connection.stream.aclose()
+            await eventually(lambda: len(broker.service.connections.open) == 1)
+            gate.set()
+        await other.send(c.get_or_create_schema(TOPIC, 102, avro("b")))
+        answer = await other.expect(T.GET_OR_CREATE_SCHEMA_RESPONSE)
+        assert version_number(answer.schema_version) == 1
 
 
 async def test_a_subscribe_during_a_seek_is_held_until_the_reset_ends(monkeypatch):
