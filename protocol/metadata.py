@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MAGIC_CHECKSUM: Final = b"\x0e\x01"
 MAGIC_BROKER_ENTRY_METADATA: Final = b"\x0e\x02"
+_BROKER_MAGIC_1: Final = 0x02
 
 MESSAGES_IN_BATCH_MAX: Final = 2**20
 """More than clients make: with more, an entry counts as one message."""
@@ -64,8 +65,11 @@ def _checksum_offset(data: bytes) -> int:
     return offset
 
 
-def _metadata_range(data: bytes) -> tuple[int, int]:
-    """Start and end of the MessageMetadata."""
+def metadata_range(data: bytes) -> tuple[int, int]:
+    """Start and end of the MessageMetadata.
+
+    Raises: RemoteProtocolError: sizes that do not fit.
+    """
     size = len(data)
     start = 0
     if size > 1 and data[0] == 0x0E:
@@ -95,7 +99,7 @@ def peek(data: bytes) -> pb.MessageMetadata:
 
     Raises: RemoteProtocolError: sizes that do not fit, or bytes that are no metadata.
     """
-    start, end = _metadata_range(data)
+    start, end = metadata_range(data)
     return _parsed(data, start, end)
 
 
@@ -104,7 +108,7 @@ def peek_and_payload(data: bytes) -> tuple[pb.MessageMetadata, memoryview]:
 
     Raises: RemoteProtocolError: as `peek`.
     """
-    start, end = _metadata_range(data)
+    start, end = metadata_range(data)
     return _parsed(data, start, end), memoryview(data)[end:]
 
 
@@ -152,15 +156,23 @@ def broker_entry_metadata(data: bytes) -> pb.BrokerEntryMetadata | None:
 
 
 def strip_broker_entry_metadata(data: bytes) -> bytes:
-    """The entry as the producer sent it; the same object when nothing was added."""
-    end = _checksum_offset(data)
+    """The entry as the producer sent it; the same object when nothing was added, and when what was
+    added is cut short: no consumer can read such an entry, and it must not hold up the others."""
+    if len(data) < 2 or data[1] != _BROKER_MAGIC_1:
+        return data  # asked for every message that is delivered
+    try:
+        end = _checksum_offset(data)
+    except RemoteProtocolError:
+        return data
     return data[end:] if end else data
 
 
-def add_broker_entry_metadata(data: bytes, broker_timestamp_ms: int, index: int) -> bytes:
-    """The entry with time of arrival and index of its last message in front.
+def add_broker_entry_metadata(
+    data: bytes, broker_timestamp_ms: int | None, index: int | None
+) -> bytes:
+    """The entry with time of arrival and index of its last message in front; None: without it.
 
-    The result is a new object; `data` must not carry broker entry metadata yet.
+    The result is a new object. It is the first header that is taken off again.
     """
     encoded = pb.BrokerEntryMetadata(
         broker_timestamp=broker_timestamp_ms, index=index
@@ -194,7 +206,7 @@ def count_messages(data: bytes) -> int:
             start = _CHECKSUM_HEAD_SIZE
         else:
             try:
-                start = _metadata_range(data)[0] - 4
+                start = metadata_range(data)[0] - 4
             except RemoteProtocolError:
                 return 1
     if start + 4 > size:

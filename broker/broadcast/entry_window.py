@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from protocol.metadata import strip_broker_entry_metadata
 from protocol.templates import MessageHeadTemplate
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES: Final = 512
-_BROKER_METADATA: Final = b"\x0e\x02"
 
 
 @final
@@ -34,11 +34,9 @@ class ReadyEntry:
         self.entry = entry
         self.position = entry.position
         self.messages = entry.messages()
-        self.full_data = data = entry.data
+        self.full_data = entry.data
         """With the broker entry metadata, for clients that asked for it."""
-        if data[:2] == _BROKER_METADATA:
-            data = data[6 + int.from_bytes(data[2:6], "big") :]
-        self.data = data
+        self.data = strip_broker_entry_metadata(entry.data)
         self._partition = partition
         self._templates: dict[tuple[bytes, int], MessageHeadTemplate] = {}
 

@@ -12,25 +12,23 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final, final
 
+from protocol.errors import RemoteProtocolError
+from protocol.metadata import metadata_range
+
 if TYPE_CHECKING:
     from broker.entry import Entry
     from protocol.position import Position
 
 _TAG: Final = b"\x98\x01"
-_MAGIC_CHECKSUM: Final = 0x01
-_MAGIC_BROKER_METADATA: Final = 0x02
 
 
 def deliver_at_ms(entry: Entry) -> int:
-    """The entry's `deliver_at_time`, 0 when it has none."""
-    data = entry.data
-    start = 0
-    if data[0] == 0x0E and data[1] == _MAGIC_BROKER_METADATA:
-        start = 6 + int.from_bytes(data[2:6], "big")
-    if data[start] == 0x0E and data[start + 1] == _MAGIC_CHECKSUM:
-        start += 6
-    end = start + 4 + int.from_bytes(data[start : start + 4], "big")
-    if data.find(_TAG, start + 4, end) < 0:
+    """The entry's `deliver_at_time`, 0 when it has none or its metadata cannot be read."""
+    try:
+        start, end = metadata_range(entry.data)
+    except RemoteProtocolError:
+        return 0
+    if entry.data.find(_TAG, start, end) < 0:
         return 0
     metadata = entry.metadata
     return metadata.deliver_at_time if metadata.HasField("deliver_at_time") else 0

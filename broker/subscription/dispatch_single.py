@@ -22,7 +22,7 @@ from broker.subscription.ports import has_acked
 from broker.subscription.pump import Step
 from protocol.commands import active_consumer_change, message_head
 from protocol.errors import BrokerError, ServerError
-from protocol.metadata import sticky_key
+from protocol.metadata import sticky_key, strip_broker_entry_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,24 +210,25 @@ class SingleDispatcher:
             return self._send_checked(consumer, entries, permits_left)
         consumer_id, partition = consumer.consumer_id, self._context.partition
         epoch = consumer.epoch if consumer.epoch >= 0 else None
-        expose = self._config.expose_broker_entry_metadata
+        as_stored = (
+            self._config.expose_broker_entry_metadata
+            and consumer.session.supports_broker_entry_metadata
+        )
         buffers: list[bytes] = []
         append = buffers.append
-        messages = size_bytes = sent = 0
+        messages = size_bytes = 0
         for entry in entries:
-            data = entry.data
-            if data[1] == 0x02:
-                data = stored_bytes(entry, consumer, expose=expose)
+            data = entry.data if as_stored else strip_broker_entry_metadata(entry.data)
             ledger_id, entry_id = entry.position
             size = len(data)
             append(message_head(consumer_id, ledger_id, entry_id, partition, 0, size, (), epoch))
             append(data)
             size_bytes += size
-            sent += 1
             count = entry.message_count
             messages += count if count > 0 else entry.messages()
             if messages >= permits_left:
                 break
+        sent = len(buffers) // 2
         if sent < len(entries):
             self._source.give_back(entries[sent:])
         self._account(consumer, buffers, messages, size_bytes)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from protocol.ack_set import from_words
 from protocol.commands import message_head
+from protocol.metadata import strip_broker_entry_metadata
 
 if TYPE_CHECKING:
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
 
-_BROKER_METADATA: Final = 0x02
 ACK_WORDS_MAX: Final = 16_384
 """Words of an ack set that count: a million messages, more than the largest entry can hold."""
 _WORD: Final = (1 << 64) - 1
@@ -24,12 +24,9 @@ _WORD: Final = (1 << 64) - 1
 def stored_bytes(entry: Entry, consumer: Consumer, *, expose: bool) -> bytes:
     """The entry as this consumer may see it: without the 0x0e02 header unless the client asked for
     it and the broker is configured to send it."""
-    data = entry.data
-    if data[1] == _BROKER_METADATA and data[0] == 0x0E:
-        if expose and consumer.session.supports_broker_entry_metadata:
-            return data
-        return data[6 + int.from_bytes(data[2:6], "big") :]
-    return data
+    if expose and consumer.session.supports_broker_entry_metadata:
+        return entry.data
+    return strip_broker_entry_metadata(entry.data)
 
 
 def ack_words(remaining: int) -> tuple[int, ...]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from protocol import pulsar_api_pb2 as pb
-from protocol.metadata import MAGIC_BROKER_ENTRY_METADATA
+from protocol.metadata import add_broker_entry_metadata
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -40,14 +39,12 @@ def entry_interceptor(config: BrokerConfig, clock: Clock) -> EntryInterceptor | 
         return None
 
     def intercept(topic: Indexed, payload: bytes, message_count: int) -> bytes:
-        metadata = pb.BrokerEntryMetadata()
-        if has_timestamp:
-            metadata.broker_timestamp = clock.wall_ms()
         if has_index:
             topic.message_index += message_count
-            metadata.index = topic.message_index
-        encoded = metadata.SerializeToString()
-        size = len(encoded).to_bytes(4, "big")
-        return b"".join((MAGIC_BROKER_ENTRY_METADATA, size, encoded, payload))
+        return add_broker_entry_metadata(
+            payload,
+            clock.wall_ms() if has_timestamp else None,
+            topic.message_index if has_index else None,
+        )
 
     return intercept

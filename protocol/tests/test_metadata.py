@@ -70,6 +70,13 @@ def test_arbitrary_bytes_give_metadata_or_one_error(data):
             function(data)
         except RemoteProtocolError:
             pass
+    assert data.endswith(metadata.strip_broker_entry_metadata(data))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 5, 6, 9])
+def test_broker_entry_metadata_cut_short_stays(size):
+    data = metadata.add_broker_entry_metadata(b"", 1, 2)[:size]
+    assert metadata.strip_broker_entry_metadata(data) is data
 
 
 def test_sticky_key_is_the_one_pulsar_takes():

@@ -36,3 +36,23 @@ async def test_an_exclusive_consumer_gets_entries_as_they_are(nursery):
     consumer = bench.consumer(EXCLUSIVE, permits=100)
     positions = bench.publish(make_data(), NO_METADATA)
     assert consumer.session.positions() == positions
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x0e"])
+@pytest.mark.parametrize("sub_type", [SHARED, KEY_SHARED])
+async def test_an_entry_that_ends_after_its_broker_metadata_is_skipped(nursery, sub_type, rest):
+    bench = Bench(nursery)
+    await bench.open()
+    consumer = bench.consumer(sub_type, permits=100)
+    positions = bench.publish(make_data(), b"\x0e\x02\0\0\0\x04abcd" + rest, make_data())
+    assert consumer.session.positions() == positions[::2]
+    assert bench.subscription.cursor.is_acked(positions[1])
+
+
+@pytest.mark.parametrize("data", [b"\x0e", b"\x0e\x02\0\0", b"\x0e\x02\0\0\0\x05abcd"])
+async def test_broker_metadata_that_is_cut_short_is_delivered_as_it_is(nursery, data):
+    bench = Bench(nursery)
+    await bench.open()
+    consumer = bench.consumer(EXCLUSIVE, permits=100)
+    bench.publish(make_data(), data, make_data())
+    assert [each.data for each in consumer.session.received] == [make_data(), data, make_data()]
