@@ -142,7 +142,8 @@ async def _expire_each(
     request: AdminRequest, found: list[tuple[Topic, Subscription]], seconds: int
 ) -> None:
     """Expire on all, then report the first one that had nothing to expire, as Pulsar does."""
-    idle = [each for each in found if not await _expire(request, *each, seconds)]
+    before_ms = request.context.clock.wall_ms() - seconds * 1000
+    idle = [each for each in found if not await each[1].expire(before_ms)]
     if idle:
         raise _nothing_to_expire(*idle[0])
 
@@ -151,23 +152,6 @@ async def _refuse_non_persistent(request: AdminRequest, what: str) -> None:
     if request.topic.domain == NON_PERSISTENT:
         await every_part(request.context, request.topic)  # raises if the topic does not exist
         raise Refusal(405, f"{what} is not allowed")
-
-
-async def _expire(
-    request: AdminRequest, topic: Topic, subscription: Subscription, seconds: int
-) -> int:
-    """The number of entries acknowledged."""
-    if not isinstance(topic, PersistentTopic):
-        return 0
-    ledger, cursor = topic.ledger, topic.ledger.cursors[subscription.name]
-    before_ms = request.context.clock.wall_ms() - seconds * 1000
-    last = await ledger.find_by_publish_time(before_ms)
-    count = ledger.entries_between(cursor.mark_delete, last)
-    for lower, upper in cursor.acked_ranges():
-        count -= ledger.entries_between(lower, min(upper, last))
-    if count > 0:
-        await subscription.skip(count)
-    return max(count, 0)
 
 
 def _nothing_to_expire(topic: Topic, subscription: Subscription) -> Refusal:

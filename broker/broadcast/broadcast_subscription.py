@@ -96,13 +96,36 @@ class BroadcastSubscription(BroadcastMembers):
 
         return self.context.operations.start((self.name,), find_and_reset)
 
-    async def skip(self, count: int) -> None:
+    def skip(self, count: int) -> Awaitable[None]:
         """Administrator: acknowledge the next entries of the slowest consumer for all."""
-        skip_all_to(self, self.keeper.marked + count)
 
-    async def clear_backlog(self) -> None:
+        async def skip() -> None:
+            self.check_open()
+            skip_all_to(self, self.keeper.marked + count)
+
+        return self.context.operations.start((self.name,), skip)
+
+    def clear_backlog(self) -> Awaitable[None]:
         """Administrator: acknowledge everything for every consumer."""
-        skip_all_to(self, self.ordinals.tail)
+
+        async def clear() -> None:
+            self.check_open()
+            skip_all_to(self, self.ordinals.tail)
+
+        return self.context.operations.start((self.name,), clear)
+
+    def expire(self, before_ms: int) -> Awaitable[int]:
+        """Administrator: acknowledge what was published before the time for every consumer."""
+
+        async def find_and_skip() -> int:
+            self.check_open()
+            found = await self.ledger.find_by_publish_time(before_ms)
+            self.check_open()
+            before = self.backlog_entries
+            skip_all_to(self, self.ordinals.of(found))
+            return before - self.backlog_entries
+
+        return self.context.operations.start((self.name,), find_and_skip)
 
     # --- questions ----------------------------------------------------------------------
 

@@ -269,11 +269,19 @@ class Subscription(Protocol):
         """As `seek`, to the first entry published at or after the time. Consumers are disconnected
         when that entry is found."""
 
-    async def skip(self, count: int) -> None:
-        """Admin: acknowledge the next `count` entries of the backlog."""
+    def skip(self, count: int) -> Awaitable[None]:
+        """Admin: acknowledge the next `count` entries of the backlog, after earlier operations on
+        the subscription.
 
-    async def clear_backlog(self) -> None:
-        """Admin: acknowledge everything up to the tail."""
+        Raises: BrokerError ServiceNotReady: it was closed meanwhile.
+        """
+
+    def clear_backlog(self) -> Awaitable[None]:
+        """Admin: as `skip`, everything up to the tail."""
+
+    def expire(self, before_ms: int) -> Awaitable[int]:
+        """Admin: as `skip`, everything published before the time (milliseconds since 1970). The
+        number of entries that were in the backlog until then."""
 
     def tail_moved(self) -> None:
         """New entries can be read. Called once per group of appended entries."""

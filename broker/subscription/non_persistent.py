@@ -228,6 +228,11 @@ class NonPersistentSubscription:
     async def clear_backlog(self) -> None:
         """There is no backlog."""
 
+    async def expire(self, before_ms: int) -> int:
+        """There is no backlog."""
+        del before_ms
+        return 0
+
     def mark_delete_position(self) -> Position | None:
         """None."""
         return None

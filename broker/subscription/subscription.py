@@ -316,12 +316,12 @@ class PersistentSubscription:
         if ack_set and self._config.acknowledgment_at_batch_index_level_enabled:
             self.cursor.ack_batch_index(partial, ack_bits(ack_set))
 
-    async def skip(self, count: int) -> None:
-        """Acknowledge the next entries of the backlog; entries already acked do not count. Other
-        tasks have their turns while many entries are counted.
+    def skip(self, count: int) -> Awaitable[None]:
+        """Acknowledge the next entries of the backlog; entries already acked do not count."""
+        return self.context.operations.start((self.name,), lambda: self._skip(count))
 
-        Raises: BrokerError ServiceNotReady: the subscription was moved back or closed meanwhile.
-        """
+    async def _skip(self, count: int) -> None:
+        """Other tasks have their turns while many entries are counted."""
         self._check_open()
         cursor, ledger = self.cursor, self._ledger
         start, last = cursor.mark_delete, ledger.last_confirmed
@@ -339,15 +339,30 @@ class PersistentSubscription:
             if looked_at % SKIP_SLICE_ENTRIES == 0:
                 await trio.lowlevel.checkpoint()
                 self._check_open()
-                if cursor.mark_delete < start:
-                    raise BrokerError(
-                        ServerError.ServiceNotReady, "the position was moved back while skipping"
-                    )
         self._skip_to(min(position, last))
 
-    async def clear_backlog(self) -> None:
+    def clear_backlog(self) -> Awaitable[None]:
         """Acknowledge the whole backlog."""
-        self._skip_to(self._ledger.last_confirmed)
+
+        async def clear() -> None:
+            self._check_open()
+            self._skip_to(self._ledger.last_confirmed)
+
+        return self.context.operations.start((self.name,), clear)
+
+    def expire(self, before_ms: int) -> Awaitable[int]:
+        """Acknowledge what was published before the time."""
+
+        async def find_and_skip() -> int:
+            self._check_open()
+            found = await self._ledger.find_by_publish_time(before_ms)
+            self._check_open()
+            before = self.cursor.backlog_entries
+            if found > self.cursor.mark_delete:
+                self._skip_to(min(found, self._ledger.last_confirmed))
+            return before - self.cursor.backlog_entries
+
+        return self.context.operations.start((self.name,), find_and_skip)
 
     def _skip_to(self, position: Position) -> None:
         if position > self.cursor.mark_delete:

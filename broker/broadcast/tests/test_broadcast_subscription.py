@@ -386,6 +386,38 @@ async def test_the_end_of_the_topic_is_told_when_everything_is_acked(autojump_cl
         assert "REACHED_END_OF_TOPIC" in consumer.session.kinds()
 
 
+@pytest.mark.parametrize(("method", "arguments"), [("skip", [2]), ("clear_backlog", [])])
+async def test_administration_waits_for_the_end_of_a_seek(
+    autojump_clock, monkeypatch, method, arguments
+):
+    async with opened() as world:
+        await world.join("one", flow=0)
+        positions = world.publish(5)
+        subscription, gate = world.subscription, trio.Event()
+        commit = subscription.keeper.commit
+
+        async def slow():
+            await gate.wait()
+            await commit()
+
+        monkeypatch.setattr(subscription.keeper, "commit", slow)
+        moved = subscription.seek(positions[3])
+        done = []
+
+        async def administer():
+            await getattr(subscription, method)(*arguments)
+            done.append(subscription.backlog_entries)
+
+        async with trio.open_nursery() as others:
+            others.start_soon(administer)
+            await settle()
+            assert done == []
+            assert subscription.backlog_entries == 2
+            gate.set()
+            await moved
+        assert done == [0]
+
+
 async def test_administration_moves_everybody(autojump_clock):
     async with opened() as world:
         one = await world.join("one", flow=0)

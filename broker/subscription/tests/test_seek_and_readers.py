@@ -94,24 +94,73 @@ async def test_skipping_many_entries_gives_others_their_turns(nursery, monkeypat
     assert bench.subscription.backlog_entries == 18
 
 
-async def test_a_seek_back_ends_a_skip_that_is_under_way(nursery, monkeypatch):
+async def test_a_seek_waits_for_the_end_of_a_skip_that_is_under_way(nursery, monkeypatch):
     monkeypatch.setattr("broker.subscription.subscription.SKIP_SLICE_ENTRIES", 10)
     bench = await topic(nursery, count=100)
     bench.ack(bench.consumer(SHARED, permits=10), (1, 0), (1, 5))
-    async with trio.open_nursery() as both:
+    skipped, moved = bench.subscription.skip(80), bench.subscription.seek((1, 3))
+    await skipped
+    await moved
+    assert bench.subscription.backlog_entries == 97
 
-        async def skip():
-            with pytest.raises(BrokerError) as refused:
-                await bench.subscription.skip(80)
-            assert refused.value.server_error == ServerError.ServiceNotReady
 
-        both.start_soon(skip)
+@pytest.mark.parametrize(
+    ("method", "arguments", "left"),
+    [("skip", [3], 3), ("clear_backlog", [], 0), ("expire", [108], 2)],
+)
+async def test_administration_waits_for_the_end_of_a_seek(nursery, method, arguments, left):
+    bench = await topic(nursery)
+    gate = bench.subscription.cursor.gate = trio.Event()
+    moved = bench.subscription.seek((1, 4))
+    done = []
 
-        async def seek():
-            await bench.subscription.seek((1, 0))
+    async def administer():
+        await getattr(bench.subscription, method)(*arguments)
+        done.append(bench.subscription.backlog_entries)
 
-        both.start_soon(seek)
-    assert bench.subscription.backlog_entries == 100
+    async with trio.open_nursery() as others:
+        others.start_soon(administer)
+        await settled()
+        assert done == []
+        gate.set()
+        await moved
+    assert done == [left]
+
+
+@pytest.mark.parametrize(("method", "arguments"), [("skip", [3]), ("clear_backlog", [])])
+async def test_a_seek_waits_its_turn_after_administration(nursery, method, arguments):
+    bench = await topic(nursery)
+    gate = bench.subscription.cursor.gate = trio.Event()
+    first = bench.subscription.seek((1, 4))
+    second = getattr(bench.subscription, method)(*arguments)
+    third = bench.subscription.seek((1, 1))
+    gate.set()
+    await first
+    await second
+    await third
+    assert bench.subscription.backlog_entries == 9
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"), [("skip", [3]), ("clear_backlog", []), ("expire", [108])]
+)
+async def test_a_closed_subscription_refuses_administration(nursery, method, arguments):
+    bench = await topic(nursery)
+    await bench.subscription.close()
+    with pytest.raises(BrokerError) as refused:
+        await getattr(bench.subscription, method)(*arguments)
+    assert refused.value.server_error == ServerError.ServiceNotReady
+
+
+async def test_what_a_seek_has_passed_is_not_expired_twice(nursery):
+    bench = await topic(nursery)
+    gate = bench.subscription.cursor.gate = trio.Event()
+    moved = bench.subscription.seek((1, 4))
+    expired = bench.subscription.expire(106)
+    gate.set()
+    await moved
+    assert await expired == 2
+    assert bench.subscription.backlog_entries == 4
 
 
 async def test_acks_that_cross_a_seek_do_not_touch_the_new_position(nursery):
