@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 RUN_MIN: Final = 4
 """After a shorter run the rest of the data is left to the parser: looking for runs costs a scan."""
+RUNS_MAX: Final = 256
+"""After so many runs the rest of the data is left to the parser, too: one turn takes all runs."""
+_PIECE_BYTES_MIN: Final = 1024
+"""More than one ACK of a run can have, so that a piece with none of them is the end of the run."""
 _TABLES_MAX: Final = 4
 _TAIL_MAX: Final = 128
 """More than the expression below can match, so that nothing large is remembered."""
@@ -82,41 +86,46 @@ class AckRuns:
 
     def take(self, data: bytes, runs: list[AckRun]) -> int:
         """Append the runs that `data` begins with, and return how many bytes they are. `data`
-        begins with a frame."""
+        begins with a frame. The time is proportional to what is taken."""
         taken = 0
-        while data.startswith(_HEAD, _HEAD_OFFSET):
-            size = 4 + int.from_bytes(data[:4], "big")
-            if size > len(data):
+        while len(runs) < RUNS_MAX and data.startswith(_HEAD, taken + _HEAD_OFFSET):
+            end = taken + 4 + int.from_bytes(data[taken : taken + 4], "big")
+            if end > len(data):
                 break
-            start = _CONSUMER_OFFSET
-            while start < size and data[start] & 0x80:
+            start = taken + _CONSUMER_OFFSET
+            while start < end and data[start] & 0x80:
                 start += 1
-            tail = data[start + 1 : size]
+            tail = data[start + 1 : end]
             position = _position(tail)
             if position is None:
                 break
-            count, consumed = self._take_run(data, tail, position, runs)
-            taken += consumed
-            if count < RUN_MIN:
+            consumers, taken = self._take_run(data, taken, tail)
+            if consumers:
+                runs.append((consumers, position))
+            if len(consumers) < RUN_MIN:
                 break
-            data = data[consumed:]
         return taken
 
-    def _take_run(
-        self, data: bytes, tail: bytes, position: Position, runs: list[AckRun]
-    ) -> tuple[int, int]:
-        parts = data.split(tail)
-        rest = parts.pop()
-        found = list(map(self._table(len(tail)).get, parts))
-        if None in found:
-            count = found.index(None)
-            consumed = sum(map(len, parts[:count])) + count * len(tail)
-        else:
-            count = len(found)
-            consumed = len(data) - len(rest)
-        if count:
-            runs.append(([number for number in found[:count] if number is not None], position))
-        return count, consumed
+    def _take_run(self, data: bytes, at: int, tail: bytes) -> tuple[list[int], int]:
+        """The consumers of the run at `at`, and where it ends. The data is split in pieces that
+        grow with the run, so that many short runs do not cost a pass over all of the data each."""
+        consumers: list[int] = []
+        known = self._table(len(tail)).get
+        size = _PIECE_BYTES_MIN
+        while True:
+            piece = data[at : at + size]
+            parts = piece.split(tail)
+            rest = parts.pop()
+            found = list(map(known, parts))
+            if None in found:
+                count = found.index(None)
+                consumers += [number for number in found[:count] if number is not None]
+                return consumers, at + sum(map(len, parts[:count])) + count * len(tail)
+            consumers += [number for number in found if number is not None]
+            at += len(piece) - len(rest)
+            if not found or len(piece) < size:
+                return consumers, at
+            size *= 4
 
     def _table(self, tail_size: int) -> dict[bytes, int]:
         table = self._tables.get(tail_size)
