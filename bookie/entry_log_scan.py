@@ -7,6 +7,9 @@ continues byte by byte for heads of records with intact entries.
 The end of a log is a torn tail only if that is proved: nothing intact follows, and the bytes there
 are an incomplete record or zeros. A damaged length field looks like an incomplete record. Trying
 each length distinguishes the two.
+
+A payload can look like the heads of very many long records, and each of them takes a checksum. So
+the search ends after a bounded number of bytes. Then the end of the log is not proved to be torn.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ _HEAD: Final = Struct(">iqq")
 _CRC: Final = Struct(">I")
 _LENGTH: Final = Struct(">i")
 _WINDOW_SIZE: Final = 4 << 20
+CHECKED_BYTES_MIN: Final = 256 << 20
+"""The search may checksum this much, or `CHECKED_RATIO` times what it searches if that is more."""
+CHECKED_RATIO: Final = 16
 _MAYBE_HEAD: Final = re.compile(rb"(?=(?!\x00{4})[\x00-\x03].{3}\x00{3}.{5}\x00{3}.{5})", re.DOTALL)
 """A length up to 64 MB that is not 0, ids below 2^40."""
 
@@ -74,8 +80,8 @@ class LogScan:
         self.intact_end = self._follow(start, self.intact)
         """The end of the last of `intact` and of the ledgers maps that follow it."""
         if self.intact_end < size:
-            self._search()
-            self.torn = not self.strays and self._is_incomplete(self.intact_end)
+            is_searched = self._search()
+            self.torn = is_searched and not self.strays and self._is_incomplete(self.intact_end)
 
     def _follow(self, position: int, found: list[Found]) -> int:
         """Add the intact entries from `position` on. Returns where they end."""
@@ -100,8 +106,9 @@ class LogScan:
             position = end
         return position
 
-    def _search(self) -> None:
-        """Find the strays."""
+    def _search(self) -> bool:
+        """Find the strays. False: the search was given up before the end."""
+        may_check = max(CHECKED_BYTES_MIN, CHECKED_RATIO * (self._size - self.intact_end))
         position = self.intact_end + 1
         damaged_from = self.intact_end
         while position < self._size:
@@ -112,12 +119,17 @@ class LogScan:
                 (length,) = _LENGTH.unpack_from(window, match.start())
                 if at + 4 + length > self._size or length < METADATA_SIZE_BYTES:
                     continue
+                may_check -= length
+                if may_check < 0:
+                    self.damaged_bytes += self._size - damaged_from
+                    return False
                 if self._is_intact(self._read_at(at + 4, length)):
                     self.damaged_bytes += at - damaged_from
                     goes_on = damaged_from = self._follow(at, self.strays)
                     break
             position = goes_on
         self.damaged_bytes += self._size - damaged_from
+        return True
 
     def _is_incomplete(self, position: int) -> bool:
         left = self._size - position
