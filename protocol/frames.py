@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import LocalProtocolError, RemoteProtocolError
+from protocol.long_commands import LONG_COMMAND_BYTES, long_command
 from protocol.send_fields import SEND_PREFIX, read_send, send_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 
 Frame = Any
 """(a `pb.BaseCommand`, with SEND and MESSAGE the headers and payload, else None). With
-`plain_sends`, a SEND is a `protocol.send_fields.Send` instead of a tuple."""
+`plain_sends`, which brokers use, a SEND is a `protocol.send_fields.Send` and a command with many
+ids a `protocol.long_commands.LongCommand`, instead of a tuple."""
 
 MessageType = Any
 """A descriptor: that of the C implementation is a class of its own."""
@@ -377,11 +379,8 @@ class FrameDecoder:
                     frames.append(send)
                     position = end
                     continue
-            command = decode_command(data[start:payload_start])
             payload = data[payload_start:end] if payload_start != end else None
-            if payload is None and command.type in _PAYLOAD_TYPES:
-                raise RemoteProtocolError("SEND or MESSAGE without a message")
-            frames.append(self._frame(command, payload))
+            frames.append(self._frame(data[start:payload_start], payload))
             position = end
         if position < length:
             self._keep(data, position)
@@ -415,11 +414,18 @@ class FrameDecoder:
         self._parts.append(data if len(data) == missing else memoryview(data)[:missing])
         parts = self._parts
         self.forget()
-        command, payload = _joined_frame(parts)
-        frames.append(self._frame(command, payload))
+        encoded, payload = _joined_frame(parts)
+        frames.append(self._frame(encoded, payload))
         return missing
 
-    def _frame(self, command: pb.BaseCommand, payload: bytes | None) -> Frame:
+    def _frame(self, encoded: bytes, payload: bytes | None) -> Frame:
+        if self._plain_sends and len(encoded) > LONG_COMMAND_BYTES:
+            divided = long_command(encoded)
+            if divided is not None:
+                return divided
+        command = decode_command(encoded)
+        if payload is None and command.type in _PAYLOAD_TYPES:
+            raise RemoteProtocolError("SEND or MESSAGE without a message")
         if self._plain_sends and command.type == _SEND and payload is not None:
             return send_of(command.send, payload)
         return command, payload
@@ -455,8 +461,9 @@ class FrameDecoder:
 
 def _joined_frame(
     parts: list[bytes | bytearray | memoryview],
-) -> tuple[pb.BaseCommand, bytes | None]:
-    """The frame whose pieces these are; the payload is copied once, by the join."""
+) -> tuple[bytes, bytes | None]:
+    """The frame whose pieces these are: the encoded command, and the payload, which is copied once,
+    by the join."""
     first = parts[0]
     size = _U32.unpack_from(first, 4)[0] if len(first) >= 8 else -1
     if size < 0 or len(first) < 8 + size:
@@ -469,10 +476,7 @@ def _joined_frame(
         encoded = bytes(memoryview(first)[8 : 8 + size])
         parts[0] = memoryview(first)[8 + size :]
         payload = b"".join(parts)
-    command = decode_command(encoded)
-    if not payload and command.type in _PAYLOAD_TYPES:
-        raise RemoteProtocolError("SEND or MESSAGE without a message")
-    return command, payload or None
+    return encoded, payload or None
 
 
 def _check_command_size(frame_size: int, size: int) -> None:

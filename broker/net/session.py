@@ -6,6 +6,7 @@ either answers at once or returns a coroutine for the rest, which runs as a task
 Failures of both kinds become an error answer in exactly one place (`_refuse`). At the end of a
 chunk the journal is kicked and all output of the turn is flushed, once. A chunk with thousands of
 requests takes several turns (`REQUESTS_PER_TURN`) and queues for them with all other connections.
+So does a command with thousands of message ids (`protocol.long_commands`).
 
 Order: commands take effect in the order in which they arrive. Before a handler returns, it looks up
 the objects that the command names and starts the operation. Operations that must wait are queued by
@@ -36,6 +37,7 @@ from protocol.ack_runs import AckRuns
 from protocol.connection import COMMANDS, Handshake
 from protocol.errors import BrokerError, RemoteProtocolError, ServerError
 from protocol.frames import FrameDecoder
+from protocol.long_commands import LongCommand
 from protocol.send_fields import Send
 
 if TYPE_CHECKING:
@@ -271,6 +273,11 @@ class Session(Generic[P, C]):
             for frame in self._frames:
                 if isinstance(frame, Send):
                     self._handle_send(self, frame)
+                elif frame is None:
+                    return True  # a part of a long command is done
+                elif isinstance(frame, LongCommand):
+                    self._frames = chain(frame.parts(), self._frames)
+                    return True
                 else:
                     self._handle(frame[0])
                     requests += 1

@@ -185,6 +185,29 @@ async def test_a_chunk_full_of_requests_holds_up_no_other_connection():
         await storm.nothing_more()
 
 
+@pytest.mark.parametrize("kind", ["ack", "redeliver"])
+async def test_a_command_with_very_many_ids_holds_up_no_other_connection(kind):
+    """Other connections are served between its parts, and later commands of its own wait for it."""
+    ids = [(0, 2**40 + number) for number in range(30_000)]
+    async with running() as broker:
+        storm, other = await broker.connect(), await broker.connect()
+        await storm.send(c.subscribe("t", "s", 1, 1, sub_type=pb.CommandSubscribe.Shared))
+        await storm.expect(T.SUCCESS)
+        if kind == "ack":
+            await storm.send(c.ack(1, ids, request_id=2), c.close_consumer(1, 3))
+        else:
+            await storm.send(c.redeliver_unacknowledged(1, ids), c.close_consumer(1, 3))
+        await other.send(c.ping())
+        await other.expect(T.PONG)
+        answered = socket.socket(fileno=os.dup(storm.stream.socket.fileno()))
+        with answered, pytest.raises(BlockingIOError):
+            answered.recv(1, socket.MSG_DONTWAIT)
+        if kind == "ack":
+            answer = await storm.expect(T.ACK_RESPONSE)
+            assert (answer.request_id, answer.HasField("error")) == (2, False)
+        assert (await storm.expect(T.SUCCESS)).request_id == 3
+
+
 async def test_a_storm_of_slow_requests_is_served_in_portions():
     """The bound of requests being worked on holds within one chunk, too."""
     async with running({"pending_requests_max": 50}) as broker:
