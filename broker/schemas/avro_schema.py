@@ -44,7 +44,11 @@ _TYPE_KEYS: Final = frozenset(
 _ENUM_KEYS: Final = _TYPE_KEYS | {"default"}
 _FIELD_KEYS: Final = frozenset({"default", "doc", "name", "order", "type", "aliases"})
 _ORDERS: Final = frozenset({"ASCENDING", "DESCENDING", "IGNORE"})
-_COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_COMMENT: Final = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*"?|//[^\n]*|/\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/)?', re.DOTALL
+)
+"""A text or a comment. One without an end reaches to the end of the definition: if it did not
+match, the search would go on after its first character, which makes the time quadratic."""
 _INT: Final = range(-(2**31), 2**31)
 _LONG: Final = range(-(2**63), 2**63)
 
@@ -222,7 +226,8 @@ def _no_number(text: str) -> NoReturn:
 
 def _without_comment(found: re.Match[str]) -> str:
     text = found.group()
-    return text if text.startswith('"') else " "
+    is_comment = text.startswith("//") or (text.endswith("*/") and len(text) > len("/*/"))
+    return " " if is_comment and not text.startswith('"') else text
 
 
 @final

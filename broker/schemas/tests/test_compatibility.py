@@ -300,3 +300,21 @@ def test_a_union_is_no_schema_of_its_own():
 def test_comments_are_no_part_of_a_definition():
     commented = ONE.data.replace(b'"fields"', b'/* all "of" it */ "fields"') + b"// end"
     assert find_same([ONE], SchemaInfo("AVRO", commented), Budget()) == 0
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        pytest.param(b'"' + b'\\"' * 32_000 + b"/", id="text"),
+        pytest.param(b"/* " * 22_000, id="comment"),
+        pytest.param(b"/*" + b"*" * 64_000, id="stars"),
+        pytest.param(b'{"type":"string"} /*/', id="shortest"),
+        pytest.param(b'{"type":"string"} /* "*/" /*', id="second"),
+        pytest.param(b'{"type":"string", "doc":"/* //', id="within a text"),
+    ],
+)
+def test_a_text_or_comment_without_an_end_is_refused(definition: bytes):
+    """The large ones took minutes, without a pause for other threads, when the search for the end
+    was repeated from each quote or slash."""
+    with pytest.raises(InvalidSchema):
+        check_valid(SchemaInfo("AVRO", definition), Budget())
