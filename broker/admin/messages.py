@@ -11,11 +11,13 @@ import json
 import zlib
 from typing import TYPE_CHECKING, Final
 
+import trio
 from starlette.responses import Response
 
 from broker.admin.router import Route
 from broker.admin.topics import TOPIC, existing
 from broker.refusal import Refusal, not_found, precondition_failed
+from broker.slices import STEPS_PER_SLICE
 from broker.subscription.statistics import iso_time
 from broker.topic.persistent import PersistentTopic
 from protocol import pulsar_api_pb2 as pb
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 SKIPPED_MAX: Final = 100_000
 """Individually acknowledged entries that a peek skips before it gives up."""
+SHOWN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Larger compressed messages are refused: bytes can expand a thousandfold."""
+_DECOMPRESSING: Final = trio.CapacityLimiter(2)
 _TIMES: Final = {
     "publish_time": "publish-time",
     "event_time": "event-time",
@@ -61,27 +66,29 @@ _BYTES: Final = {
 
 async def peek(request: AdminRequest) -> Response:
     """The nth message that a subscription has not acknowledged, counted from 1."""
-    position = _number(request, "messagePosition")
+    position = _whole(request, request.names["messagePosition"])
     topic = await _persistent(request, "Peek messages on a {} topic is not allowed")
     subscription = topic.subscription(request.names["subscription"])
     if position < 1:
         raise precondition_failed("The position of a message is counted from 1")
     cursor = topic.ledger.cursors[subscription.name]
     left, after = position, cursor.mark_delete
-    for _ in range(SKIPPED_MAX):
+    for number in range(1, SKIPPED_MAX + 1):
         entries = await topic.ledger.read((after[0], after[1] + 1), 1, 1)
         if not entries:
             raise not_found("Message not found")
         after = entries[0].position
         left -= not cursor.is_acked(after)
         if not left:
-            return _answer(entries[0])
+            return await _answer(entries[0])
+        if number % STEPS_PER_SLICE == 0:  # cached entries are read without a pause
+            await trio.lowlevel.checkpoint()
     raise Refusal(501, f"The message lies more than {SKIPPED_MAX} entries ahead")
 
 
 async def examine(request: AdminRequest) -> Response:
     """The nth message of a topic, counted from 1, from its beginning or from its end."""
-    count = max(1, int(request.query.get("messagePosition") or 1))
+    count = max(1, _whole(request, request.query.get("messagePosition") or "1"))
     topic = await _persistent(request, "Examine messages on a {} topic is not allowed")
     total = topic.ledger.entries
     if total <= 0:
@@ -93,7 +100,8 @@ async def examine(request: AdminRequest) -> Response:
 
 async def by_id(request: AdminRequest) -> Response:
     """The entry of an id."""
-    ledger_id, entry_id = _number(request, "ledgerId"), _number(request, "entryId")
+    names = request.names
+    ledger_id, entry_id = _whole(request, names["ledgerId"]), _whole(request, names["entryId"])
     topic = await _persistent(request, "GetMessageById is not allowed on {}-topic")
     if not topic.ledger.holds((ledger_id, entry_id)):
         raise not_found("Message id not found")
@@ -116,19 +124,19 @@ async def _persistent(request: AdminRequest, refusal: str) -> PersistentTopic:
 async def _read(topic: PersistentTopic, position: Position) -> Response:
     for entry in await topic.ledger.read(position, 1, 1):
         if entry.position == position:
-            return _answer(entry)
+            return await _answer(entry)
     raise not_found("Message not found")
 
 
-def _number(request: AdminRequest, name: str) -> int:
+def _whole(request: AdminRequest, text: str) -> int:
     try:
-        return int(request.names[name])
+        return int(text)
     except ValueError:
         raise not_found(f"There is nothing at {request.path}") from None
 
 
-def _answer(entry: Entry) -> Response:
-    """Raises: Refusal: it cannot be read, or Python does not have its compression."""
+async def _answer(entry: Entry) -> Response:
+    """Raises: Refusal: it cannot be read, is too large, or is compressed as Python cannot read."""
     if entry.is_unreadable:
         raise Refusal(500, f"The entry {entry.position} has no metadata that can be read")
     metadata, payload = peek_and_payload(entry.data)
@@ -138,7 +146,7 @@ def _answer(entry: Entry) -> Response:
         headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
         headers["X-Pulsar-batch-size"] = str(len(body))
     if not metadata.encryption_keys:
-        body = _decompressed(metadata, body)
+        body = await _decompressed(metadata, body)
     return Response(body, headers=headers, media_type="application/octet-stream")
 
 
@@ -153,7 +161,7 @@ def _headers(entry: Entry, metadata: pb.MessageMetadata) -> dict[str, str]:
     }
     for field, name in _TIMES.items():
         if metadata.HasField(field):
-            headers[f"X-Pulsar-{name}"] = iso_time(getattr(metadata, field)) or ""
+            headers[f"X-Pulsar-{name}"] = _time_text(getattr(metadata, field))
     for field, name in _TEXTS.items():
         if metadata.HasField(field):
             headers[f"X-Pulsar-{name}"] = _header_text(getattr(metadata, field))
@@ -168,24 +176,44 @@ def _headers(entry: Entry, metadata: pb.MessageMetadata) -> dict[str, str]:
     return headers
 
 
+def _time_text(time_ms: int) -> str:
+    """A time; a number of milliseconds that no calendar has is shown as it is."""
+    try:
+        return iso_time(time_ms) or ""
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
+
+
 def _header_text(value: object) -> str:
-    """A value that a header can carry: a producer may have written any character."""
+    """A value that a header can carry: a producer may have written any character. White space at
+    the ends does not belong to the value of a header."""
     if isinstance(value, bool):
         return "true" if value else "false"
     raw = value if isinstance(value, bytes) else str(value).encode()
-    return "".join(character if character >= " " else "?" for character in raw.decode("latin-1"))
+    text = raw.decode("latin-1").strip(" ")
+    return "".join(character if character >= " " else "?" for character in text)
 
 
-def _decompressed(metadata: pb.MessageMetadata, body: bytes) -> bytes:
+async def _decompressed(metadata: pb.MessageMetadata, body: bytes) -> bytes:
     if metadata.compression == pb.CompressionType.NONE:
         return body
-    if metadata.compression == pb.CompressionType.ZLIB:
-        try:
-            return zlib.decompressobj().decompress(body, metadata.uncompressed_size)
-        except zlib.error as error:
-            raise Refusal(500, f"The message cannot be decompressed: {error}") from None
-    name = pb.CompressionType.Name(metadata.compression)
-    raise Refusal(501, f"Messages compressed with {name} cannot be shown over HTTP by Vela")
+    if metadata.compression != pb.CompressionType.ZLIB:
+        name = pb.CompressionType.Name(metadata.compression)
+        raise Refusal(501, f"Messages compressed with {name} cannot be shown over HTTP by Vela")
+    size = metadata.uncompressed_size
+    if size > SHOWN_BYTES_MAX:
+        raise Refusal(
+            501, f"The message has {size} bytes, and Vela shows {SHOWN_BYTES_MAX} over HTTP at most"
+        )
+    return await trio.to_thread.run_sync(_inflated, body, size, limiter=_DECOMPRESSING)
+
+
+def _inflated(body: bytes, size: int) -> bytes:
+    """At most `size` bytes, which zlib would take for "no limit" if it were 0."""
+    try:
+        return zlib.decompressobj().decompress(body, size) if size else b""
+    except zlib.error as error:
+        raise Refusal(500, f"The message cannot be decompressed: {error}") from None
 
 
 _SUBSCRIPTION: Final = f"{TOPIC}/subscription/{{subscription}}"
