@@ -81,6 +81,10 @@ def resolve(
     def said(field: str, fallback: Json) -> Json:
         return next((each[field] for each in levels if each.get(field) is not None), fallback)
 
+    def limit(field: str, fallback: int) -> int:
+        given = (each.get(field) for each in levels)
+        return next((int(each) for each in given if each is not None and each >= 0), fallback)
+
     topic_creation = said("autoTopicCreationOverride", None)
     subscription_creation = said("autoSubscriptionCreationOverride", None)
     retention = said("retention_policies", None) or {
@@ -112,10 +116,11 @@ def resolve(
         schema_validation_enforced=(
             bool(said("schema_validation_enforced", False)) or config.isSchemaValidationEnforced
         ),
-        topics_max=int(said("max_topics_per_namespace", config.maxTopicsPerNamespace)),
-        producers_max=int(said("max_producers_per_topic", config.maxProducersPerTopic)),
-        consumers_max=int(said("max_consumers_per_topic", config.maxConsumersPerTopic)),
-        subscriptions_max=int(said("max_subscriptions_per_topic", config.maxSubscriptionsPerTopic)),
+        # A negative limit is none for a namespace and says nothing about its topics, as in Pulsar.
+        topics_max=max(0, int(said("max_topics_per_namespace", config.maxTopicsPerNamespace))),
+        producers_max=limit("max_producers_per_topic", config.maxProducersPerTopic),
+        consumers_max=limit("max_consumers_per_topic", config.maxConsumersPerTopic),
+        subscriptions_max=limit("max_subscriptions_per_topic", config.maxSubscriptionsPerTopic),
     )
 
 

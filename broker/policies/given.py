@@ -7,6 +7,7 @@ and texts of Pulsar 4.0.8. Fields that Pulsar does not know are dropped, as in P
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
@@ -19,6 +20,7 @@ Check = Callable[[str, Json], Json]
 
 NOT_IMPLEMENTED: Final = 501
 _INT: Final = range(-(2**31), 2**31)
+_BOUNDARY: Final = re.compile(r"0x[0-9a-fA-F]{1,8}")
 _NO_AUTO_TOPIC: Final = "Invalid configuration for autoTopicCreationOverride. the detail is "
 
 
@@ -59,8 +61,13 @@ def auto_topic(policy: str, value: Json) -> Json:
     """autoTopicCreationOverride."""
     given = _object(policy, value)
     count, kind = given.get("defaultNumPartitions"), given.get("topicType")
+    if count is not None:
+        count = whole_number("defaultNumPartitions", count)
+    if not isinstance(kind, str | None):
+        raise Refusal(400, "topicType must be a text")
     allowed = flag(policy, given.get("allowAutoTopicCreation", False))
-    kept = {**given, "allowAutoTopicCreation": allowed}
+    kept = {"allowAutoTopicCreation": allowed, "topicType": kind, "defaultNumPartitions": count}
+    kept = {name: each for name, each in kept.items() if each is not None}
     if not allowed:
         return kept
     if kind not in ("partitioned", "non-partitioned"):
@@ -75,7 +82,7 @@ def auto_topic(policy: str, value: Json) -> Json:
         raise precondition_failed(
             f"{_NO_AUTO_TOPIC}[defaultNumPartitions] cannot be null when the type is partitioned."
         )
-    elif not isinstance(count, int) or count < 1:
+    elif count < 1:
         raise precondition_failed(
             f"{_NO_AUTO_TOPIC}[defaultNumPartitions] cannot be less than 1 for partition type."
         )
@@ -123,12 +130,29 @@ def _texts(policy: str, value: Json) -> list[str]:
     return value
 
 
+def _auth_policies(policy: str, value: Json) -> Json:
+    given = {name: _object(policy, each) for name, each in _object(policy, value).items()}
+    for actions in given.get("namespace_auth", {}).values():
+        _texts(policy, actions)
+    return given
+
+
+def _bundles(policy: str, value: Json) -> Json:
+    given = _object(policy, value)
+    if not isinstance(given.get("numBundles"), int | None):
+        raise Refusal(400, "numBundles must be a whole number")
+    boundaries = _texts(policy, given.get("boundaries") or [])
+    if not all(map(_BOUNDARY.fullmatch, boundaries)):
+        raise Refusal(400, f"{policy} must have boundaries such as 0x40000000")
+    return given
+
+
 ACTED_ON: Final[Mapping[str, Check]] = {
     "allowed_clusters": _texts,
-    "auth_policies": _object,
+    "auth_policies": _auth_policies,
     "autoSubscriptionCreationOverride": auto_subscription,
     "autoTopicCreationOverride": auto_topic,
-    "bundles": _object,
+    "bundles": _bundles,
     "deduplicationEnabled": flag,
     "encryption_required": flag,
     "is_allow_auto_update_schema": flag,

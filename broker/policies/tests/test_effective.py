@@ -54,6 +54,15 @@ def test_the_nearest_level_that_says_something_decides(
     assert in_force(other, None, one) == one
 
 
+def test_a_negative_limit_refuses_nothing():
+    config = replace(DEFAULT_CONFIG, maxProducersPerTopic=3, maxTopicsPerNamespace=3)
+    policies = resolve(config, namespace(max_producers_per_topic=-1, max_topics_per_namespace=-1))
+    assert policies.producers_max == 3
+    assert policies.topics_max == 0
+    none = resolve(config, namespace(max_producers_per_topic=0))
+    assert none.producers_max == 0
+
+
 def test_retention_is_decided_as_a_whole():
     config = replace(DEFAULT_CONFIG, defaultRetentionTimeInMinutes=7, defaultRetentionSizeInMB=8)
     plain = resolve(config, namespace())

@@ -94,6 +94,32 @@ def test_other_wrong_values():
     assert refusal(autoTopicCreationOverride={"allowAutoTopicCreation": True})[0] == 412
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"autoTopicCreationOverride": {"topicType": "partitioned", "defaultNumPartitions": "x"}},
+        {"autoTopicCreationOverride": {"topicType": "partitioned", "defaultNumPartitions": [1]}},
+        {"autoTopicCreationOverride": {"topicType": ["partitioned"]}},
+        {"bundles": {"boundaries": 5}},
+        {"bundles": {"numBundles": 1, "boundaries": [0, None]}},
+        {"bundles": {"numBundles": 1, "boundaries": ["0x0", "all"]}},
+        {"bundles": {"numBundles": "all"}},
+        {"auth_policies": {"namespace_auth": 5}},
+        {"auth_policies": {"namespace_auth": {"role": "produce"}}},
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_before_it_is_stored(given: dict[str, object]):
+    """Stored, it made every later use of the namespace fail."""
+    assert refusal(**given)[0] == 400
+
+
+def test_an_override_keeps_the_fields_that_pulsar_knows():
+    override = {"allowAutoTopicCreation": "false", "topicType": "partitioned", "other": 1}
+    kept = {"allowAutoTopicCreation": False, "topicType": "partitioned"}
+    given = {"autoTopicCreationOverride": override}
+    assert checked(given) == {"autoTopicCreationOverride": kept}
+
+
 def test_the_number_of_bundles_has_a_bound():
     def bundles(count: object) -> Any:
         return Policies.fresh({"bundles": {"numBundles": count}}, DEFAULT_CONFIG).bundles
