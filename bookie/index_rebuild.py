@@ -15,6 +15,8 @@ noticed. The rebuild is then started again from the beginning.
 
 Damage in an entry log stops the rebuild, unless it is to be skipped. Then ledgers that may have
 lost entries are in limbo, as BookKeeper calls it: a missing entry is an error, not "no such entry".
+These are the ledgers that the log's map names if the map verifies, else all: without a map, any
+ledger may have had an entry in the damaged part.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from rocks.errors import DatabaseError, DatabaseInUse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from bookie.disk import DiskFile
     from rocks.database import Database
 
 logger = structlog.get_logger()
@@ -109,6 +112,7 @@ class _Rebuild:
         self._skip_damaged = skip_damaged
         self._disk = RealDisk()
         self._ledger_ids: set[int] = set()
+        self._all_in_limbo = False
         self._result = Rebuilt()
 
     def run(self, journal_directories: Sequence[str]) -> Rebuilt:
@@ -194,7 +198,7 @@ class _Rebuild:
                     end = scan.intact_end  # the next start reports it and cuts it off
                 else:
                     self._damaged(file.path, scan)
-                    self._result.in_limbo.update(ledger_id for ledger_id, *_rest in found)
+                    self._in_limbo(_ledgers_of_map(file, size))
         finally:
             file.close()
         alive = (item for item in found if item[0] not in deleted)
@@ -220,6 +224,14 @@ class _Rebuild:
         logger.warning(
             "damaged part of an entry log skipped", file=path, offset=scan.intact_end, bytes=lost
         )
+
+    def _in_limbo(self, ledger_ids: set[int] | None) -> None:
+        """These ledgers may have lost entries; None: all may."""
+        if ledger_ids is None:
+            self._all_in_limbo = True
+        else:
+            self._result.in_limbo |= ledger_ids
+            self._ledger_ids |= ledger_ids
 
     def _new_rows(self, journal_directories: Iterable[str]) -> dict[int, bytes]:
         """Rows of the ledgers found, with their data from the journals."""
@@ -256,10 +268,14 @@ class _Rebuild:
             file.close()
 
     def _write_ledgers(self, place: Path, rows: dict[int, bytes]) -> None:
-        for ledger_id in self._result.in_limbo & rows.keys():
+        doubted = rows.keys() if self._all_in_limbo else self._result.in_limbo & rows.keys()
+        self._result.in_limbo = set()
+        for ledger_id in doubted:
             data = _decoded(ledger_id, rows[ledger_id])
-            data.limbo = True
-            rows[ledger_id] = encode_ledger_data(data)
+            if data.exists and ledger_id != FLAGS_LEDGER:
+                data.limbo = True
+                rows[ledger_id] = encode_ledger_data(data)
+                self._result.in_limbo.add(ledger_id)
         database = open_index_database(place / LEDGERS, may_create=True)
         try:
             batch = WriteBatch(raw_mode=True)
@@ -293,6 +309,20 @@ class _Rebuild:
             p for p in self._directory.glob(f"{REPLACED}*") if p.name[len(REPLACED) :].isdigit()
         ]
         return sorted(found, key=lambda path: int(path.name[len(REPLACED) :]))
+
+
+def _ledgers_of_map(file: DiskFile, size: int) -> set[int] | None:
+    """The ledgers in a log by its map; None if it has no map that verifies."""
+    data = file.read_at(0, fmt.HEADER_SIZE)
+    header = fmt.decode_header(data)
+    if header is None or not fmt.HEADER_SIZE < header[0] < size:
+        return None
+    map_offset, count = header
+    ledgers_map = file.read_at(map_offset, size - map_offset)
+    if not fmt.is_map_intact(data, ledgers_map):
+        return None
+    bytes_by_ledger = fmt.decode_ledgers_map(ledgers_map, count)
+    return None if bytes_by_ledger is None else set(bytes_by_ledger)
 
 
 def _decoded(ledger_id: int, row: bytes) -> _Ledger:

@@ -137,6 +137,27 @@ async def test_damage_in_an_entry_log_refuses_or_puts_ledgers_in_limbo(tmp_path,
     await check(tmp_path, range(4), missing={lost})
 
 
+@pytest.mark.parametrize("has_map", [True, False])
+async def test_a_ledger_with_no_entry_but_the_damaged_one_is_in_limbo(tmp_path, has_map):
+    """Its only entry was told as "no such entry"."""
+    await fill(tmp_path)
+    bookie = await Bookie.open(config_of(tmp_path))
+    sink = RecordingSink()
+    bookie.add_entry(9, 0, entry(9, 0), KEY, 0, sink)
+    await sink.wait_for(1)
+    await bookie.aclose()
+    log = max((tmp_path / "l/current").glob("*.log"), key=lambda path: int(path.stem, 16))
+    flip(log, 1024 + 4 + 40)
+    if not has_map:
+        flip(log, 22)  # the checksum of the map
+    damage_locations(tmp_path)
+    result = rebuild_checked(tmp_path, skip_damaged=True)
+    assert result.in_limbo == ({9} if has_map else {0, 1, 2, 3, 9})
+    bookie = await Bookie.open(config_of(tmp_path))
+    assert await body_or_status(bookie, 9, 0) == Status.UNKNOWN_LEDGER_STATE
+    await bookie.aclose()
+
+
 async def test_an_index_in_use_is_not_rebuilt(tmp_path):
     await fill(tmp_path)
     bookie = await Bookie.open(config_of(tmp_path))
