@@ -215,6 +215,7 @@ class GarbageCollector:
         found = _LiveRecords(self._layout.handles, storage.logs.records(log_id))
         copied = 0
         unknown: list[tuple[int, int]] = []
+        unknown_count = 0
         while True:
             started = time.monotonic()
             entries = await trio.to_thread.run_sync(found.next_slice)
@@ -222,7 +223,9 @@ class GarbageCollector:
                 break
             count, strange = await self._in_writer(storage, partial(storage.copy_entries, entries))
             copied += count
-            unknown += (each for each in strange if found.is_live(each[0]))
+            strange = [each for each in strange if found.is_live(each[0])]
+            unknown = unknown or strange
+            unknown_count += len(strange)
             due = len(entries) / self._config.compactionRateByEntries
             await trio.sleep(max(0.0, due - (time.monotonic() - started)))
         if found.bytes_by_ledger != summary.bytes_by_ledger:
@@ -235,7 +238,7 @@ class GarbageCollector:
                 "entry log is kept: it holds records of live ledgers that the index does not know",
                 directory=storage.directory,
                 log=f"{log_id:x}",
-                entries=len(unknown),
+                entries=unknown_count,
                 first=f"{unknown[0][0]}:{unknown[0][1]}",
             )
             return False
