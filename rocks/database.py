@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOCK: Final = "LOCK"
 _DAMAGE: Final = "Corruption"
-"""Prefixes of RocksDB's messages about damage."""
+"""Prefix of RocksDB's messages about damage."""
 _BLAME: Final = re.compile(r"\s*The file \S*MANIFEST-\d+ may be corrupted\.?")
 _NAMES_MAX: Final = 20
 
@@ -63,9 +63,12 @@ class Database:
             directory.mkdir(parents=True, exist_ok=True)
             lock = lock_database(directory)
         except OSError as error:
-            raise DatabaseError(f"cannot open {directory}: {error.strerror}") from error
+            raise _unopened(directory, error) from error
         try:
-            check.check_database(directory, remedy)
+            try:
+                check.check_database(directory, remedy)
+            except OSError as error:
+                raise _unopened(directory, error) from error
             options.create_if_missing(True)
             options.set_paranoid_checks(True)
             options.set_wal_recovery_mode(DBRecoveryMode.absolute_consistency())
@@ -240,7 +243,7 @@ def lock_database(directory: Path) -> int:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        if error.errno in (errno.EACCES, errno.EAGAIN):
+        if error.errno in (errno.EACCES, errno.EAGAIN) and error.filename is None:  # not of open
             raise DatabaseInUse(f"the database {directory} is in use by another process") from None
         raise
     return descriptor
@@ -254,6 +257,10 @@ def _located(error: Exception, directory: Path) -> Exception:
         shown = ", ".join(names[:_NAMES_MAX]) + (", ..." if len(names) > _NAMES_MAX else "")
         text = f"{text.rstrip('. ')}, in one of the table files {shown}"
     return Exception(text)
+
+
+def _unopened(directory: Path, error: OSError) -> DatabaseError:
+    return DatabaseError(f"cannot open {error.filename or directory}: {error.strerror}")
 
 
 def _failure(doing: str, directory: Path, error: Exception, remedy: str) -> DatabaseError:

@@ -13,7 +13,7 @@ import pytest
 from rocksdict import Options, WriteBatch
 
 from rocks.database import Database
-from rocks.errors import DatabaseDamaged, DatabaseInUse
+from rocks.errors import DatabaseDamaged, DatabaseError, DatabaseInUse
 
 REMEDY = "Do this."
 PLACES = 25
@@ -161,6 +161,22 @@ def test_a_database_in_use_is_left_alone(killed, tmp_path):
         open_database(tmp_path / "db")
     assert log.stat().st_size == size
     assert rows_of(database) == expected
+
+
+@pytest.mark.parametrize("name", ["LOCK", "CURRENT"])
+def test_a_file_that_cannot_be_opened_is_told_in_one_line(killed, tmp_path, name):
+    """It ended in a traceback, and a lock of another user was told as a running process."""
+    source, _expected = killed
+    shutil.copytree(source, tmp_path / "db")
+    path = tmp_path / "db" / name
+    path.unlink(missing_ok=True)
+    if name == "LOCK":
+        path.symlink_to("/sys/kernel/uevent_seqnum")  # nobody may write to it, not even root
+    else:
+        path.mkdir()
+    with pytest.raises(DatabaseError, match=rf"^cannot open .*/{name}: [^\n]*$") as caught:
+        open_database(tmp_path / "db")
+    assert type(caught.value) is DatabaseError
 
 
 def test_damage_in_a_table_is_not_the_end_of_the_rows(killed, tmp_path):
