@@ -31,6 +31,7 @@ from broker.net.keep_alive import KeepAlive, KeepAliveAction
 from broker.net.outbox import Outbox
 from broker.net.publish_budget import PendingPublishes
 from broker.net.transport import Taken
+from broker.slices import in_slices
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.ack_runs import AckRuns
@@ -182,7 +183,9 @@ class Session(Generic[P, C]):
                     await self._read_until_closed()
                 finally:
                     self._nursery = None
-                    self._detach_all()
+                    # Messages that one consumer gives back must not go to another one of here.
+                    self.outbox.fail("connection closed")
+                    await self._detach_all()
                 nursery.cancel_scope.cancel()
         finally:
             self.outbox.fail("connection closed")
@@ -227,16 +230,24 @@ class Session(Generic[P, C]):
             log.warning("closing connection", peer=self.peer, reason=reason)
         self.outbox.fail(reason)
 
-    def _detach_all(self) -> None:
-        """The connection has ended: remove its producers and consumers and the partial frame."""
+    async def _detach_all(self) -> None:
+        """The connection has ended: remove its producers and consumers and the partial frame. There
+        may be a hundred thousand."""
         self._decoder.ack_runs = None
         self._ack_target = None
         self._drop_input()
-        producers, self.producers = self.producers, {}
-        for producer in producers.values():
+        with trio.CancelScope(shield=True):
+            await in_slices(map(self._detach_producer, list(self.producers)))
+            await in_slices(map(self._detach_consumer, list(self.consumers)))
+
+    def _detach_producer(self, producer_id: int) -> None:
+        producer = self.producers.pop(producer_id, None)
+        if producer is not None:
             producer.remove()
-        consumers, self.consumers = self.consumers, {}
-        for consumer in consumers.values():
+
+    def _detach_consumer(self, consumer_id: int) -> None:
+        consumer = self.consumers.pop(consumer_id, None)
+        if consumer is not None:
             consumer.remove()
 
     # --- reading ------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
@@ -233,7 +233,7 @@ class Subscription(Protocol):
         """Whether a consumer that is (not) durable may attach."""
 
     @property
-    def consumers(self) -> Sequence[Consumer]:
+    def consumers(self) -> Collection[Consumer]:
         """Connected consumers in order of arrival."""
 
     async def locate(self, request: SubscriptionRequest) -> SubscriptionRequest:

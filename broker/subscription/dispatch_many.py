@@ -116,11 +116,11 @@ class ManyDispatcher:
     def acked(self, consumer: Consumer, position: Position) -> int:
         """The entry is done, whether in flight or waiting."""
         self._drop_waiting(position)
-        return self._in_flight.acked(consumer, position)
+        return self._in_flight.acked(position)
 
     def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
         """The entry stays in flight with fewer messages."""
-        return self._in_flight.part_acked(consumer, position, left)
+        return self._in_flight.part_acked(position, left)
 
     def settle(self) -> bool:
         """Put consumers freed by acks back into the rotation and update the broker's limit."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from broker.subscription.active_consumer import choose_active
+from broker.subscription.active_consumer import ActiveOrder
 from broker.subscription.api import EXCLUSIVE, FAILOVER
 from broker.subscription.entry_source import EntrySource
 from broker.subscription.key_ranges import StickyRanges
@@ -63,7 +63,8 @@ class SingleDispatcher:
         self._cursor = cursor
         self._clock = context.clock
         self._wake_at = wake_at
-        self._consumers: list[Consumer] = []
+        self._consumers: dict[Consumer, None] = {}
+        self._order = ActiveOrder(context.partition, context.topic_name)
         self._announced: set[Consumer] = set()
         self._active: Consumer | None = None
         self._source = EntrySource(ledger, ledger.next_position(cursor.mark_delete))
@@ -89,12 +90,14 @@ class SingleDispatcher:
                 ranges = StickyRanges()
                 ranges.add(consumer)
                 self._filter = ranges
-        self._consumers.append(consumer)
+        self._consumers[consumer] = None
+        self._order.add(consumer)
         self._choose()
 
     def remove(self, consumer: Consumer) -> None:
         """Detach. If it was active, the next one starts at the cursor."""
-        self._consumers.remove(consumer)
+        del self._consumers[consumer]
+        self._order.remove(consumer)
         self._announced.discard(consumer)
         if consumer is self._active:
             self._active = None
@@ -102,7 +105,7 @@ class SingleDispatcher:
         self._choose()
 
     def _choose(self) -> None:
-        chosen = choose_active(self._consumers, self._context.partition, self._context.topic_name)
+        chosen = self._order.chosen()
         former = self._active
         if chosen is former:
             return

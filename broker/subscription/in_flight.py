@@ -29,6 +29,7 @@ class InFlight:
         "_config",
         "_drained",
         "_held",
+        "_holders",
         "_slots",
         "blocked",
         "consumers",
@@ -38,7 +39,7 @@ class InFlight:
 
     def __init__(self, config: SubscriptionConfig) -> None:
         self._config = config
-        self.consumers: list[Consumer] = []
+        self.consumers: dict[Consumer, None] = {}
         self.tally = UnackedTally()
         self.counts = RedeliveryCounts()
         self.blocked = False
@@ -46,17 +47,20 @@ class InFlight:
         self._slots: dict[int, tuple[Consumer, int]] = {}
         self._drained: list[int] = []
         self._held: dict[Consumer, None] = {}
+        self._holders: dict[Position, Consumer] = {}
+        """Anybody may acknowledge an entry, and there may be ten thousand consumers to search."""
 
     def add(self, consumer: Consumer) -> None:
         """Track the consumer."""
-        self.consumers.append(consumer)
+        self.consumers[consumer] = None
         consumer.pending.join(self.tally)
 
     def remove(self, consumer: Consumer) -> list[tuple[Position, Pending]]:
         """Stop tracking it. Returns the entries it held, in order."""
-        self.consumers.remove(consumer)
+        del self.consumers[consumer]
         taken = consumer.pending.take_all()
-        for _, pending in taken:
+        for position, pending in taken:
+            del self._holders[position]
             self._leave_slot(pending)
         consumer.blocked_on_unacked = False
         self._held.pop(consumer, None)
@@ -71,6 +75,7 @@ class InFlight:
         """An entry was sent."""
         pending = consumer.pending
         pending.add(position, messages, slot)
+        self._holders[position] = consumer
         if slot >= 0:
             held = self._slots.get(slot)
             self._slots[slot] = (consumer, 1 if held is None else held[1] + 1)
@@ -95,28 +100,21 @@ class InFlight:
         """The consumer no longer holds it."""
         pending = consumer.pending.remove(position)
         if pending is not None:
+            del self._holders[position]
             self._leave_slot(pending)
         return pending
 
-    def acked(self, consumer: Consumer, position: Position) -> int:
-        """The entry was acked, most likely by its holder. Returns the messages in flight."""
+    def acked(self, position: Position) -> int:
+        """The entry was acked, by its holder or another. Returns the messages in flight."""
         self.counts.forget(position)
-        pending = self.take_back(consumer, position)
-        if pending is None:
-            for other in self.consumers:
-                if position in other.pending:
-                    pending = self.take_back(other, position)
-                    break
+        holder = self._holders.get(position)
+        pending = None if holder is None else self.take_back(holder, position)
         return 0 if pending is None else pending.messages
 
-    def part_acked(self, consumer: Consumer, position: Position, left: int) -> int:
+    def part_acked(self, position: Position, left: int) -> int:
         """`left` of its messages are not acked. Returns how many were freed."""
-        freed = consumer.pending.keep(position, left)
-        if not freed and position not in consumer.pending:
-            for other in self.consumers:
-                if position in other.pending:
-                    return other.pending.keep(position, left)
-        return freed
+        holder = self._holders.get(position)
+        return 0 if holder is None else holder.pending.keep(position, left)
 
     def asked_again(
         self, consumer: Consumer, positions: Sequence[Position] | None

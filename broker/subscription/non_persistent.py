@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from broker.subscription.active_consumer import choose_active
+from broker.subscription.active_consumer import ActiveOrder
 from broker.subscription.api import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_single import ACTIVE_CHANGE_VERSION_MIN
@@ -45,7 +45,8 @@ class NonPersistentSubscription:
     def __init__(self, name: str, context: TopicContext) -> None:
         self.name = name
         self.sub_type: int | None = None
-        self.consumers: list[Consumer] = []
+        self.consumers: dict[Consumer, None] = {}
+        self._order = ActiveOrder(context.partition, context.topic_name)
         self.context = context
         self._clock = context.clock
         self._rates: dict[Consumer, Rates] = {}
@@ -100,7 +101,8 @@ class NonPersistentSubscription:
         self.sub_type = consumer.sub_type
         self._joined += 1
         consumer.joined = self._joined
-        self.consumers.append(consumer)
+        self.consumers[consumer] = None
+        self._order.add(consumer)
         self._rates[consumer] = Rates(self._clock.now())
         self._rotation.add(consumer)
         self._choose()
@@ -124,8 +126,7 @@ class NonPersistentSubscription:
     def _choose(self) -> None:
         if self.sub_type not in (EXCLUSIVE, FAILOVER):
             return
-        context = self.context
-        chosen = choose_active(self.consumers, context.partition, context.topic_name)
+        chosen = self._order.chosen()
         if chosen is not self._active:
             self._active = chosen
             for consumer in self.consumers:
@@ -147,7 +148,8 @@ class NonPersistentSubscription:
         """Detach. Without consumers the subscription ends."""
         if consumer not in self._rates:
             return
-        self.consumers.remove(consumer)
+        del self.consumers[consumer]
+        self._order.remove(consumer)
         del self._rates[consumer]
         self._announced.discard(consumer)
         self._rotation.remove(consumer)

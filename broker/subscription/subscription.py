@@ -61,7 +61,7 @@ class PersistentSubscription:
         self.context = context
         self.cursor = cursor
         self.sub_type: int | None = None
-        self.consumers: list[Consumer] = []
+        self.consumers: dict[Consumer, None] = {}
         self.dispatcher: Dispatcher | None = None
         self.rates: dict[Consumer, Rates] = {}
         self.messages_out_before = 0
@@ -114,7 +114,7 @@ class PersistentSubscription:
         self.sub_type = consumer.sub_type
         self._joined += 1
         consumer.joined = self._joined
-        self.consumers.append(consumer)
+        self.consumers[consumer] = None
         self.rates[consumer] = Rates(self._clock.now())
         if self._linger is not None:
             self._linger.cancel()
@@ -161,7 +161,7 @@ class PersistentSubscription:
         """Detach. Its unacked entries go to others at once."""
         if consumer not in self.rates or self.dispatcher is None:
             return
-        self.consumers.remove(consumer)
+        del self.consumers[consumer]
         del self.rates[consumer]
         self.dispatcher.remove(consumer)
         self.consumed_last_ms = max(self.consumed_last_ms, consumer.counters.consumed_last_ms)

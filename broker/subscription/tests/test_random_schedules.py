@@ -129,7 +129,7 @@ class World:
                 self.bench.subscription.on_writable(consumer)
 
     def _any(self):
-        consumers = self.bench.subscription.consumers
+        consumers = list(self.bench.subscription.consumers)
         return self.rng.choice(consumers) if consumers else None
 
     # what must hold
