@@ -30,6 +30,8 @@ class _Tree:
         self.nodes: dict[bytes, tuple[bytes, int]] = {}
         self.keys: list[bytes] = []
         self.sequences: dict[str, int] = {}
+        self.ephemeral: dict[str, MemoryStore] = {}
+        """Sessions by the paths of their ephemeral nodes."""
         self.watches = Watches()
 
     def put(self, path: str, key: bytes, value: bytes, version: int) -> None:
@@ -39,6 +41,7 @@ class _Tree:
         self.watches.tell(path)
 
     def delete(self, path: str, key: bytes) -> None:
+        self.ephemeral.pop(path, None)
         del self.nodes[key]
         del self.keys[bisect_left(self.keys, key)]
         self.watches.tell(path)
@@ -50,7 +53,6 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._tree = _Tree()
-        self._ephemeral: set[str] = set()
         self.damage = ""
         """Never any: there is nothing on disk."""
 
@@ -70,8 +72,8 @@ class MemoryStore:
         key = node_key(path)
         await trio.lowlevel.checkpoint()
         version = check_version(path, self._tree.nodes.get(key), MUST_NOT_EXIST)
-        self._ephemeral.add(path)
         self._tree.put(path, key, value, version)
+        self._tree.ephemeral[path] = self
 
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""
@@ -92,7 +94,6 @@ class MemoryStore:
         key = node_key(path)
         await trio.lowlevel.checkpoint()
         check_deletable(path, self._tree.nodes.get(key), expected_version)
-        self._ephemeral.discard(path)
         self._tree.delete(path, key)
 
     async def children(self, path: str) -> list[str]:
@@ -129,8 +130,8 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Delete the nodes of the session."""
         await trio.lowlevel.checkpoint()
-        while self._ephemeral:
-            path = self._ephemeral.pop()
+        own = [path for path, session in self._tree.ephemeral.items() if session is self]
+        for path in own:
             self._tree.delete(path, node_key(path))
 
 

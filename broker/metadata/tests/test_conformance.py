@@ -194,6 +194,20 @@ async def test_ephemeral_nodes_go_with_their_session():
     assert heard == ["/leases/a", "/leases/kept", "/leases/a"]
 
 
+async def test_the_end_of_a_session_spares_a_node_that_another_one_made_anew():
+    store = MemoryStore()
+    other = store.another_session()
+    await store.put_ephemeral("/leases/a", b"")
+    await store.put_ephemeral("/leases/b", b"")
+    await other.delete("/leases/a")
+    await other.delete("/leases/b")
+    await other.put_ephemeral("/leases/a", b"")
+    await store.aclose()
+    assert await other.children("/leases") == ["a"]
+    await other.aclose()
+    assert await other.children("/leases") == []
+
+
 async def test_ephemeral_nodes_of_rocks_do_not_outlive_the_process(tmp_path):
     store = await RocksStore.open(tmp_path)
     await store.put_ephemeral("/a", b"")
