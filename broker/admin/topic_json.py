@@ -389,10 +389,6 @@ def _cursor(topic: PersistentTopic, cursor: CursorStatistics) -> Json:
     }
 
 
-def _publishers(topic: Topic) -> list[Json]:
-    return [_publisher(each) for each in topic.access.producers.values()]
-
-
 def _publisher(producer: Producer) -> Json:
     rate = producer.rate_messages_in
     return {

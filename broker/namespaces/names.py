@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 CLUSTERS_PATH: Final = "/admin/clusters"
 POLICIES_PATH: Final = "/admin/policies"
-LOCAL_POLICIES_PATH: Final = "/admin/local-policies"
 PARTITIONED_TOPICS_PATH: Final = "/admin/partitioned-topics"
 DYNAMIC_CONFIGURATION_PATH: Final = "/admin/configuration"
 MANAGED_LEDGERS_PATH: Final = "/managed-ledgers"

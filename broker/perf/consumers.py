@@ -196,11 +196,6 @@ class ConsumerConnection:
         """Whether `retry` would do something."""
         return bool(self._later)
 
-    @property
-    def is_subscribed(self) -> bool:
-        """Whether every consumer is subscribed or has failed."""
-        return self._next == self._count and not self._under_way
-
     def _start_more(self) -> None:
         while self._next < self._count and self._under_way < self._behaviour.window:
             index = self._next

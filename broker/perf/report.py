@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.perf.samples import histogram, percentiles, summary
+from broker.perf.samples import histogram, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,11 +122,6 @@ def stage_figures(
 def _as_histogram(weighted: list[tuple[float, int]]) -> dict[str, list[Any]]:
     edges, counts = histogram(weighted, HISTOGRAM_BUCKETS)
     return {"edges_seconds": edges, "counts": counts}
-
-
-def median_of(values: list[float]) -> float | None:
-    """The middle one; of two the lower."""
-    return percentiles([(value, 1) for value in values], [0.5])[0]
 
 
 # ---- Text ----------------------------------------------------------------------------------------

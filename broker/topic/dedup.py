@@ -5,8 +5,8 @@ highest *persisted*. A message at or below persisted is a duplicate and is answe
 message above persisted but not above pushed is in flight. Its first copy may still fail, so it is
 answered together with that copy and never dropped on suspicion.
 
-A batch counts with its first and its last sequence id. A batch that overlaps seen ids only in part
-cannot be split here. It is stored, because a duplicate is less harmful than a loss.
+A batch counts with its last sequence id. A batch that overlaps seen ids only in part cannot be
+split here. It is stored, because a duplicate is less harmful than a loss.
 
 Ids above 2^63 - 1 are negative numbers for Pulsar's clients and cannot be stored, so they take no
 part: such a message is always new and changes nothing.
@@ -66,12 +66,10 @@ class Deduplication(Generic[AnswerT]):
         known = self._by_name.get(producer_name)
         return -1 if known is None else known.persisted
 
-    def judge(
-        self, producer_name: str, sequence_id: int, last_sequence_id: int, now: float
-    ) -> Verdict:
+    def judge(self, producer_name: str, last_sequence_id: int, now: float) -> Verdict:
         """Judge a publish and, if it is new, record it as pushed.
 
-        `last_sequence_id` is the batch's last one, or the same as the first.
+        `last_sequence_id` is that of the last message of a batch, or of the only message.
         """
         if last_sequence_id > SEQUENCE_ID_MAX:
             return Verdict.NEW

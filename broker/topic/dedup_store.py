@@ -91,19 +91,18 @@ class DedupStore:
         duplicate of a message in flight is kept; `persisted` or `failed` of that message returns
         it."""
         producer, send = context.producer, context.send
-        sequence_id = send.sequence_id
         last = _last_sequence_id(send)
         if send.is_chunk and not _is_last_chunk(payload):
             # The chunks of a message share its sequence id, which counts with the last chunk.
             seen = last <= self._rules.last_sequence_id(producer.name)
             return Verdict.DUPLICATE if seen else Verdict.NEW
-        verdict = self._rules.judge(producer.name, sequence_id, last, self._clock.now())
+        verdict = self._rules.judge(producer.name, last, self._clock.now())
         if verdict is Verdict.IN_FLIGHT:
             self._rules.park(producer.name, last, context)
         elif verdict is Verdict.DUPLICATE:
             producer.session.send(
                 commands.send_receipt(
-                    producer.producer_id, sequence_id, send.highest_sequence_id, -1, -1
+                    producer.producer_id, send.sequence_id, send.highest_sequence_id, -1, -1
                 )
             )
         return verdict

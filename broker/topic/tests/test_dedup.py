@@ -10,10 +10,10 @@ from broker.topic.dedup import Deduplication, Verdict
 
 def test_a_message_seen_before_is_a_duplicate_once_durable():
     dedup = Deduplication({}, 0.0)
-    assert dedup.judge("p", 1, 1, 0.0) is Verdict.NEW
-    assert dedup.judge("p", 1, 1, 0.0) is Verdict.IN_FLIGHT
+    assert dedup.judge("p", 1, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 1, 0.0) is Verdict.IN_FLIGHT
     dedup.persisted("p", 1)
-    assert dedup.judge("p", 1, 1, 0.0) is Verdict.DUPLICATE
+    assert dedup.judge("p", 1, 0.0) is Verdict.DUPLICATE
     assert dedup.last_sequence_id("p") == 1
     assert dedup.last_sequence_id("other") == -1
 
@@ -21,29 +21,29 @@ def test_a_message_seen_before_is_a_duplicate_once_durable():
 def test_ids_that_cannot_be_stored_take_no_part():
     dedup = Deduplication({}, 0.0)
     for number in (2**63, 2**64 - 1):
-        assert dedup.judge("p", number, number, 0.0) is Verdict.NEW
+        assert dedup.judge("p", number, 0.0) is Verdict.NEW
         assert dedup.persisted("p", number) == []
         dedup.replay("p", number, 0.0)
-    assert dedup.judge("p", 1, 1, 0.0) is Verdict.NEW
-    assert dedup.judge("p", 2**63 - 1, 2**63 - 1, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 1, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 2**63 - 1, 0.0) is Verdict.NEW
     assert max(dedup.snapshot(10).values()) < 2**63
 
 
 def test_pulsar_5218_a_failed_message_may_be_sent_again():
     dedup = Deduplication({"p": 4}, 0.0)
-    assert dedup.judge("p", 5, 5, 0.0) is Verdict.NEW
-    assert dedup.judge("p", 6, 6, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 5, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 6, 0.0) is Verdict.NEW
     assert dedup.failed("p") == []
-    assert dedup.judge("p", 5, 5, 0.0) is Verdict.NEW
-    assert dedup.judge("p", 6, 6, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 5, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 6, 0.0) is Verdict.NEW
 
 
 def test_pulsar_21892_a_copy_of_a_message_in_flight_is_answered_with_it():
     dedup = Deduplication({}, 0.0)
-    dedup.judge("p", 1, 1, 0.0)
-    dedup.judge("p", 2, 2, 0.0)
+    dedup.judge("p", 1, 0.0)
+    dedup.judge("p", 2, 0.0)
     for number in (1, 2):
-        assert dedup.judge("p", number, number, 0.0) is Verdict.IN_FLIGHT
+        assert dedup.judge("p", number, 0.0) is Verdict.IN_FLIGHT
         dedup.park("p", number, f"answer {number}")
     assert dedup.persisted("p", 1) == ["answer 1"]
     assert dedup.persisted("p", 2) == ["answer 2"]
@@ -51,7 +51,7 @@ def test_pulsar_21892_a_copy_of_a_message_in_flight_is_answered_with_it():
 
 def test_copies_of_a_message_that_failed_are_refused():
     dedup = Deduplication({}, 0.0)
-    dedup.judge("p", 1, 1, 0.0)
+    dedup.judge("p", 1, 0.0)
     dedup.park("p", 1, "answer")
     assert dedup.failed("p") == ["answer"]
     assert dedup.persisted("p", 0) == []
@@ -59,23 +59,23 @@ def test_copies_of_a_message_that_failed_are_refused():
 
 def test_pulsar_6273_a_batch_seen_in_part_is_stored():
     dedup = Deduplication({"p": 4}, 0.0)
-    assert dedup.judge("p", 3, 6, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 6, 0.0) is Verdict.NEW
     dedup.persisted("p", 6)
-    assert dedup.judge("p", 3, 6, 0.0) is Verdict.DUPLICATE
+    assert dedup.judge("p", 6, 0.0) is Verdict.DUPLICATE
 
 
 def test_a_chunk_before_the_last_does_not_count():
     dedup = Deduplication({}, 0.0)
     assert dedup.persisted("p", 7) == []  # passed without being judged
-    assert dedup.judge("p", 7, 7, 0.0) is Verdict.NEW
+    assert dedup.judge("p", 7, 0.0) is Verdict.NEW
     dedup.persisted("p", 7)
-    assert dedup.judge("p", 7, 7, 0.0) is Verdict.DUPLICATE
+    assert dedup.judge("p", 7, 0.0) is Verdict.DUPLICATE
 
 
 def test_the_snapshot_keeps_the_names_seen_last():
     dedup = Deduplication({}, 0.0)
     for number in range(10):
-        dedup.judge(f"p{number}", 5, 5, float(number))
+        dedup.judge(f"p{number}", 5, float(number))
         dedup.persisted(f"p{number}", 5)
     assert dedup.snapshot(3) == {"p9": 5, "p8": 5, "p7": 5}
     assert dedup.forget_inactive({"p0"}, 8.0) == 7
@@ -102,7 +102,7 @@ def test_what_is_stored_is_stored_once_and_what_is_answered_is_stored(steps, del
                 dedup.failed(each)
             waiting.clear()
             continue
-        verdict = dedup.judge(name, number, number, 0.0)
+        verdict = dedup.judge(name, number, 0.0)
         if verdict is Verdict.NEW:
             waiting.append((name, number))
         elif verdict is Verdict.DUPLICATE:
