@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.router import Route
-from broker.refusal import Refusal, not_found
+from broker.refusal import Refusal, conflict, not_found
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ async def delete(request: AdminRequest) -> None:
         if not context.config.forceDeleteNamespaceAllowed:
             raise Refusal(405, "Broker doesn't allow forced deletion of namespaces")
         await delete_with_topics(context, request.namespace_name)
-    else:
-        await context.namespaces.delete(request.namespace_name)
+        return
+    if context.service.loaded_topics(request.namespace_name, NON_PERSISTENT):
+        raise conflict("Cannot delete non empty namespace")
+    await context.namespaces.delete(request.namespace_name)
 
 
 async def delete_with_topics(context: AdminContext, namespace_name: str) -> None:

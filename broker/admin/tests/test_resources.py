@@ -14,6 +14,7 @@ from broker.admin.routes import all_routes
 from broker.admin.server import BODY_BYTES_MAX, AdminApplication, read_body
 from broker.http.callers import CallerRules
 from broker.refusal import Refusal
+from protocol.topic_name import TopicName
 
 AVRO = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]})
 OTHER = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "string"}]})
@@ -94,6 +95,17 @@ async def test_tenants_and_namespaces(http):
     for name in ("n1", "n2"):
         assert await http("DELETE", f"namespaces/t1/{name}") == (204, None)
     assert await http("DELETE", "tenants/t1") == (204, None)
+
+
+async def test_a_namespace_with_a_topic_in_memory_is_not_deleted(http, broker):
+    """Its producers would go on with policies that no change reaches."""
+    await http("PUT", "namespaces/public/n1")
+    topic = TopicName.parse("non-persistent://public/n1/a")
+    await broker.service.get_or_load_topic(topic, create=True)
+    refused = (409, "Cannot delete non empty namespace")
+    assert await http("DELETE", "namespaces/public/n1") == refused
+    await broker.service.delete_topic(topic)
+    assert await http("DELETE", "namespaces/public/n1") == (204, None)
 
 
 async def test_forced_deletion_must_be_allowed(http):
