@@ -6,9 +6,12 @@ every ledger directory, then remove journals. A mark never moves backwards.
 
 File `lastMark` (`lastMark.<n>` for the n-th further journal) in each ledger directory: int64
 journal id, int64 offset, as BookKeeper writes it, then "VELA" and the crc32c of these 16 bytes,
-which BookKeeper does not read. It is replaced atomically. At start the highest mark counts: each
-was written only after all directories had been flushed. A damaged mark is reported and ignored.
-If there is no other, every existing journal is replayed, which does not change stored data.
+which BookKeeper does not read. It is replaced atomically. At start the lowest mark counts: journals
+are removed only after all directories have the new mark, so a lower one is either the remains of an
+interrupted checkpoint or that of a directory restored from an older copy, and both lack nothing if
+the journals are replayed from there. BookKeeper leaves out full directories, so among its own marks
+(without a checksum) the highest counts. A damaged mark is reported and ignored. If there is no
+other, every existing journal is replayed, which does not change stored data.
 """
 
 from __future__ import annotations
@@ -48,7 +51,9 @@ class MarkStore:
         self.mark: LogMark = NO_MARK
 
     def load(self) -> LogMark:
-        """The highest mark, NO_MARK if there is none that is intact."""
+        """The mark to replay from, NO_MARK if there is none that is intact."""
+        own: list[LogMark] = []
+        plain: list[LogMark] = []
         for directory in self._directories:
             path = f"{directory}/{self._name}"
             try:
@@ -63,7 +68,8 @@ class MarkStore:
                     bytes=len(data),
                 )
                 continue
-            self.mark = max(self.mark, _MARK.unpack_from(data))
+            (plain if len(data) == _MARK.size else own).append(_MARK.unpack_from(data))
+        self.mark = min(own) if own else max(plain, default=NO_MARK)
         return self.mark
 
     def advance(self, mark: LogMark) -> bool:

@@ -2,7 +2,8 @@
 
 1. The index gives the ledgers; entry logs are cut to what was indexed.
 2. For each journal: find the file that lastMark names (missing: refuse to start), replay it from
-   the mark on, then replay all later files. Records are applied whether or not they are known.
+   the mark on, then replay all later files (one missing in between: refuse to start). Records are
+   applied whether or not they are known.
 3. A torn tail of the newest file is dropped with a warning and cut off, so that it cannot be taken
    for damage at a later start. Damage anywhere else refuses to start.
 4. Everything replayed is flushed; only then may a new journal, a new mark and the removal of old
@@ -14,6 +15,7 @@ Runs in a thread: nothing else uses the storage yet.
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
 import structlog
@@ -70,6 +72,7 @@ class JournalReplay:
                 "entries acknowledged last are then lost"
             )
         todo = [journal_id for journal_id in ids if journal_id >= mark[0]]
+        self._refuse_gaps(todo)
         started = time.monotonic()
         for number, journal_id in enumerate(todo):
             offset = mark[1] if journal_id == mark[0] else 0
@@ -83,6 +86,27 @@ class JournalReplay:
                 seconds=round(time.monotonic() - started, 3),
             )
 
+    def _refuse_gaps(self, ids: list[int]) -> None:
+        """Each journal of ours has the number after the one before it. BookKeeper's are times."""
+        for before, after in pairwise(ids):
+            if after != before + 1 and self._is_own(before) and self._is_own(after):
+                raise BookieRefusesToStart(
+                    f"journal {journal_path(self._directory, before + 1)} is missing, and a later "
+                    "one exists. Its data is stored nowhere else. Restore it from a backup. "
+                    f"Without one, move the journals before {after:x}.txn away, and the lastMark "
+                    "files of the ledger directories, and start again; what was acknowledged "
+                    "between is then lost"
+                )
+
+    def _is_own(self, journal_id: int) -> bool:
+        path = journal_path(self._directory, journal_id)
+        file = self._disk.open(path)
+        try:
+            header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE), path)
+        finally:
+            file.close()
+        return header is not None and header.salt is not None
+
     def _replay_file(self, journal_id: int, offset: int, *, newest: bool) -> None:
         path = journal_path(self._directory, journal_id)
         file = self._disk.open(path)
@@ -94,15 +118,31 @@ class JournalReplay:
                     raise Corruption(path, 0, size, "the header of the journal is missing")
                 logger.warning("journal without header, nothing durable in it", file=path)
                 self._disk.remove(path)
+                self.last_id = journal_id - 1  # the next one takes its number: no gap
                 return
             if offset > size:
                 raise Corruption(path, size, offset - size, "the journal ends before its mark")
+            self._refuse_older_copy(file, header, offset)
             scan = fmt.JournalScan(path, file.read_at, size, header, offset)
             self._replay_groups(scan, path, size)
             if scan.end is fmt.ScanEnd.TORN:
                 self._drop_tail(file, scan, newest=newest)
         finally:
             file.close()
+
+    def _refuse_older_copy(self, file: DiskFile, header: fmt.JournalHeader, mark: int) -> None:
+        """A group ends at the mark. Reserved space there shows that the file was not yet written so
+        far: what was written after the mark is missing."""
+        start = mark - fmt.TRAILER_SIZE
+        if header.salt is None or start < header.size:
+            return
+        if not any(file.read_at(start, fmt.TRAILER_SIZE)):
+            raise Corruption(
+                file.path,
+                start,
+                fmt.TRAILER_SIZE,
+                "the journal was not written as far as its mark: it is an older copy",
+            )
 
     def _replay_groups(self, scan: fmt.JournalScan, path: str, size: int) -> None:
         reported = time.monotonic()

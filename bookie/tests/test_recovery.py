@@ -90,7 +90,8 @@ async def test_damage_before_a_durable_group_refuses_to_start(machine):
 
 async def test_torn_journal_that_is_not_the_newest_refuses_to_start(machine):
     journal = await written(machine)
-    machine.disk.create("/j/current/ffffffffffff.txn").write_at(0, fmt.encode_header(512, 1))
+    number = int(journal.removesuffix(".txn").rpartition("/")[2], 16)
+    machine.disk.create(f"/j/current/{number + 1:x}.txn").write_at(0, fmt.encode_header(512, 1))
     machine.disk.cut(journal, machine.disk.open(journal).size() - 5)
     with pytest.raises(Corruption, match="does not verify"):
         await machine.open()
