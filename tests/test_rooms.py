@@ -1,6 +1,7 @@
 """The plan of the house, kept by a test: who may import whom, what pure means, sizes, links.
 
 - Rooms import downwards only: protocol, rocks <- bookie <- broker <- pipeline, compat_tests.
+- The modules of broker/ import each other in no circle.
 - A module whose essay says "Pure." is pure, and so is everything it needs: no event loop, socket,
   clock, chance, file or thread. The whole of protocol/ is.
 - Files and functions stay short enough to be read.
@@ -164,6 +165,24 @@ def test_rooms_of_the_broker_import_downwards_only(path: Path) -> None:
         assert others - (UNDER_ADMIN if room == "admin" else set()) <= FLOOR_OF.keys()
     too_high = {each for each in others if FLOOR_OF.get(each, -1) >= FLOOR_OF[room]}
     assert not too_high, f"{room} must not know {', '.join(sorted(too_high))}"
+
+
+def test_no_modules_of_the_broker_import_each_other_in_a_circle() -> None:
+    """Within a room, too, and imports for types count."""
+    broker = {_name(path): path for path in FILES if _name(path).startswith("broker.")}
+    uses = {
+        module: {each for each in imports_of(path, for_types_too=True) if each in broker}
+        for module, path in broker.items()
+        if not _is_test(module)
+    }
+    placed: set[str] = set()
+    while free := {each for each in uses if each not in placed and uses[each] - {each} <= placed}:
+        placed |= free
+    # What is left is in a circle or uses one. Leave out what nothing else in it uses.
+    left = uses.keys() - placed
+    while ends := {each for each in left if not any(each in uses[other] for other in left)}:
+        left -= ends
+    assert not left
 
 
 def test_every_room_of_the_broker_is_on_a_floor() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.admin.router import Route
 from broker.admin.topics import refuse_shadow
 from broker.refusal import Refusal, conflict
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.request import SubscriptionRequest
 from protocol.errors import TopicNotFound
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.admin.router import Route
 from broker.admin.topics import TOPIC, every_part, existing_persistent
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.request import SubscriptionRequest
 from broker.topic.persistent import PersistentTopic
 from protocol.errors import SubscriptionNotFound, TopicNotFound
 from protocol.message_id import from_json

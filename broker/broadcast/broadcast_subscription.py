@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from broker.subscription.consumer import Consumer
-    from broker.subscription.factory import SubscriptionRequest
+    from broker.subscription.request import SubscriptionRequest
     from broker.subscription.series import Series
     from broker.subscription.statistics import SubscriptionStatistics
     from protocol.position import Position

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from broker.broadcast.ordinals import Ordinals
     from broker.broadcast.stages import Stages
     from broker.broadcast.virtual_cursors import VirtualCursors
-    from broker.subscription.api import ConsumerSession
-    from broker.subscription.consumer import Consumer
+    from broker.subscription.consumer import Consumer, ConsumerSession
     from broker.subscription.factory import TopicContext
     from protocol.ack_runs import AckRunTarget
 

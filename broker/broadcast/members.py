@@ -30,8 +30,8 @@ from broker.broadcast.ordinals import Ordinals
 from broker.broadcast.shared_properties import SharedProperties
 from broker.broadcast.stages import Stages
 from broker.broadcast.virtual_cursors import NEVER, VirtualCursors
-from broker.subscription.api import KEY_SHARED, SHARED
 from broker.subscription.start import seek_mark_delete
+from broker.subscription.sub_types import KEY_SHARED, SHARED
 from protocol.commands import reached_end_of_topic
 from protocol.errors import ConsumerBusy, NotAllowed, ServiceNotReady
 from protocol.templates import epoch_option, varint
@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
     from broker.broadcast.snapshot_store import SnapshotStore
     from broker.subscription.consumer import Consumer
-    from broker.subscription.factory import SubscriptionRequest, TopicContext
+    from broker.subscription.factory import TopicContext
     from broker.subscription.ports import CursorPort
+    from broker.subscription.request import SubscriptionRequest
     from protocol.position import Position
 
 

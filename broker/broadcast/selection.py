@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from broker.broadcast.snapshot_store import SnapshotCursor, SnapshotLedgers
     from broker.subscription.api import Subscription
-    from broker.subscription.factory import SubscriptionRequest, TopicContext
+    from broker.subscription.factory import TopicContext
+    from broker.subscription.request import SubscriptionRequest
 
 PROPERTY: Final = "vela.broadcast"
 _VALUES: Final = {"true": True, "false": False}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.handlers.lookup import parse_topic
 from broker.handlers.pending import PendingProducer
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.request import SubscriptionRequest
 from broker.topic.producer_request import SHARED, ProducerRequest
 from broker.topic.topic import PRODUCERS
 from protocol import commands
@@ -200,7 +200,7 @@ def _success(request_id: int, producer: Producer, *, ready: bool) -> bytes:
         producer.name,
         topic.last_sequence_id(producer.name),
         producer.request.schema_version,
-        topic.access.epoch if exclusive else None,
+        topic.epoch if exclusive else None,
         producer_ready=ready,
     )
 

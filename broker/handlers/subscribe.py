@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, cast, final
 
 from broker.handlers.lookup import parse_topic
 from broker.handlers.pending import PendingConsumer
-from broker.subscription.api import EXCLUSIVE, FAILOVER
 from broker.subscription.consumer import EPOCH_UNSET, NO_OPTIONS, Consumer, KeySharedOptions
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.request import SubscriptionRequest
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (

@@ -27,25 +27,11 @@ if TYPE_CHECKING:
 
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
-    from broker.subscription.factory import SubscriptionRequest
+    from broker.subscription.request import SubscriptionRequest
     from broker.subscription.series import Series
     from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
-    from protocol.ack_runs import AckRuns, AckRunTarget
     from protocol.errors import BrokerError
     from protocol.position import Position
-
-EXCLUSIVE = 0
-SHARED = 1
-FAILOVER = 2
-KEY_SHARED = 3
-"""CommandSubscribe.SubType numbers."""
-
-TYPE_NAMES = {
-    EXCLUSIVE: "Exclusive",
-    SHARED: "Shared",
-    FAILOVER: "Failover",
-    KEY_SHARED: "Key_Shared",
-}
 
 
 class AckId(NamedTuple):
@@ -57,46 +43,6 @@ class AckId(NamedTuple):
     ledger_id: int
     entry_id: int
     ack_set: tuple[int, ...] = ()
-
-
-class ConsumerSession(Protocol):
-    """The connection of a consumer, as a subscription sees it."""
-
-    def ack_runs_for(self, target: AckRunTarget) -> AckRuns | None:
-        """The place where the target registers those of its consumers whose plain ACKs it takes by
-        the run. None: another subscription has consumers there, and all ACKs for this target are
-        parsed."""
-
-    @property
-    def writable(self) -> bool:
-        """False while the outbox is over its high-water mark: its consumers are not chosen. When
-        it drains, the session calls `on_writable` of their handles."""
-
-    @property
-    def protocol_version(self) -> int:
-        """The version agreed on in CONNECTED."""
-
-    @property
-    def remote_address(self) -> str:
-        """`host:port` of the client, as shown in statistics."""
-
-    @property
-    def client_version(self) -> str:
-        """The client version from CONNECT."""
-
-    @property
-    def supports_broker_entry_metadata(self) -> bool:
-        """Whether the client asked for 0x0e02 headers in CONNECT's feature flags."""
-
-    def send(self, *buffers: bytes) -> None:
-        """Queue one or more whole frames (a frame may be spread over several buffers)."""
-
-    def send_many(self, buffers: list[bytes]) -> None:
-        """Queue the buffers of many frames at once, in order. The callee owns the list now."""
-
-    def disconnect_consumer(self, consumer: Consumer) -> None:
-        """Drop the consumer and send CLOSE_CONSUMER with request id 2^64-1. The subscription has
-        already removed it; calling `remove_consumer` again is harmless."""
 
 
 class SubscriptionOwner(Protocol):

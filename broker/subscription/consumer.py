@@ -1,4 +1,4 @@
-"""A consumer: the end of a subscription at one client, and its counters.
+"""A consumer: the end of a subscription at one client, its connection, and its counters.
 
 The dispatcher owns `permits` and `pending`. The session only reads the descriptive fields.
 Invariant: `permits` = flow permits granted - messages sent, and `unacked` is the sum over
@@ -8,7 +8,7 @@ Invariant: `permits` = flow permits granted - messages sent, and `unacked` is th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from broker.subscription.permits import Permits
 from broker.subscription.unacked import PendingAcks
@@ -16,9 +16,50 @@ from broker.subscription.unacked import PendingAcks
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.subscription.api import ConsumerSession
+    from protocol.ack_runs import AckRuns, AckRunTarget
+
 
 EPOCH_UNSET = -1
+
+
+class ConsumerSession(Protocol):
+    """The connection of a consumer, as a subscription sees it."""
+
+    def ack_runs_for(self, target: AckRunTarget) -> AckRuns | None:
+        """The place where the target registers those of its consumers whose plain ACKs it takes by
+        the run. None: another subscription has consumers there, and all ACKs for this target are
+        parsed."""
+
+    @property
+    def writable(self) -> bool:
+        """False while the outbox is over its high-water mark: its consumers are not chosen. When
+        it drains, the session calls `on_writable` of their handles."""
+
+    @property
+    def protocol_version(self) -> int:
+        """The version agreed on in CONNECTED."""
+
+    @property
+    def remote_address(self) -> str:
+        """`host:port` of the client, as shown in statistics."""
+
+    @property
+    def client_version(self) -> str:
+        """The client version from CONNECT."""
+
+    @property
+    def supports_broker_entry_metadata(self) -> bool:
+        """Whether the client asked for 0x0e02 headers in CONNECT's feature flags."""
+
+    def send(self, *buffers: bytes) -> None:
+        """Queue one or more whole frames (a frame may be spread over several buffers)."""
+
+    def send_many(self, buffers: list[bytes]) -> None:
+        """Queue the buffers of many frames at once, in order. The callee owns the list now."""
+
+    def disconnect_consumer(self, consumer: Consumer) -> None:
+        """Drop the consumer and send CLOSE_CONSUMER with request id 2^64-1. The subscription has
+        already removed it; calling `remove_consumer` again is harmless."""
 
 
 @final

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, final
 
-from broker.subscription.api import TYPE_NAMES, Subscription
+from broker.subscription.api import Subscription
+from broker.subscription.sub_types import TYPE_NAMES
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from broker.subscription.api import KEY_SHARED
 from broker.subscription.dispatch_many import ManyDispatcher
 from broker.subscription.key_ranges import AutoSplit, ConsistentHashing, KeyRanges, StickyRanges
 from broker.subscription.key_replay import KeyReplay
@@ -22,6 +21,7 @@ from broker.subscription.ports import has_acked
 from broker.subscription.pump import Step
 from broker.subscription.round_robin import can_take
 from broker.subscription.statistics import DrainingHash
+from broker.subscription.sub_types import KEY_SHARED
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from broker.subscription.api import SHARED
 from broker.subscription.dispatch_many import ManyDispatcher
 from broker.subscription.ports import has_acked
 from broker.subscription.pump import Step
 from broker.subscription.redelivery import ReplayQueue
 from broker.subscription.round_robin import can_take
+from broker.subscription.sub_types import SHARED
 
 if TYPE_CHECKING:
     from broker.subscription.consumer import Consumer

@@ -14,12 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from broker.subscription.active_consumer import ActiveOrder
-from broker.subscription.api import EXCLUSIVE, FAILOVER
 from broker.subscription.entry_source import EntrySource
 from broker.subscription.key_ranges import StickyRanges
 from broker.subscription.outgoing import ack_words, stored_bytes
 from broker.subscription.ports import has_acked
 from broker.subscription.pump import Step
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER
 from protocol.commands import active_consumer_change, message_head
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key, strip_broker_entry_metadata

@@ -7,12 +7,10 @@ the request opens it. The stock kinds claim everything and come last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import trio
 
     from broker.operations import Operations
@@ -21,29 +19,7 @@ if TYPE_CHECKING:
     from broker.subscription.config import SubscriptionConfig
     from broker.subscription.limits import BrokerUnacked
     from broker.subscription.ports import LedgerPort
-    from protocol.position import Position
-
-
-@final
-@dataclass(slots=True)
-class SubscriptionRequest:
-    """The parameters of CommandSubscribe (or of the admin API, or of a cursor found at topic load).
-    It is never changed. A frozen class would take four times as long to create."""
-
-    name: str
-    durable: bool = True
-    earliest: bool = False
-    """CommandSubscribe.initialPosition is Earliest."""
-    start_message_id: tuple[int, int, int] | None = None
-    """(ledger id, entry id, batch index or -1), signed. Decides the start if not durable."""
-    start_rollback_seconds: int = 0
-    start_after: Position | None = None
-    """The start as a position: the last position before it (`Subscription.locate`)."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """Subscription properties: kept with the cursor."""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    """The first consumer's metadata, which may select the kind."""
-    read_compacted: bool = False
+    from broker.subscription.request import SubscriptionRequest
 
 
 @final

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from broker.subscription.active_consumer import ActiveOrder
-from broker.subscription.api import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_single import ACTIVE_CHANGE_VERSION_MIN
 from broker.subscription.key_ranges import AutoSplit, ConsistentHashing, KeyRanges, StickyRanges
@@ -19,6 +18,7 @@ from broker.subscription.rates import Rates
 from broker.subscription.round_robin import RoundRobin, can_take
 from broker.subscription.snapshot import consumer_statistics
 from broker.subscription.statistics import SubscriptionStatistics
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from protocol.commands import active_consumer_change
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from broker.entry import Entry
     from broker.subscription.api import AckId
     from broker.subscription.consumer import Consumer
-    from broker.subscription.factory import SubscriptionRequest, TopicContext
+    from broker.subscription.factory import TopicContext
+    from broker.subscription.request import SubscriptionRequest
     from broker.subscription.series import Series
     from broker.subscription.statistics import ConsumerStatistics
     from protocol.position import Position

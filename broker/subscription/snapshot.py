@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from broker.subscription.api import KEY_SHARED
+from broker.subscription.api import Subscription
 from broker.subscription.dispatch_key_shared import KeySharedDispatcher
 from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
+from broker.subscription.sub_types import KEY_SHARED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker.subscription.consumer import Consumer
     from broker.subscription.dispatcher import Dispatcher
+    from broker.subscription.ports import CursorPort
     from broker.subscription.rates import Rates
-    from broker.subscription.subscription import PersistentSubscription
 
 
 def consumer_statistics(
@@ -48,7 +51,39 @@ def consumer_statistics(
     )
 
 
-def subscription_statistics(subscription: PersistentSubscription) -> SubscriptionStatistics:
+class Shown(Subscription, Protocol):
+    """The state of a persistent subscription that its statistics show."""
+
+    @property
+    def cursor(self) -> CursorPort:
+        """Its position."""
+
+    @property
+    def dispatcher(self) -> Dispatcher | None:
+        """None before the first consumer."""
+
+    @property
+    def rates(self) -> Mapping[Consumer, Rates]:
+        """Of each connected consumer."""
+
+    @property
+    def flow_last_ms(self) -> int:
+        """Time of the last FLOW of a consumer, wall ms; 0: none. So are the next three."""
+
+    @property
+    def consumed_last_ms(self) -> int:
+        """Of the last message sent to a consumer that has left."""
+
+    @property
+    def acked_last_ms(self) -> int:
+        """Of the last ack."""
+
+    @property
+    def mark_delete_last_ms(self) -> int:
+        """Of the last move of the mark-delete position."""
+
+
+def subscription_statistics(subscription: Shown) -> SubscriptionStatistics:
     """The whole subscription."""
     dispatcher, cursor = subscription.dispatcher, subscription.cursor
     consumers = tuple(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, final
 
-from broker.subscription.api import TYPE_NAMES
+from broker.subscription.sub_types import TYPE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,8 @@ from broker.subscription.subscription import PersistentSubscription
 
 if TYPE_CHECKING:
     from broker.subscription.api import Subscription
-    from broker.subscription.factory import SubscriptionRequest, TopicContext
+    from broker.subscription.factory import TopicContext
+    from broker.subscription.request import SubscriptionRequest
 
 
 @final

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, final
 import structlog
 import trio
 
-from broker.subscription.api import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_key_shared import KeySharedDispatcher
 from broker.subscription.dispatch_shared import SharedDispatcher
@@ -27,6 +26,7 @@ from broker.subscription.pump import Pump, Step
 from broker.subscription.rates import Rates
 from broker.subscription.snapshot import consumer_statistics, subscription_statistics
 from broker.subscription.start import seek_mark_delete
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from protocol.commands import reached_end_of_topic
 from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from broker.subscription.api import AckId
     from broker.subscription.consumer import Consumer
     from broker.subscription.dispatcher import Dispatcher
-    from broker.subscription.factory import SubscriptionRequest, TopicContext
+    from broker.subscription.factory import TopicContext
     from broker.subscription.ports import CursorPort, LedgerPort
+    from broker.subscription.request import SubscriptionRequest
     from broker.subscription.series import Series
     from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
     from protocol.position import Position

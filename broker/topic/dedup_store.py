@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from broker.managed_ledger.cursor import Cursor
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.seams import Clock
-    from broker.topic.persistent import Publish
+    from broker.topic.producer import Publish
     from protocol.position import Position
     from protocol.send_fields import Send
 

@@ -19,9 +19,10 @@ import trio
 from broker.entry import Entry
 from broker.histograms import EntrySizes, PublishTimes
 from broker.managed_ledger.config import RetentionPolicy
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.request import SubscriptionRequest
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
+from broker.topic.producer import Producer, Publish
 from broker.topic.topic import Topic
 from protocol import commands
 from protocol.errors import BrokerError, ServerError, TopicTerminated
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from broker.policies.scopes import TopicPolicies
     from broker.subscription.api import PublishObserver, Subscription
     from broker.subscription.ports import LedgerPort
-    from broker.topic.producer import Producer
     from broker.topic.services import TopicServices
     from protocol.position import Position
     from protocol.send_fields import Send
@@ -56,18 +56,6 @@ FINISH_SECONDS_MAX: Final = 10.0
 
 _NEW: Final = Verdict.NEW
 _DUPLICATE: Final = Verdict.DUPLICATE
-
-
-@final
-class Publish:
-    """State kept for a message until it is durable."""
-
-    __slots__ = ("producer", "send", "size")
-
-    def __init__(self, producer: Producer, send: Send, size: int) -> None:
-        self.producer = producer
-        self.send = send
-        self.size = size
 
 
 @final

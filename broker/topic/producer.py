@@ -1,4 +1,4 @@
-"""A producer attached to a topic.
+"""A producer attached to a topic, the interface of its topic, and a message of it.
 
 Invariant: while `open`, the producer is in the map of its topic and in that of its session.
 `remove_producer` of the topic ends both. Messages already handed to the ledger are answered even
@@ -10,9 +10,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.net.session import AnySession
     from broker.topic.producer_request import ProducerRequest
-    from broker.topic.topic import Topic
+    from protocol.send_fields import Send
+
+
+class ProducerTopic:
+    """A topic, as its producers and their connections use it. A class and no Protocol, because
+    compiled code calls the methods of a class directly."""
+
+    @property
+    def epoch(self) -> int | None:
+        """The number of the last exclusive grant; None before the first."""
+        raise NotImplementedError
+
+    def publish(self, producer: Producer, send: Send) -> None:
+        """Take a message. Its receipt or refusal is sent when the outcome is known."""
+        raise NotImplementedError
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The sequence id after which a new producer of this name continues; -1 without
+        deduplication."""
+        del producer_name
+        return -1
+
+    def remove_producer(self, producer: Producer) -> None:
+        """The producer has left, for whatever reason. Idempotent."""
+        raise NotImplementedError
+
+    def call_after_publishes(self, callback: Callable[[], None]) -> None:
+        """Call once every message taken so far is answered."""
+        raise NotImplementedError
 
 
 @final
@@ -36,7 +66,11 @@ class Producer:
     )
 
     def __init__(
-        self, topic: Topic, session: AnySession, request: ProducerRequest, connected_since_ms: int
+        self,
+        topic: ProducerTopic,
+        session: AnySession,
+        request: ProducerRequest,
+        connected_since_ms: int,
     ) -> None:
         self.topic = topic
         self.session = session
@@ -65,3 +99,15 @@ class Producer:
         self.rate_bytes_in = (self.bytes_in - self.window_bytes_in) / seconds
         self.window_messages_in = self.messages_in
         self.window_bytes_in = self.bytes_in
+
+
+@final
+class Publish:
+    """State kept for a message until it is durable."""
+
+    __slots__ = ("producer", "send", "size")
+
+    def __init__(self, producer: Producer, send: Send, size: int) -> None:
+        self.producer = producer
+        self.send = send
+        self.size = size

@@ -16,9 +16,9 @@ import structlog
 import trio
 
 from broker.operations import Operations, Outcome
-from broker.subscription.factory import SubscriptionRequest, TopicContext
+from broker.subscription.factory import TopicContext
 from broker.topic.errors import TopicBusy
-from broker.topic.producer import Producer
+from broker.topic.producer import Producer, ProducerTopic
 from broker.topic.producer_access import ProducerAccess
 from protocol.errors import (
     ConsumerBusy,
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from broker.subscription.api import ConsumerHandle, PublishObserver, Subscription
     from broker.subscription.consumer import Consumer
     from broker.subscription.ports import LedgerPort
+    from broker.subscription.request import SubscriptionRequest
     from broker.topic.producer_request import ProducerRequest
     from broker.topic.services import TopicServices
     from protocol.position import Position
-    from protocol.send_fields import Send
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
@@ -51,7 +51,7 @@ PRODUCERS = ()
 """The key of producer openings and schema registrations among the operations of a topic."""
 
 
-class Topic:
+class Topic(ProducerTopic):
     """One topic (or one partition of a partitioned topic) in this broker."""
 
     persistent: bool
@@ -102,19 +102,12 @@ class Topic:
         """The ledger that its subscriptions read; None for a topic that stores nothing."""
         return None
 
-    # --- publishing ---------------------------------------------------------------------
-
-    def publish(self, producer: Producer, send: Send) -> None:
-        """Take a message. Its receipt or refusal is sent when the outcome is known."""
-        raise NotImplementedError
-
-    def last_sequence_id(self, producer_name: str) -> int:
-        """The sequence id after which a new producer of this name continues; -1 without
-        deduplication."""
-        del producer_name
-        return -1
-
     # --- producers ----------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int | None:
+        """The number of the last exclusive grant; None before the first."""
+        return self.access.epoch
 
     async def attach_producer(self, session: AnySession, request: ProducerRequest) -> Producer:
         """Admit a producer, which may have to wait for its turn (see `wait_turn`). One of the

@@ -10,7 +10,7 @@ from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication
 from broker.admin.tests.test_topic_layouts import publish
 from broker.http.callers import CallerRules
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
 
 NAME = "persistent://public/default/t"

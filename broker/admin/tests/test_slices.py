@@ -27,7 +27,7 @@ from broker.admin.topic_json import LedgerSizes
 from broker.http.callers import CallerRules
 from broker.managed_ledger.statistics import LedgerStatistics
 from broker.slices import STEPS_PER_SLICE, in_slices
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
 
 MANY = 300

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
 
 T = "persistent/public/default"

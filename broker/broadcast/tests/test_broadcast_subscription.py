@@ -10,7 +10,7 @@ import trio
 
 from broker.broadcast import broadcast_subscription as module
 from broker.broadcast.tests.world import World, received, settle
-from broker.subscription.api import EXCLUSIVE, KEY_SHARED
+from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED
 from broker.subscription.tests.fakes import FakeSession
 from protocol.errors import BrokerError, ConsumerBusy, NotAllowed, ServerError
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.broadcast.statistics import LAGGARD_ENTRIES
 from broker.broadcast.tests.world import World, received, settle
-from broker.subscription.api import EXCLUSIVE, SHARED
+from broker.subscription.sub_types import EXCLUSIVE, SHARED
 from broker.subscription.tests.fakes import FakeSession
 
 RETENTION_MS = 60_000

@@ -9,10 +9,12 @@ import trio
 from broker.bookie_client.errors import LedgerError, LedgerNotFound
 from broker.broadcast.selection import BROADCAST
 from broker.operations import Operations
-from broker.subscription.api import SHARED, AckId
+from broker.subscription.api import AckId
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.consumer import Consumer
-from broker.subscription.factory import SubscriptionRequest, TopicContext
+from broker.subscription.factory import TopicContext
+from broker.subscription.request import SubscriptionRequest
+from broker.subscription.sub_types import SHARED
 from broker.subscription.tests.fakes import (
     FakeClock,
     FakeCursor,

@@ -13,7 +13,7 @@ from broker.config import DEFAULT_CONFIG
 from broker.entry import Entry
 from broker.histograms import EntrySizes, MinuteCounts, PublishTimes, quantile
 from broker.metrics.page import Page, label_text
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
 
 CONFIG = dataclasses.replace(DEFAULT_CONFIG, brokerServicePort=0, webServicePort=0)

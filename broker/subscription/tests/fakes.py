@@ -10,11 +10,13 @@ import trio.testing
 
 from broker.entry import Entry
 from broker.operations import Operations
-from broker.subscription.api import SHARED, AckId
+from broker.subscription.api import AckId
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.consumer import Consumer, KeySharedOptions
-from broker.subscription.factory import SubscriptionKinds, SubscriptionRequest, TopicContext
+from broker.subscription.factory import SubscriptionKinds, TopicContext
+from broker.subscription.request import SubscriptionRequest
 from broker.subscription.stock import STOCK
+from broker.subscription.sub_types import SHARED
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, ServerError
 from protocol.frames import FrameDecoder

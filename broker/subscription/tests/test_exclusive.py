@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.subscription.api import EXCLUSIVE, SHARED, AckId
+from broker.subscription.api import AckId
+from broker.subscription.sub_types import EXCLUSIVE, SHARED
 from broker.subscription.tests.fakes import Bench, make_data, settled, sticky
 from protocol.errors import BrokerError, ServerError
 

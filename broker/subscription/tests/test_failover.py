@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from broker.subscription.api import FAILOVER
+from broker.subscription.sub_types import FAILOVER
 from broker.subscription.tests.fakes import Bench, FakeSession, TrioClock, make_data, settled
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.subscription.api import KEY_SHARED
 from broker.subscription.consumer import Consumer
 from broker.subscription.key_ranges import AutoSplit, ConsistentHashing
+from broker.subscription.sub_types import KEY_SHARED
 from broker.subscription.tests.fakes import FakeSession
 from protocol.errors import BrokerError
 from protocol.hashing import SLOT_COUNT, key_hash

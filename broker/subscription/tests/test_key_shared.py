@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.subscription.api import KEY_SHARED
 from broker.subscription.consumer import KeySharedOptions
+from broker.subscription.sub_types import KEY_SHARED
 from broker.subscription.tests.fakes import Bench, make_data, settled, sticky
 from protocol.errors import BrokerError, ServerError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from broker.managed_ledger.tests.world import World
-from broker.subscription.api import EXCLUSIVE, KEY_SHARED, SHARED
+from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
 from broker.subscription.tests.ledger_bench import LedgerBench, settle
 from protocol.position import EARLIEST, LATEST
 

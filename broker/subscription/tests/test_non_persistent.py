@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from broker.entry import Entry
-from broker.subscription.api import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from broker.subscription.tests.fakes import Bench, make_data
 from protocol.errors import BrokerError
 

@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.managed_ledger.tests.world import World as StorageWorld
-from broker.subscription.api import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, AckId
+from broker.subscription.api import AckId
 from broker.subscription.round_robin import can_take
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from broker.subscription.tests.fakes import Bench, TrioClock, make_data, settled
 from broker.subscription.tests.ledger_bench import LedgerBench
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from broker.subscription.api import EXCLUSIVE, SHARED
+from broker.subscription.sub_types import EXCLUSIVE, SHARED
 from broker.subscription.tests.fakes import Bench, TrioClock, make_data, settled
 from protocol.errors import BrokerError, ServerError
 from protocol.position import LATEST

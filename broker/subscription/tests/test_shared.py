@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
-from broker.subscription.api import EXCLUSIVE, SHARED, AckId
+from broker.subscription.api import AckId
 from broker.subscription.limits import BrokerUnacked
+from broker.subscription.sub_types import EXCLUSIVE, SHARED
 from broker.subscription.tests.fakes import Bench, FakeSession, TrioClock, make_data, settled
 
 

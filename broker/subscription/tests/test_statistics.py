@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from broker.subscription.api import SHARED
+from broker.subscription.sub_types import SHARED
 from broker.subscription.tests.fakes import Bench, make_data
 
 

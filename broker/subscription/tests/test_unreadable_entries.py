@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from broker.subscription.api import EXCLUSIVE, KEY_SHARED, SHARED
+from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
 from broker.subscription.tests.fakes import Bench, make_data
 
 NO_METADATA = b"\x0e\x01\0\0\0\0" + (4).to_bytes(4, "big") + b"\xff\xff\xff\xff" + b"payload"

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from broker.net.tests.harness import running
-from broker.subscription.factory import SubscriptionRequest
+from broker.subscription.request import SubscriptionRequest
 from broker.subscription.stock import STOCK
 from protocol.errors import PersistenceError
 from protocol.topic_name import TopicName
