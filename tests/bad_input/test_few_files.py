@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OPEN_FILES_MAX = 256
 HTTP_CONNECTIONS_MAX = DEFAULT_CONFIG.maxHttpServerConnections
+MESSAGES = 20
+MESSAGE_BYTES = 20_000
 TOPIC = "persistent://public/default/few-files"
 
 
@@ -52,8 +54,11 @@ def test_connections_above_the_limit_of_open_files_are_told_why(tmp_path: Path) 
 
 
 def test_idle_http_connections_leave_the_storage_its_files(tmp_path: Path) -> None:
-    """More of them than the limit of open files; on the code before, the broker ended."""
-    command = f'sh -c \'ulimit -n {OPEN_FILES_MAX} && exec "$0" "$@"\' {VELA}'
+    """More of them than the limit of open files. The journal and the entry logs go on in new files,
+    and a file that cannot be created ends the broker."""
+    config = tmp_path / "small-files.conf"
+    config.write_text("journalMaxSizeMB=1\nlogSizeLimit=1048576\nflushInterval=100\n")
+    command = f'sh -c \'ulimit -n {OPEN_FILES_MAX} && exec "$0" "$@"\' {VELA} --config {config}'
     server = ServerProcess(tmp_path, command)
     server.start()
     try:
@@ -61,16 +66,20 @@ def test_idle_http_connections_leave_the_storage_its_files(tmp_path: Path) -> No
         address = ("127.0.0.1", server.web_port)
         possible = http_connections_within(OPEN_FILES_MAX, HTTP_CONNECTIONS_MAX)
         with ExitStack() as stack:
-            for _ in range(OPEN_FILES_MAX * 2):
-                stack.enter_context(socket.create_connection(address, timeout=10))
-            # New files of the storage: a topic's ledgers, an entry log, the metadata.
             producing = stack.enter_context(RawConnection(server.service_url))
             producing.connect()
+            for _ in range(OPEN_FILES_MAX * 2):
+                stack.enter_context(socket.create_connection(address, timeout=10))
+            # 8 MB in files of 1 MB.
             for number in range(20):
                 producing.send(wire.producer(f"{TOPIC}-{number}", number, number))
                 producing.expect(pb.BaseCommand.PRODUCER_SUCCESS)
-                producing.send(wire.send(number, 0, wire.message(b"kept")))
-                producing.expect(pb.BaseCommand.SEND_RECEIPT)
+                for sequence_id in range(MESSAGES):
+                    message = wire.message(bytes(MESSAGE_BYTES), sequence_id=sequence_id)
+                    producing.send(wire.send(number, sequence_id, message))
+                    producing.expect(pb.BaseCommand.SEND_RECEIPT)
+            stored = tmp_path / "data" / "bookkeeper"
+            assert len(list(stored.glob("ledgers/current/*.log"))) > 1
             files = os.listdir(f"/proc/{server.pid}/fd")
             assert len(files) <= OPEN_FILES_MAX - possible
             # A new connection is served: one of those that wait gave way.
