@@ -189,8 +189,12 @@ async def _open_storage(
     store = await _open_store(config, data_directory)
     stack.push_async_callback(_shielded, store.aclose)
     no_bookies = LedgerClient(store, {}, _ledger_client_config(config), clock)
+    if data_directory is not None:
+        await _refuse_lost_bookie(config, data_directory, no_bookies)
     bookie = await _open_bookie(config, data_directory, no_bookies.live_ledgers)
     stack.push_async_callback(_shielded, bookie.aclose)
+    if data_directory is not None:
+        await _refuse_older_metadata(data_directory, no_bookies, bookie)
     await nursery.start(bookie.run)
     ledgers = LedgerClient(
         store, {bookie.config.bookieId: bookie}, _ledger_client_config(config), clock
@@ -275,6 +279,43 @@ async def _open_bookie(
         return await Bookie.open(bookie_config(config, data_directory), live_ledgers=live_ledgers)
     except OSError as error:
         raise StartError(f"cannot open the bookie's storage: {error}") from error
+
+
+async def _refuse_lost_bookie(
+    config: BrokerConfig, data_directory: Path, ledgers: LedgerClient
+) -> None:
+    """A new bookie would say of every ledger that it was never written.
+
+    Raises: StartError.
+    """
+    bookie = bookie_config(config, data_directory)
+    if _bookie_has_data(bookie):
+        return
+    known = await ledgers.live_ledgers()
+    if known:
+        raise StartError(
+            f"{', '.join(bookie.ledgerDirectories)}: no data of a bookie, but "
+            f"{data_directory / METADATA} names {len(known)} ledgers. Mount the lost directories "
+            "again, or restore them and the metadata directory from one backup. To begin without "
+            "any data, move the metadata directory away, too"
+        )
+
+
+async def _refuse_older_metadata(
+    data_directory: Path, ledgers: LedgerClient, bookie: Bookie
+) -> None:
+    """Garbage collection would delete all ledgers that are newer than the metadata.
+
+    Raises: StartError.
+    """
+    newer = await ledgers.unknown_ledgers(bookie.ledger_ids())
+    if newer:
+        raise StartError(
+            f"{data_directory / METADATA} is older than the bookie's directories, or the end of "
+            f"its write-ahead log is lost: it does not know ledger {newer[0]} and "
+            f"{len(newer) - 1} later ones. Restore the metadata directory and the bookie's "
+            "directories from one backup"
+        )
 
 
 def _bookie_has_data(config: BookieConfig) -> bool:

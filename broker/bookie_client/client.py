@@ -28,7 +28,7 @@ from protocol.bookkeeper.ledger_metadata import (
 from protocol.bookkeeper.paths import LEDGERS_ROOT, ledger_id_of, ledger_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from bookie.api import BookieApi
     from broker.metadata.store import MetadataStore
@@ -147,6 +147,13 @@ class LedgerClient:
             else:
                 pending.extend(f"{path}/{name}" for name in await self._store.children(path))
         return ledger_ids
+
+    async def unknown_ledgers(self, ledger_ids: Iterable[int]) -> list[int]:
+        """Those of `ledger_ids` that were never made according to this metadata store, ascending:
+        the store is older than they are."""
+        next_id = await self._store.peek_sequence(ID_SEQUENCE_PATH)
+        newer = {ledger_id for ledger_id in ledger_ids if ledger_id >= next_id}
+        return sorted(newer - await self.live_ledgers()) if newer else []
 
     def _choose_ensemble(self, ledger_id: int) -> tuple[str, ...]:
         bookie_ids = sorted(self._bookies)

@@ -127,6 +127,12 @@ class MemoryStore:
         self._tree.sequences[path] = number + 1
         return number
 
+    async def peek_sequence(self, path: str) -> int:
+        """The number that `next_sequence` would give."""
+        node_key(path)
+        await trio.lowlevel.checkpoint()
+        return self._tree.sequences.get(path, 0)
+
     async def aclose(self) -> None:
         """Delete the nodes of the session."""
         await trio.lowlevel.checkpoint()

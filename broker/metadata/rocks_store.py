@@ -230,6 +230,13 @@ class RocksStore:
 
         return await self._write("", apply)
 
+    async def peek_sequence(self, path: str) -> int:
+        """The number that `next_sequence` would give."""
+        node_key(path)
+        key = _SEQUENCE + path.encode()
+        stored = await self._read(lambda: self._open_database().get(key))
+        return 0 if stored is None else int(_NUMBER.unpack(stored)[0])
+
     async def aclose(self) -> None:
         """Finish queued writes and release the directory. Safe to call twice."""
         with trio.CancelScope(shield=True):

@@ -80,5 +80,8 @@ class MetadataStore(Protocol):
     async def next_sequence(self, path: str) -> int:
         """A number never given before for this path, counting up from 0; durable."""
 
+    async def peek_sequence(self, path: str) -> int:
+        """The number that `next_sequence` would give. All lower ones were given."""
+
     async def aclose(self) -> None:
         """Flush and release the store."""

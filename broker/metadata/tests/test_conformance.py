@@ -93,6 +93,7 @@ async def test_deleting_a_parent_keeps_its_children(store):
 async def test_sequences_count_from_0_and_are_apart_from_nodes(store):
     assert [await store.next_sequence("/s") for _ in range(3)] == [0, 1, 2]
     assert await store.next_sequence("/other") == 0
+    assert [await store.peek_sequence(path) for path in ("/s", "/s", "/new")] == [3, 3, 0]
     assert await store.get("/s") is None
     assert not await store.exists("/s")
 
