@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pipeline.options import Connection
-    from protocol.frames import Frame
+    from protocol.frames import ParsedFrame
 
 _Type = pb.BaseCommand
 RECEIVE_BYTES: Final = 1 << 20
@@ -55,7 +55,7 @@ class EntryReader:
 
     def __init__(self, connection: Connection, topic: str, ledger_id: int, entry_id: int) -> None:
         self._timeout_seconds = connection.operation_timeout_ms / 1000
-        self._frames: list[Frame] = []
+        self._frames: list[ParsedFrame] = []
         self._socket = self._connected_to_owner(connection, topic)
         try:
             self._request(
@@ -152,13 +152,13 @@ class EntryReader:
             frame = self._next_frame()
             if frame is None:
                 raise ConnectionLost(f"no answer in {self._timeout_seconds} s")
-            command: pb.BaseCommand = frame[0]
+            command = frame[0]
             if command.type == _Type.ERROR:
                 raise _refusal(command.error.error, command.error.message)
             if command.type in (_Type.CONNECTED, _Type.SUCCESS, _Type.LOOKUP_RESPONSE):
                 return command
 
-    def _next_frame(self) -> Frame | None:
+    def _next_frame(self) -> ParsedFrame | None:
         """None: nothing came in time."""
         while True:
             if not self._frames:

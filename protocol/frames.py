@@ -22,14 +22,14 @@ cannot make the broker collect megabytes.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from google.protobuf.message import DecodeError, EncodeError
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import LocalProtocolError, RemoteProtocolError
-from protocol.long_commands import LONG_COMMAND_BYTES, long_command
-from protocol.send_fields import SEND_PREFIX, read_send, send_of
+from protocol.long_commands import LONG_COMMAND_BYTES, LongCommand, long_command
+from protocol.send_fields import SEND_PREFIX, Send, read_send, send_of
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -41,10 +41,12 @@ FRAME_PADDING_BYTES: Final = 10 * 1024
 
 MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 
-Frame = Any
-"""(a `pb.BaseCommand`, with SEND and MESSAGE the headers and payload, else None). With
-`plain_sends`, which brokers use, a SEND is a `protocol.send_fields.Send` and a command with many
-ids a `protocol.long_commands.LongCommand`, instead of a tuple."""
+ParsedFrame: TypeAlias = tuple[pb.BaseCommand, bytes | None]
+"""A command; with SEND and MESSAGE the headers and payload, else None."""
+
+Frame: TypeAlias = ParsedFrame | Send | LongCommand
+"""With `plain_sends`, which brokers use, a SEND is a `Send` and a command with many ids a
+`LongCommand`. Without, every frame is a `ParsedFrame`."""
 
 MessageType = Any
 """A descriptor: that of the C implementation is a class of its own."""

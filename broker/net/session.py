@@ -161,7 +161,7 @@ class Session(Generic[P, C]):
         )
         self._ack_target: AckRunTarget | None = None
         """The target for the runs of ACKs that the decoder recognises."""
-        self._frames: Iterator[Frame] = iter(())
+        self._frames: Iterator[Frame | None] = iter(())
         """Bytes of the last receive that no turn has handled yet."""
         self._more = False
         self._ended = False

@@ -16,7 +16,7 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from protocol.frames import Frame
+    from protocol.frames import ParsedFrame
 
 ANSWER_SECONDS_MAX: Final = 30.0
 _RECEIVE_BYTES: Final = 65_536
@@ -80,13 +80,12 @@ class BlockingConnection:
         while time.monotonic() < deadline:
             for command, _ in self.receive(deadline - time.monotonic()):
                 if command.type == kind:
-                    found: pb.BaseCommand = command
-                    return found
+                    return command
                 if command.type == _Type.ERROR:
                     raise ConnectionFailed(command.error.message)
         raise ConnectionFailed(f"no {pb.BaseCommand.Type.Name(kind)} in {ANSWER_SECONDS_MAX} s")
 
-    def receive(self, timeout_seconds: float) -> list[Frame]:
+    def receive(self, timeout_seconds: float) -> list[ParsedFrame]:
         """The content of one receive, after a bounded wait. PINGs are answered.
 
         Raises: ConnectionFailed, OSError.

@@ -106,7 +106,7 @@ class OrdinaryConsumer:
         for command, body in frames:
             if command.type == _Type.CLOSE_CONSUMER:
                 raise ConnectionFailed("the broker closed a consumer")
-            if command.type != _Type.MESSAGE:
+            if command.type != _Type.MESSAGE or body is None:
                 continue
             for run_id in self._run_ids:
                 published = read(body, run_id)

@@ -12,7 +12,7 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.frames import COMMAND_FIELDS
 
 if TYPE_CHECKING:
-    from protocol.frames import Frame
+    from protocol.frames import ParsedFrame
 
 Type = pb.BaseCommand
 
@@ -28,7 +28,7 @@ class RawConnection:
         )
         self._timeout_seconds = timeout_seconds
         self._client = wire.Client()
-        self._frames: list[Frame] = []
+        self._frames: list[ParsedFrame] = []
         self.is_closed = False
         self.seen: list[str] = []
         self.texts: list[str] = []
@@ -74,7 +74,7 @@ class RawConnection:
                 return command
         return None
 
-    def next_frame(self) -> Frame | None:
+    def next_frame(self) -> ParsedFrame | None:
         """The next command of any kind with what follows it; None: closed, or nothing in time."""
         return self._next_frame(time.monotonic() + self._timeout_seconds)
 
@@ -113,7 +113,7 @@ class RawConnection:
             self.texts.append(content.message)
         self.seen.append(word)
 
-    def _next_frame(self, deadline: float) -> Frame | None:
+    def _next_frame(self, deadline: float) -> ParsedFrame | None:
         while not self._frames:
             left = deadline - time.monotonic()
             if left <= 0 or self.is_closed:
