@@ -1,4 +1,4 @@
-"""Accepts HTTP connections, and closes some when there are too many of them, or too many bytes.
+"""Serves HTTP connections, and closes some when there are too many of them, or too many bytes.
 
 An idle connection never keeps a new one out: at the bound the one that has waited longest for a
 request is closed, which clients with kept connections can handle. If every connection has a request
@@ -7,8 +7,8 @@ in progress, the new one is answered with 503.
 
 from __future__ import annotations
 
-import errno
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -16,6 +16,7 @@ import trio
 
 from broker.http.budgets import ByteBudget, RequestRate
 from broker.http.connection import HttpConnection, Phase
+from broker.net.accepting import TurnedAway, accept_connections
 
 if TYPE_CHECKING:
     import socket
@@ -28,12 +29,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 GRACEFUL_SECONDS: Final = 1.0
-RETRY_ACCEPT_SECONDS: Final = 0.1
-ACCEPT_PAUSE_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 ACCEPTED_PER_TURN: Final = 32
 TURNED_AWAY_MAX: Final = 8
 """Refused connections kept open at a time until their clients have read the reason."""
-TURNED_AWAY_SECONDS_MAX: Final = 1.0
 SLOW_SECONDS: Final = 2.0
 """A client slower than this may be disconnected when bytes are short."""
 _IDLE: Final = frozenset({Phase.HEAD})
@@ -51,7 +49,7 @@ class HttpServer:
         self.rate = RequestRate(limits.requests_per_second_max, trio.current_time())
         self.stopping = False
         self._connections: dict[HttpConnection, None] = {}
-        self._turned_away = 0
+        self._turned_away = TurnedAway(TURNED_AWAY_MAX)
 
     def __len__(self) -> int:
         """Connections being served."""
@@ -66,8 +64,15 @@ class HttpServer:
         """Serve until `stop` is set, then allow pending requests a moment to finish."""
         async with trio.open_nursery() as serving:
             async with trio.open_nursery() as accepting:
+
+                def serve(connection: socket.socket, host: str, port: int) -> None:
+                    del host, port
+                    stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
+                    serving.start_soon(self.serve_stream, stream)
+
+                accept = partial(accept_connections, per_turn=ACCEPTED_PER_TURN, protocol="HTTP")
                 for each in listening:
-                    accepting.start_soon(self._accept, each, serving)
+                    accepting.start_soon(accept, each, serve)
                 task_status.started()
                 await stop.wait()
                 accepting.cancel_scope.cancel()
@@ -94,38 +99,6 @@ class HttpServer:
         if slowest is not None and trio.current_time() - slowest.since >= SLOW_SECONDS:
             log.warning("HTTP client cut off", reason="webServiceMaxBufferedMB is reached")
             self._let_go(slowest)
-
-    async def _accept(self, listening: socket.socket, serving: trio.Nursery) -> None:
-        failure = ""
-        with listening:
-            while True:
-                await trio.lowlevel.wait_readable(listening)
-                reason = self._accept_waiting(listening, serving)
-                if reason:
-                    if reason != failure:
-                        log.error("cannot accept HTTP connections, trying again", error=reason)
-                    await trio.sleep(RETRY_ACCEPT_SECONDS)
-                failure = reason
-
-    def _accept_waiting(self, listening: socket.socket, serving: trio.Nursery) -> str:
-        """Accept waiting connections, up to a bound. Returns why no more can be accepted now, or
-        an empty text."""
-        for _ in range(ACCEPTED_PER_TURN):
-            try:
-                connection, _ = listening.accept()
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno in ACCEPT_PAUSE_ERRORS:
-                    return str(error)
-                continue  # that client has already gone
-            try:
-                stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
-            except OSError:
-                connection.close()
-                continue  # already gone
-            serving.start_soon(self.serve_stream, stream)
-        return ""
 
     def _make_place(self) -> bool:
         """Whether one more connection may be served."""
@@ -154,18 +127,14 @@ class HttpServer:
             "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
-        self._turned_away += 1
+
+        async def say() -> None:
+            log.warning("HTTP connection not admitted", reason=reason)
+            await stream.send_all((head + body).encode("ascii"))
+            if isinstance(stream, trio.abc.HalfCloseableStream):
+                await stream.send_eof()
+
         try:
-            if self._turned_away <= TURNED_AWAY_MAX:
-                log.warning("HTTP connection not admitted", reason=reason)
-                with trio.move_on_after(TURNED_AWAY_SECONDS_MAX):
-                    await stream.send_all((head + body).encode("ascii"))
-                    if isinstance(stream, trio.abc.HalfCloseableStream):
-                        await stream.send_eof()
-                    while await stream.receive_some(4096):
-                        pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            log.debug("HTTP client left before it was refused")
+            await self._turned_away.tell(say, partial(stream.receive_some, 4096))
         finally:
-            self._turned_away -= 1
             await trio.aclose_forcefully(stream)

@@ -1,24 +1,24 @@
-"""Accepts connections, within bounds on their number and on their number per address.
+"""Serves the connections of the binary protocol, within bounds on their number and on their number
+per address.
 
-Connections that arrive together are accepted together, so that a storm of them waits once for the
-other work of the event loop and not once each. A client over a bound gets an ERROR command before
-its connection is closed. File descriptors bound the number of connections in any case. If they run
-out nevertheless, the listener waits and does not end.
+A client over a bound gets an ERROR command before its connection is closed. File descriptors bound
+the number of connections in any case.
 """
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import structlog
 import trio
 
+from broker.net.accepting import TurnedAway, accept_connections, stop_listening
 from broker.net.open_files import connections_max
 from broker.net.readers import Readers
-from broker.net.session import GOODBYE_SECONDS_MAX, AnySession, Commands, Session
+from broker.net.session import AnySession, Commands, Session
 from broker.net.transport import SocketTransport, StreamTransport
 from protocol import commands
 from protocol.errors import ServerError
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-RETRY_ACCEPT_SECONDS = 0.1
-ACCEPT_PAUSE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 BACKLOG = 4096
 ACCEPTED_PER_TURN = 128
 TURNED_AWAY_MAX = 100
@@ -50,7 +48,7 @@ class BrokerListener:
         self._sockets: list[socket.socket] = []
         self._readers = Readers()
         self._connections_of_files_max = connections_max(http_connections_max)
-        self._turned_away = 0
+        self._turned_away = TurnedAway(TURNED_AWAY_MAX)
 
     @property
     def port(self) -> int:
@@ -74,8 +72,14 @@ class BrokerListener:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._readers.run)
-                for socket in self._sockets:
-                    nursery.start_soon(self._accept, socket, nursery)
+
+                def serve(connection: socket.socket, host: str, port: int) -> None:
+                    transport = SocketTransport(connection, f"{host}:{port}", self._readers)
+                    nursery.start_soon(self.serve, transport, host)
+
+                accept = partial(accept_connections, per_turn=ACCEPTED_PER_TURN, protocol="binary")
+                for listening in self._sockets:
+                    nursery.start_soon(accept, listening, serve)
                 task_status.started()
         finally:
             self.stop_accepting()
@@ -83,44 +87,7 @@ class BrokerListener:
     def stop_accepting(self) -> None:
         """Close the listening sockets. Sessions continue."""
         for listening in self._sockets:
-            if listening.fileno() != -1:
-                trio.lowlevel.notify_closing(listening)
-                listening.close()
-
-    async def _accept(self, listening: socket.socket, nursery: trio.Nursery) -> None:
-        failure = ""
-        while listening.fileno() != -1:
-            try:
-                await trio.lowlevel.wait_readable(listening)
-            except trio.ClosedResourceError:
-                return
-            reason = self._accept_waiting(listening, nursery)
-            if reason:
-                if reason != failure:
-                    log.error("cannot accept connections, trying again", error=reason)
-                await trio.sleep(RETRY_ACCEPT_SECONDS)
-            failure = reason
-
-    def _accept_waiting(self, listening: socket.socket, nursery: trio.Nursery) -> str:
-        """Accept waiting connections, up to a bound. Returns why no more can be accepted now, or
-        an empty text."""
-        for _ in range(ACCEPTED_PER_TURN):
-            try:
-                connection, address = listening.accept()
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno in ACCEPT_PAUSE_ERRORS:
-                    return str(error)
-                continue  # that peer has already gone
-            host, port = address[0], address[1]
-            try:
-                transport = SocketTransport(connection, f"{host}:{port}", self._readers)
-            except OSError:
-                connection.close()
-                continue  # the peer has already gone
-            nursery.start_soon(self.serve, transport, host)
-        return ""
+            stop_listening(listening)
 
     async def serve_stream(self, stream: trio.abc.Stream, peer: str) -> None:
         """Serve a connection over any stream (tests, simulation)."""
@@ -151,22 +118,15 @@ class BrokerListener:
                 del self._per_address[host]
 
     async def _turn_away(self, transport: Transport, reason: str) -> None:
-        """Send the reason and let the peer read it: a close with unread input would reset the
-        connection. When very many are turned away together, the listener does not wait for them."""
+        """Send the reason. When very many are turned away together, most are closed at once."""
         log.warning("connection not admitted", peer=transport.peer, reason=reason)
         frame = commands.error(commands.NO_REQUEST, ServerError.NotAllowedError, reason)
-        self._turned_away += 1
         try:
             transport.send_nowait([frame])
-            if self._turned_away <= TURNED_AWAY_MAX:
-                await transport.finish_sending()
-                with trio.move_on_after(GOODBYE_SECONDS_MAX):
-                    while await transport.receive():
-                        pass
+            await self._turned_away.tell(transport.finish_sending, transport.receive)
         except trio.BrokenResourceError:
             log.debug("peer left before it was refused", peer=transport.peer)
         finally:
-            self._turned_away -= 1
             transport.close()
 
     def _refusal(self, host: str) -> str:
