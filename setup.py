@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a wheel that carries the compiled hot modules.
+"""Builds a wheel with the compiled hot modules, which pyproject.toml alone cannot describe.
 
 With VELA_WHEEL=compiled in the environment (`make wheel`) the result of `make compile` goes into
 the wheel, in `vela_compiled`, where `broker.hot_modules` looks for it; the wheel then fits this

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 HEADER_SIZE: Final = 1024
 VERSION: Final = 1
-RECORD_OVERHEAD: Final = 4
 LOG_ID_MAX: Final = 0x7FFFFFFF
 
 _MAGIC: Final = b"BKLO"

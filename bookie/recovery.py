@@ -1,6 +1,6 @@
 """Recovery: replays the journals of a bookie at start.
 
-1. The index gives the ledgers; entry logs are cut to what was indexed.
+1. Before this the index was opened: it gives the ledgers, and has the intact entries of all logs.
 2. For each journal: find the file that lastMark names (missing: refuse to start), replay it from
    the mark on, then replay all later files (one missing in between: refuse to start). Records are
    applied whether or not they are known.

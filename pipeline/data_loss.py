@@ -1,4 +1,4 @@
-"""What `failOnDataLoss` decides, in one place."""
+"""The decision of `failOnDataLoss`, in one place."""
 
 from __future__ import annotations
 

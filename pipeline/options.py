@@ -98,7 +98,7 @@ class InvalidOption(ValueError):
 @final
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach the broker and prove who one is."""
+    """The addresses of the broker, and the credentials for it."""
 
     service_url: str = SERVICE_URL_DEFAULT
     admin_url: str = ADMIN_URL_DEFAULT

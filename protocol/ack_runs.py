@@ -1,16 +1,16 @@
 """Acknowledgements that arrive by the thousand, decoded without a parser.
 
-When everybody on a connection has got the same message, their ACK frames arrive one after the other
-and differ in the consumer id alone:
+When all consumers of a connection have received the same message, their ACK frames arrive one after
+the other and differ only in the consumer id:
 
     <total> <command size> 08 0a 52 <size> 08 <consumer>     the head, known per consumer
     10 00 1a <size> 08 <ledger> 10 <entry> [18 ..] [20 ..]   the tail, the same in the whole run
 
 So a run is split at the tail of its first frame, and the heads are looked up. Head and tail
-together are exactly one frame, so whatever is found this way is what a parser would have found;
-everything else (cumulative, several ids, batch indexes, a request id, other commands) is left to
-the parser, from the first byte that does not belong to the run. `FrameDecoder.take_ack_runs` calls
-this at the beginning of a frame only, and keeps what is incomplete.
+together are exactly one frame, so the result is that of a parser. All other commands and forms of
+ACK (cumulative, several ids, batch indexes, a request id) are left to the parser, from the first
+byte that does not belong to the run. `FrameDecoder.take_ack_runs` calls this at the beginning of a
+frame only, and keeps an incomplete frame.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ AckRun = tuple[list[int], "Position"]
 
 
 class AckRunTarget(Protocol):
-    """Whoever takes plain ACKs of its consumers by the run."""
+    """Takes the plain ACKs of its consumers by the run."""
 
     def ack_run(self, consumers: list[int], position: Position) -> None:
         """All of the consumers have acknowledged the whole entry. They are given by the numbers
@@ -58,8 +58,8 @@ class AckRunTarget(Protocol):
 
 @final
 class AckRuns:
-    """The consumers of one connection whose plain ACKs are wanted by the run, by what their ACK
-    frames begin with. A consumer's number is chosen by whoever adds it."""
+    """The consumers of one connection whose plain ACKs are taken by the run, by the first bytes of
+    their ACK frames. The caller of `add` chooses a consumer's number."""
 
     __slots__ = ("_consumers", "_tables")
 
@@ -149,7 +149,7 @@ def _head(consumer: bytes, tail_size: int) -> bytes:
 
 def _position(tail: bytes) -> Position | None:
     """The entry that the tail of a plain ACK names."""
-    # Everybody acknowledges the same few entries. A longer tail than this is of no plain ACK.
+    # All consumers acknowledge the same few entries. No plain ACK has a longer tail than this.
     return _read_position(tail) if len(tail) <= _TAIL_MAX else None
 
 

@@ -15,8 +15,8 @@ arrived in several chunks is copied exactly once, when they are joined.
 Errors do not lose what came before them: the commands decoded before a violation are returned,
 `failure` is set, and every later call raises it.
 
-A broker gives the first frame, which is CONNECT, a bound of its own: whoever has not said who it is
-cannot make the broker collect megabytes.
+A broker gives the first frame, which is CONNECT, a bound of its own, so that a client that has not
+sent CONNECT cannot make the broker collect megabytes.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class FrameDecoder:
         self._needed = 0  # bytes of the unfinished frame, its size included; 0: not known yet
         self._failure = ""  # not the error: its traceback would hold on to the whole connection
         self.ack_runs: AckRuns | None = None
-        """Whose ACKs `take_ack_runs` recognises, on a connection that has such consumers."""
+        """The consumers whose ACKs `take_ack_runs` recognises; None: the connection has none."""
 
     @property
     def failure(self) -> RemoteProtocolError | None:

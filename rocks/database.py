@@ -96,10 +96,10 @@ class Database:
         except Exception as error:
             raise self._failed("writing", error) from error
 
-    def remove_range(self, first: bytes, behind: bytes) -> None:
-        """Remove the keys from `first` on, before `behind`. Raises: DatabaseError."""
+    def remove_range(self, first: bytes, end: bytes) -> None:
+        """Remove the keys from `first` on, before `end`. Raises: DatabaseError."""
         try:
-            self._open_rocks().delete_range(first, behind)
+            self._open_rocks().delete_range(first, end)
         except Exception as error:
             raise self._failed("writing", error) from error
 

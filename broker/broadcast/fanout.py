@@ -168,11 +168,6 @@ class Fanout:
         return bool(self._queue)
 
     @property
-    def waiting_for_storage(self) -> bool:
-        """Whether any connection waits for a read."""
-        return bool(self._window.wanted)
-
-    @property
     def full_lanes(self) -> int:
         """Connections that wait for room in their outbox."""
         return sum(lane.full for lane in self.lanes.values())

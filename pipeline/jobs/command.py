@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 EXIT_REFUSED: Final = 1
 TOKEN_VARIABLE: Final = "VELA_TOKEN"
 POLL_SECONDS: Final = 0.2
-_QUOTED_BY_SPARK: Final = ("Error: ", "Exception: ")
 
 
 class JobError(Exception):

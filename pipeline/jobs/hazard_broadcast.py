@@ -1,4 +1,4 @@
-"""`hazard-broadcast`: camera events become alerts for everybody in the area they happened in.
+"""`hazard-broadcast`: camera events become alerts for all vehicles in the area of the event.
 
 Events carry a road; a static table says which areas a road touches. Each alert goes to the topic of
 its area, `<prefix><area>`, where any number of vehicles listen through one broadcast subscription

@@ -59,7 +59,6 @@ _BATCH_READ_HEADER: Final = VERSION << 24 | BATCH_READ << 16
 _U32: Final = Struct(">I")
 _IDS: Final = Struct(">qq")
 _ADD_HEAD: Final = Struct(">II20s")
-_ADD_REQUEST: Final = Struct(">I20sqq")
 _READ_REQUEST: Final = Struct(">IIqq")
 _BATCH_READ_REQUEST: Final = Struct(">IIqqqiq")
 _BATCH_READ_TAIL: Final = Struct(">qqqiq")
