@@ -42,6 +42,10 @@ _COMPRESSION_FIELD: Final = 0x40
 _UNCOMPRESSED_SIZE_FIELD: Final = 0x48
 _BATCHED_MESSAGE_BYTES_MIN: Final = 6
 """In a batch a message has a size and metadata, in which the size of the payload is required."""
+_EXPANSION_MAX: Final[dict[int, int]] = {pb.LZ4: 255, pb.ZLIB: 1_032, pb.ZSTD: 2**15, pb.SNAPPY: 22}
+"""The most bytes that one compressed byte can stand for: a length byte of LZ4, the longest match of
+deflate in two bits, a block of 128 KB in the four bytes of ZSTD's RLE block, a copy of 64 bytes in
+three bytes of Snappy."""
 _CHECKSUM_HEAD_SIZE: Final = 6
 _COPY_BELOW_BYTES: Final = 16 * 1024
 _BROKER_HEAD_SIZE: Final = 6
@@ -226,8 +230,7 @@ def _count_of_batch(data: bytes, start: int, end: int) -> int:
     """The number that the metadata at `data[start:end]` claims, if it is possible."""
     count = 1
     room = len(data) - end
-    is_compressed = False
-    uncompressed_size = 0
+    compression = uncompressed_size = 0
     at = start
     while at < end:
         tag = data[at]
@@ -256,12 +259,12 @@ def _count_of_batch(data: bytes, start: int, end: int) -> int:
         elif tag == _BATCH_SIZE_FIELD:
             count = value
         elif tag == _COMPRESSION_FIELD:
-            is_compressed = value != 0
+            compression = value
         elif tag == _UNCOMPRESSED_SIZE_FIELD:
             uncompressed_size = value
     if at != end:
         return 1
-    return _possible_count(count, uncompressed_size if is_compressed else room)
+    return _possible_count(count, room, compression, uncompressed_size)
 
 
 def _parsed_count(data: bytes, start: int, end: int) -> int:
@@ -270,12 +273,19 @@ def _parsed_count(data: bytes, start: int, end: int) -> int:
         metadata = _parsed(data, start, end)
     except RemoteProtocolError:
         return 1
-    room = metadata.uncompressed_size if metadata.compression else len(data) - end
-    return _possible_count(metadata.num_messages_in_batch, room)
+    return _possible_count(
+        metadata.num_messages_in_batch,
+        len(data) - end,
+        metadata.compression,
+        metadata.uncompressed_size,
+    )
 
 
-def _possible_count(count: int, room_bytes: int) -> int:
-    """The number of messages that a batch claims to hold, or 1 if they have no room in it."""
+def _possible_count(count: int, room_bytes: int, compression: int, uncompressed_size: int) -> int:
+    """The number of messages that a batch claims to hold, or 1 if they have no room in it. The size
+    of a compressed batch is a claim, too, so it is bounded by what the bytes can stand for."""
+    if compression != 0:
+        room_bytes = min(uncompressed_size, room_bytes * _EXPANSION_MAX.get(compression, 0))
     if count > MESSAGES_IN_BATCH_MAX or count * _BATCHED_MESSAGE_BYTES_MIN > room_bytes:
         return 1
     return max(count, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,13 +106,44 @@ def test_a_batch_of_one_is_a_batch():
     assert metadata.message_count(unbatched) == 1
 
 
+EXPANSION_MAX = {pb.NONE: 1, pb.LZ4: 255, pb.ZLIB: 1032, pb.ZSTD: 2**15, pb.SNAPPY: 22}
+
+
+def room_in(size, compression, uncompressed_size):
+    """Bytes that a payload can stand for."""
+    return min(uncompressed_size if compression else size, size * EXPANSION_MAX[compression])
+
+
+def test_a_compressed_batch_has_no_more_messages_than_its_bytes_can_stand_for():
+    """Its uncompressed size is only a claim."""
+    fields = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    fields.uncompressed_size = 2**32 - 1
+    for compression, most in EXPANSION_MAX.items():
+        if compression == pb.NONE:
+            continue
+        fields.compression = compression
+        for count, counted in ((10 * most // 6, 10 * most // 6), (10 * most // 6 + 1, 1)):
+            fields.num_messages_in_batch = count
+            assert metadata.count_messages(metadata.encode_message(fields, bytes(10))) == counted
+
+
+def test_a_batch_of_equal_messages_has_room_however_well_it_is_compressed():
+    payload = b"\0\0\0\x02\x18\0" * 100_000
+    fields = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    fields.compression = pb.ZLIB
+    fields.uncompressed_size = len(payload)
+    fields.num_messages_in_batch = 100_000
+    entry = metadata.encode_message(fields, zlib.compress(payload, 9))
+    assert metadata.count_messages(entry) == 100_000
+
+
 COUNTS = st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 10, 2**20, 2**20 + 1, 2**31 - 1])
 
 
 @given(
     COUNTS | st.none(),
     st.integers(0, 200),
-    st.sampled_from([0, 1, 4]),
+    st.sampled_from([0, 1, 2, 3, 4]),
     st.sampled_from([0, 12, 60, 2**32 - 1]),
     st.sampled_from(["", "X", "\u0410X" * 100]),
     st.sampled_from([b"", metadata.MAGIC_BROKER_ENTRY_METADATA + b"\0\0\0\x02\x08\x01"]),
@@ -126,7 +159,7 @@ def test_messages_are_counted_as_protobuf_reads_them_where_they_have_room(
     if count is not None:
         fields.num_messages_in_batch = count
     entry = head + metadata.encode_message(fields, bytes(payload_size))
-    room = uncompressed_size if compression else payload_size
+    room = room_in(payload_size, compression, uncompressed_size)
     possible = count is not None and 1 <= count <= min(2**20, room // 6)
     assert metadata.count_messages(entry) == (count if possible else 1)
 
@@ -140,7 +173,7 @@ def test_messages_are_counted_in_any_bytes(encoded, payload):
     except RemoteProtocolError:
         assert count >= 1
         return
-    room = parsed.uncompressed_size if parsed.compression else len(payload)
+    room = room_in(len(payload), parsed.compression, parsed.uncompressed_size)
     claimed = parsed.num_messages_in_batch
     assert count == (claimed if 1 <= claimed <= min(2**20, room // 6) else 1)
     assert metadata.count_messages(entry[: len(entry) // 2]) >= 1
