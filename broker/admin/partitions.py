@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.router import Route
-from broker.admin.topics import refuse_shadow
+from broker.admin.topics import refuse_shadow, text_map
 from broker.refusal import Refusal, conflict
 from broker.subscription.request import SubscriptionRequest
 from protocol.errors import TopicNotFound
@@ -29,7 +29,7 @@ async def create(request: AdminRequest) -> None:
     body = await request.json()
     properties: dict[str, str] | None = None
     if isinstance(body, dict):
-        properties = body.get("properties") or None
+        properties = text_map(body.get("properties") or {}) or None
         refuse_shadow(properties)
         body = body.get("partitions")
     if isinstance(body, bool) or not isinstance(body, int):

@@ -123,7 +123,7 @@ async def create(request: AdminRequest) -> None:
         await context.service.factory.open(topic.managed_ledger_name)
     created = await context.service.get_or_load_topic(topic, create=True)
     if properties and isinstance(created, PersistentTopic):
-        await created.ledger.set_properties(_text_map(properties))
+        await created.ledger.set_properties(text_map(properties))
 
 
 async def delete(request: AdminRequest) -> None:
@@ -256,7 +256,7 @@ async def properties(request: AdminRequest) -> dict[str, str]:
 
 async def change_properties(request: AdminRequest) -> None:
     """Add or replace properties."""
-    given = _text_map(await request.json_object() or {})
+    given = text_map(await request.json_object() or {})
     await _store_properties(request, {**await properties(request), **given})
 
 
@@ -275,8 +275,9 @@ async def _store_properties(request: AdminRequest, values: dict[str, str]) -> No
         await (await existing_persistent(request)).ledger.set_properties(values)
 
 
-def _text_map(values: dict[str, Any]) -> dict[str, str]:
-    if not all(isinstance(value, str) for value in values.values()):
+def text_map(values: object) -> dict[str, str]:
+    """Properties of a request. Raises: Refusal: they are not texts."""
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
         raise Refusal(400, "Properties must be text")
     return cast("dict[str, str]", values)
 

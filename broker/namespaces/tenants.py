@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 from broker.metadata.store import NodeNotFound
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import CLUSTERS_PATH, POLICIES_PATH, is_entity_name, tenant_path
-from broker.refusal import conflict, not_found, precondition_failed
+from broker.refusal import Refusal, conflict, not_found, precondition_failed
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -113,9 +113,12 @@ class Tenants:
     async def _checked(self, info: Json | None) -> Json:
         if info is None:
             raise precondition_failed("TenantInfo is null")
-        allowed = info.get("allowedClusters") or []
+        allowed, roles = info.get("allowedClusters") or [], info.get("adminRoles") or []
+        for each in (allowed, roles):
+            if not isinstance(each, list) or not all(isinstance(name, str) for name in each):
+                raise Refusal(400, "adminRoles and allowedClusters must be arrays of names")
         if not allowed or any(not cluster.strip() for cluster in allowed):
             raise precondition_failed("Clusters cannot be empty or blank")
         if not set(allowed) <= set(await self._clusters.names()):
             raise precondition_failed("Clusters do not exist")
-        return {**info, "adminRoles": info.get("adminRoles") or [], "allowedClusters": allowed}
+        return {**info, "adminRoles": roles, "allowedClusters": allowed}

@@ -108,6 +108,20 @@ async def test_a_namespace_with_a_topic_in_memory_is_not_deleted(http, broker):
     assert await http("DELETE", "namespaces/public/n1") == (204, None)
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("tenants/t1", {"allowedClusters": 5}),
+        ("tenants/t1", {"allowedClusters": [5]}),
+        ("tenants/t1", {"allowedClusters": ["standalone"], "adminRoles": 5}),
+        ("persistent/public/default/p/partitions", {"partitions": 1, "properties": 5}),
+        ("persistent/public/default/p/partitions", {"partitions": 1, "properties": {"a": 5}}),
+    ],
+)
+async def test_a_field_of_the_wrong_type_is_400(http, path, body):
+    assert (await http("PUT", path, body))[0] == 400
+
+
 async def test_forced_deletion_must_be_allowed(http):
     status, reason = await http("DELETE", "namespaces/public/default?force=true")
     assert (status, reason) == (405, "Broker doesn't allow forced deletion of namespaces")
