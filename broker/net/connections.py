@@ -9,6 +9,7 @@ import trio
 
 from broker.net.publish_budget import PublishBudget
 from broker.net.unfinished_frames import UnfinishedFrames
+from broker.slices import in_slices
 
 if TYPE_CHECKING:
     from broker.net.limits import NetLimits
@@ -53,9 +54,11 @@ class Connections:
         interval = self.limits.keep_alive_seconds / 10
         while True:
             await trio.sleep(min(interval, DEADLINE_CHECK_SECONDS_MAX))
-            now = self.clock.now()
-            for each in list(self.open):
-                try:
-                    each.check_deadlines(now)
-                except Exception as error:
-                    log.error("cannot check deadlines", peer=each.remote_address, exc_info=error)
+            await in_slices(map(self._check_deadlines_of, list(self.open)))
+
+    def _check_deadlines_of(self, connection: OpenConnection) -> None:
+        if connection in self.open:  # it may have ended since the last slice
+            try:
+                connection.check_deadlines(self.clock.now())
+            except Exception as error:
+                log.error("cannot check deadlines", peer=connection.remote_address, exc_info=error)
