@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import structlog
 import trio
 
-from broker.config import NO_LIMIT
 from broker.net.connections import Connections
 from broker.net.limits import limits_from
 from broker.operations import Operations
@@ -91,7 +90,7 @@ class BrokerService:
             clock=clock,
             factory=factory,
             subscription_kinds=subscription_kinds,
-            subscription_config=subscription_config(config),
+            subscription_config=SubscriptionConfig.from_broker_config(config),
             broker_unacked=BrokerUnacked(config.maxUnackedMessagesPerBroker),
             entry_interceptor=entry_interceptor(config, clock),
             turns=self.turns,
@@ -323,38 +322,3 @@ def _check_unused(topic: Topic) -> None:
         raise TopicBusy(f"Topic has {len(topic.access.producers)} connected producers")
     if topic.consumer_count():
         raise TopicBusy(f"Topic has {topic.consumer_count()} connected consumers")
-
-
-def subscription_config(config: BrokerConfig) -> SubscriptionConfig:
-    return SubscriptionConfig(
-        max_unacked_messages_per_consumer=config.maxUnackedMessagesPerConsumer,
-        max_unacked_messages_per_subscription=config.maxUnackedMessagesPerSubscription,
-        max_unacked_messages_per_broker=config.maxUnackedMessagesPerBroker,
-        max_consumers_per_subscription=config.maxConsumersPerSubscription,
-        dispatcher_max_read_batch_size=config.dispatcherMaxReadBatchSize,
-        dispatcher_max_read_size_bytes=(
-            NO_LIMIT
-            if config.dispatcherMaxReadSizeBytes < 0
-            else max(1, config.dispatcherMaxReadSizeBytes)
-        ),
-        dispatcher_max_round_robin_batch_size=max(1, config.dispatcherMaxRoundRobinBatchSize),
-        active_consumer_failover_delay_time_millis=config.activeConsumerFailoverDelayTimeMillis,
-        acknowledgment_at_batch_index_level_enabled=config.acknowledgmentAtBatchIndexLevelEnabled,
-        delayed_delivery_enabled=config.delayedDeliveryEnabled,
-        broadcast_subscription_name_pattern=config.broadcastSubscriptionNamePattern,
-        broadcast_virtual_cursor_retention_minutes=config.broadcastVirtualCursorRetentionMinutes,
-        broadcast_snapshot_interval_millis=config.broadcastSnapshotIntervalMillis,
-        subscription_key_shared_use_consistent_hashing=(
-            config.subscriptionKeySharedUseConsistentHashing
-        ),
-        subscription_key_shared_consistent_hashing_replica_points=(
-            config.subscriptionKeySharedConsistentHashingReplicaPoints
-        ),
-        key_shared_look_ahead_msg_in_replay_threshold_per_consumer=(
-            config.keySharedLookAheadMsgInReplayThresholdPerConsumer
-        ),
-        key_shared_look_ahead_msg_in_replay_threshold_per_subscription=(
-            config.keySharedLookAheadMsgInReplayThresholdPerSubscription
-        ),
-        expose_broker_entry_metadata=config.exposingBrokerEntryMetadataToClientEnabled,
-    )

@@ -1,12 +1,21 @@
-"""The settings of subscriptions, under Pulsar's names in snake case, with Pulsar's defaults.
+"""The settings of subscriptions, under Pulsar's names in snake case.
 
-The broker's configuration supplies them. 0 in a limit means no limit, as in Pulsar.
+`BrokerConfig` has the defaults. 0 in a limit means no limit, as in Pulsar.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, Final, final
+
+from broker.config import NO_LIMIT
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+
+DELAYED_ENTRIES_MAX: Final = 1_000_000
+LINGER_SECONDS: Final = 60.0
+"""No keys of the configuration: see the fields of `SubscriptionConfig`."""
 
 
 @final
@@ -14,32 +23,70 @@ from typing import final
 class SubscriptionConfig:
     """One immutable set, shared by all subscriptions of a topic."""
 
-    max_unacked_messages_per_consumer: int = 50_000
-    max_unacked_messages_per_subscription: int = 200_000
-    max_unacked_messages_per_broker: int = 0
-    max_consumers_per_subscription: int = 0
-    dispatcher_max_read_batch_size: int = 1_000
+    max_unacked_messages_per_consumer: int
+    max_unacked_messages_per_subscription: int
+    max_unacked_messages_per_broker: int
+    max_consumers_per_subscription: int
+    dispatcher_max_read_batch_size: int
     """Entries read at once and sent to one consumer before others are served."""
-    dispatcher_max_read_size_bytes: int = 1_048_576
-    dispatcher_max_round_robin_batch_size: int = 20
+    dispatcher_max_read_size_bytes: int
+    dispatcher_max_round_robin_batch_size: int
     """Entries that one Shared consumer gets before it is the next one's turn."""
-    active_consumer_failover_delay_time_millis: int = 1_000
-    acknowledgment_at_batch_index_level_enabled: bool = False
-    delayed_delivery_enabled: bool = True
-    delayed_delivery_entries_max: int = 1_000_000
+    active_consumer_failover_delay_time_millis: int
+    acknowledgment_at_batch_index_level_enabled: bool
+    delayed_delivery_enabled: bool
+    delayed_delivery_entries_max: int
     """Delayed entries that one subscription indexes in memory. At the bound it reads no further
     until some are due, so later entries wait after them."""
-    subscription_key_shared_use_consistent_hashing: bool = False
-    subscription_key_shared_consistent_hashing_replica_points: int = 100
-    key_shared_look_ahead_msg_in_replay_threshold_per_consumer: int = 2_000
-    key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int = 20_000
-    expose_broker_entry_metadata: bool = False
+    subscription_key_shared_use_consistent_hashing: bool
+    subscription_key_shared_consistent_hashing_replica_points: int
+    key_shared_look_ahead_msg_in_replay_threshold_per_consumer: int
+    key_shared_look_ahead_msg_in_replay_threshold_per_subscription: int
+    expose_broker_entry_metadata: bool
     """exposingBrokerEntryMetadataToClientEnabled: leave 0x0e02 headers for clients that ask."""
-    broadcast_subscription_name_pattern: str = ""
+    broadcast_subscription_name_pattern: str
     """A new subscription whose whole name matches is a broadcast; empty: none is."""
-    broadcast_virtual_cursor_retention_minutes: int = 60
+    broadcast_virtual_cursor_retention_minutes: int
     """How long the position of a consumer that has left a broadcast is kept; 0: for ever."""
-    broadcast_snapshot_interval_millis: int = 1_000
+    broadcast_snapshot_interval_millis: int
     """How often changed positions of a broadcast are stored."""
-    non_durable_linger_seconds: float = 60.0
+    non_durable_linger_seconds: float
     """How long a reader's position is kept for its reconnect after a seek."""
+
+    @classmethod
+    def from_broker_config(cls, config: BrokerConfig) -> SubscriptionConfig:
+        """The settings from the configuration file."""
+        return cls(
+            max_unacked_messages_per_consumer=config.maxUnackedMessagesPerConsumer,
+            max_unacked_messages_per_subscription=config.maxUnackedMessagesPerSubscription,
+            max_unacked_messages_per_broker=config.maxUnackedMessagesPerBroker,
+            max_consumers_per_subscription=config.maxConsumersPerSubscription,
+            dispatcher_max_read_batch_size=config.dispatcherMaxReadBatchSize,
+            dispatcher_max_read_size_bytes=(
+                NO_LIMIT
+                if config.dispatcherMaxReadSizeBytes < 0
+                else max(1, config.dispatcherMaxReadSizeBytes)
+            ),
+            dispatcher_max_round_robin_batch_size=max(1, config.dispatcherMaxRoundRobinBatchSize),
+            active_consumer_failover_delay_time_millis=config.activeConsumerFailoverDelayTimeMillis,
+            acknowledgment_at_batch_index_level_enabled=config.acknowledgmentAtBatchIndexLevelEnabled,
+            delayed_delivery_enabled=config.delayedDeliveryEnabled,
+            broadcast_subscription_name_pattern=config.broadcastSubscriptionNamePattern,
+            broadcast_virtual_cursor_retention_minutes=config.broadcastVirtualCursorRetentionMinutes,
+            broadcast_snapshot_interval_millis=config.broadcastSnapshotIntervalMillis,
+            subscription_key_shared_use_consistent_hashing=(
+                config.subscriptionKeySharedUseConsistentHashing
+            ),
+            subscription_key_shared_consistent_hashing_replica_points=(
+                config.subscriptionKeySharedConsistentHashingReplicaPoints
+            ),
+            key_shared_look_ahead_msg_in_replay_threshold_per_consumer=(
+                config.keySharedLookAheadMsgInReplayThresholdPerConsumer
+            ),
+            key_shared_look_ahead_msg_in_replay_threshold_per_subscription=(
+                config.keySharedLookAheadMsgInReplayThresholdPerSubscription
+            ),
+            expose_broker_entry_metadata=config.exposingBrokerEntryMetadataToClientEnabled,
+            delayed_delivery_entries_max=DELAYED_ENTRIES_MAX,
+            non_durable_linger_seconds=LINGER_SECONDS,
+        )

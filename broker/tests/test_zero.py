@@ -15,7 +15,7 @@ from broker.config import BrokerConfig, Limit
 from broker.config_file import ConfigError, Setting, build_config
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.net.limits import limits_from
-from broker.service import subscription_config
+from broker.subscription.config import SubscriptionConfig
 
 PORTS = {"brokerServicePort", "webServicePort", "bookiePort"}
 
@@ -100,9 +100,9 @@ def test_managed_ledgers_of_a_broker_with_zeros():
 
 
 def test_a_read_of_no_bytes_is_a_read_of_one_entry_and_minus_one_is_no_limit():
-    assert subscription_config(all_zero()).dispatcher_max_read_size_bytes == 1
+    assert SubscriptionConfig.from_broker_config(all_zero()).dispatcher_max_read_size_bytes == 1
     config = BrokerConfig(dispatcherMaxReadSizeBytes=-1)
-    assert subscription_config(config).dispatcher_max_read_size_bytes > 10**15
+    assert SubscriptionConfig.from_broker_config(config).dispatcher_max_read_size_bytes > 10**15
 
 
 def test_reads_wait_without_limit_and_still_have_a_thread():

@@ -10,7 +10,6 @@ from broker.bookie_client.errors import LedgerError, LedgerNotFound
 from broker.broadcast.selection import BROADCAST
 from broker.operations import Operations
 from broker.subscription.api import AckId
-from broker.subscription.config import SubscriptionConfig
 from broker.subscription.consumer import Consumer
 from broker.subscription.factory import TopicContext
 from broker.subscription.request import SubscriptionRequest
@@ -21,6 +20,7 @@ from broker.subscription.tests.fakes import (
     FakeLedger,
     FakeSession,
     make_data,
+    settings,
 )
 
 PROPERTIES = {"vela.broadcast": "true"}
@@ -121,7 +121,7 @@ class World:
     def __init__(self, nursery, **config):
         config.setdefault("acknowledgment_at_batch_index_level_enabled", True)
         config.setdefault("broadcast_virtual_cursor_retention_minutes", 1)
-        self.config = SubscriptionConfig(**config)
+        self.config = settings(**config)
         self.nursery = nursery
         self.operations = Operations(lambda: nursery)
         self.ledger = Ledger()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import trio
 import trio.testing
 
+from broker.config import BrokerConfig
 from broker.entry import Entry
 from broker.operations import Operations
 from broker.subscription.api import AckId
@@ -312,6 +313,11 @@ class FakeOwner:
 KINDS = SubscriptionKinds(STOCK)
 
 
+def settings(**changes):
+    """The settings of a broker without a configuration file, apart from these."""
+    return replace(SubscriptionConfig.from_broker_config(BrokerConfig()), **changes)
+
+
 class Bench:
     """A topic with one subscription."""
 
@@ -325,7 +331,7 @@ class Bench:
             partition=partition,
             ledger=self.ledger,
             clock=self.clock,
-            config=SubscriptionConfig(**config),
+            config=settings(**config),
             nursery=nursery,
             operations=self.operations,
             owner=self.owner,

@@ -14,7 +14,13 @@ HIGH = ["vehicle-0", "vehicle-1", "vehicle-2"]
 
 
 async def key_shared(nursery, **config):
-    bench = Bench(nursery, **config)
+    """Halves of the key space, so that it is known which keys are whose; large reads."""
+    chosen = {
+        "subscription_key_shared_use_consistent_hashing": False,
+        "dispatcher_max_read_batch_size": 1000,
+        **config,
+    }
+    bench = Bench(nursery, **chosen)
     await bench.open()
     return bench
 
