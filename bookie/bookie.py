@@ -80,15 +80,14 @@ class Bookie:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> Self:
         """Check the identity of the directories, replay the journals, start the journal threads.
-        `live_ledgers` returns the existing ledgers. It is called when a ledger directory is
-        removed.
+        `live_ledgers` returns the existing ledgers.
 
         Raises: StorageError: it must not start. The text says how to resolve it.
         """
         disk = disk if disk is not None else RealDisk()
         plan = await check_cookies(config, disk, cookie_store)
         layout = Layout(config, disk, open_index, plan)
-        live = await live_ledgers() if plan.removed and live_ledgers is not None else None
+        live = await live_ledgers() if live_ledgers is not None else None
 
         def prepare() -> None:
             layout.open_storages()

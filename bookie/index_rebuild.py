@@ -1,7 +1,8 @@
 """Rebuilds the index of one ledger directory from its entry logs and the journals.
 
 All locations are in the entry logs: the newest copy of an entry counts. The rows of ledgers are
-taken from the old `ledgers` database if that is intact. If it is not:
+taken from the old `ledgers` database if that is intact. If it is not, and for ledgers that it lacks
+(it may be an older copy):
 
 - Every ledger of the entry logs exists. Garbage collection removes those that were deleted.
 - Every ledger is fenced. A forgotten fence would admit two writers; a superfluous one only makes a
@@ -131,8 +132,10 @@ class _Rebuild:
             self._disk.sync_directory(str(self._directory))
             deleted = {key for key, row in (rows or {}).items() if not _decoded(key, row).exists}
             self._write_locations(place, deleted)
-            if rows is None:
-                rows = self._new_rows(journal_directories)
+            rows = rows or {}
+            without_row = self._ledger_ids - {*rows}
+            if without_row:
+                rows |= self._new_rows(without_row, journal_directories)
             self._write_ledgers(place, rows)
             self._swap(place)
         except (DatabaseError, OSError) as error:
@@ -233,9 +236,11 @@ class _Rebuild:
             self._result.in_limbo |= ledger_ids
             self._ledger_ids |= ledger_ids
 
-    def _new_rows(self, journal_directories: Iterable[str]) -> dict[int, bytes]:
-        """Rows of the ledgers found, with their data from the journals."""
-        ledgers = {ledger_id: _Ledger() for ledger_id in self._ledger_ids}
+    def _new_rows(
+        self, ledger_ids: Iterable[int], journal_directories: Iterable[str]
+    ) -> dict[int, bytes]:
+        """Rows of ledgers that have none, with their data from the journals."""
+        ledgers = {ledger_id: _Ledger() for ledger_id in ledger_ids}
         for directory in journal_directories:
             for journal_id in journal_ids(self._disk, directory):
                 self._read_journal(journal_path(directory, journal_id), ledgers)

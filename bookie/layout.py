@@ -78,7 +78,7 @@ class Layout:
         """Load ledgers, replay journals, flush, open new journals, record where they start.
 
         `live_ledgers`, when known, are those that exist: only these keep a directory from being
-        removed.
+        removed, and each of them that has entries must have a row.
 
         Raises: StorageError.
         """
@@ -101,6 +101,7 @@ class Layout:
             replay = JournalReplay(self._disk, directory, self.handle_of, self._flush_full)
             replay.run(mark_store.load())
             last_ids.append(replay.last_id)
+        self._refuse_lost_rows(live_ledgers or set())
         self._flush(everything=True)
         for directory, last_id, mark_store in zip(
             self.journal_directories, last_ids, self.marks, strict=True
@@ -110,6 +111,18 @@ class Layout:
             mark_store.advance(writer.mark)
             writer.remove_before(writer.mark, self._config.journalMaxBackups)
             self.writers.append(writer)
+
+    def _refuse_lost_rows(self, live_ledgers: set[int]) -> None:
+        """Entries of a ledger without a row would be said to be absent, and garbage collection
+        would delete their logs. Rows are written with the entries or are in the journals."""
+        for ledger_id in sorted(live_ledgers - self.handles.keys()):
+            for storage in self.storages:
+                if storage.index.last_entry_id(ledger_id) >= 0:
+                    raise BookieRefusesToStart(
+                        f"{storage.directory}/ledgers: the row of ledger {ledger_id}, which has "
+                        "entries, is missing: the database is an older copy or lost the end of "
+                        "its write-ahead log. Rebuild the index: vela bookie rebuild-index"
+                    )
 
     def _load(self, ledger_id: int, data: bytes, storage: LedgerStorage) -> None:
         """A row was found in a directory, so the ledger is there."""

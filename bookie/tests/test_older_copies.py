@@ -12,7 +12,9 @@ import pytest
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.errors import BookieRefusesToStart, Corruption
+from bookie.index_rebuild import rebuild_index
 from bookie.tests.test_directories import check, write
+from protocol.bookkeeper.digests import has_valid_crc
 
 
 def config_of(directory, **changes):
@@ -111,3 +113,27 @@ async def test_a_journal_that_is_missing_between_others_is_refused(tmp_path):
     journals[1].unlink()
     with pytest.raises(BookieRefusesToStart, match=f"{journals[1].name} is missing"):
         await found_in(tmp_path / "killed", 50, **keys)
+
+
+async def test_an_older_copy_of_the_rows_of_ledgers_is_refused_and_rebuilt(tmp_path):
+    live = set(range(12))
+
+    async def live_ledgers():
+        return live
+
+    for first in (0, 6):
+        bookie = await Bookie.open(config_of(tmp_path / "data"))
+        await write(bookie, 0, 20, range(first, first + 6))
+        await bookie.aclose()
+        shutil.copytree(tmp_path / "data", tmp_path / str(first))
+    current = tmp_path / "data/l0/current"
+    restore(current / "ledgers", tmp_path / "0/l0/current/ledgers")
+    for _start in range(2):
+        with pytest.raises(BookieRefusesToStart, match="l0/current/ledgers: the row of ledger 6"):
+            await Bookie.open(config_of(tmp_path / "data"), live_ledgers=live_ledgers)
+    rebuild_index(str(current), [str(tmp_path / "data/j/current")], has_valid_crc)
+    bookie = await Bookie.open(config_of(tmp_path / "data"), live_ledgers=live_ledgers)
+    try:
+        await check(bookie, 20, live)
+    finally:
+        await bookie.aclose()
