@@ -1,4 +1,4 @@
-"""Keep-alive and handshake deadlines of one connection, as data. Pure.
+"""Deadlines of one connection, as data: keep-alive, handshake, stalled output. Pure.
 
 Pulsar's rule: after a silent interval a PING is sent; if another interval passes without a single
 byte, the connection is closed. Any byte is a sign of life, not only PONG.
@@ -64,3 +64,25 @@ class KeepAlive:
             self._ping_sent_at = now
             return KeepAliveAction.SEND_PING
         return KeepAliveAction.NOTHING
+
+
+@final
+class OutputStall:
+    """Notices a peer that has output waiting and takes none of it."""
+
+    __slots__ = ("_seconds_max", "_sent_bytes", "_since")
+
+    def __init__(self, seconds_max: float) -> None:
+        self._seconds_max = seconds_max
+        self._since: float | None = None
+        self._sent_bytes = 0
+
+    def check(self, pending_bytes: int, sent_bytes_total: int, now: float) -> bool:
+        """Whether the peer has taken nothing since a check at least `seconds_max` ago."""
+        if not pending_bytes:
+            self._since = None
+            return False
+        if self._since is None or self._sent_bytes != sent_bytes_total:
+            self._since, self._sent_bytes = now, sent_bytes_total
+            return False
+        return now - self._since >= self._seconds_max

@@ -18,12 +18,13 @@ import trio
 from broker.net.accepting import TurnedAway, accept_connections, stop_listening
 from broker.net.open_files import connections_max
 from broker.net.readers import Readers
-from broker.net.session import AnySession, Commands, Session
+from broker.net.session import AnySession, Session
 from broker.net.transport import SocketTransport, StreamTransport
 from protocol import commands
 from protocol.errors import ServerError
 
 if TYPE_CHECKING:
+    from broker.net.attached import Commands
     from broker.net.connections import Connections
     from broker.net.transport import Transport
 

@@ -21,13 +21,14 @@ its answers. A paused session does not count as silent.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, final
 
 import structlog
 import trio
 
+from broker.net.attached import C, P
 from broker.net.errors import ConnectionRefused
-from broker.net.keep_alive import KeepAlive, KeepAliveAction
+from broker.net.keep_alive import KeepAlive, KeepAliveAction, OutputStall
 from broker.net.outbox import Outbox
 from broker.net.publish_budget import PendingPublishes
 from broker.net.transport import Taken
@@ -42,8 +43,9 @@ from protocol.long_commands import LongCommand
 from protocol.send_fields import Send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Coroutine, Iterator
 
+    from broker.net.attached import Commands, ConsumerWithId, ProducerWithId
     from broker.net.connections import Connections
     from broker.net.transport import Transport
     from protocol.ack_runs import AckRunTarget
@@ -59,63 +61,6 @@ REQUESTS_PER_TURN = 64
 SUBSCRIBEs. A publisher's chunk is never divided: it is cheap and forms one journal group."""
 DECODED_PER_TURN_BYTES = 8 * 1024
 """Bytes of about as many requests. A megabyte of SUBSCRIBEs takes 0.1 s to decode."""
-
-
-class AttachedProducer(Protocol):
-    """The entry of a connection under a producer id: the producer or its placeholder."""
-
-    def remove(self) -> None:
-        """The connection has ended."""
-
-
-class AttachedConsumer(Protocol):
-    """The entry of a connection under a consumer id: the consumer or its placeholder."""
-
-    @property
-    def consumer(self) -> object:
-        """The consumer; None while it is being created."""
-
-    @property
-    def writable_group(self) -> object:
-        """Consumers of a connection with the same key share one call of `on_writable`."""
-
-    def on_writable(self) -> None:
-        """The connection has room again."""
-
-    def remove(self) -> None:
-        """The connection has ended."""
-
-
-class ConsumerWithId(Protocol):
-    """A consumer of this connection."""
-
-    @property
-    def consumer_id(self) -> int:
-        """Chosen by the client."""
-
-
-class ProducerWithId(Protocol):
-    """A producer of this connection."""
-
-    @property
-    def producer_id(self) -> int:
-        """Chosen by the client."""
-
-
-P = TypeVar("P", bound=AttachedProducer)
-C = TypeVar("C", bound=AttachedConsumer)
-
-
-class Commands(Protocol):
-    """The handlers of commands."""
-
-    @property
-    def handlers(self) -> Mapping[int, Callable[[Any, Any], Coroutine[Any, Any, None] | None]]:
-        """By type of command. Called with the session and the command's own message."""
-
-    @property
-    def handle_send(self) -> Callable[[Any, Send], None]:
-        """For SEND, which has a payload."""
 
 
 @final
@@ -169,7 +114,7 @@ class Session(Generic[P, C]):
         self._requests = 0
         self._refused_silently = False
         self._paused: trio.Event | None = None
-        self._stalled_since: tuple[float, int] | None = None
+        self._output_stall = OutputStall(limits.output_stall_seconds_max)
         self._nursery: trio.Nursery | None = None
 
     # --- life ---------------------------------------------------------------------------
@@ -476,10 +421,11 @@ class Session(Generic[P, C]):
 
     def check_deadlines(self, now: float) -> None:
         """Check keep-alive, the handshake deadline and stalled output. Called every few seconds."""
-        if self._is_output_stalled(now):
+        outbox = self.outbox
+        if self._output_stall.check(outbox.pending_bytes, outbox.sent_bytes_total, now):
             self.close(
                 f"the peer has taken nothing for {self.limits.output_stall_seconds_max:.0f} s"
-                f" while {self.outbox.pending_bytes} bytes wait for it"
+                f" while {outbox.pending_bytes} bytes wait for it"
             )
             return
         if self.reading_paused:
@@ -491,16 +437,6 @@ class Session(Generic[P, C]):
             self.close("no sign of life: the keep-alive PING was not answered in time")
         elif action is KeepAliveAction.CLOSE_NO_HANDSHAKE:
             self.close("no CONNECT within the time allowed for the handshake")
-
-    def _is_output_stalled(self, now: float) -> bool:
-        outbox = self.outbox
-        if not outbox.pending_bytes:
-            self._stalled_since = None
-            return False
-        if self._stalled_since is None or self._stalled_since[1] != outbox.sent_bytes_total:
-            self._stalled_since = (now, outbox.sent_bytes_total)
-            return False
-        return now - self._stalled_since[0] >= self.limits.output_stall_seconds_max
 
     async def is_alive(self, timeout_seconds: float) -> bool:
         """Probe the peer, to find out whether the objects of this session are still in use."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.net.keep_alive import KeepAlive, KeepAliveAction
+from broker.net.keep_alive import KeepAlive, KeepAliveAction, OutputStall
 
 
 def connected(interval=30.0):
@@ -33,3 +33,14 @@ def test_a_client_that_never_says_connect_is_closed():
     assert keep_alive.check(10.0) is KeepAliveAction.CLOSE_NO_HANDSHAKE
     keep_alive.received(11.0)  # garbage is no handshake
     assert keep_alive.check(12.0) is KeepAliveAction.CLOSE_NO_HANDSHAKE
+
+
+def test_output_stalls_when_nothing_is_taken_between_two_checks():
+    stall = OutputStall(10)
+    assert not stall.check(5, 100, 0)
+    assert not stall.check(5, 100, 9)
+    assert stall.check(5, 100, 10)
+    assert not stall.check(5, 101, 11)
+    assert not stall.check(0, 101, 30)
+    assert not stall.check(5, 101, 31)
+    assert stall.check(5, 101, 41)

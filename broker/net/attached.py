@@ -1,0 +1,70 @@
+"""What a session asks of the objects opened on it, and of the handlers of its commands.
+
+`net` does not know producers and consumers. It calls them through these interfaces.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from protocol.send_fields import Send
+
+
+class AttachedProducer(Protocol):
+    """The entry of a connection under a producer id: the producer or its placeholder."""
+
+    def remove(self) -> None:
+        """The connection has ended."""
+
+
+class AttachedConsumer(Protocol):
+    """The entry of a connection under a consumer id: the consumer or its placeholder."""
+
+    @property
+    def consumer(self) -> object:
+        """The consumer; None while it is being created."""
+
+    @property
+    def writable_group(self) -> object:
+        """Consumers of a connection with the same key share one call of `on_writable`."""
+
+    def on_writable(self) -> None:
+        """The connection has room again."""
+
+    def remove(self) -> None:
+        """The connection has ended."""
+
+
+class ConsumerWithId(Protocol):
+    """A consumer of this connection."""
+
+    @property
+    def consumer_id(self) -> int:
+        """Chosen by the client."""
+
+
+class ProducerWithId(Protocol):
+    """A producer of this connection."""
+
+    @property
+    def producer_id(self) -> int:
+        """Chosen by the client."""
+
+
+P = TypeVar("P", bound=AttachedProducer)
+C = TypeVar("C", bound=AttachedConsumer)
+
+
+class Commands(Protocol):
+    """The handlers of commands."""
+
+    @property
+    def handlers(self) -> Mapping[int, Callable[[Any, Any], Coroutine[Any, Any, None] | None]]:
+        """By type of command. Called with the session and the command's own message."""
+
+    @property
+    def handle_send(self) -> Callable[[Any, Send], None]:
+        """For SEND, which has a payload."""
