@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
 T = TypeVar("T")
-Key = tuple[str, ...]
+Key = str | tuple[()]
+"""A name, or () for what has none."""
 
 CALLS_PER_TURN = 256
 """Waiting operations are served in turns, like the requests of a connection."""

@@ -9,6 +9,7 @@ clients after a restart queues here and does not overrun the storage. A load tha
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import structlog
@@ -185,27 +186,28 @@ class BrokerService:
         topic = self._open_topic(name)
         if topic is not None:
             return topic
-        return await self.operations.run((name.full,), lambda: self._load(name, create))
+        return await self.operations.run(name.full, lambda: self._load(name, create))
 
     def call_when_loaded(self, name: TopicName, *, create: bool, waiter: TopicWaiter) -> None:
         """The same for a request that need not be a task while the topic is being loaded. It
         continues at once if the topic is loaded, and otherwise after earlier requests."""
         loaded = self._open_topic(name)
-        if loaded is not None and (name.full,) not in self.operations:
+        if loaded is not None and name.full not in self.operations:
             waiter.loaded(loaded)
-            return
+        else:
+            self.operations.begin(name.full, partial(self._load_in_turn, name, create, waiter))
 
-        def begin() -> Coroutine[Any, Any, None] | None:
-            topic = self._open_topic(name)
-            if topic is not None:
-                waiter.loaded(topic)
-            elif waiter.is_cancelled:
-                waiter.refused(ServiceNotReady("The request was cancelled"))
-            else:
-                return self._load_for(name, create, waiter)
-            return None
-
-        self.operations.begin((name.full,), begin)
+    def _load_in_turn(
+        self, name: TopicName, create: bool, waiter: TopicWaiter
+    ) -> Coroutine[Any, Any, None] | None:
+        topic = self._open_topic(name)
+        if topic is not None:
+            waiter.loaded(topic)
+        elif waiter.is_cancelled:
+            waiter.refused(ServiceNotReady("The request was cancelled"))
+        else:
+            return self._load_for(name, create, waiter)
+        return None
 
     async def _load_for(self, name: TopicName, create: bool, waiter: TopicWaiter) -> None:
         try:
@@ -274,7 +276,7 @@ class BrokerService:
             finally:
                 del self.topics[full]
 
-        await self.operations.run((full,), unload)
+        await self.operations.run(full, unload)
 
     async def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic (or one partition) with its subscriptions, position and schema.
@@ -296,7 +298,7 @@ class BrokerService:
                 await self.schemas.delete(name, force=True)
 
         await self.find_topic(name)
-        await self.operations.run((name.full,), delete)
+        await self.operations.run(name.full, delete)
 
     async def collect_idle(self, topic: Topic) -> None:
         """Delete a topic unused for long enough. This is checked again in its turn."""
@@ -314,7 +316,7 @@ class BrokerService:
                 del self.topics[topic.name.full]
             log.info("deleted idle topic", topic=topic.name.full)
 
-        await self.operations.run((topic.name.full,), collect)
+        await self.operations.run(topic.name.full, collect)
 
 
 def _check_unused(topic: Topic) -> None:

@@ -12,7 +12,7 @@ Rules and texts as in org.apache.pulsar.common.naming of 4.0.8 (observed by runn
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, final
 from urllib.parse import quote_plus, unquote_plus
@@ -64,6 +64,15 @@ class TopicName:
     tenant: str
     namespace: str
     local_name: str
+    full: str = field(init=False, compare=False, repr=False)
+    """The complete name, the form used everywhere on the wire. Every request needs it."""
+    namespace_name: str = field(init=False, compare=False, repr=False)
+    """`tenant/namespace`."""
+
+    def __post_init__(self) -> None:
+        namespace_name = f"{self.tenant}/{self.namespace}"
+        object.__setattr__(self, "namespace_name", namespace_name)
+        object.__setattr__(self, "full", f"{self.domain}://{namespace_name}/{self.local_name}")
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
@@ -98,18 +107,8 @@ class TopicName:
             )
         return name
 
-    @property
-    def full(self) -> str:
-        """The complete name, the form used everywhere on the wire."""
-        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local_name}"
-
     def __str__(self) -> str:
         return self.full
-
-    @property
-    def namespace_name(self) -> str:
-        """`tenant/namespace`."""
-        return f"{self.tenant}/{self.namespace}"
 
     @property
     def persistent(self) -> bool:

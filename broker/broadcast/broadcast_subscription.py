@@ -84,7 +84,7 @@ class BroadcastSubscription(BroadcastMembers):
             self.check_open()
             return reset_all(self, self.ordinals.of(seek_mark_delete(self.ledger, position)))
 
-        return self.context.operations.start((self.name,), reset)
+        return self.context.operations.start(self.name, reset)
 
     def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
         """Administrator: move every consumer to the first entry published at or after the time."""
@@ -94,7 +94,7 @@ class BroadcastSubscription(BroadcastMembers):
             found = await self.ledger.find_by_publish_time(publish_time_ms)
             await reset_all(self, self.ordinals.of(found))
 
-        return self.context.operations.start((self.name,), find_and_reset)
+        return self.context.operations.start(self.name, find_and_reset)
 
     def skip(self, count: int) -> Awaitable[None]:
         """Administrator: acknowledge the next entries of the slowest consumer for all."""
@@ -103,7 +103,7 @@ class BroadcastSubscription(BroadcastMembers):
             self.check_open()
             skip_all_to(self, self.keeper.marked + count)
 
-        return self.context.operations.start((self.name,), skip)
+        return self.context.operations.start(self.name, skip)
 
     def clear_backlog(self) -> Awaitable[None]:
         """Administrator: acknowledge everything for every consumer."""
@@ -112,7 +112,7 @@ class BroadcastSubscription(BroadcastMembers):
             self.check_open()
             skip_all_to(self, self.ordinals.tail)
 
-        return self.context.operations.start((self.name,), clear)
+        return self.context.operations.start(self.name, clear)
 
     def expire(self, before_ms: int) -> Awaitable[int]:
         """Administrator: acknowledge what was published before the time for every consumer."""
@@ -125,7 +125,7 @@ class BroadcastSubscription(BroadcastMembers):
             skip_all_to(self, self.ordinals.of(found))
             return before - self.backlog_entries
 
-        return self.context.operations.start((self.name,), find_and_skip)
+        return self.context.operations.start(self.name, find_and_skip)
 
     # --- questions ----------------------------------------------------------------------
 

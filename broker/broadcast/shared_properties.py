@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from broker.subscription.consumer import NO_PROPERTIES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,6 +30,8 @@ class SharedProperties:
         consumer.subscription_properties = self._shared(consumer.subscription_properties)
 
     def _shared(self, properties: Mapping[str, str]) -> Mapping[str, str]:
+        if not properties:
+            return NO_PROPERTIES
         key = tuple(properties.items())
         known = self._known.get(key)
         if known is None:

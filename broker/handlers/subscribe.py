@@ -12,12 +12,17 @@ that was closed meanwhile is removed again.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, cast, final
 
 from broker.handlers.lookup import parse_topic
 from broker.handlers.pending import PendingConsumer
-from broker.subscription.consumer import EPOCH_UNSET, NO_OPTIONS, Consumer, KeySharedOptions
+from broker.subscription.consumer import (
+    EPOCH_UNSET,
+    NO_OPTIONS,
+    NO_PROPERTIES,
+    Consumer,
+    KeySharedOptions,
+)
 from broker.subscription.request import SubscriptionRequest
 from broker.subscription.sub_types import EXCLUSIVE, FAILOVER
 from protocol import commands
@@ -34,7 +39,7 @@ from protocol.errors import (
 from protocol.position import signed_id
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Mapping
     from typing import Any
 
     from broker.handlers.broker import Broker
@@ -67,9 +72,19 @@ def handle_subscribe(broker: Broker, session: ClientSession, body: pb.CommandSub
 class _Subscribing:
     """One SUBSCRIBE from its arrival to its answer."""
 
-    __slots__ = ("_body", "_broker", "_has_cleared", "_place", "_request", "_session", "_topic")
+    __slots__ = (
+        "_body",
+        "_broker",
+        "_handle",
+        "_has_cleared",
+        "_place",
+        "_request",
+        "_session",
+        "_topic",
+    )
 
     _topic: Topic
+    _handle: ConsumerHandle
 
     def __init__(self, broker: Broker, session: ClientSession, body: pb.CommandSubscribe) -> None:
         self._broker = broker
@@ -89,7 +104,7 @@ class _Subscribing:
     def loaded(self, topic: Topic) -> None:
         """The topic is loaded: earlier operations on the subscription come first."""
         self._topic = topic
-        topic.operations.begin((self._request.name,), self._in_turn)
+        topic.operations.begin(self._request.name, self._in_turn)
 
     def refused(self, error: Exception) -> None:
         """Answer with the error, unless the consumer was closed, which has been answered."""
@@ -137,7 +152,7 @@ class _Subscribing:
         session, topic = self._session, self._topic
         consumer = _consumer(session, self._body, request)
         try:
-            handle = topic.attach_consumer(subscription, consumer, request)
+            self._handle = handle = topic.attach_consumer(subscription, consumer, request)
         except BrokerError as error:
             seconds = self._broker.config.connectionLivenessCheckTimeoutMillis / 1000
             holder = _in_the_way(subscription, consumer, error)
@@ -147,7 +162,7 @@ class _Subscribing:
             session.start_rest(self._command(), clear)
             return
         session.request_ends()
-        handle.when_kept(partial(self._answer, handle))
+        handle.when_kept(self._answer)
 
     async def _clear(
         self, subscription: Subscription, holder: Consumer, refusal: BrokerError, seconds: float
@@ -161,15 +176,16 @@ class _Subscribing:
         session.close("no sign of life, and its subscription is wanted again")
         subscription.remove_consumer(holder)
         self._has_cleared = True
-        self._topic.operations.begin((self._request.name,), self._in_turn)
+        self._topic.operations.begin(self._request.name, self._in_turn)
 
-    def _answer(self, handle: ConsumerHandle, error: BrokerError | None) -> None:
+    def _answer(self, error: BrokerError | None) -> None:
         """The consumer can stay, or it cannot for the given reason."""
-        session, body, place = self._session, self._body, self._place
-        self._vacate()
+        session, body, place, handle = self._session, self._body, self._place, self._handle
         if place.cancelled:
+            self._vacate()
             handle.remove()
         elif error is not None:
+            self._vacate()
             handle.remove()
             session.send(commands.error(body.request_id, error.server_error, error.message))
         else:
@@ -226,8 +242,8 @@ def _in_the_way(
     return None if holder is None or holder.session is consumer.session else holder
 
 
-def _properties(items: Iterable[pb.KeyValue]) -> dict[str, str]:
-    return {item.key: item.value for item in items} if items else {}
+def _properties(items: Iterable[pb.KeyValue]) -> Mapping[str, str]:
+    return {item.key: item.value for item in items} if items else NO_PROPERTIES
 
 
 def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:

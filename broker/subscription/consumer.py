@@ -89,6 +89,8 @@ class Counters:
 
 
 NO_OPTIONS: Final = KeySharedOptions()
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
+"""Shared by all consumers without properties. It is never changed."""
 _NO_PERMITS: Final = Permits()
 _NOTHING_PENDING: Final = PendingAcks()
 _NO_COUNTERS: Final = Counters()

@@ -37,7 +37,7 @@ class TopicContext:
     nursery: trio.Nursery
     owner: SubscriptionOwner
     operations: Operations
-    """Runs operations that move a subscription, by (its name,), in the order of the requests."""
+    """Runs operations that move a subscription, by its name, in the order of the requests."""
     broker_unacked: BrokerUnacked | None = None
 
 

@@ -282,7 +282,7 @@ class PersistentSubscription:
         def reset() -> Coroutine[Any, Any, None]:
             return self._reset(seek_mark_delete(self._ledger, position), position, ack_set)
 
-        return self.context.operations.start((self.name,), reset)
+        return self.context.operations.start(self.name, reset)
 
     def seek_to_time(self, publish_time_ms: int) -> Awaitable[None]:
         """Continue with the first entry published at or after the time. Delivery continues until
@@ -291,7 +291,7 @@ class PersistentSubscription:
         async def find_and_reset() -> None:
             await self._reset(await self._ledger.find_by_publish_time(publish_time_ms))
 
-        return self.context.operations.start((self.name,), find_and_reset)
+        return self.context.operations.start(self.name, find_and_reset)
 
     def _reset(
         self, mark_delete: Position, partial: Position = EARLIEST, ack_set: tuple[int, ...] = ()
@@ -319,7 +319,7 @@ class PersistentSubscription:
 
     def skip(self, count: int) -> Awaitable[None]:
         """Acknowledge the next entries of the backlog; entries already acked do not count."""
-        return self.context.operations.start((self.name,), lambda: self._skip(count))
+        return self.context.operations.start(self.name, lambda: self._skip(count))
 
     async def _skip(self, count: int) -> None:
         """Other tasks have their turns while many entries are counted."""
@@ -349,7 +349,7 @@ class PersistentSubscription:
             self._check_open()
             self._skip_to(self._ledger.last_confirmed)
 
-        return self.context.operations.start((self.name,), clear)
+        return self.context.operations.start(self.name, clear)
 
     def expire(self, before_ms: int) -> Awaitable[int]:
         """Acknowledge what was published before the time."""
@@ -363,7 +363,7 @@ class PersistentSubscription:
                 self._skip_to(min(found, self._ledger.last_confirmed))
             return before - self.cursor.backlog_entries
 
-        return self.context.operations.start((self.name,), find_and_skip)
+        return self.context.operations.start(self.name, find_and_skip)
 
     def _skip_to(self, position: Position) -> None:
         if position > self.cursor.mark_delete:

@@ -8,7 +8,7 @@ import trio
 from broker.operations import CALLS_PER_TURN, Operations, run_owned
 from protocol.errors import PersistenceError
 
-KEY = ("s",)
+KEY = "s"
 
 
 async def test_what_needs_no_waiting_is_done_when_begin_returns(nursery):
@@ -36,7 +36,7 @@ async def test_operations_of_one_key_run_in_order_and_those_of_another_do_not_wa
     operations.begin(KEY, lambda: done.append(2))
     operations.begin(KEY, lambda: slow(3))
     operations.begin(KEY, last)
-    operations.begin(("other",), lambda: done.append("other"))
+    operations.begin("other", lambda: done.append("other"))
     assert done == ["other"]
     gate.set()
     await finished.wait()

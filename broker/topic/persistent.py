@@ -271,7 +271,7 @@ class PersistentTopic(Topic):
             subscription=subscription.name,
             exc_info=error,
         )
-        self.operations.begin((subscription.name,), lambda: self._open_again(subscription))
+        self.operations.begin(subscription.name, lambda: self._open_again(subscription))
 
     async def _open_again(self, subscription: Subscription) -> None:
         """Close a failed subscription and start it again from its cursor. If that fails, the topic

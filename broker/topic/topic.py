@@ -10,7 +10,7 @@ leaves nothing half done.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-PRODUCERS = ()
+PRODUCERS: Final = ()
 """The key of producer openings and schema registrations among the operations of a topic."""
 
 
@@ -78,7 +78,7 @@ class Topic(ProducerTopic):
         self._window_messages_in = 0
         self._window_bytes_in = 0
         self.operations = Operations(lambda: services.nursery)
-        """Operations of subscriptions, by (name,), and of producers and schemas, by `PRODUCERS`."""
+        """Operations of subscriptions, by name, and of producers and schemas, by `PRODUCERS`."""
         self._abandoned: dict[str, Subscription] = {}
         """Non-durable subscriptions whose cursors are still to be dropped."""
         self._waiting: dict[Producer, _Turn] = {}
@@ -241,7 +241,7 @@ class Topic(ProducerTopic):
         if subscription is not None:
             return subscription
         return await self.operations.run(
-            (request.name,), lambda: self.open_subscription_in_turn(request)
+            request.name, lambda: self.open_subscription_in_turn(request)
         )
 
     async def open_subscription_in_turn(self, request: SubscriptionRequest) -> Subscription:
@@ -308,7 +308,7 @@ class Topic(ProducerTopic):
         subscription = self.subscription(name)
         if subscription.consumers and not force:
             raise TopicBusy("Subscription has active connected consumers")
-        return self.operations.start((name,), lambda: self._drop_subscription(subscription))
+        return self.operations.start(name, lambda: self._drop_subscription(subscription))
 
     async def _drop_subscription(self, subscription: Subscription) -> None:
         name = subscription.name
@@ -332,7 +332,7 @@ class Topic(ProducerTopic):
             self._count_leaving(subscription)
             del self.subscriptions[name]
             self._abandoned[name] = subscription
-            self.operations.begin((name,), lambda: self._finish_drop(name))
+            self.operations.begin(name, lambda: self._finish_drop(name))
 
     def end_subscription(self, subscription: Subscription, *, force: bool) -> Awaitable[None]:
         """Its last consumer has unsubscribed. Raises: BrokerError."""

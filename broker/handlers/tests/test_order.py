@@ -282,7 +282,7 @@ async def test_an_unsubscribe_that_an_unload_overtakes_is_refused_for_a_retry():
     async with running() as broker:
         connection = await consumed(broker)
         topic, gate = broker.topic(TOPIC), trio.Event()
-        topic.operations.begin(("s",), gate.wait)
+        topic.operations.begin("s", gate.wait)
         request = connection.rid()
         await connection.send(c.unsubscribe(1, request))
         await eventually(lambda: not subscription(broker).consumers)

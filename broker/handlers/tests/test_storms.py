@@ -79,7 +79,7 @@ async def test_no_topic_is_loaded_for_requests_that_were_closed_while_they_waite
     async with running() as broker:
         connection, gate = await broker.connect(), trio.Event()
         name = "persistent://public/default/t"
-        broker.service.operations.begin((name,), gate.wait)
+        broker.service.operations.begin(name, gate.wait)
         (session,) = broker.service.connections.open
         opened = [
             c.subscribe(name, "s", 1, connection.rid()),
