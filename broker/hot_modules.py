@@ -54,6 +54,7 @@ HOT_MODULES: Final = (
     "broker.bookie_client.ledger_writer",
     "protocol.ack_runs",
     "broker.broadcast.fanout_groups",
+    "broker.broadcast.lane",
     "broker.broadcast.virtual_cursors",
     "broker.entry",
     "broker.handlers.publish",

@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Final, cast, final
 import structlog
 import trio
 
-from broker.broadcast.fanout_groups import Lane
+from broker.broadcast.lane import Lane
 from protocol.ack_set import to_words
 from protocol.commands import message_head
 from protocol.errors import BrokerError
 
 if TYPE_CHECKING:
     from broker.broadcast.entry_window import EntryWindow, ReadyEntry
-    from broker.broadcast.fanout_groups import FanoutGroups, GroupKey
+    from broker.broadcast.fanout_groups import FanoutGroups
+    from broker.broadcast.lane import GroupKey
     from broker.broadcast.ordinals import Ordinals
     from broker.broadcast.stages import Stages
     from broker.broadcast.virtual_cursors import VirtualCursors

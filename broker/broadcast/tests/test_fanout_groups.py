@@ -13,8 +13,8 @@ from broker.broadcast.fanout_groups import (
     DRY,
     IN_STEP,
     FanoutGroups,
-    Lane,
 )
+from broker.broadcast.lane import Lane
 from broker.broadcast.virtual_cursors import VirtualCursors
 
 UNACKED_MAX = 4
