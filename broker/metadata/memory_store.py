@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from broker.metadata.node_keys import after_child_key, child_name, first_child_key, node_key
-from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
+from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound, SessionState, VersionConflict
 from broker.metadata.watches import Watches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.metadata.store import OnChange
+    from broker.metadata.store import OnChange, OnSession
 
 
 @final
@@ -53,6 +53,9 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._tree = _Tree()
+        self._on_session: list[OnSession] = []
+        self.session_state = SessionState.LIVE
+        """See MetadataStore."""
         self.damage = ""
         """Never any: there is nothing on disk."""
 
@@ -66,6 +69,20 @@ class MemoryStore:
         """See MetadataStore."""
         node_key(path)
         return self._tree.watches.add(path, on_change)
+
+    def watch_session(self, on_change: OnSession) -> Callable[[], None]:
+        """See MetadataStore."""
+        self._on_session.append(on_change)
+        return lambda: self._on_session.remove(on_change)
+
+    def become(self, state: SessionState) -> None:
+        """Change the state of the session, as a store on another machine might. A lost session
+        takes its ephemeral nodes along."""
+        if state is SessionState.LOST:
+            self._end_session()
+        self.session_state = state
+        for on_change in tuple(self._on_session):
+            on_change(state)
 
     async def put_ephemeral(self, path: str, value: bytes) -> None:
         """Create a node that is deleted with this session."""
@@ -136,6 +153,9 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Delete the nodes of the session."""
         await trio.lowlevel.checkpoint()
+        self._end_session()
+
+    def _end_session(self) -> None:
         own = [path for path, session in self._tree.ephemeral.items() if session is self]
         for path in own:
             self._tree.delete(path, node_key(path))

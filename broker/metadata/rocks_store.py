@@ -24,7 +24,12 @@ from rocksdict import Options, WriteBatch
 
 from broker.metadata.memory_store import MemoryStore, check_deletable, check_version
 from broker.metadata.node_keys import after_child_key, child_name, first_child_key, node_key
-from broker.metadata.store import MetadataUnavailable, NodeNotFound, VersionConflict
+from broker.metadata.store import (
+    MetadataUnavailable,
+    NodeNotFound,
+    SessionState,
+    VersionConflict,
+)
 from broker.metadata.watches import Watches
 from rocks.database import Database
 from rocks.errors import DatabaseDamaged, DatabaseError, DatabaseInUse
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from broker.metadata.store import OnChange
+    from broker.metadata.store import OnChange, OnSession
 
 _Result = TypeVar("_Result")
 
@@ -132,6 +137,16 @@ class RocksStore:
     def damage(self) -> str:
         """See MetadataStore."""
         return "" if self._database is None else self._database.damage
+
+    @property
+    def session_state(self) -> SessionState:
+        """Always live: the session is this process."""
+        return SessionState.LIVE
+
+    def watch_session(self, on_change: OnSession) -> Callable[[], None]:
+        """See MetadataStore. There is nothing to report."""
+        del on_change
+        return lambda: None
 
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""

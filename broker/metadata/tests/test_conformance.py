@@ -1,16 +1,12 @@
-"""The contract of every metadata store; runs on each implementation."""
+"""The contract on the stores of one machine, and what only they promise."""
 
 import pytest
 import trio
 
 from broker.metadata.memory_store import MemoryStore
 from broker.metadata.rocks_store import RocksStore
-from broker.metadata.store import (
-    MUST_NOT_EXIST,
-    MetadataUnavailable,
-    NodeNotFound,
-    VersionConflict,
-)
+from broker.metadata.store import MetadataUnavailable, SessionState, VersionConflict
+from broker.metadata.tests.conformance import *  # noqa: F403 - the tests of the contract
 from protocol.errors import BrokerError, ServerError
 
 
@@ -21,164 +17,12 @@ async def store(request, tmp_path):
     await store.aclose()
 
 
-async def test_a_new_node_has_version_0_and_each_put_adds_one(store):
-    assert await store.get("/a/b") is None
-    assert await store.put("/a/b", b"one", MUST_NOT_EXIST) == 0
-    assert await store.put("/a/b", b"two", 0) == 1
-    assert await store.put("/a/b", b"", None) == 2
-    assert await store.get("/a/b") == (b"", 2)
-
-
-async def test_a_wrong_expected_version_changes_nothing(store):
-    await store.put("/a", b"one", None)
-    for version in (MUST_NOT_EXIST, 1, 7):
-        with pytest.raises(VersionConflict):
-            await store.put("/a", b"two", version)
-    with pytest.raises(VersionConflict):
-        await store.put("/missing", b"", 0)
-    with pytest.raises(VersionConflict):
-        await store.delete("/a", 3)
-    assert await store.get("/a") == (b"one", 0)
-    assert await store.get("/missing") is None
-
-
-async def test_delete_and_create_again_starts_at_version_0(store):
-    await store.put("/a", b"one", None)
-    await store.put("/a", b"one", None)
-    await store.delete("/a", 1)
-    assert await store.get("/a") is None
-    with pytest.raises(NodeNotFound):
-        await store.delete("/a")
-    assert await store.put("/a", b"again", MUST_NOT_EXIST) == 0
-
-
-async def test_children_are_the_direct_ones_also_those_without_a_value(store):
-    for path in (
-        "/t/a",
-        "/t/a/x",
-        "/t/a/y",
-        "/t/a-b",
-        "/t/a.c/deep/er",
-        "/t/b%2F",
-        "/tt/z",
-        "/é/ü",
-    ):
-        await store.put(path, b"", None)
-    assert await store.children("/t") == ["a", "a-b", "a.c", "b%2F"]
-    assert await store.children("/t/a") == ["x", "y"]
-    assert await store.children("/t/a.c") == ["deep"]
-    assert await store.children("/t/a/x") == []
-    assert await store.children("/nothing") == []
-    assert await store.children("/") == ["t", "tt", "é"]
-
-
-async def test_exists_sees_the_node_and_what_is_below(store):
-    await store.put("/t/a-b", b"", None)
-    await store.put("/t/deep/er", b"", None)
-    assert await store.exists("/t")
-    assert await store.exists("/t/deep")
-    assert await store.exists("/t/a-b")
-    assert not await store.exists("/t/a")
-    assert not await store.exists("/t/dee")
-
-
-async def test_deleting_a_parent_keeps_its_children(store):
-    await store.put("/t", b"", None)
-    await store.put("/t/a", b"child", None)
-    await store.delete("/t")
-    assert await store.get("/t/a") == (b"child", 0)
-    assert await store.children("/") == ["t"]
-
-
 async def test_sequences_count_from_0_and_are_apart_from_nodes(store):
     assert [await store.next_sequence("/s") for _ in range(3)] == [0, 1, 2]
     assert await store.next_sequence("/other") == 0
     assert [await store.peek_sequence(path) for path in ("/s", "/s", "/new")] == [3, 3, 0]
     assert await store.get("/s") is None
     assert not await store.exists("/s")
-
-
-async def test_concurrent_sequence_numbers_are_all_different(store):
-    numbers = []
-
-    async def take():
-        numbers.append(await store.next_sequence("/s"))
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(50):
-            nursery.start_soon(take)
-    assert sorted(numbers) == list(range(50))
-
-
-async def test_of_concurrent_writers_with_one_version_exactly_one_wins(store):
-    await store.put("/a", b"", None)
-    won = []
-
-    async def write(value):
-        try:
-            await store.put("/a", value, 0)
-        except VersionConflict:
-            return
-        won.append(value)
-
-    async with trio.open_nursery() as nursery:
-        for number in range(20):
-            nursery.start_soon(write, b"%d" % number)
-    assert len(won) == 1
-    assert await store.get("/a") == (won[0], 1)
-
-
-@pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a\x00b"])
-async def test_bad_paths_are_refused(store, path):
-    with pytest.raises(ValueError, match="metadata path"):
-        await store.put(path, b"", None)
-
-
-async def test_a_watch_hears_of_changes_of_the_node_and_below_it_before_the_caller(store):
-    heard = []
-    stop = store.watch("/a/b", heard.append)
-    await store.put("/a/b", b"one", None)
-    assert heard == ["/a/b"]
-    await store.put("/a/b/c/d", b"below", None)
-    await store.delete("/a/b")
-    assert heard == ["/a/b", "/a/b/c/d", "/a/b"]
-    await store.put("/a", b"above", None)
-    await store.put("/a/bc", b"beside", None)
-    await store.next_sequence("/a/b")
-    with pytest.raises(VersionConflict):
-        await store.put("/a/b/c/d", b"two", 7)
-    with pytest.raises(NodeNotFound):
-        await store.delete("/a/b/x")
-    assert len(heard) == 3
-    stop()
-    await store.put("/a/b", b"two", None)
-    assert len(heard) == 3
-
-
-async def test_a_watch_of_the_root_hears_of_everything(store):
-    heard = []
-    store.watch("/", heard.append)
-    await store.put("/a", b"", None)
-    await store.put_ephemeral("/e", b"")
-    await store.delete("/e")
-    assert heard == ["/a", "/e", "/e"]
-
-
-async def test_ephemeral_nodes_are_nodes(store):
-    await store.put("/t/kept", b"", None)
-    await store.put_ephemeral("/t/mine", b"one")
-    assert await store.get("/t/mine") == (b"one", 0)
-    assert await store.children("/t") == ["kept", "mine"]
-    assert await store.exists("/t/mine")
-    assert await store.put("/t/mine", b"two", 0) == 1
-    for path in ("/t/mine", "/t/kept"):
-        with pytest.raises(VersionConflict):
-            await store.put_ephemeral(path, b"")
-    with pytest.raises(VersionConflict):
-        await store.put("/t/mine", b"", MUST_NOT_EXIST)
-    await store.delete("/t/mine", 1)
-    assert await store.children("/t") == ["kept"]
-    await store.put_ephemeral("/t/mine", b"again")
 
 
 async def test_ephemeral_nodes_go_with_their_session():
@@ -207,6 +51,20 @@ async def test_the_end_of_a_session_spares_a_node_that_another_one_made_anew():
     assert await other.children("/leases") == ["a"]
     await other.aclose()
     assert await other.children("/leases") == []
+
+
+async def test_a_lost_session_takes_its_ephemeral_nodes_along():
+    store = MemoryStore()
+    other = store.another_session()
+    states = []
+    stop = store.watch_session(states.append)
+    await store.put_ephemeral("/leases/a", b"")
+    store.become(SessionState.LOST)
+    assert not await other.exists("/leases/a")
+    store.become(SessionState.LIVE)
+    stop()
+    store.become(SessionState.IN_DOUBT)
+    assert states == [SessionState.LOST, SessionState.LIVE]
 
 
 async def test_ephemeral_nodes_of_rocks_do_not_outlive_the_process(tmp_path):

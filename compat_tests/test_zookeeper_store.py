@@ -1,0 +1,153 @@
+"""The contract of metadata stores on real ZooKeeper, and what only that store promises."""
+
+import itertools
+
+import pytest
+import trio
+
+from broker.metadata.store import MetadataUnavailable, SessionState, VersionConflict
+from broker.metadata.tests.conformance import *  # noqa: F403 - the tests of the contract
+from broker.metadata.zookeeper_session import ZooKeeperAddress
+from broker.metadata.zookeeper_store import ZooKeeperStore
+from compat_tests.oracle.distribution import OracleAbsent
+from compat_tests.oracle.zookeeper_server import ZooKeeperServer
+
+_roots = itertools.count()
+WAIT_SECONDS_MAX = 60.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    try:
+        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    except OracleAbsent as absent:
+        pytest.skip(str(absent))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def address(server):
+    return ZooKeeperAddress(
+        hosts=server.hosts, chroot=f"/test-{next(_roots)}", session_timeout_seconds=3.0
+    )
+
+
+@pytest.fixture
+async def store(address):
+    store = await ZooKeeperStore.open(address)
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+async def other(address, store):
+    other = await ZooKeeperStore.open(address)
+    yield other
+    await other.aclose()
+
+
+async def until(condition):
+    with trio.fail_after(WAIT_SECONDS_MAX):
+        while not condition():  # noqa: ASYNC110 - the condition is another process's
+            await trio.sleep(0.02)
+
+
+async def test_two_sessions_see_each_other(store, other):
+    heard = []
+    other.watch("/a", heard.append)
+    await store.put("/a/b", b"one", None)
+    await until(lambda: "/a/b" in heard)
+    assert await other.get("/a/b") == (b"one", 0)
+    await store.delete("/a/b")
+    await until(lambda: heard.count("/a/b") == 2)
+    assert await other.get("/a/b") is None
+
+
+async def test_ephemeral_nodes_go_with_their_session(store, other):
+    heard = []
+    store.watch("/leases", heard.append)
+    await other.put_ephemeral("/leases/a", b"")
+    with pytest.raises(VersionConflict):
+        await store.put_ephemeral("/leases/a", b"")
+    await other.aclose()
+    await until(lambda: heard.count("/leases/a") == 2)
+    await store.put_ephemeral("/leases/a", b"mine")
+
+
+async def test_ledger_ids_are_those_that_bookkeeper_would_give(store):
+    # BookKeeper makes /ledgers/idgen/ID- sequential and takes the number for the id.
+    numbers = [await store.next_sequence("/ledgers/idgen") for _ in range(3)]
+    made = await store._session.create("/ledgers/idgen/ID-", b"", ephemeral=True, sequential=True)
+    assert int(made[-10:]) == numbers[-1] + 1
+
+
+async def test_a_session_outlives_a_lost_connection_and_its_watches_do_too(server, store, other):
+    states, heard = [], []
+    store.watch_session(states.append)
+    store.watch("/a", heard.append)
+    await store.put_ephemeral("/a/mine", b"")
+    session_id = store.session_id
+    store._session._client._connection._socket.shutdown(2)
+    await until(lambda: states == [SessionState.IN_DOUBT, SessionState.LIVE])
+    assert store.session_id == session_id
+    assert "/a" in heard
+    assert await store.get("/a/mine") == (b"", 0)
+    await other.put("/a/b", b"", None)
+    await until(lambda: "/a/b" in heard)
+
+
+async def test_without_zookeeper_a_session_is_over_before_zookeeper_would_end_it(server, address):
+    store = await ZooKeeperStore.open(address)
+    states = []
+    store.watch_session(states.append)
+    await store.put_ephemeral("/mine", b"")
+    await store.put("/kept", b"one", None)
+    first = store.session_id
+    server.pause()
+    try:
+        begun = trio.current_time()
+        await until(lambda: SessionState.LOST in states)
+        assert trio.current_time() - begun < address.session_timeout_seconds
+        with pytest.raises(MetadataUnavailable, match="the session with ZooKeeper at"):
+            await store.put("/kept", b"two", None)
+        with pytest.raises(MetadataUnavailable):
+            await store.get("/kept")
+    finally:
+        server.resume()
+    await until(lambda: store.session_state is SessionState.LIVE)
+    assert states == [SessionState.IN_DOUBT, SessionState.LOST, SessionState.LIVE]
+    assert store.session_id != first
+    assert await store.get("/kept") == (b"one", 0)
+    gone = trio.Event()
+
+    def look(_path):
+        gone.set()
+
+    store.watch("/mine", look)
+    if await store.exists("/mine"):
+        with trio.fail_after(WAIT_SECONDS_MAX):
+            await gone.wait()
+    await store.put_ephemeral("/mine", b"")
+    await store.aclose()
+
+
+async def test_a_read_during_a_restart_of_zookeeper_waits_for_it(server, address):
+    address = ZooKeeperAddress(
+        hosts=address.hosts, chroot=address.chroot, session_timeout_seconds=60.0
+    )
+    store = await ZooKeeperStore.open(address)
+    await store.put("/a", b"one", None)
+    await trio.to_thread.run_sync(server.kill)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.to_thread.run_sync, server.start)
+        with trio.fail_after(WAIT_SECONDS_MAX):
+            assert await store.get("/a") == (b"one", 0)
+    await store.aclose()
+
+
+async def test_nobody_at_the_address_is_said_in_one_line(monkeypatch):
+    monkeypatch.setattr("broker.metadata.zookeeper_store._CONNECT_SECONDS_MAX", 0.5)
+    with pytest.raises(MetadataUnavailable, match="no ZooKeeper answered at"):
+        await ZooKeeperStore.open(ZooKeeperAddress(hosts="127.0.0.1:1"))
