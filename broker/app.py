@@ -26,6 +26,7 @@ import trio
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.cookie import FILE_NAME as COOKIE
+from bookie.net.read_only import ReadOnlyBookie
 from bookie.net.server import BookieServer, BookieServerConfig
 from broker.admin.context import AdminContext
 from broker.admin.router import Router
@@ -377,7 +378,7 @@ async def _serve_bookie(
     if config.bookiePort < 0:
         return None
     server = BookieServer(
-        bookie,
+        ReadOnlyBookie(bookie),
         BookieServerConfig(
             frame_size_max=config.nettyMaxFrameSizeBytes,
             batch_read_bytes_max=config.maxBatchReadSize,

@@ -1,12 +1,10 @@
-"""The answers of the TCP port to the requests of BookKeeper's wire protocols.
+"""The answers of the TCP port to the requests of BookKeeper's wire protocols, except adds.
 
-The port serves reads and no request that changes anything: the ledgers of an embedded bookie have
-one writer, the broker in the same process.
+Adds have a path of their own (`bookie.net.adds`), so that they never wait for reads. What may be
+changed is decided by the bookie that is served: `bookie.net.read_only` refuses every change.
 
-- An add, an explicit last-add-confirmed or a force is answered with READ_ONLY, as by a bookie whose
-  disk is full: a client then writes to another bookie.
-- A fencing read is answered with UNAUTHORIZED and fences nothing. A fence would take the ledger,
-  and with it the topic, from its broker, and there is no authentication to decide who may do that.
+- A fence is durable before its read is answered, also when the entry is not there. BookKeeper does
+  not wait then, and forgets the fence in a crash at that moment.
 - Every request is answered, because a version 2 client matches answers by their order.
 
 Source: the answers of BookKeeper 4.17 in Apache Pulsar 4.0.8 (`compat_tests/bookie_probes.py`).
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from bookie.api import LAST_ENTRY, BookieError, Status
+from bookie.api import FLAG_FENCING, LAST_ENTRY, BookieError, Status
 from protocol.bookkeeper import bookkeeper_pb2 as pb
 from protocol.bookkeeper import messages as m
 from protocol.bookkeeper import v2, v3
@@ -27,6 +25,9 @@ from protocol.bookkeeper.availability import Availability, encode_availability
 from protocol.bookkeeper.digests import INVALID_ENTRY_ID, DigestMismatch, entry_metadata
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from bookie.api import AddSink, EntryBody
     from bookie.net.statistics import ServerStatistics
 
 LONG_POLL_INTERVAL_SECONDS: Final = 0.1
@@ -35,7 +36,10 @@ _READ_ENTRIES_MAX: Final = 10_000
 """Maximum number of entries per storage call, however small they are."""
 _FILLED_EXACTLY_BYTES: Final = 128 * 1024
 _ABSENT: Final = frozenset({Status.NO_LEDGER, Status.NO_ENTRY})
+_REFUSED: Final = frozenset({Status.UNAUTHORIZED, Status.READ_ONLY})
 _EXPLICIT_LAC: Final = Struct(">qq")
+_EXPLICIT_LAC_BYTES_MAX: Final = 64
+"""Two ids and the largest digest take 36."""
 _TOTAL_DISK: Final = 0x1
 _FREE_DISK: Final = 0x2
 
@@ -49,7 +53,7 @@ class ServedBookie(Protocol):
     async def read_entry(
         self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes = b""
     ) -> bytes:
-        """See BookieApi; called without flags."""
+        """See BookieApi."""
 
     async def read_batch(
         self, ledger_id: int, first_entry_id: int, count_max: int, size_bytes_max: int
@@ -60,6 +64,26 @@ class ServedBookie(Protocol):
         """Raises: BookieError."""
 
     async def list_entry_ids(self, ledger_id: int) -> list[int]:
+        """Raises: BookieError."""
+
+    def add_entries(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        bodies: list[EntryBody],
+        master_key: bytes,
+        flags: int,
+        sink: AddSink,
+    ) -> None:
+        """See BookieApi."""
+
+    async def fence_ledger(self, ledger_id: int, master_key: bytes) -> None:
+        """See BookieApi."""
+
+    async def force_ledger(self, ledger_id: int) -> None:
+        """See BookieApi."""
+
+    async def write_explicit_lac(self, ledger_id: int, body: bytes, master_key: bytes) -> None:
         """Raises: BookieError."""
 
     def explicit_lac(self, ledger_id: int) -> bytes:
@@ -126,9 +150,35 @@ class RequestAnswers:
                     return [v2.encode_auth_response(m.AUTH_DISABLED_PLUGIN)]
                 disabled = m.AuthResponse(m.OK, m.AUTH_DISABLED_PLUGIN, b"", txn_id)
                 return [v3.encode_response(disabled)]
-            case _:
+            case m.WriteLacRequest(ledger_id, _, _, _, txn_id):
+                status = await self._write_lac(request)
+                return [v3.encode_response(m.WriteLacResponse(status, ledger_id, txn_id))]
+            case m.ForceLedgerRequest(ledger_id, txn_id):
+                status = await self._status_of(self._bookie.force_ledger(ledger_id))
+                return [v3.encode_response(m.ForceLedgerResponse(status, ledger_id, txn_id))]
+            case m.StartTlsRequest(txn_id):
                 self._statistics.requests_refused += 1
-                return [refusal(request)]
+                return [v3.encode_error_response(pb.START_TLS, m.BAD_REQUEST, txn_id)]
+            case m.UnknownRequest(operation, txn_id):
+                self._statistics.requests_refused += 1
+                return [v3.encode_error_response(operation, m.BAD_REQUEST, txn_id)]
+            case _:
+                raise AssertionError(f"{type(request).__name__} is answered elsewhere")
+
+    async def _write_lac(self, request: m.WriteLacRequest) -> int:
+        if len(request.body) > _EXPLICIT_LAC_BYTES_MAX:
+            return m.BAD_REQUEST
+        return await self._status_of(
+            self._bookie.write_explicit_lac(request.ledger_id, request.body, request.master_key)
+        )
+
+    async def _status_of(self, change: Awaitable[None]) -> int:
+        try:
+            await change
+        except BookieError as error:
+            self._statistics.requests_refused += error.status in _REFUSED
+            return error.status
+        return m.OK
 
     def overloaded(self, request: m.Request) -> list[bytes]:
         """TOO_MANY_REQUESTS, for a read."""
@@ -137,16 +187,14 @@ class RequestAnswers:
         return _read_refusal(request, m.TOO_MANY_REQUESTS)
 
     async def _read(self, request: m.ReadRequest) -> list[bytes]:
-        statistics = self._statistics
-        if request.flags & m.FENCING:
-            statistics.requests_refused += 1
-            return _read_refusal(request, m.UNAUTHORIZED)
-        statistics.reads += 1
+        self._statistics.reads += 1
         ledger_id, entry_id, txn_id = request.ledger_id, request.entry_id, request.txn_id
         max_lac: int | None = None
         try:
+            if request.flags & FLAG_FENCING:
+                await self._bookie.fence_ledger(ledger_id, request.master_key)
             async with self.storage:
-                if request.previous_lac is not None:
+                if request.previous_lac is not None and not request.flags & FLAG_FENCING:
                     return [v3.encode_response(await self._long_poll(request))]
                 body = await self._entry(ledger_id, entry_id)
                 if txn_id is not None:
@@ -166,13 +214,11 @@ class RequestAnswers:
         raise BookieError(Status.NO_ENTRY, f"no entry has the id {entry_id}")
 
     async def _batch_read(self, request: m.BatchReadRequest) -> list[bytes]:
-        statistics = self._statistics
-        if request.flags & m.FENCING:
-            statistics.requests_refused += 1
-            return _read_refusal(request, m.UNAUTHORIZED)
-        statistics.reads += 1
-        statistics.batch_reads += 1
+        self._statistics.reads += 1
+        self._statistics.batch_reads += 1
         try:
+            if request.flags & FLAG_FENCING:
+                await self._bookie.fence_ledger(request.ledger_id, request.master_key)
             async with self.storage:
                 bodies = await self._run(request)
         except BookieError as error:
@@ -226,6 +272,7 @@ class RequestAnswers:
             isinstance(request, m.ReadRequest)
             and request.previous_lac is not None
             and request.timeout_ms > 0
+            and not request.flags & FLAG_FENCING
         )
 
     async def answer_long_poll(self, request: m.ReadRequest) -> list[bytes]:
@@ -286,6 +333,8 @@ class RequestAnswers:
         statistics = self._statistics
         if error.status in _ABSENT:
             statistics.reads_absent += 1
+        elif error.status in _REFUSED:
+            statistics.requests_refused += 1
         elif error.status is Status.TOO_MANY_REQUESTS:
             statistics.reads_overloaded += 1
         else:
@@ -296,35 +345,6 @@ class RequestAnswers:
 def is_read(request: m.Request) -> bool:
     """Whether it requests entries, which the bound on pending reads counts."""
     return isinstance(request, m.ReadRequest | m.BatchReadRequest)
-
-
-def without_body(request: m.Request) -> m.Request:
-    """The request while it waits. One that will be refused keeps no bytes in memory."""
-    if isinstance(request, m.AddRequest | m.WriteLacRequest):
-        return request._replace(body=b"")
-    if isinstance(request, m.AuthRequest):
-        return request._replace(payload=b"", plugin="")
-    return request
-
-
-def refusal(request: m.Request) -> bytes:
-    """The answer to a request that this port does not serve."""
-    match request:
-        case m.AddRequest(ledger_id, entry_id, _, _, _, txn_id):
-            if txn_id is None:
-                return v2.encode_add_response(m.READ_ONLY, ledger_id, entry_id)
-            return v3.encode_response(m.AddResponse(m.READ_ONLY, ledger_id, entry_id, txn_id))
-        case m.WriteLacRequest():
-            answer = m.WriteLacResponse(m.READ_ONLY, request.ledger_id, request.txn_id)
-            return v3.encode_response(answer)
-        case m.ForceLedgerRequest(ledger_id, txn_id):
-            return v3.encode_response(m.ForceLedgerResponse(m.READ_ONLY, ledger_id, txn_id))
-        case m.StartTlsRequest(txn_id):
-            return v3.encode_error_response(pb.START_TLS, m.BAD_REQUEST, txn_id)
-        case m.UnknownRequest(operation, txn_id):
-            return v3.encode_error_response(operation, m.BAD_REQUEST, txn_id)
-        case _:
-            raise AssertionError(f"{type(request).__name__} is served")
 
 
 def _read_refusal(request: m.Request, status: int) -> list[bytes]:

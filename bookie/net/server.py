@@ -1,14 +1,16 @@
-"""BookieServer: listens on bookiePort and serves reads of the embedded bookie to other processes.
+"""BookieServer: listens on bookiePort and serves a bookie to other processes.
 
-A connection has two tasks. One decodes requests, one chunk ahead of the other, which answers them
-in order, so that pipelined reads of consecutive entries use the read-ahead of the first of them.
+A connection has three tasks. One decodes requests. It hands adds to the bookie at once, and other
+requests, one chunk ahead, to the second, which answers them in order, so that pipelined reads of
+consecutive entries use the read-ahead of the first of them. The third sends the answers to adds.
 Tasks of their own answer long polls when their condition is met.
 
 Bounds, and the effect of each: connections (a new one is closed), waiting requests of a connection
-(two chunks; its socket is not read), waiting reads in all (TOO_MANY_REQUESTS), concurrent reads of
-storage (they wait, because the broker's own reads need storage as well), answers that a peer does
-not take (closed after a time in which it took too little). Damaged input closes that connection
-only.
+(two chunks; its socket is not read), bytes of adds without an answer in all, and of answers to adds
+of a connection (its socket is not read), waiting reads in all (TOO_MANY_REQUESTS), concurrent reads
+of storage (they wait, because the broker's own reads need storage as well), answers that a peer
+does not take (closed after a time in which it took too little). Damaged input closes that
+connection only.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from bookie.net.requests import RequestAnswers, is_read, without_body
+from bookie.net.adds import ConnectionAdds
+from bookie.net.requests import RequestAnswers, is_read
 from bookie.net.statistics import ServerStatistics
-from protocol.bookkeeper.messages import FENCING, ReadRequest
+from protocol.bookkeeper.messages import AddRequest, ReadRequest
 from protocol.bookkeeper.packets import FRAME_SIZE_MAX, RequestDecoder
 from protocol.errors import RemoteProtocolError
 
@@ -35,11 +38,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-RECEIVE_SIZE_BYTES: Final = 64 * 1024
+RECEIVE_SIZE_BYTES: Final = 256 * 1024
 SEND_SIZE_BYTES: Final = 256 * 1024
 """Answers are collected up to this size. A peer must take as much within the send timeout."""
 ANSWERED_PER_TURN: Final = 64
 """Reads from memory that are answered before other tasks have their turn."""
+ADD_ANSWERS_MAX: Final = 16 * 1024
+"""Answers to adds of one connection that wait to be sent."""
 LONG_POLLS_MAX: Final = 16
 """Long polls of one connection. A further one is answered with the current state at once."""
 
@@ -53,8 +58,32 @@ class BookieServerConfig:
     batch_read_bytes_max: int = 5 * 1024 * 1024
     connections_max: int = 256
     reads_pending_max: int = 20_000
+    add_bytes_pending_max: int = 64 * 1024 * 1024
     reads_at_once: int = 4
     send_timeout_seconds: float = 30.0
+
+
+@final
+class PendingBytes:
+    """Bytes of adds of all connections that have no answer yet, and the wait for fewer."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._fewer = trio.Event()
+
+    def changed(self, difference: int) -> None:
+        """So many bytes more, or less."""
+        was_full = self._bytes > self._bytes_max
+        self._bytes += difference
+        if was_full and self._bytes <= self._bytes_max:
+            self._fewer.set()
+            self._fewer = trio.Event()
+
+    async def wait_for_room(self) -> None:
+        """Return at once when there is room."""
+        while self._bytes > self._bytes_max:
+            await self._fewer.wait()
 
 
 @final
@@ -63,8 +92,10 @@ class BookieServer:
     everything."""
 
     def __init__(self, bookie: ServedBookie, config: BookieServerConfig) -> None:
+        self.bookie = bookie
         self.config = config
         self.statistics = ServerStatistics()
+        self.add_bytes = PendingBytes(config.add_bytes_pending_max)
         self.answers = RequestAnswers(
             bookie, config.batch_read_bytes_max, config.reads_at_once, self.statistics
         )
@@ -131,7 +162,11 @@ class _Connection:
         self._send_lock = trio.Lock()
         self._admitted = 0
         self._long_polls = 0
-        self._has_warned = False
+        self._adds = ConnectionAdds(server.bookie, server.statistics, self._add_answers_changed)
+        self._adds_counted = 0
+        self._is_over = False
+        self._add_answers = trio.Event()
+        self._add_answers_sent = trio.Event()
 
     async def run(self) -> None:
         """Serve until the peer has closed and has all its answers.
@@ -143,10 +178,16 @@ class _Connection:
         violation: RemoteProtocolError | None = None
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._answer_all, requests, nursery)
-                async with queue:
-                    violation = await self._receive_all(queue)
+                nursery.start_soon(self._send_add_answers)
+                async with trio.open_nursery() as readers:
+                    readers.start_soon(self._answer_all, requests, readers)
+                    async with queue:
+                        violation = await self._receive_all(queue)
+                await self._adds_answered()
+                nursery.cancel_scope.cancel()
         finally:
+            self._is_over = True
+            self._server.add_bytes.changed(-self._adds_counted)
             for _ in range(self._admitted):
                 self._server.release()
         if violation is not None:
@@ -164,14 +205,55 @@ class _Connection:
             except RemoteProtocolError as error:
                 return error
             received: _Received = []
+            adds = self._adds
             for request in requests:
+                if isinstance(request, AddRequest):
+                    adds.take(request)
+                    continue
+                adds.end_run()
                 is_admitted = admit(request)
                 self._admitted += is_admitted
-                received.append((without_body(request), is_admitted))
-            await queue.send(received)
+                received.append((request, is_admitted))
+            adds.end_run()
+            self._count_adds()
+            if received:
+                await queue.send(received)
+            await self._server.add_bytes.wait_for_room()
+            while len(adds.answers) > ADD_ANSWERS_MAX:
+                await self._add_answers_sent.wait()
             if decoder.error is not None:
                 return decoder.error
         return None
+
+    def _count_adds(self) -> None:
+        if self._is_over:
+            return
+        pending = self._adds.bytes_pending
+        self._server.add_bytes.changed(pending - self._adds_counted)
+        self._adds_counted = pending
+
+    def _add_answers_changed(self) -> None:
+        """Called with every group of replies."""
+        self._count_adds()
+        self._add_answers.set()
+
+    async def _send_add_answers(self) -> None:
+        """Send what the bookie has answered, a group at a time."""
+        adds = self._adds
+        while True:
+            await self._add_answers.wait()
+            self._add_answers = trio.Event()
+            count = len(adds.answers)
+            await self._send(adds.answers[:count])
+            del adds.answers[:count]
+            self._add_answers_sent.set()
+            self._add_answers_sent = trio.Event()
+
+    async def _adds_answered(self) -> None:
+        """Return when the peer, which has closed its side, has the answers to its adds."""
+        adds = self._adds
+        while adds.bytes_pending or adds.answers:
+            await self._add_answers_sent.wait()
 
     async def _answer_all(
         self, queue: trio.MemoryReceiveChannel[_Received], nursery: trio.Nursery
@@ -197,7 +279,6 @@ class _Connection:
             return answers.overloaded(request)
         buffers = answers.answer_now(request)
         if buffers is None:
-            self._warn_of_fencing(request)
             buffers = await answers.answer(request)
         elif number % ANSWERED_PER_TURN == 0:
             await trio.lowlevel.checkpoint()
@@ -222,11 +303,6 @@ class _Connection:
     def _release(self) -> None:
         self._admitted -= 1
         self._server.release()
-
-    def _warn_of_fencing(self, request: Request) -> None:
-        if not self._has_warned and getattr(request, "flags", 0) & FENCING:
-            self._has_warned = True
-            log.warning("fencing read refused", peer=self._peer, request=type(request).__name__)
 
     async def _send(self, buffers: list[bytes]) -> None:
         """Raises: trio.BrokenResourceError: the peer is gone, or takes nothing."""

@@ -24,8 +24,12 @@ class ServerStatistics:
     reads_overloaded: int = 0
     """Answered with TOO_MANY_REQUESTS."""
     requests_refused: int = 0
-    """Adds, fencing reads and other requests that this port does not serve."""
+    """Fences, forces and other requests that this port does not serve."""
     reads_pending: int = 0
+    adds: int = 0
+    """Answered, whatever the answer."""
+    adds_refused: int = 0
+    """Of these answered with an error."""
 
     def series(self) -> list[tuple[str, str, str, int]]:
         """(metric name, kind, help text, value)."""
@@ -43,7 +47,9 @@ class ServerStatistics:
             ("reads_failed_total", "counter", "Reads answered with an error", self.reads_failed),
             ("reads_overloaded_total", "counter", "Reads answered with TOO_MANY_REQUESTS",
              self.reads_overloaded),
-            ("requests_refused_total", "counter", "Adds, fencing reads and the like, refused",
+            ("requests_refused_total", "counter", "Fences, forces and the like, refused",
              self.requests_refused),
+            ("adds_total", "counter", "Entries to be stored that were answered", self.adds),
+            ("adds_refused_total", "counter", "Of these not stored", self.adds_refused),
         )  # fmt: skip
         return [(prefix + name, kind, text, value) for name, kind, text, value in rows]
