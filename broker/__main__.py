@@ -163,7 +163,7 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
 def _take_open_files(config: BrokerConfig) -> None:
     import structlog
 
-    from broker.net import open_files
+    from runtime import open_files
 
     limit = open_files.raise_open_files_limit()
     connections = open_files.connections_max(config.maxHttpServerConnections)

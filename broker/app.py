@@ -29,17 +29,15 @@ from bookie.cookie import FILE_NAME as COOKIE
 from bookie.net.read_only import ReadOnlyBookie
 from bookie.net.server import BookieServer, BookieServerConfig
 from broker.admin.context import AdminContext
+from broker.admin.http_limits import http_limits_from
 from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication, serve_http
-from broker.bookie_client.client import LedgerClient, LedgerClientConfig
 from broker.broadcast.selection import BROADCAST
 from broker.config import or_no_limit
 from broker.config_file import as_properties
 from broker.data_directory import JOURNAL, LEDGERS, METADATA, DataDirectory
 from broker.handlers.table import BrokerCommands
-from broker.http.callers import CallerRules
-from broker.http.limits import http_limits_from
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from broker.managed_ledger.orphans import OrphanCollector
@@ -48,22 +46,24 @@ from broker.namespaces.json_nodes import read_json
 from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
 from broker.namespaces.namespaces import Namespaces
 from broker.net.listener import BrokerListener
-from broker.net.open_files import bookie_connections_max
 from broker.ownership import BrokerAddress, SoleBroker
 from broker.schemas.registry import SchemaRegistry
-from broker.seams import SystemClock
 from broker.service import BrokerService
 from broker.subscription.factory import SubscriptionKinds
 from broker.subscription.stock import STOCK
+from ledgers.client import LedgerClient, LedgerClientConfig
 from protocol.bookkeeper.digests import DigestType
 from protocol.topic_name import TopicName
+from runtime.clock import SystemClock
+from runtime.open_files import bookie_connections_max
+from web.callers import CallerRules
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from broker.config import BrokerConfig
-    from broker.metadata.store import MetadataStore
+    from metadata.store import MetadataStore
 
 log = structlog.get_logger()
 
@@ -250,11 +250,11 @@ async def _shielded(close: Callable[[], Awaitable[None]]) -> None:
 
 async def _open_store(config: BrokerConfig, data_directory: Path | None) -> MetadataStore:
     if data_directory is None:
-        from broker.metadata.memory_store import MemoryStore
+        from metadata.memory_store import MemoryStore
 
         return MemoryStore()
-    from broker.metadata.rocks_store import RocksStore
-    from broker.metadata.store import MetadataUnavailable
+    from metadata.rocks_store import RocksStore
+    from metadata.store import MetadataUnavailable
 
     # New metadata beside a bookie with data would make all of that data garbage.
     may_create = not _bookie_has_data(bookie_config(config, data_directory))

@@ -51,7 +51,7 @@ HOT_MODULES: Final = (
     "bookie.ledger_handle",
     "bookie.ledger_storage",
     "bookie.write_cache",
-    "broker.bookie_client.ledger_writer",
+    "ledgers.ledger_writer",
     "protocol.ack_runs",
     "broker.broadcast.fanout_groups",
     "broker.broadcast.lane",

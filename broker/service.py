@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
-    from broker.metadata.store import MetadataStore
     from broker.namespaces.namespaces import Namespaces
     from broker.ownership import Ownership
     from broker.policies.scopes import TopicPolicies
     from broker.schemas.registry import SchemaRegistry
-    from broker.seams import Clock
     from broker.subscription.factory import SubscriptionKinds
     from broker.topic.topic import Topic
+    from metadata.store import MetadataStore
     from protocol.topic_name import TopicName
+    from runtime.clock import Clock
 
 log = structlog.get_logger()
 

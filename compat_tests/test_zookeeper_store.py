@@ -5,12 +5,12 @@ import itertools
 import pytest
 import trio
 
-from broker.metadata.store import MetadataUnavailable, SessionState, VersionConflict
-from broker.metadata.tests.conformance import *  # noqa: F403 - the tests of the contract
-from broker.metadata.zookeeper_session import ZooKeeperAddress
-from broker.metadata.zookeeper_store import ZooKeeperStore
 from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
+from metadata.store import MetadataUnavailable, SessionState, VersionConflict
+from metadata.tests.conformance import *  # noqa: F403 - the tests of the contract
+from metadata.zookeeper_session import ZooKeeperAddress
+from metadata.zookeeper_store import ZooKeeperStore
 
 _roots = itertools.count()
 WAIT_SECONDS_MAX = 60.0
@@ -148,6 +148,6 @@ async def test_a_read_during_a_restart_of_zookeeper_waits_for_it(server, address
 
 
 async def test_nobody_at_the_address_is_said_in_one_line(monkeypatch):
-    monkeypatch.setattr("broker.metadata.zookeeper_store._CONNECT_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("metadata.zookeeper_store._CONNECT_SECONDS_MAX", 0.5)
     with pytest.raises(MetadataUnavailable, match="no ZooKeeper answered at"):
         await ZooKeeperStore.open(ZooKeeperAddress(hosts="127.0.0.1:1"))

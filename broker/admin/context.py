@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from bookie.bookie import Bookie
-    from broker.bookie_client.client import LedgerClient
     from broker.config import BrokerConfig
-    from broker.metadata.store import MetadataStore
     from broker.namespaces.namespaces import Namespaces
     from broker.schemas.registry import SchemaRegistry
-    from broker.seams import Clock
     from broker.service import BrokerService
+    from ledgers.client import LedgerClient
+    from metadata.store import MetadataStore
+    from runtime.clock import Clock
 
 Json = Any
 JSON_VALUES_MAX: Final = 100_000

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from bookie.api import BookieError
-from broker.http.errors import RequestRefused
 from broker.refusal import Refusal
 from broker.topic.errors import TopicBusy
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError
+from web.errors import RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The ASGI application over the route table, and its HTTP server.
 
 Before the broker is ready every request is answered with 503, so the first 200 of `/metrics` or the
-health check means that a client can use the broker. `broker.http` serves it on a socket that is
+health check means that a client can use the broker. `web` serves it on a socket that is
 bound before anything else starts, so that a port in use is refused at once.
 """
 
@@ -15,24 +15,24 @@ from starlette.responses import Response
 from broker.admin.context import AdminRequest
 from broker.admin.errors import status_and_reason
 from broker.admin.streaming import Streamed, encoded, is_large, json_pieces
-from broker.http.server import HttpServer
 from broker.refusal import Refusal
+from web.body import read_body
+from web.server import HttpServer
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterable
 
     import trio
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from broker.admin.context import AdminContext
     from broker.admin.router import Router
-    from broker.http.callers import CallerRules
-    from broker.http.limits import HttpLimits
+    from web.callers import CallerRules
+    from web.limits import HttpLimits
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _JSON: Final = "application/json"
-BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 """Larger bodies are refused with 413; the largest legal one is a schema."""
 
 
@@ -116,17 +116,3 @@ def _as_response(answer: object) -> ASGIApp:
 
 def _error(status: int, reason: str) -> Response:
     return Response(encoded({"reason": reason}), status_code=status, media_type=_JSON)
-
-
-async def read_body(receive: Receive) -> bytes:
-    """The whole body. Raises: Refusal: larger than BODY_BYTES_MAX, or the client has left."""
-    body = bytearray()
-    while True:
-        message: Message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refusal(400, "The client went away")
-        body += message.get("body", b"")
-        if len(body) > BODY_BYTES_MAX:
-            raise Refusal(413, f"The body is larger than {BODY_BYTES_MAX} bytes")
-        if not message.get("more_body", False):
-            return bytes(body)

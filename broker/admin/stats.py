@@ -14,10 +14,10 @@ from broker.admin.topic_json import (
 )
 from broker.admin.topic_layouts import topic_layouts
 from broker.admin.topics import TOPIC, every_part, existing, existing_persistent
-from broker.bookie_client.errors import LedgerError, LedgerNotFound
 from broker.namespaces.names import managed_ledger_path
 from broker.refusal import not_found
 from broker.topic.persistent import PersistentTopic
+from ledgers.errors import LedgerError, LedgerNotFound
 from protocol.bookkeeper.ledger_metadata_text import ledger_metadata_text
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from broker.broadcast.fanout_groups import FanoutGroups
     from broker.broadcast.ordinals import Ordinals
     from broker.broadcast.virtual_cursors import VirtualCursors
-    from broker.seams import Clock
     from broker.subscription.consumer import Consumer
     from broker.subscription.ports import LedgerPort
     from protocol.position import Position
+    from runtime.clock import Clock
 
 
 @final

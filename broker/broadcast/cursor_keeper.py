@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.bookie_client.errors import LedgerError
 from broker.broadcast.snapshot_codec import (
     NAMES,
     POSITIONS,
@@ -32,6 +31,7 @@ from broker.broadcast.snapshot_codec import (
     ragged_from,
 )
 from broker.broadcast.virtual_cursors import CHUNK_SHIFT
+from ledgers.errors import LedgerError
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from broker.broadcast.snapshot_codec import ChunkKey
     from broker.broadcast.snapshot_store import SnapshotStore
     from broker.broadcast.virtual_cursors import VirtualCursors
-    from broker.seams import Clock
     from broker.subscription.ports import CursorPort
+    from runtime.clock import Clock
 
 COMMIT_LINGER_SECONDS: Final = 0.001
 """How long new names wait for others to be stored with them."""

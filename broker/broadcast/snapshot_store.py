@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 
-from broker.bookie_client.awaited_ledger import AwaitedLedger, LedgerMaker
-from broker.bookie_client.errors import LedgerError, LedgerNotFound
 from broker.broadcast.snapshot_codec import (
     ChunkKey,
     ChunkPlace,
@@ -29,12 +27,14 @@ from broker.broadcast.snapshot_codec import (
     join_parts,
 )
 from broker.managed_ledger.cursor_record import ATTACHED_LEDGER_PROPERTY, attached_ledger
+from ledgers.awaited_ledger import AwaitedLedger, LedgerMaker
+from ledgers.errors import LedgerError, LedgerNotFound
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.bookie_client.ledger_reader import LedgerReader
+    from ledgers.ledger_reader import LedgerReader
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
 ENTRY_SIZE_BYTES_MAX: Final = 1024 * 1024

@@ -29,21 +29,21 @@ import structlog
 import trio
 
 from bookie.api import Status
-from broker.bookie_client.errors import LedgerError, LedgerFenced, LedgerNotFound
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.ledger_table import LedgerRow
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
+from ledgers.errors import LedgerError, LedgerFenced, LedgerNotFound
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.bookie_client.ledger_writer import LedgerWriter
     from broker.entry import Entry
     from broker.managed_ledger.context import AppendListener, LedgerContext
     from broker.managed_ledger.entry_cache import TopicCache
     from broker.managed_ledger.ledger_list import LedgerList
+    from ledgers.ledger_writer import LedgerWriter
 
 _log = structlog.get_logger()
 

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.bookie_client.errors import LedgerError
 from broker.entry import Entry
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
+from ledgers.errors import LedgerError
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.bookie_client.ledger_reader import LedgerReader
     from broker.managed_ledger.entry_cache import TopicCache
     from broker.managed_ledger.ledger_table import LedgerTable
-    from broker.seams import Clock
+    from ledgers.ledger_reader import LedgerReader
     from protocol.position import Position
+    from runtime.clock import Clock
 
 _log = structlog.get_logger()
 

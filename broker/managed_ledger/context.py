@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol, final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.bookie_client.client import LedgerClient
     from broker.entry import Entry
     from broker.managed_ledger.config import ManagedLedgerConfig
     from broker.managed_ledger.entry_cache import EntryCache
-    from broker.metadata.store import MetadataStore
-    from broker.seams import Clock
+    from ledgers.client import LedgerClient
+    from metadata.store import MetadataStore
     from protocol.errors import BrokerError
+    from runtime.clock import Clock
 
 
 class AppendListener(Protocol):

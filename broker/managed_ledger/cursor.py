@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, final
 import structlog
 import trio
 
-from broker.bookie_client.errors import LedgerError
 from broker.managed_ledger.ack_state import AckState
 from broker.managed_ledger.cursor_record import attached_ledger
 from broker.managed_ledger.ledger_list import OwnershipLost
+from ledgers.errors import LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

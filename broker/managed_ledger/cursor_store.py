@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, final
 
 import structlog
 
-from broker.bookie_client.awaited_ledger import AwaitedLedger
-from broker.bookie_client.errors import LedgerError
 from broker.managed_ledger.cursor_record import (
     INLINE,
     IS_PART,
@@ -34,8 +32,10 @@ from broker.managed_ledger.cursor_record import (
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.paths import cursor_info_path
-from broker.metadata.owned_record import OwnedRecord
-from broker.metadata.store import NodeNotFound, VersionConflict
+from ledgers.awaited_ledger import AwaitedLedger
+from ledgers.errors import LedgerError
+from metadata.owned_record import OwnedRecord
+from metadata.store import NodeNotFound, VersionConflict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.bookie_client.errors import LedgerError
 from broker.managed_ledger.appender import AppendState
 from broker.managed_ledger.context import LedgerContext
 from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
@@ -28,17 +27,18 @@ from broker.managed_ledger.ledger_record import LedgerRecord, decode_ledger_reco
 from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
-from broker.metadata.store import MUST_NOT_EXIST, NodeNotFound
+from ledgers.errors import LedgerError
+from metadata.store import MUST_NOT_EXIST, NodeNotFound
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.bookie_client.client import LedgerClient
     from broker.managed_ledger.config import ManagedLedgerConfig, RetentionPolicy
     from broker.managed_ledger.cursor import Cursor
-    from broker.metadata.store import MetadataStore
-    from broker.seams import Clock
+    from ledgers.client import LedgerClient
+    from metadata.store import MetadataStore
+    from runtime.clock import Clock
 
 _log = structlog.get_logger()
 

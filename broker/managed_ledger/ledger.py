@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.bookie_client.errors import LedgerError
 from broker.managed_ledger.appender import Appender, AppendState
 from broker.managed_ledger.backlog_reader import BacklogReader
 from broker.managed_ledger.cursor import Cursor
@@ -33,18 +32,19 @@ from broker.managed_ledger.statistics import (
     ManagedLedgerStatistics,
 )
 from broker.managed_ledger.trimming import trimmable_count
+from ledgers.errors import LedgerError
 from protocol.errors import BrokerError, ServerError
 from protocol.position import position_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from broker.bookie_client.client import LedgerClient
-    from broker.bookie_client.ledger_reader import LedgerReader
     from broker.entry import Entry
     from broker.managed_ledger.config import RetentionPolicy
     from broker.managed_ledger.context import AppendListener, LedgerContext
     from broker.managed_ledger.ledger_list import LedgerList
+    from ledgers.client import LedgerClient
+    from ledgers.ledger_reader import LedgerReader
     from protocol.position import Position
 
 _log = structlog.get_logger()

@@ -16,15 +16,15 @@ import trio
 
 from broker.managed_ledger.ledger_record import LedgerRecord, encode_ledger_record
 from broker.managed_ledger.paths import ledger_info_path
-from broker.metadata.owned_record import OwnedRecord
-from broker.metadata.store import VersionConflict
+from metadata.owned_record import OwnedRecord
+from metadata.store import VersionConflict
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
-    from broker.metadata.store import MetadataStore
+    from metadata.store import MetadataStore
     from protocol.position import Position
 
 

@@ -29,19 +29,19 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.bookie_client.errors import LedgerNotFound
 from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_cursor_record
 from broker.managed_ledger.ledger_record import decode_ledger_record
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, ledger_info_path
-from broker.metadata.store import MetadataUnavailable, VersionConflict
+from ledgers.errors import LedgerNotFound
+from metadata.store import MetadataUnavailable, VersionConflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from broker.bookie_client.client import LedgerClient
     from broker.managed_ledger.ledger import ManagedLedger
-    from broker.metadata.store import MetadataStore
+    from ledgers.client import LedgerClient
+    from metadata.store import MetadataStore
 
 _log = structlog.get_logger()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from broker.metadata.store import MUST_NOT_EXIST, VersionConflict
+from metadata.store import MUST_NOT_EXIST, VersionConflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.metadata.store import MetadataStore
+    from metadata.store import MetadataStore
 
 Json = dict[str, Any]
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, final
 import structlog
 import trio
 
-from broker.metadata.store import NodeNotFound
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import (
     MANAGED_LEDGERS_PATH,
@@ -35,6 +34,7 @@ from broker.policies.given import without_effect
 from broker.policies.record import Policies
 from broker.policies.scopes import BrokerPolicies, NamespacePolicies
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
+from metadata.store import NodeNotFound
 from protocol.errors import NotAllowed, TopicNotFound
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, decode_name
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.config import BrokerConfig
-    from broker.metadata.store import MetadataStore
+    from metadata.store import MetadataStore
 
 log = structlog.get_logger()
 

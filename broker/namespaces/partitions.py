@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
-from broker.metadata.store import NodeNotFound
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import partitioned_topics_path
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
+from metadata.store import NodeNotFound
 from protocol.topic_name import (
     NON_PERSISTENT,
     PARTITION_SUFFIX,
@@ -28,7 +28,7 @@ from protocol.topic_name import (
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
-    from broker.metadata.store import MetadataStore
+    from metadata.store import MetadataStore
 
 Json = dict[str, Any]
 

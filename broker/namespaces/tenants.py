@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
-from broker.metadata.store import NodeNotFound
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import CLUSTERS_PATH, POLICIES_PATH, is_entity_name, tenant_path
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
+from metadata.store import NodeNotFound
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
-    from broker.metadata.store import MetadataStore
+    from metadata.store import MetadataStore
 
 Json = dict[str, Any]
 

@@ -13,8 +13,8 @@ from broker.slices import in_slices
 
 if TYPE_CHECKING:
     from broker.net.limits import NetLimits
-    from broker.seams import Clock
     from broker.turn import Turns
+    from runtime.clock import Clock
 
 log = structlog.get_logger()
 

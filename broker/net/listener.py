@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, final
 import structlog
 import trio
 
-from broker.net.accepting import TurnedAway, accept_connections, stop_listening
-from broker.net.open_files import connections_max
 from broker.net.readers import Readers
 from broker.net.session import AnySession, Session
 from broker.net.transport import SocketTransport, StreamTransport
 from protocol import commands
 from protocol.errors import ServerError
+from runtime.accepting import TurnedAway, accept_connections, stop_listening
+from runtime.open_files import connections_max
 
 if TYPE_CHECKING:
     from broker.net.attached import Commands

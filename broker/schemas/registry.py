@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
-from broker.metadata.store import NodeNotFound
 from broker.namespaces.json_nodes import create_json, read_json
 from broker.namespaces.names import SCHEMAS_PATH
 from broker.schemas.checker import SchemaChecker
@@ -27,6 +26,7 @@ from broker.schemas.compatibility import (
     find_same,
 )
 from broker.schemas.schema_info import InvalidSchema, SchemaInfo
+from metadata.store import NodeNotFound
 from protocol.errors import IncompatibleSchema
 from protocol.topic_name import encode_name
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.config import BrokerConfig
-    from broker.metadata.store import MetadataStore
     from broker.policies.effective import EffectivePolicies
     from broker.schemas.budget import Budget
-    from broker.seams import Clock
+    from metadata.store import MetadataStore
     from protocol import pulsar_api_pb2 as pb
     from protocol.topic_name import TopicName
+    from runtime.clock import Clock
 
 Json = dict[str, Any]
 

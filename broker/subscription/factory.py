@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import trio
 
     from broker.operations import Operations
-    from broker.seams import Clock
     from broker.subscription.api import Subscription, SubscriptionOwner
     from broker.subscription.config import SubscriptionConfig
     from broker.subscription.limits import BrokerUnacked
     from broker.subscription.ports import LedgerPort
     from broker.subscription.request import SubscriptionRequest
+    from runtime.clock import Clock
 
 
 @final

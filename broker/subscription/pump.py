@@ -26,7 +26,7 @@ from protocol.errors import BrokerError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.seams import Clock
+    from runtime.clock import Clock
 
 RETRY_FIRST_SECONDS: Final = 0.1
 RETRY_LAST_SECONDS: Final = 5.0

@@ -13,7 +13,7 @@ from bookie.tests.conftest import KEY, RecordingSink, entry
 from broker.app import StartError, running_broker
 from broker.config import BrokerConfig
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
-from broker.net.tests.harness import eventually
+from runtime.testing.conditions import eventually
 
 CONFIG = replace(BrokerConfig(), brokerServicePort=0, webServicePort=0)
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from broker.entry import Entry
     from broker.managed_ledger.cursor import Cursor
     from broker.managed_ledger.ledger import ManagedLedger
-    from broker.seams import Clock
     from broker.topic.producer import Publish
     from protocol.position import Position
     from protocol.send_fields import Send
+    from runtime.clock import Clock
 
 DEDUP_CURSOR: Final = "pulsar.dedup"
 REPLAY_ENTRIES: Final = 1000

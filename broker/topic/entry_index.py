@@ -15,7 +15,7 @@ from protocol.metadata import add_broker_entry_metadata
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
-    from broker.seams import Clock
+    from runtime.clock import Clock
 
 
 class Indexed(Protocol):

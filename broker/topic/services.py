@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
-    from broker.seams import Clock
     from broker.subscription.config import SubscriptionConfig
     from broker.subscription.factory import SubscriptionKinds
     from broker.subscription.limits import BrokerUnacked
     from broker.topic.entry_index import EntryInterceptor
     from broker.turn import Turns
     from protocol.topic_name import TopicName
+    from runtime.clock import Clock
 
 
 @final

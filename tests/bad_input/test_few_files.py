@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 from broker.config import DEFAULT_CONFIG
-from broker.net.open_files import client_connections_within, http_connections_within
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
+from runtime.open_files import client_connections_within, http_connections_within
 from tests.bad_input.raw_connection import RawConnection
 from tests.server_process import VELA, ServerProcess
 

@@ -30,11 +30,11 @@ from bookie.api import BookieError, Status
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.errors import StorageError
-from broker.bookie_client.client import LedgerClient, LedgerClientConfig
-from broker.metadata.rocks_store import RocksStore
-from broker.metadata.store import MetadataUnavailable
-from broker.seams import SystemClock
+from ledgers.client import LedgerClient, LedgerClientConfig
+from metadata.rocks_store import RocksStore
+from metadata.store import MetadataUnavailable
 from protocol.bookkeeper.digests import has_valid_crc
+from runtime.clock import SystemClock
 from tests.crash.load import quiet_client
 from tests.server_process import VELA, ServerProcess
 

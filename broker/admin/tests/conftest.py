@@ -12,7 +12,7 @@ from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication
 from broker.app import running_broker
 from broker.config import DEFAULT_CONFIG
-from broker.http.callers import CallerRules
+from web.callers import CallerRules
 
 CONFIG = dataclasses.replace(DEFAULT_CONFIG, brokerServicePort=0, webServicePort=0)
 

@@ -9,9 +9,9 @@ from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication
 from broker.admin.tests.test_topic_layouts import publish
-from broker.http.callers import CallerRules
 from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
+from web.callers import CallerRules
 
 NAME = "persistent://public/default/t"
 SKIP_ALL = "/admin/v2/persistent/public/default/t/subscription/s/skip_all"

@@ -11,10 +11,9 @@ import trio
 from bookie.errors import DiskFailed
 from broker.admin.router import Router
 from broker.admin.routes import all_routes
-from broker.admin.server import BODY_BYTES_MAX, AdminApplication, read_body
-from broker.http.callers import CallerRules
-from broker.refusal import Refusal
+from broker.admin.server import AdminApplication
 from protocol.topic_name import TopicName
+from web.callers import CallerRules
 
 AVRO = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "int"}]})
 OTHER = json.dumps({"type": "record", "name": "A", "fields": [{"name": "a", "type": "string"}]})
@@ -215,15 +214,6 @@ async def test_lookup(http, broker):
 async def test_a_body_that_is_no_json_is_400(http, body):
     response = await http.client.put("/admin/v2/tenants/t1", content=body)
     assert response.status_code == 400
-
-
-async def test_a_huge_body_is_refused_while_it_is_read():
-    async def receive():
-        return {"type": "http.request", "body": bytes(BODY_BYTES_MAX // 2 + 1), "more_body": True}
-
-    with pytest.raises(Refusal) as caught:
-        await read_body(receive)
-    assert caught.value.status == 413
 
 
 async def test_bytes_is_read_back_as_none_and_may_be_posted_again(http):

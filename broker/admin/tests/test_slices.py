@@ -24,11 +24,11 @@ from broker.admin.streaming import (
     slices,
 )
 from broker.admin.topic_json import LedgerSizes
-from broker.http.callers import CallerRules
 from broker.managed_ledger.statistics import LedgerStatistics
 from broker.slices import STEPS_PER_SLICE, in_slices
 from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
+from web.callers import CallerRules
 
 MANY = 300
 TOPIC = "/admin/v2/persistent/public/default/wide"

@@ -11,11 +11,11 @@ from broker.admin.server import AdminApplication
 from broker.admin.tests.conftest import CONFIG, Http
 from broker.admin.topic_layouts import topic_layouts
 from broker.app import running_broker
-from broker.bookie_client.client import LedgerClient
-from broker.http.callers import CallerRules
 from broker.managed_ledger.statistics import LedgerStatistics
+from ledgers.client import LedgerClient
 from protocol import client
 from protocol.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
+from web.callers import CallerRules
 
 T = "persistent/public/default"
 FOR_EVER = {"defaultRetentionTimeInMinutes": -1, "defaultRetentionSizeInMB": -1}

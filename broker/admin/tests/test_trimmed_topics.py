@@ -8,8 +8,8 @@ import trio
 from broker.admin.tests.conftest import CONFIG, Http
 from broker.admin.tests.test_topic_layouts import FULL, ROLLING, T, http_of, publish
 from broker.app import running_broker
-from broker.bookie_client.client import LedgerClient
 from broker.managed_ledger.ledger import ManagedLedger
+from ledgers.client import LedgerClient
 
 UNSTORED = "Trim on a non-persistent topic is not allowed"
 

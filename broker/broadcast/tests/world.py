@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import trio
 
-from broker.bookie_client.errors import LedgerError, LedgerNotFound
 from broker.broadcast.selection import BROADCAST
 from broker.operations import Operations
 from broker.subscription.api import AckId
@@ -22,6 +21,7 @@ from broker.subscription.tests.fakes import (
     make_data,
     settings,
 )
+from ledgers.errors import LedgerError, LedgerNotFound
 
 PROPERTIES = {"vela.broadcast": "true"}
 

@@ -8,12 +8,13 @@ import pytest
 import trio
 from crc32c import crc32c
 
-from broker.metadata.store import MetadataUnavailable
-from broker.net.tests.harness import T, eventually, running
+from broker.net.tests.harness import T, running
 from broker.topic.errors import TopicBusy
+from metadata.store import MetadataUnavailable
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import eventually
 
 E = pb.ServerError
 S = pb.CommandSubscribe

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 import pytest
 import trio
 
-from broker.net.tests.harness import T, eventually, running
+from broker.net.tests.harness import T, running
 from broker.schemas.registry import version_number
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
+from runtime.testing.conditions import eventually
 
 E = pb.ServerError
 S = pb.CommandSubscribe

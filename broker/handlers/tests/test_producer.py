@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import trio
 
-from broker.net.tests.harness import T, eventually, running
+from broker.net.tests.harness import T, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import eventually
 
 E = pb.ServerError
 TOPIC = "persistent://public/default/t"

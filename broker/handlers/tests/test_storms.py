@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import trio
 
-from broker.net.tests.harness import T, eventually, running
+from broker.net.tests.harness import T, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
+from runtime.testing.conditions import eventually
 
 COUNT = 300
 

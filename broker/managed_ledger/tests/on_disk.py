@@ -14,13 +14,13 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
-from broker.bookie_client.client import LedgerClient, LedgerClientConfig
 from broker.entry import Entry
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
-from broker.metadata.rocks_store import RocksStore
-from broker.seams import SystemClock
+from ledgers.client import LedgerClient, LedgerClientConfig
+from metadata.rocks_store import RocksStore
 from protocol.position import EARLIEST
+from runtime.clock import SystemClock
 
 NAME = "public/default/persistent/topic"
 CONFIG = ManagedLedgerConfig(

@@ -8,7 +8,6 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from bookie.api import Status
-from broker.bookie_client.errors import RecoveryFailed
 from broker.managed_ledger.appender import AppendState
 from broker.managed_ledger.config import RetentionPolicy
 from broker.managed_ledger.cursor_store import CursorStore
@@ -22,7 +21,8 @@ from broker.managed_ledger.tests.world import (
     read_all,
     settle,
 )
-from broker.metadata.store import MetadataUnavailable
+from ledgers.errors import RecoveryFailed
+from metadata.store import MetadataUnavailable
 from protocol.bookkeeper.paths import ledger_path
 from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST

@@ -23,7 +23,7 @@ from broker.managed_ledger.tests.world import (
     read_all,
     settle,
 )
-from broker.metadata.store import MetadataUnavailable
+from metadata.store import MetadataUnavailable
 from protocol.position import EARLIEST
 
 OTHER = "public/default/persistent/other"

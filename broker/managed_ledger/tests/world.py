@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from broker.bookie_client.client import LedgerClient, LedgerClientConfig
-from broker.bookie_client.tests.fake_bookie import FakeBookie
 from broker.entry import Entry
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
-from broker.metadata.memory_store import MemoryStore
+from ledgers.client import LedgerClient, LedgerClientConfig
+from ledgers.tests.fake_bookie import FakeBookie
+from metadata.memory_store import MemoryStore
 
 NAME = "public/default/persistent/topic"
 

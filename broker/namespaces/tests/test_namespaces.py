@@ -8,9 +8,9 @@ import json
 import pytest
 
 from broker.config import DEFAULT_CONFIG
-from broker.metadata.memory_store import MemoryStore
 from broker.namespaces.namespaces import Namespaces
 from broker.refusal import Refusal
+from metadata.memory_store import MemoryStore
 from protocol.errors import NotAllowed, TopicNotFound
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 

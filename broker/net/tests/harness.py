@@ -12,34 +12,26 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
-from broker.bookie_client.client import LedgerClient, LedgerClientConfig
 from broker.broadcast.selection import BROADCAST
 from broker.config import BrokerConfig
 from broker.handlers.table import BrokerCommands
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
-from broker.metadata.memory_store import MemoryStore
 from broker.namespaces.namespaces import Namespaces
 from broker.net.listener import BrokerListener
 from broker.ownership import BrokerAddress, SoleBroker
 from broker.schemas.registry import SchemaRegistry
-from broker.seams import SystemClock
 from broker.service import BrokerService
 from broker.subscription.factory import SubscriptionKinds
 from broker.subscription.stock import STOCK
+from ledgers.client import LedgerClient, LedgerClientConfig
+from metadata.memory_store import MemoryStore
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
+from runtime.clock import SystemClock
 
 T = pb.BaseCommand
 TIMEOUT_SECONDS = 5.0
-
-
-async def eventually(condition):
-    """Wait until the condition holds, with a limit."""
-    with trio.fail_after(TIMEOUT_SECONDS):
-        # There is no event for what tests look at.
-        while not condition():  # noqa: ASYNC110
-            await trio.sleep(0.005)
 
 
 class Connection:

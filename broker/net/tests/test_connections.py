@@ -6,9 +6,9 @@ import trio
 
 from broker.net.connections import DEADLINE_CHECK_SECONDS_MAX, Connections
 from broker.net.limits import NetLimits
-from broker.seams import SystemClock
 from broker.slices import STEPS_PER_SLICE
 from broker.turn import Turns
+from runtime.clock import SystemClock
 
 
 class Steps(trio.abc.Instrument):

@@ -12,8 +12,9 @@ import trio
 
 from broker.net import readers as module
 from broker.net.readers import Readers
-from broker.net.tests.harness import TIMEOUT_SECONDS, eventually
+from broker.net.tests.harness import TIMEOUT_SECONDS
 from broker.net.transport import SocketTransport, Taken
+from runtime.testing.conditions import eventually
 
 
 class Pair:

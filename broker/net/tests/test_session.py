@@ -15,10 +15,11 @@ from trio.testing import MockClock, memory_stream_pair
 
 from broker.handlers.pending import PendingConsumer
 from broker.net.session import REQUESTS_PER_TURN
-from broker.net.tests.harness import Connection, T, eventually, running
+from broker.net.tests.harness import Connection, T, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import eventually
 
 
 async def test_connected_tells_version_size_and_only_features_that_exist():

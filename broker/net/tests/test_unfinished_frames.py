@@ -10,9 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.net.session import Session
-from broker.net.tests.harness import T, eventually, running
+from broker.net.tests.harness import T, running
 from broker.net.unfinished_frames import UnfinishedFrames
 from protocol import client as c
+from runtime.testing.conditions import eventually
 
 MB = 1024 * 1024
 

@@ -11,13 +11,13 @@ import trio
 import trio.lowlevel
 
 from broker.config import DEFAULT_CONFIG
-from broker.metadata.memory_store import MemoryStore
 from broker.schemas.checker import SchemaChecker
 from broker.schemas.registry import SchemaRegistry
 from broker.schemas.schema_info import SchemaInfo
-from broker.seams import SystemClock
+from metadata.memory_store import MemoryStore
 from protocol.errors import IncompatibleSchema, ServiceNotReady
 from protocol.topic_name import TopicName
+from runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from broker.schemas.budget import Budget

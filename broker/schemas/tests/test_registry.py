@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.config import DEFAULT_CONFIG
-from broker.metadata.memory_store import MemoryStore
 from broker.policies.effective import EffectivePolicies, resolve
 from broker.policies.record import Policies
 from broker.schemas.registry import SchemaRegistry, version_bytes, version_number
 from broker.schemas.schema_info import InvalidSchema, SchemaInfo
-from broker.seams import SystemClock
+from metadata.memory_store import MemoryStore
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import IncompatibleSchema
 from protocol.topic_name import TopicName
+from runtime.clock import SystemClock
 
 TOPIC = TopicName.parse("public/default/a")
 

@@ -6,13 +6,14 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from broker.net.tests.harness import T, eventually, running
+from broker.net.tests.harness import T, running
 from broker.topic.housekeeping import Housekeeping
 from broker.topic.persistent import FINISH_SECONDS_MAX
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ServerError
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import eventually
 
 TOPIC = "persistent://public/default/t"
 OTHER = "persistent://public/default/other"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import trio
 
-from broker.net.tests.harness import T, eventually, running
+from broker.net.tests.harness import T, running
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import broker_entry_metadata
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import eventually
 
 TOPIC = "persistent://public/default/t"
 SMALL_LEDGERS = {

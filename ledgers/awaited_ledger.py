@@ -1,0 +1,109 @@
+"""AwaitedLedger: a ledger being written by one owner that waits until its entries are durable.
+
+For small ledgers that are replaced as a whole: the position of a cursor, the chunks of virtual
+cursors. (Entries of topics are written without waiting; see `managed_ledger/appender`.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, Self, final
+
+import trio
+
+from bookie.api import Status
+from ledgers.errors import LedgerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledgers.ledger_writer import LedgerWriter, WriterListener
+
+
+class LedgerMaker(Protocol):
+    """The part of the ledger client used here."""
+
+    async def create_ledger(
+        self, custom_metadata: Mapping[str, bytes], listener: WriterListener
+    ) -> LedgerWriter:
+        """A new, open ledger."""
+
+
+@final
+class AwaitedLedger:
+    """See the module docstring. The owner serialises the calls."""
+
+    writer: LedgerWriter
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self.confirmed = -1
+        """The last entry that is durable together with all before it."""
+        self._failure: str | None = None
+        self._retry_after_s = 0.0
+        self._changed = trio.Event()
+
+    @classmethod
+    async def create(
+        cls, ledgers: LedgerMaker, custom_metadata: Mapping[str, bytes], what: str
+    ) -> Self:
+        """A new ledger. `what` names its content in error texts. Raises: LedgerError."""
+        ledger = cls(what)
+        ledger.writer = await ledgers.create_ledger(custom_metadata, ledger)
+        return ledger
+
+    @property
+    def ledger_id(self) -> int:
+        """The ledger's id."""
+        return self.writer.ledger_id
+
+    @property
+    def next_entry_id(self) -> int:
+        """Id of the entry that is appended next."""
+        return self.writer.next_entry_id
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload bytes appended."""
+        return self.writer.length_sent
+
+    @property
+    def failed(self) -> bool:
+        """Whether it takes no more entries."""
+        return self._failure is not None
+
+    def give_up(self) -> None:
+        """Take no more entries, because the owner does not know the state of those so far."""
+        self._failure = self._failure or "given up"
+
+    async def append(self, entries: list[bytes]) -> None:
+        """Returns when all of them are durable. Raises: LedgerError: not all of them are."""
+        last = -1
+        if self._failure is None:
+            for data in entries:
+                last = self.writer.add(data)
+            self.writer.kick()
+        while self.confirmed < last and self._failure is None:
+            if self._retry_after_s:
+                await trio.sleep(self._retry_after_s)
+                self._retry_after_s = 0.0
+                self.writer.retry()
+            else:
+                self._changed = trio.Event()
+                await self._changed.wait()
+        if self._failure is not None:
+            raise LedgerError(f"{self._what} {self.ledger_id}: {self._failure}")
+
+    def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
+        """WriterListener."""
+        self.confirmed = entry_id
+        self._changed.set()
+
+    def on_adds_refused(self, writer: LedgerWriter, delay_s: float) -> None:
+        """WriterListener. The waiting `append` sends again."""
+        self._retry_after_s = delay_s
+        self._changed.set()
+
+    def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
+        """WriterListener."""
+        self._failure = Status(status).name
+        self._changed.set()

@@ -1,0 +1,166 @@
+"""Creates, opens, recovers and deletes ledgers: the entry point of the package.
+
+A ledger id is taken from a durable sequence of the metadata store before the ledger exists, so ids
+only grow and are never used twice. The ledger's record is written before its first entry and
+removed before its entries. A bookie may drop entries of ledgers without a record, and compares its
+ledgers with `live_ledgers`.
+
+Format: ledger metadata version 3 at BookKeeper's hierarchical paths; the custom metadata names the
+managed ledger (and cursor) as Pulsar's own ledgers do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from ledgers.errors import LedgerError, LedgerNotFound
+from ledgers.ledger_reader import LedgerReader
+from ledgers.ledger_writer import LedgerWriter, WriterListener
+from ledgers.recovery import recover_ledger
+from metadata.store import MUST_NOT_EXIST, NodeNotFound
+from protocol.bookkeeper.digests import DigestType
+from protocol.bookkeeper.ledger_metadata import (
+    LedgerMetadata,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+)
+from protocol.bookkeeper.paths import LEDGERS_ROOT, ledger_id_of, ledger_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from bookie.api import BookieApi
+    from metadata.store import MetadataStore
+    from runtime.clock import Clock
+
+ID_SEQUENCE_PATH: Final = "/ledgers/idgen"
+_NOT_LEDGERS: Final = frozenset({"available", "cookies", "idgen", "idgen-long", "underreplication"})
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerClientConfig:
+    """How ledgers are replicated and protected (managedLedgerDefaultEnsembleSize and friends)."""
+
+    ensemble_size: int = 1
+    write_quorum_size: int = 1
+    ack_quorum_size: int = 1
+    digest_type: DigestType = DigestType.CRC32C
+    password: bytes = b""
+    request_timeout_s: float = 30.0
+
+
+@final
+class LedgerClient:
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        bookies: Mapping[str, BookieApi],
+        config: LedgerClientConfig,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._bookies = bookies
+        self._config = config
+        self._clock = clock
+        self.first_own_id: int | None = None
+        """Ledgers from this id on were made by this client; those before it existed before. None:
+        all existing ledgers did. Known before the first of its own has a record."""
+
+    async def create_ledger(
+        self, custom_metadata: Mapping[str, bytes], listener: WriterListener
+    ) -> LedgerWriter:
+        """A new, empty, open ledger.
+
+        Raises: LedgerError: there are not enough bookies for the ensemble.
+        """
+        config = self._config
+        ledger_id = await self._store.next_sequence(ID_SEQUENCE_PATH)
+        if self.first_own_id is None or ledger_id < self.first_own_id:
+            self.first_own_id = ledger_id  # another task may have taken a later number first
+        metadata = LedgerMetadata(
+            ensemble_size=config.ensemble_size,
+            write_quorum_size=config.write_quorum_size,
+            ack_quorum_size=config.ack_quorum_size,
+            ensembles={0: self._choose_ensemble(ledger_id)},
+            digest_type=config.digest_type,
+            password=config.password,
+            ctime_ms=self._clock.wall_ms(),
+            custom_metadata=custom_metadata,
+        )
+        version = await self._store.put(
+            ledger_path(ledger_id), encode_ledger_metadata(metadata), MUST_NOT_EXIST
+        )
+        return LedgerWriter(self._store, self._bookies, ledger_id, metadata, version, listener)
+
+    async def recover(self, ledger_id: int) -> LedgerMetadata:
+        """Fence the ledger and close it at its last entry, unless that has been done.
+
+        Raises: LedgerNotFound, RecoveryFailed.
+        """
+        return await recover_ledger(
+            self._store, self._bookies, ledger_id, self._config.request_timeout_s
+        )
+
+    async def metadata_of(self, ledger_id: int) -> LedgerMetadata:
+        """The ledger's record. Raises: LedgerNotFound."""
+        stored = await self._store.get(ledger_path(ledger_id))
+        if stored is None:
+            raise LedgerNotFound(f"ledger {ledger_id} does not exist")
+        return decode_ledger_metadata(stored[0])
+
+    async def reader(self, ledger_id: int) -> LedgerReader:
+        """Read without recovery: a closed ledger, or an open one whose end the caller knows.
+
+        Raises: LedgerNotFound.
+        """
+        return self.reader_of(ledger_id, await self.metadata_of(ledger_id))
+
+    def reader_of(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerReader:
+        """The same with metadata already read."""
+        return LedgerReader(self._bookies, ledger_id, metadata)
+
+    async def delete(self, ledger_id: int) -> None:
+        """Remove the ledger's record; bookies drop its entries during garbage collection. Deleting
+        twice is not an error."""
+        try:
+            await self._store.delete(ledger_path(ledger_id))
+        except NodeNotFound:
+            return
+
+    async def live_ledgers(self) -> set[int]:
+        """All ledgers with a record, which a bookie must keep."""
+        ledger_ids: set[int] = set()
+        pending = [
+            f"{LEDGERS_ROOT}/{name}"
+            for name in await self._store.children(LEDGERS_ROOT)
+            if name not in _NOT_LEDGERS
+        ]
+        while pending:
+            path = pending.pop()
+            ledger_id = ledger_id_of(path)
+            if ledger_id is not None:
+                ledger_ids.add(ledger_id)
+            else:
+                pending.extend(f"{path}/{name}" for name in await self._store.children(path))
+        return ledger_ids
+
+    async def unknown_ledgers(self, ledger_ids: Iterable[int]) -> list[int]:
+        """Those of `ledger_ids` that were never made according to this metadata store, ascending:
+        the store is older than they are."""
+        next_id = await self._store.peek_sequence(ID_SEQUENCE_PATH)
+        newer = {ledger_id for ledger_id in ledger_ids if ledger_id >= next_id}
+        return sorted(newer - await self.live_ledgers()) if newer else []
+
+    def _choose_ensemble(self, ledger_id: int) -> tuple[str, ...]:
+        bookie_ids = sorted(self._bookies)
+        size = self._config.ensemble_size
+        if len(bookie_ids) < size:
+            raise LedgerError(
+                f"{size} bookies are needed for a new ledger, {len(bookie_ids)} are available"
+            )
+        start = ledger_id % len(bookie_ids)
+        return tuple((bookie_ids[start:] + bookie_ids[:start])[:size])

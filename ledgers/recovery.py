@@ -1,0 +1,290 @@
+"""Takes a ledger from its writer and decides how it ends.
+
+1. Compare-and-set OPEN -> IN_RECOVERY. Several recoverers may run: compare-and-set decides.
+2. A fencing read of the last entry goes to every bookie of the last segment, until no write set
+   has an ack quorum of members that were not heard from. From then on no writer can get an entry
+   acknowledged. The answers give a lower bound of the last add confirmed.
+3. Entries after it are read forward, with fencing reads (a bookie that was not heard in step 2 must
+   not continue to accept entries). An entry is absent only after W - A + 1 proofs. If neither the
+   entry nor the proofs can be obtained, recovery fails. It never guesses: an unknown answer, a
+   damaged entry or a silent bookie is not a proof.
+4. Each entry found is written again to its whole write set, so that it is as durable as an
+   acknowledged one before any reader is told of it.
+5. At the first absent entry: compare-and-set IN_RECOVERY -> CLOSED.
+
+With one bookie, steps 3 and 4 work on runs of entries: that bookie has durably refused all other
+writers in step 2, so a plain batch read proves the same as single fencing reads.
+
+Source: BookKeeper's LedgerRecoveryOp and ReadLastConfirmedOp. Fencing of the recovery reads follows
+from apache/bookkeeper#2616.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from bookie.api import (
+    FLAG_FENCING,
+    FLAG_HIGH_PRIORITY,
+    FLAG_RECOVERY_ADD,
+    LAST_ENTRY,
+    BookieError,
+    Status,
+)
+from ledgers.errors import LedgerNotFound, RecoveryFailed
+from ledgers.quorum import absent_after, is_covered
+from metadata.store import VersionConflict
+from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata, master_key
+from protocol.bookkeeper.ledger_layout import write_set
+from protocol.bookkeeper.ledger_metadata import (
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+)
+from protocol.bookkeeper.paths import ledger_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bookie.api import BookieApi
+    from metadata.store import MetadataStore
+
+_log = structlog.get_logger()
+_ABSENT = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
+_READ_FLAGS: Final = FLAG_FENCING | FLAG_HIGH_PRIORITY
+_ADD_FLAGS: Final = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY
+_RUN_ENTRIES_MAX: Final = 1000
+_RUN_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+async def recover_ledger(
+    store: MetadataStore,
+    bookies: Mapping[str, BookieApi],
+    ledger_id: int,
+    request_timeout_s: float,
+) -> LedgerMetadata:
+    """Fence the ledger, decide its end and return its closed metadata.
+
+    Raises: LedgerNotFound, RecoveryFailed.
+    """
+    path = ledger_path(ledger_id)
+    while True:
+        stored = await store.get(path)
+        if stored is None:
+            raise LedgerNotFound(f"ledger {ledger_id} does not exist")
+        metadata, version = decode_ledger_metadata(stored[0]), stored[1]
+        if metadata.is_closed:
+            return metadata
+        try:
+            if metadata.state is LedgerState.OPEN:
+                metadata = metadata.in_recovery()
+                version = await store.put(path, encode_ledger_metadata(metadata), version)
+            recovery = _Recovery(bookies, ledger_id, metadata, request_timeout_s)
+            last_entry_id, length = await recovery.run()
+            closed = metadata.closed(last_entry_id, length)
+            await store.put(path, encode_ledger_metadata(closed), version)
+        except VersionConflict:
+            continue
+        _log.info(
+            "ledger_recovered", ledger_id=ledger_id, last_entry_id=last_entry_id, length=length
+        )
+        return closed
+
+
+@final
+class _Recovery:
+    """One attempt at steps 2 to 4 for one version of the metadata."""
+
+    def __init__(
+        self,
+        bookies: Mapping[str, BookieApi],
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        request_timeout_s: float,
+    ) -> None:
+        self._bookies = bookies
+        self._ledger_id = ledger_id
+        self._metadata = metadata
+        self._timeout_s = request_timeout_s
+        self._digest = Digest(metadata.digest_type, metadata.password)
+        self._master_key = master_key(metadata.password)
+        self._first_of_segment, self._ensemble = metadata.last_ensemble
+        self._length_at: tuple[int, int] = (-1, 0)
+
+    async def run(self) -> tuple[int, int]:
+        """(last entry id, payload bytes of the ledger)."""
+        last_entry_id = await self._fence()
+        single = self._bookies.get(self._ensemble[0]) if len(self._ensemble) == 1 else None
+        while True:
+            if single is not None:
+                bodies = await self._read_run(single, last_entry_id + 1)
+            else:
+                bodies = await self._read_one(last_entry_id + 1)
+            if not bodies:
+                break
+            await self._add_again(last_entry_id + 1, bodies)
+            last_entry_id += len(bodies)
+            self._length_at = (last_entry_id, entry_metadata(bodies[-1])[3])
+        if last_entry_id < 0:
+            return -1, 0
+        if self._length_at[0] != last_entry_id:
+            await self._learn_length(last_entry_id)
+        return last_entry_id, self._length_at[1]
+
+    async def _fence(self) -> int:
+        """Step 2: returns the last entry known to be confirmed."""
+        metadata = self._metadata
+        heard: set[int] = set()
+        last_confirmed = self._first_of_segment - 1
+        problems: list[str] = []
+
+        async def fence_one(index: int) -> None:
+            nonlocal last_confirmed
+            body = await self._fencing_read(self._ensemble[index], LAST_ENTRY, problems)
+            if body is None:
+                return
+            heard.add(index)
+            if body:
+                _, entry_id, confirmed, length = entry_metadata(body)
+                last_confirmed = max(last_confirmed, confirmed)
+                if entry_id > self._length_at[0]:
+                    self._length_at = (entry_id, length)
+
+        async with trio.open_nursery() as nursery:
+            for index in range(len(self._ensemble)):
+                nursery.start_soon(fence_one, index)
+        sizes = (metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size)
+        if not is_covered(heard, *sizes):
+            raise RecoveryFailed(
+                f"ledger {self._ledger_id}: only {len(heard)} of {sizes[0]} bookies could be fenced"
+                f" ({'; '.join(problems)}); bring the missing ones back"
+            )
+        return last_confirmed
+
+    async def _fencing_read(
+        self, bookie_id: str, entry_id: int, problems: list[str]
+    ) -> bytes | None:
+        """The verified body; b"" = proved absent; None = unknown (the reason is noted)."""
+        bookie = self._bookies.get(bookie_id)
+        if bookie is None:
+            problems.append(f"{bookie_id}: not available")
+            return None
+        try:
+            with trio.fail_after(self._timeout_s):
+                body = await bookie.read_entry(
+                    self._ledger_id, entry_id, flags=_READ_FLAGS, master_key=self._master_key
+                )
+            found = entry_metadata(body)[1] if entry_id == LAST_ENTRY else entry_id
+            self._digest.verify(body, self._ledger_id, found)
+        except BookieError as error:
+            if error.status in _ABSENT:
+                return b""
+            problems.append(f"{bookie_id}: {error}")
+            return None
+        except DigestMismatch as error:
+            problems.append(f"{bookie_id}: {error}")
+            return None
+        except trio.TooSlowError:
+            problems.append(f"{bookie_id}: no answer in {self._timeout_s} s")
+            return None
+        return body
+
+    async def _read_run(self, bookie: BookieApi, first: int) -> list[bytes]:
+        """A run of entries from the only, durably fenced bookie; [] = `first` is proved absent."""
+        try:
+            with trio.fail_after(self._timeout_s):
+                bodies = await bookie.read_batch(
+                    self._ledger_id, first, _RUN_ENTRIES_MAX, _RUN_BYTES_MAX
+                )
+            for entry_id, body in enumerate(bodies, first):
+                self._digest.verify(body, self._ledger_id, entry_id)
+        except BookieError as error:
+            if error.status in _ABSENT:
+                return []
+            raise self._failed(first, str(error)) from error
+        except DigestMismatch as error:
+            raise self._failed(first, str(error)) from error
+        except trio.TooSlowError as error:
+            raise self._failed(first, f"no answer in {self._timeout_s} s") from error
+        return bodies
+
+    async def _read_one(self, entry_id: int) -> list[bytes]:
+        """One entry from its write set; [] = absent by enough proofs."""
+        metadata = self._metadata
+        problems: list[str] = []
+        proofs = 0
+        for index in write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size):
+            body = await self._fencing_read(self._ensemble[index], entry_id, problems)
+            if body:
+                return [body]
+            proofs += body is not None
+            if proofs >= absent_after(metadata.write_quorum_size, metadata.ack_quorum_size):
+                return []
+        raise self._failed(entry_id, "; ".join(problems))
+
+    async def _learn_length(self, entry_id: int) -> None:
+        """The length is in the head of the last entry."""
+        metadata = self._metadata
+        ensemble = metadata.ensemble_of(entry_id)
+        problems: list[str] = []
+        for index in write_set(entry_id, len(ensemble), metadata.write_quorum_size):
+            body = await self._fencing_read(ensemble[index], entry_id, problems)
+            if body:
+                self._length_at = (entry_id, entry_metadata(body)[3])
+                return
+        raise self._failed(entry_id, "; ".join(problems) or "the last confirmed entry is missing")
+
+    async def _add_again(self, first: int, bodies: list[bytes]) -> None:
+        """Step 4: every entry to its whole write set; A copies of each must succeed."""
+        metadata = self._metadata
+        size = self._digest.head_size_bytes
+        replies = _Replies(first, len(bodies))
+        for entry_id, body in enumerate(bodies, first):
+            parts = (body[:size], body[size:])
+            for index in write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size):
+                bookie = self._bookies.get(self._ensemble[index])
+                if bookie is not None:
+                    replies.expected += 1
+                    bookie.add_entry(
+                        self._ledger_id, entry_id, parts, self._master_key, _ADD_FLAGS, replies
+                    )
+        for bookie_id in self._ensemble:
+            if bookie_id in self._bookies:
+                self._bookies[bookie_id].kick()
+        with trio.move_on_after(self._timeout_s):
+            await replies.all_here.wait()
+        for entry_id, copies in enumerate(replies.copies, first):
+            if copies < metadata.ack_quorum_size:
+                raise self._failed(entry_id, f"it could be written again {copies} times only")
+
+    def _failed(self, entry_id: int, detail: str) -> RecoveryFailed:
+        return RecoveryFailed(
+            f"ledger {self._ledger_id}: whether entry {entry_id} exists cannot be decided: {detail}"
+        )
+
+
+@final
+class _Replies:
+    """Counts the copies of a run of entries that were written again (AddSink)."""
+
+    def __init__(self, first: int, count: int) -> None:
+        self.expected = 0
+        self.copies = [0] * count
+        self.all_here = trio.Event()
+        self._first = first
+        self._seen = 0
+
+    def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
+        self._seen += count
+        if status == Status.OK:
+            start = first_entry_id - self._first
+            for index in range(start, start + count):
+                self.copies[index] += 1
+
+    def on_replies_end(self) -> None:
+        if self._seen >= self.expected:
+            self.all_here.set()

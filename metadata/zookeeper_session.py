@@ -1,0 +1,295 @@
+"""One session with ZooKeeper: kazoo in threads of its own, its results in the event loop.
+
+kazoo (2.11) supplies connecting, pings, the resumption of a session after a lost connection, and
+the records of the protocol. Two things are added here:
+
+- Recursive watches (ZooKeeper 3.6, request ADD_WATCH with mode 1). They stay until the connection
+  is lost, and report every node that is created, changed or deleted at or below their path. kazoo
+  knows one-time watches of single nodes only.
+- The end of a session by this machine's clock. ZooKeeper tells a client that its session has
+  expired only when it is connected again. A client that is cut off must know earlier, because
+  ZooKeeper gives its ephemeral nodes away meanwhile. So a session that was not heard of for its
+  timeout is over, even if ZooKeeper would still resume it.
+
+Invariants: requests are sent in the order of the calls, and an event that ZooKeeper sends before a
+result is reported before it. `on_state` is called in the event loop, in the order of the changes.
+`LOST` is the last; no request succeeds after it. A request that fails with ConnectionLoss may have
+taken effect.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
+
+import trio
+from kazoo.client import KazooClient, KazooState
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Watch, write_string
+from kazoo.retry import KazooRetry
+
+from metadata.store import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_ADD_WATCH: Final = 106
+_RECURSIVE: Final = 1
+_MODE: Final = struct.Struct("!i")
+_RECONNECT_DELAY_SECONDS_MAX: Final = 1.0
+
+
+class _Pending(Protocol):
+    """kazoo's result of a request under way."""
+
+    value: Any
+    exception: BaseException | None
+
+    def rawlink(self, callback: Callable[[object], None]) -> None:
+        """Call back, from one of kazoo's threads, when the result is there."""
+
+
+class Stat(NamedTuple):
+    """What is used of a node's state."""
+
+    version: int
+    children: int
+
+
+class SessionFailed(Exception):
+    """There is no session, and none can be had now. The text names the servers and the reason."""
+
+
+class _AddWatch(NamedTuple):
+    """The request for a watch, as kazoo sends requests. Source: ZooKeeper's zookeeper.jute."""
+
+    path: str
+
+    @property
+    def type(self) -> int:
+        return _ADD_WATCH
+
+    def serialize(self) -> bytes:
+        return bytes(write_string(self.path)) + _MODE.pack(_RECURSIVE)
+
+    def deserialize(self, _data: bytes, _offset: int) -> bool:
+        return True
+
+
+@final
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, which hands every event to `on_event`."""
+
+    on_event: Callable[[str], None]
+    read_timeout_ms = 0.0
+    """Two thirds of the timeout that ZooKeeper granted."""
+
+    def _connect(self, *arguments: object) -> tuple[float, float]:
+        timeouts: tuple[float, float] = super()._connect(*arguments)
+        self.read_timeout_ms = timeouts[0]
+        return timeouts
+
+    def _read_watch_event(self, buffer: bytes, offset: int) -> None:
+        event, _end = Watch.deserialize(buffer, offset)
+        self.on_event(event.path)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperAddress:
+    """Where ZooKeeper is, and below which path of it the tree begins."""
+
+    hosts: str
+    """`host:port,host:port`; the port may be left out (2181)."""
+    chroot: str = ""
+    """`/path`, or empty for the root."""
+    session_timeout_seconds: float = 30.0
+
+
+@final
+class ZooKeeperSession:
+    """See the module docstring. Make one with `await ZooKeeperSession.open(...)`."""
+
+    def __init__(
+        self,
+        address: ZooKeeperAddress,
+        on_state: Callable[[SessionState], None],
+        on_event: Callable[[str], None],
+    ) -> None:
+        self._address = address
+        self._token = trio.lowlevel.current_trio_token()
+        self._on_state = on_state
+        self.state = SessionState.LIVE
+        self._is_closed = False
+        self._heard = trio.Event()
+        """Set when a session in doubt is live again, or is over."""
+        retry = KazooRetry(
+            max_tries=-1, delay=0.05, backoff=2, max_delay=_RECONNECT_DELAY_SECONDS_MAX
+        )
+        client = KazooClient(
+            hosts=address.hosts,
+            timeout=address.session_timeout_seconds,
+            connection_retry=retry,
+        )
+        connection = _Connection(client, retry.copy(), logger=client.logger)
+        connection.on_event = lambda path: self._in_event_loop(on_event, self._below_root(path))
+        client._connection = self._connection = connection
+        client.add_listener(self._on_kazoo_state)
+        self._client = client
+
+    @classmethod
+    async def open(
+        cls,
+        address: ZooKeeperAddress,
+        on_state: Callable[[SessionState], None],
+        on_event: Callable[[str], None],
+        *,
+        connect_seconds_max: float,
+    ) -> ZooKeeperSession:
+        """Connect and begin a session.
+
+        Raises: SessionFailed.
+        """
+        session = cls(address, on_state, on_event)
+        try:
+            await trio.to_thread.run_sync(
+                session._client.start, connect_seconds_max, abandon_on_cancel=False
+            )
+        except KazooTimeoutError:
+            await session.aclose()
+            raise SessionFailed(
+                f"no ZooKeeper answered at {address.hosts} within {connect_seconds_max:g} s"
+            ) from None
+        return session
+
+    @property
+    def session_id(self) -> int:
+        """ZooKeeper's number of the session: the owner of its ephemeral nodes."""
+        identity = self._client.client_id
+        return identity[0] if identity is not None else 0
+
+    async def get(self, path: str) -> tuple[bytes, Stat]:
+        """Raises: KazooException."""
+        value, stat = await self._result_of(self._client.get_async(self._place(path)))
+        return value, Stat(stat.version, stat.numChildren)
+
+    async def exists(self, path: str) -> bool:
+        """Raises: KazooException."""
+        return await self._result_of(self._client.exists_async(self._place(path))) is not None
+
+    async def children(self, path: str) -> list[str]:
+        """Raises: KazooException."""
+        names: list[str] = await self._result_of(self._client.get_children_async(self._place(path)))
+        return names
+
+    async def create(
+        self, path: str, value: bytes, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        """The path that was made, with its number if it is sequential. Makes parents, too.
+
+        Raises: KazooException.
+        """
+        made: str = await self._result_of(
+            self._client.create_async(
+                self._place(path), value, ephemeral=ephemeral, sequence=sequential, makepath=True
+            )
+        )
+        return self._below_root(made)
+
+    async def set(self, path: str, value: bytes, version: int) -> int:
+        """The new version. Raises: KazooException."""
+        stat = await self._result_of(self._client.set_async(self._place(path), value, version))
+        return int(stat.version)
+
+    async def delete(self, path: str, version: int) -> None:
+        """Raises: KazooException."""
+        await self._result_of(self._client.delete_async(self._place(path), version))
+
+    async def make_root(self) -> None:
+        """Make the chroot when it is not there. Raises: KazooException."""
+        await self._result_of(self._client.ensure_path_async(self._place("/")))
+
+    def _place(self, path: str) -> str:
+        """The path in ZooKeeper's own tree. kazoo's chroot would warn of one that is new."""
+        return (self._address.chroot + path).rstrip("/") or "/"
+
+    def _below_root(self, path: str) -> str:
+        return path.removeprefix(self._address.chroot) or "/"
+
+    def add_watch(self, path: str) -> Awaitable[None]:
+        """Report changes at and below `path` to `on_event` until the connection is lost: those
+        after the requests that were made before this one. The result raises KazooException.
+        """
+        client = self._client
+        result = client.handler.async_result()
+        client._call(_AddWatch(self._place(path)), result)
+        return self._result_of(result)
+
+    async def settled(self) -> None:
+        """Return when the session is live, or lost."""
+        while self.state is SessionState.IN_DOUBT:
+            await self._heard.wait()
+
+    async def aclose(self) -> None:
+        """End the session. Its ephemeral nodes go at once when ZooKeeper can be reached."""
+        self._is_closed = True
+        self._become(SessionState.LOST)
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._close)
+
+    def _close(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    async def _result_of(self, result: _Pending) -> Any:  # noqa: ANN401 - kazoo has no types
+        done = trio.Event()
+        result.rawlink(lambda _result: self._in_event_loop(done.set))
+        await done.wait()
+        if result.exception is not None:
+            raise result.exception
+        return result.value
+
+    def _in_event_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        """From one of kazoo's threads. After the event loop has ended nobody waits for it."""
+        try:
+            self._token.run_sync_soon(call, *arguments)
+        except trio.RunFinishedError:
+            return
+
+    def _on_kazoo_state(self, state: str) -> None:
+        self._in_event_loop(self._follow, state)
+
+    def _follow(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            self._become(SessionState.LIVE)
+        elif state == KazooState.LOST:
+            self._become(SessionState.LOST)
+        elif self.state is SessionState.LIVE:
+            self._become(SessionState.IN_DOUBT)
+            trio.lowlevel.spawn_system_task(self._expire)
+
+    async def _expire(self) -> None:
+        """End a session in doubt after its timeout."""
+        heard = self._heard
+        with trio.move_on_after(self._doubt_seconds_max()):
+            await heard.wait()
+        if not heard.is_set():
+            self._become(SessionState.LOST)
+
+    def _doubt_seconds_max(self) -> float:
+        """A third of the timeout. kazoo pings after every third and gives a connection up when
+        nothing comes back for another, so the other two may have passed already."""
+        return self._connection.read_timeout_ms / 2000
+
+    def _become(self, state: SessionState) -> None:
+        if self.state is SessionState.LOST or self.state is state:
+            return
+        self.state = state
+        if state is SessionState.IN_DOUBT:
+            self._heard = trio.Event()
+        else:
+            self._heard.set()
+        if not self._is_closed:
+            self._on_state(state)

@@ -1,0 +1,140 @@
+"""Serves HTTP connections, and closes some when there are too many of them, or too many bytes.
+
+An idle connection never keeps a new one out: at the bound the one that has waited longest for a
+request is closed, which clients with kept connections can handle. If every connection has a request
+in progress, the new one is answered with 503.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from runtime.accepting import TurnedAway, accept_connections
+from web.budgets import ByteBudget, RequestRate
+from web.connection import HttpConnection, Phase
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable
+
+    from starlette.types import ASGIApp
+
+    from web.limits import HttpLimits
+
+log = structlog.get_logger()
+
+GRACEFUL_SECONDS: Final = 1.0
+ACCEPTED_PER_TURN: Final = 32
+TURNED_AWAY_MAX: Final = 8
+"""Refused connections kept open at a time until their clients have read the reason."""
+SLOW_SECONDS: Final = 2.0
+"""A client slower than this may be disconnected when bytes are short."""
+_IDLE: Final = frozenset({Phase.HEAD})
+_HOLDING_BYTES: Final = frozenset({Phase.BODY, Phase.ANSWER})
+
+
+@final
+class HttpServer:
+    """The connections of all listening sockets, with the interface `connection.Shared` for them."""
+
+    def __init__(self, application: ASGIApp, limits: HttpLimits) -> None:
+        self.application = application
+        self.limits = limits
+        self.budget = ByteBudget(limits.buffered_bytes_max)
+        self.rate = RequestRate(limits.requests_per_second_max, trio.current_time())
+        self.stopping = False
+        self._connections: dict[HttpConnection, None] = {}
+        self._turned_away = TurnedAway(TURNED_AWAY_MAX)
+
+    def __len__(self) -> int:
+        """Connections being served."""
+        return len(self._connections)
+
+    async def serve(
+        self,
+        listening: Iterable[socket.socket],
+        stop: trio.Event,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until `stop` is set, then allow pending requests a moment to finish."""
+        async with trio.open_nursery() as serving:
+            async with trio.open_nursery() as accepting:
+
+                def serve(connection: socket.socket, host: str, port: int) -> None:
+                    del host, port
+                    stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
+                    serving.start_soon(self.serve_stream, stream)
+
+                accept = partial(accept_connections, per_turn=ACCEPTED_PER_TURN, protocol="HTTP")
+                for each in listening:
+                    accepting.start_soon(accept, each, serve)
+                task_status.started()
+                await stop.wait()
+                accepting.cancel_scope.cancel()
+            self.stopping = True
+            for connection in [each for each in self._connections if each.phase in _IDLE]:
+                self._let_go(connection)
+            serving.cancel_scope.deadline = trio.current_time() + GRACEFUL_SECONDS
+
+    async def serve_stream(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection until it ends."""
+        if not self._make_place():
+            await self._turn_away(stream)
+            return
+        connection = HttpConnection(self, stream)
+        self._connections[connection] = None
+        try:
+            await connection.run()
+        finally:
+            self._connections.pop(connection, None)
+
+    def free_bytes(self) -> None:
+        """Disconnect the slowest of the clients that hold bytes."""
+        slowest = self._longest(_HOLDING_BYTES)
+        if slowest is not None and trio.current_time() - slowest.since >= SLOW_SECONDS:
+            log.warning("HTTP client cut off", reason="webServiceMaxBufferedMB is reached")
+            self._let_go(slowest)
+
+    def _make_place(self) -> bool:
+        """Whether one more connection may be served."""
+        most = self.limits.connections_max
+        if not most or len(self._connections) < most:
+            return True
+        idle = self._longest(_IDLE)
+        if idle is None:
+            return False
+        self._let_go(idle)
+        return True
+
+    def _longest(self, phases: frozenset[Phase]) -> HttpConnection | None:
+        waiting = (each for each in self._connections if each.phase in phases)
+        return min(waiting, key=lambda each: each.since, default=None)
+
+    def _let_go(self, connection: HttpConnection) -> None:
+        del self._connections[connection]
+        connection.give_way()
+
+    async def _turn_away(self, stream: trio.abc.Stream) -> None:
+        """Answer 503. When very many are refused together they are not told the reason."""
+        reason = "All connections are busy: maxHttpServerConnections, or the limit of open files"
+        body = json.dumps({"reason": reason})
+        head = (
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+
+        async def say() -> None:
+            log.warning("HTTP connection not admitted", reason=reason)
+            await stream.send_all((head + body).encode("ascii"))
+            if isinstance(stream, trio.abc.HalfCloseableStream):
+                await stream.send_eof()
+
+        try:
+            await self._turned_away.tell(say, partial(stream.receive_some, 4096))
+        finally:
+            await trio.aclose_forcefully(stream)
