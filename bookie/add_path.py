@@ -18,10 +18,10 @@ import trio
 from bookie import journal_format
 from bookie.adds import DurableSink, NoTurn, NullSink, RefusedSink, WaitingAdds
 from bookie.api import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, BookieError, Status
-from bookie.config import or_no_limit
 from bookie.errors import DiskFailed, StorageError
 from bookie.journal import EMPTY_BODY
 from bookie.statistics import LatencyHistogram
+from settings.kinds import or_no_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,9 @@ import structlog
 import trio
 
 from bookie.api import LAST_ENTRY, BookieError, EntryBody, Status
-from bookie.config import or_no_limit
 from bookie.read_cache import ReadAheadCache
 from bookie.statistics import LatencyHistogram
+from settings.kinds import or_no_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import trio
 
     from broker.config import BrokerConfig
-    from broker.config_file import LoadedConfig
+    from settings.reading import LoadedConfig
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 EXIT_REFUSED: Final = 1
@@ -120,7 +120,8 @@ def standalone(
     log_level: str,
 ) -> None:
     """Run broker and bookie in one process until SIGTERM or SIGINT."""
-    from broker.config_file import ConfigError, load_config
+    from broker.config_file import load_config
+    from settings.reading import ConfigError
 
     _log_to_stderr(log_level)
     overrides = {
@@ -228,7 +229,7 @@ def _log_to_stderr(level: str) -> None:
     )
 
 
-def _report_settings(loaded: LoadedConfig, in_memory: bool) -> None:
+def _report_settings(loaded: LoadedConfig[BrokerConfig], in_memory: bool) -> None:
     """Log settings that have no effect. A stock file causes a few lines."""
     import structlog
 

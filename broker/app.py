@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -34,8 +34,6 @@ from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication, serve_http
 from broker.broadcast.selection import BROADCAST
-from broker.config import or_no_limit
-from broker.config_file import as_properties
 from broker.data_directory import JOURNAL, LEDGERS, METADATA, DataDirectory
 from broker.handlers.table import BrokerCommands
 from broker.managed_ledger.config import ManagedLedgerConfig
@@ -56,6 +54,8 @@ from protocol.bookkeeper.digests import DigestType
 from protocol.topic_name import TopicName
 from runtime.clock import SystemClock
 from runtime.open_files import bookie_connections_max
+from settings.kinds import or_no_limit
+from settings.reading import typed_values
 from web.callers import CallerRules
 
 if TYPE_CHECKING:
@@ -325,15 +325,18 @@ def _bookie_has_data(config: BookieConfig) -> bool:
 
 def bookie_config(config: BrokerConfig, data_directory: Path) -> BookieConfig:
     """The embedded bookie's configuration. Raises: StartError."""
+    values = typed_values(config)
+    shared = {field.name for field in fields(BookieConfig)} & values.keys()
     try:
-        bookie = BookieConfig.from_mapping(as_properties(config))
+        return BookieConfig(
+            **{name: values[name] for name in shared}
+            | {
+                "journalDirectories": config.journalDirectories or (str(data_directory / JOURNAL),),
+                "ledgerDirectories": config.ledgerDirectories or (str(data_directory / LEDGERS),),
+            }
+        )
     except ValueError as error:
         raise StartError(str(error)) from error
-    return replace(
-        bookie,
-        journalDirectories=config.journalDirectories or (str(data_directory / JOURNAL),),
-        ledgerDirectories=config.ledgerDirectories or (str(data_directory / LEDGERS),),
-    )
 
 
 def _ledger_client_config(config: BrokerConfig) -> LedgerClientConfig:

@@ -50,8 +50,9 @@ def rebuild_index(data_dir: Path, config_files: tuple[Path, ...], skip_damaged: 
     from bookie.errors import StorageError
     from bookie.index_rebuild import rebuild_index as rebuild
     from broker.app import StartError, bookie_config
-    from broker.config_file import ConfigError, load_config
+    from broker.config_file import load_config
     from broker.data_directory import DataDirectory, DataDirectoryError
+    from settings.reading import ConfigError
 
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:

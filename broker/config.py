@@ -3,7 +3,7 @@
 Every attribute is a key of Pulsar's `broker.conf`/`standalone.conf` or of BookKeeper's
 `bookkeeper.conf`, with the type and the default of Pulsar 4.0 and BookKeeper 4.17, so a value from
 Pulsar's documentation means the same here. Only keys that change the behaviour of Vela are here.
-The other keys of real Pulsar are listed in `pulsar_keys.conf` (see `broker.config_file`).
+The other keys of real Pulsar are listed in `settings/upstream_keys.conf`.
 
 Vela's default differs on purpose for these keys: `bindAddress` (loopback, since a laptop is not a
 server), `clusterName` and the quorum sizes (one embedded bookie), `webServicePort` and
@@ -12,52 +12,16 @@ memory, and a few sizes of the bookie (`journalBufferedWritesThreshold`,
 `dbStorage_readAheadCacheBatchSize`) that Pulsar chose for another machine. `bookiePort` is off: the
 broker does not need it.
 
-Bounds are part of the type (`Annotated` with a `Bounds` or `Pattern`); `broker.config_file`
-enforces them.
+Bounds are part of the types (`settings.kinds`); `settings.reading` enforces them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, final
+from typing import Annotated, Final, Literal
 
+from settings.kinds import Bounds, Count, NoneAtZero, Pattern, Port, Positive, Rate, Ratio
 
-@final
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The closed range of a number; None = open on that side."""
-
-    minimum: float | None
-    maximum: float | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """The text must be a regular expression of Python; empty = none."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A number of which 0 and everything below mean "no limit"; stored as 0."""
-
-
-NO_LIMIT: Final = 2**60
-"""A value for "no limit" in code that only compares."""
-
-
-def or_no_limit(limit: int) -> int:
-    """A limit as a number for comparisons."""
-    return limit or NO_LIMIT
-
-
-NoneAtZero = Annotated[int, Limit()]
-Count = Annotated[int, Bounds(0)]
-Positive = Annotated[int, Bounds(1)]
-Port = Annotated[int, Bounds(0, 65535)]
-Ratio = Annotated[float, Bounds(0, 1)]
-Rate = Annotated[float, Bounds(0)]
 SchemaStrategy = Literal[
     "UNDEFINED",
     "ALWAYS_INCOMPATIBLE",

@@ -1,33 +1,18 @@
-"""Facts about configuration keys: names, aliases, risks. Pure.
+"""Facts about the broker's configuration keys: names, aliases, risks. Pure.
 
-The keys of real Pulsar and BookKeeper without effect in Vela are listed in `pulsar_keys.conf` with
-their values in stock files of Pulsar 2.8 to 4.2. Older names of keys with an effect are in
-`ALIASES`. Keys on which security or durability depends are marked here: a key that resembles one of
-them is taken for a misspelling of it, and never ignored.
+Those of real Pulsar and BookKeeper without effect in Vela are told from the list of upstream's keys
+in `settings`.
 """
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
+
+from broker.config import BrokerConfig
+from settings.rules import Alias, KeyRules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-RESEMBLANCE_MIN: Final = 0.8
-"""Ratio of `difflib.SequenceMatcher`, case ignored, above which two names count as similar."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Alias:
-    """An older name of a key."""
-
-    key: str
-    wins: bool
-    """Whether the older name overrides the new one if both are given."""
-
+    from collections.abc import Mapping
 
 ALIASES: Final[Mapping[str, Alias]] = {
     "brokerServicePurgeInactiveFrequencyInSeconds": Alias(
@@ -39,8 +24,8 @@ ALIASES: Final[Mapping[str, Alias]] = {
         "managedLedgerMaxUnackedRangesToPersistInMetadataStore", wins=True
     ),
 }
-"""As resolved by `ServiceConfiguration` of Pulsar 4.0 and `ServerConfiguration` of BookKeeper 4.17.
-An older name with a blank or a negative value counts as not given."""
+"""As resolved by `ServiceConfiguration` of Pulsar 4.0 and `ServerConfiguration` of BookKeeper
+4.17."""
 
 REFUSED: Final[Mapping[str, str]] = {
     "authenticateMetricsEndpoint": "Vela does not authenticate clients yet",
@@ -98,27 +83,32 @@ _PROTECTING: Final = frozenset(
 )
 
 
-def is_critical(key: str) -> bool:
-    """Whether a key decides about access to data, or whether and for how long data is kept.
+def check_together(config: BrokerConfig) -> str:
+    """The violated rule between keys, or an empty text."""
+    ensemble = config.managedLedgerDefaultEnsembleSize
+    write = config.managedLedgerDefaultWriteQuorum
+    ack = config.managedLedgerDefaultAckQuorum
+    if not ensemble >= write >= ack:
+        return (
+            "managedLedgerDefaultEnsembleSize >= managedLedgerDefaultWriteQuorum >= "
+            f"managedLedgerDefaultAckQuorum must hold, found {ensemble}, {write}, {ack}"
+        )
+    minor_runs = config.minorCompactionThreshold > 0 and config.minorCompactionInterval > 0
+    major_runs = config.majorCompactionThreshold > 0 and config.majorCompactionInterval > 0
+    both_run = minor_runs and major_runs
+    if both_run and config.minorCompactionThreshold > config.majorCompactionThreshold:
+        return (
+            "minorCompactionThreshold must not be above majorCompactionThreshold, found "
+            f"{config.minorCompactionThreshold:g} and {config.majorCompactionThreshold:g}"
+        )
+    return ""
 
-    Only keys that Vela honours or refuses count: a misspelling of a key without effect changes
-    nothing.
-    """
-    return key in _PROTECTING or key in REFUSED
 
-
-def nearest(key: str, names: Iterable[str]) -> str | None:
-    """The name that a misspelt key most resembles, if any is similar enough."""
-    by_folded = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(key.lower(), by_folded, n=1, cutoff=RESEMBLANCE_MIN)
-    return by_folded[close[0]] if close else None
-
-
-def parse_stock_values(text: str) -> dict[str, frozenset[str]]:
-    """Keys without an effect and their stock values, from the text of `pulsar_keys.conf`."""
-    known: dict[str, frozenset[str]] = {}
-    for line in text.splitlines():
-        if line and not line.startswith("#"):
-            key, _, stock = line.partition("=")
-            known[key] = frozenset(stock.split("|"))
-    return known
+BROKER_KEYS: Final = KeyRules(
+    config_type=BrokerConfig,
+    aliases=ALIASES,
+    refused=REFUSED,
+    not_applicable=NOT_APPLICABLE,
+    protecting=_PROTECTING,
+    check_together=check_together,
+)

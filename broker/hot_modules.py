@@ -34,7 +34,17 @@ FINGERPRINT_FILE: Final = BUILD_DIRECTORY / "fingerprint"
 GROUP: Final = "vela_hot"
 SWITCH: Final = "VELA_COMPILED"
 USED: Final = "with compiled hot modules"
-ROOMS: Final = ("protocol", "rocks", "bookie", "broker")
+ROOMS: Final = (
+    "protocol",
+    "rocks",
+    "runtime",
+    "settings",
+    "web",
+    "metadata",
+    "bookie",
+    "ledgers",
+    "broker",
+)
 _NOT_SHIPPED: Final = frozenset({"tests", "testing"})
 """Folders that a wheel leaves out, as pyproject.toml says."""
 

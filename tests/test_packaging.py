@@ -16,7 +16,18 @@ from pathlib import Path
 import pytest
 
 TREE = Path(__file__).resolve().parents[1]
-ROOMS = ("protocol", "rocks", "bookie", "broker", "pipeline")
+ROOMS = (
+    "protocol",
+    "rocks",
+    "runtime",
+    "settings",
+    "web",
+    "metadata",
+    "bookie",
+    "ledgers",
+    "broker",
+    "pipeline",
+)
 PROJECT = tomllib.loads((TREE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BUILD_SECONDS_MAX = 300
 
@@ -119,8 +130,8 @@ def test_a_wheel_holds_no_tests_and_everything_that_is_read_at_run_time(unpacked
         python = {path.relative_to(TREE) for path in (TREE / room).rglob("*.py")}
         wanted = {path for path in python if not {"tests", "testing"} & set(path.parts)}
         assert wanted == {path.relative_to(unpacked) for path in (unpacked / room).rglob("*.py")}
-    for place in ("pulsar_keys.conf", "admin/pulsar_endpoints.txt"):
-        assert (unpacked / "broker" / place).is_file()
+    for place in ("settings/upstream_keys.conf", "broker/admin/pulsar_endpoints.txt"):
+        assert (unpacked / place).is_file()
 
 
 def test_an_installed_vela_tells_its_version(unpacked: Path):

@@ -1,7 +1,7 @@
 """The plan of the house, kept by a test: who may import whom, what pure means, sizes, links.
 
-- Rooms import downwards only: protocol, rocks, runtime <- web, metadata <- bookie <- ledgers
-  <- broker <- pipeline, compat_tests.
+- Rooms import downwards only: protocol, rocks, runtime, settings <- web, metadata <- bookie
+  <- ledgers <- broker <- pipeline, compat_tests.
 - The modules of broker/ import each other in no circle.
 - A module whose essay says "Pure." is pure, and so is everything it needs: no event loop, socket,
   clock, chance, file or thread. The whole of protocol/ is.
@@ -24,11 +24,14 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "protocol": frozenset(),
     "rocks": frozenset(),
     "runtime": frozenset(),
+    "settings": frozenset(),
     "web": frozenset({"runtime"}),
     "metadata": frozenset({"protocol", "rocks"}),
-    "bookie": frozenset({"protocol", "rocks", "runtime", "web", "metadata"}),
+    "bookie": frozenset({"protocol", "rocks", "runtime", "settings", "web", "metadata"}),
     "ledgers": frozenset({"protocol", "runtime", "metadata", "bookie"}),
-    "broker": frozenset({"protocol", "rocks", "runtime", "web", "metadata", "bookie", "ledgers"}),
+    "broker": frozenset(
+        {"protocol", "rocks", "runtime", "settings", "web", "metadata", "bookie", "ledgers"}
+    ),
     "pipeline": frozenset({"protocol", "bookie", "broker"}),
     "compat_tests": frozenset({"protocol", "metadata", "bookie", "broker", "pipeline"}),
     "tests": frozenset(
@@ -36,6 +39,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
             "protocol",
             "rocks",
             "runtime",
+            "settings",
             "web",
             "metadata",
             "bookie",

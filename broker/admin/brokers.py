@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.dynamic_configuration import DYNAMIC_KEYS
 from broker.admin.router import Route
-from broker.config_file import as_properties
 from broker.namespaces.json_nodes import change_json, create_json
 from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
 from broker.refusal import precondition_failed
+from settings.reading import as_properties
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest

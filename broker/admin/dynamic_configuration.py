@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.config_file import ConfigError, Setting, build_config, typed_values
+from broker.config_file import build_config
+from settings.reading import ConfigError, Setting, typed_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from broker.config import or_no_limit
 from protocol.frames import MESSAGE_SIZE_BYTES_MAX_DEFAULT, frame_size_max
+from settings.kinds import or_no_limit
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig

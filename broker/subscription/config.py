@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from broker.config import NO_LIMIT
+from settings.kinds import NO_LIMIT
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig

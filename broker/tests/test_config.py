@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker.config import DEFAULT_CONFIG, BrokerConfig
-from broker.config_file import (
-    ConfigError,
-    Setting,
-    as_properties,
-    load_config,
-    read_properties,
-)
+from broker.config_file import load_config
+from settings.reading import ConfigError, Setting, as_properties, read_properties
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -184,7 +179,7 @@ def test_conf_offers_every_key_with_its_default():
 
 
 def test_every_key_has_an_effect():
-    """A key that nothing reads belongs into pulsar_keys.conf, where it is reported as such."""
+    """A key that nothing reads is one of upstream's only, and is reported as such."""
     sources = [
         path.read_text(encoding="utf-8")
         for room in ("broker", "bookie")

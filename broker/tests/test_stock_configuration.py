@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker.config import BrokerConfig
-from broker.config_file import ConfigError, load_config
-from broker.config_keys import REFUSED, is_critical, nearest
+from broker.config_file import load_config
+from broker.config_keys import BROKER_KEYS, REFUSED
 from broker.start_notices import start_notices
+from settings.reading import ConfigError
+from settings.rules import nearest
 
 if TYPE_CHECKING:
-    from broker.config_file import LoadedConfig
+    from settings.reading import LoadedConfig
 
 FACTS = Path(__file__).with_name("stock_configuration.txt")
 VERSIONS = ("2.10.1", "3.3.6", "4.0.8")
@@ -30,7 +32,7 @@ def stock_lines(version: str, file: str) -> list[str]:
     return [line[12:] for line in facts if FILES[file] in line[column : column + 3]]
 
 
-def load(tmp_path: Path, lines: list[str], *, strict: bool = False) -> LoadedConfig:
+def load(tmp_path: Path, lines: list[str], *, strict: bool = False) -> LoadedConfig[BrokerConfig]:
     path = tmp_path / "stock.conf"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return load_config([path], {}, strict=strict)
@@ -86,5 +88,9 @@ def test_keys_that_a_later_version_adds_are_not_taken_for_misspelt_ones():
     known = keys["2.10.1"] | set(BrokerConfig.__dataclass_fields__) | set(REFUSED)
     added = keys["4.0.8"] - known
     assert len(added) > 100
-    mistaken = {key: like for key in added if (like := nearest(key, known)) and is_critical(like)}
+    mistaken = {
+        key: like
+        for key in added
+        if (like := nearest(key, known)) and BROKER_KEYS.is_critical(like)
+    }
     assert mistaken == {}

@@ -11,11 +11,13 @@ import trio
 from bookie.config import BookieConfig
 from bookie.reader import EntryReader
 from broker.app import running_broker
-from broker.config import BrokerConfig, Limit
-from broker.config_file import ConfigError, Setting, build_config
+from broker.config import BrokerConfig
+from broker.config_file import build_config
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.net.limits import limits_from
 from broker.subscription.config import SubscriptionConfig
+from settings.kinds import Limit
+from settings.reading import ConfigError, Setting
 
 PORTS = {"brokerServicePort", "webServicePort", "bookiePort"}
 
