@@ -1,7 +1,7 @@
 """The interface of a bookie, implemented by the embedded bookie and by the TCP client.
 
 Adds are the hot path and use callbacks: one call per run of entries, no task, no future. Everything
-else is a coroutine. Statuses are the codes of BookKeeper's wire protocol v2.
+else is a coroutine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ entry as BookKeeper stores it. Kept apart so that a payload is never copied on i
 
 
 class Status(IntEnum):
-    """Result of a request (BookKeeper wire protocol v2 error codes)."""
+    """Result of a request: BookKeeper's wire protocol v2 error codes, and below zero, with
+    BookKeeper's numbers, what a client finds out by itself. Those never travel."""
+
+    NOT_ENOUGH_BOOKIES = -6
+    """No bookie is left that could take the place of a failed one."""
+    UNREACHABLE = -8
+    """There is no connection, or it ended before the answer: the request may have had effect."""
+    TIMED_OUT = -23
+    """No answer in time: the request may have had effect, now or later."""
 
     OK = 0
     NO_LEDGER = 1

@@ -1,0 +1,180 @@
+"""Adds of one connection that have no answer yet: which sink gets an answer. Pure.
+
+Protocol version 2 has no request ids. An answer belongs to the oldest add of the same ledger and
+entry. Adds are kept as runs, so an answer to a run costs as much as one to an entry.
+
+The runs of a ledger lie in layers. Runs of one layer do not overlap and are sorted. An add of an
+entry that is pending already goes to a layer above those that have the entry, so the lowest layer
+with an entry has its oldest add. Every add of a writer is in the first layer, at its end.
+
+`since` is the time of an add, rounded by the owner: runs are joined only if it is equal, so that
+the age of every add stays known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, final
+
+from protocol.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bookie.api import AddSink
+
+LAYERS_MAX: Final = 64
+"""Adds of the same entry that may be pending at once."""
+
+
+@final
+class PendingRun:
+    """Entries `first` to `end` - 1 of one ledger, `size_bytes` together."""
+
+    __slots__ = ("end", "first", "since", "sink", "size_bytes")
+
+    def __init__(self, first: int, end: int, sink: AddSink, size_bytes: int, since: float) -> None:
+        self.first = first
+        self.end = end
+        self.sink = sink
+        self.size_bytes = size_bytes
+        self.since = since
+
+
+def _first_of(run: PendingRun) -> int:
+    return run.first
+
+
+def _place_of(layer: list[PendingRun], entry_id: int) -> int:
+    """Index of the last run that starts at or before the entry; -1: none."""
+    if layer[0].first == entry_id:
+        return 0
+    return bisect_right(layer, entry_id, key=_first_of) - 1
+
+
+@final
+class PendingAdds:
+    """See the module docstring."""
+
+    __slots__ = ("_ledgers", "size_bytes")
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, list[list[PendingRun]]] = {}
+        self.size_bytes = 0
+        """Of all pending adds, as their owner counts them."""
+
+    def add(
+        self,
+        ledger_id: int,
+        first: int,
+        count: int,
+        sink: AddSink,
+        size_bytes: int,
+        since: float,
+    ) -> bool:
+        """These entries have been sent. False: some of them are pending too many times."""
+        end = first + count
+        layers = self._ledgers.get(ledger_id)
+        if layers is None:
+            layers = self._ledgers[ledger_id] = []
+        above = 0
+        for number, layer in enumerate(layers):
+            at = bisect_right(layer, end - 1, key=_first_of) - 1
+            if at >= 0 and layer[at].end > first:
+                above = number + 1
+        if above == LAYERS_MAX:
+            return False
+        self.size_bytes += size_bytes
+        if above == len(layers):
+            layers.append([PendingRun(first, end, sink, size_bytes, since)])
+            return True
+        layer = layers[above]
+        at = bisect_right(layer, first, key=_first_of)
+        before = layer[at - 1] if at else None
+        if before and before.end == first and before.sink is sink and before.since == since:
+            before.end = end
+            before.size_bytes += size_bytes
+        else:
+            layer.insert(at, PendingRun(first, end, sink, size_bytes, since))
+        return True
+
+    def answered(self, ledger_id: int, first: int, count: int) -> list[tuple[AddSink, int, int]]:
+        """(sink, first entry id, count) of the adds that an answer belongs to.
+
+        Raises: RemoteProtocolError: the answer to an add that was not sent, or was answered.
+        """
+        found: list[tuple[AddSink, int, int]] = []
+        layers = self._ledgers.get(ledger_id)
+        end = first + count
+        while first < end:
+            if layers is None:
+                raise RemoteProtocolError(f"the answer to an add of {ledger_id}:{first}, not sent")
+            run, number, at = self._oldest(layers, ledger_id, first)
+            stop = min(end, run.end)
+            if number:  # a lower layer may have a later part of the answer's entries
+                stop = self._limit(layers[:number], first, stop)
+            self.size_bytes -= self._take(layers[number], at, first, stop)
+            found.append((run.sink, first, stop - first))
+            first = stop
+            if not layers[number]:
+                del layers[number]
+                if not layers:
+                    del self._ledgers[ledger_id]
+                    layers = None
+        return found
+
+    @staticmethod
+    def _oldest(
+        layers: list[list[PendingRun]], ledger_id: int, entry_id: int
+    ) -> tuple[PendingRun, int, int]:
+        for number, layer in enumerate(layers):
+            at = _place_of(layer, entry_id)
+            if at >= 0 and entry_id < layer[at].end:
+                return layer[at], number, at
+        raise RemoteProtocolError(f"the answer to an add of {ledger_id}:{entry_id}, not sent")
+
+    @staticmethod
+    def _limit(lower: list[list[PendingRun]], first: int, stop: int) -> int:
+        for layer in lower:
+            at = bisect_right(layer, first, key=_first_of)
+            if at < len(layer):
+                stop = min(stop, layer[at].first)
+        return stop
+
+    @staticmethod
+    def _take(layer: list[PendingRun], at: int, first: int, stop: int) -> int:
+        """Remove entries `first` to `stop` - 1 from a run that has them. Returns their bytes, taken
+        to be of equal size."""
+        run = layer[at]
+        if run.first == first and run.end == stop:
+            del layer[at]
+            return run.size_bytes
+        entries = run.end - run.first
+        size_bytes = run.size_bytes * (stop - first) // entries
+        run.size_bytes -= size_bytes
+        if run.first == first:
+            run.first = stop
+            return size_bytes
+        if run.end > stop:
+            rest_bytes = run.size_bytes * (run.end - stop) // (run.end - stop + first - run.first)
+            run.size_bytes -= rest_bytes
+            layer.insert(at + 1, PendingRun(stop, run.end, run.sink, rest_bytes, run.since))
+        run.end = first
+        return size_bytes
+
+    def oldest_since(self) -> float | None:
+        """The rounded time of the oldest add; None: nothing is pending."""
+        if not self._ledgers:
+            return None
+        return min(
+            run.since for layers in self._ledgers.values() for layer in layers for run in layer
+        )
+
+    def take_all(self) -> Iterator[tuple[int, PendingRun]]:
+        """(ledger id, run) of everything pending, which is forgotten."""
+        ledgers, self._ledgers = self._ledgers, {}
+        self.size_bytes = 0
+        for ledger_id, layers in ledgers.items():
+            for layer in layers:
+                for run in layer:
+                    yield ledger_id, run

@@ -1,0 +1,241 @@
+"""RemoteBookie: a bookie in another process, Apache BookKeeper's or Vela's (a BookieApi).
+
+Requests of one ledger use one of several channels, chosen by the ledger's id, so their order is
+kept. Adds are collected and leave at `kick`, one system call per channel. Outside of a turn that
+happens by itself in the next step of the event loop.
+
+Back-pressure: adds are refused with TOO_MANY_REQUESTS while the bytes without an answer exceed a
+bound. Adds during the back-off of a channel are refused with UNREACHABLE. A refusal may overtake
+the answers to earlier adds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from bookie.api import FLAG_FENCING, LAST_ENTRY, BookieError, Status
+from ledgers.remote.channel import TICKS_PER_TIMEOUT, Channel
+from ledgers.remote.network import connect_tcp
+from protocol.bookkeeper import v2
+from protocol.bookkeeper.messages import BatchReadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bookie.api import AddSink, EntryBody, Turn
+    from ledgers.remote.config import RemoteConfig
+    from ledgers.remote.network import Connect
+
+_log = structlog.get_logger()
+_ABSENT: Final = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
+_JOIN_BELOW_BYTES: Final = 4096
+"""Mean size of an entry below which a copy costs less than a vector of buffers."""
+_BATCH_HEAD_BYTES_MAX: Final = 1024
+
+
+def _ignore(reason: str) -> None:
+    """No one counts failures."""
+
+
+@final
+class AddEncoder:
+    """Adds as the bytes of protocol version 2. Shared by the bookies of one client: a run that goes
+    to several of them, one after the other, is encoded once."""
+
+    __slots__ = ("_bodies", "_encoded", "_flags", "_key")
+
+    def __init__(self) -> None:
+        self._bodies: list[EntryBody] = []
+        self._key = b""
+        self._flags = 0
+        self._encoded: tuple[Sequence[bytes], int] = ((), 0)
+
+    def encode(
+        self, bodies: list[EntryBody], master_key: bytes, flags: int
+    ) -> tuple[Sequence[bytes], int]:
+        """Buffers to send, and their size in bytes."""
+        # Equal bodies are the same objects here, which makes the comparison cheap.
+        if bodies == self._bodies and master_key == self._key and flags == self._flags:
+            return self._encoded
+        buffers: list[bytes] = []
+        size = 0
+        for head, payload in bodies:
+            length = len(head) + len(payload)
+            request = v2.encode_add_request_head(length, master_key, flags)
+            buffers += (request, head, payload)
+            size += len(request) + length
+        result: Sequence[bytes] = buffers
+        if size < _JOIN_BELOW_BYTES * len(bodies):
+            result = (b"".join(buffers),)
+        self._bodies, self._key, self._flags = bodies, master_key, flags
+        self._encoded = result, size
+        return self._encoded
+
+    def forget(self) -> None:
+        """Hold no entries: the turn has ended."""
+        self._bodies = []
+        self._encoded = (), 0
+
+
+@final
+class RemoteBookie:
+    """See the module docstring. `run` in a nursery; cancelling it answers everything pending."""
+
+    def __init__(
+        self,
+        bookie_id: str,
+        address: Callable[[], tuple[str, int]],
+        config: RemoteConfig,
+        turn: Turn,
+        encoder: AddEncoder,
+        on_failure: Callable[[str], None] = _ignore,
+        connect: Connect = connect_tcp,
+    ) -> None:
+        """`address` raises OSError while it is not known. `on_failure` is told, with the reason, of
+        every lost connection and every request without an answer in time."""
+        self.bookie_id = bookie_id
+        self.bytes_in_flight = 0
+        """Bytes of adds without an answer."""
+        self._config = config
+        self._turn = turn
+        self._encoder = encoder
+        self._token = trio.lowlevel.current_trio_token()
+        self._is_scheduled = False
+        self._dirty: list[Channel] = []
+        self._requests = 0
+        self._channels = [
+            Channel(bookie_id, connect, address, config, turn, self._on_bytes, on_failure)
+            for _ in range(config.channels)
+        ]
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return sum(channel.is_connected for channel in self._channels)
+
+    def _on_bytes(self, difference: int) -> None:
+        self.bytes_in_flight += difference
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve requests until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for channel in self._channels:
+                nursery.start_soon(channel.run)
+            task_status.started()
+            while True:
+                await trio.sleep(self._config.add_timeout_s / TICKS_PER_TIMEOUT)
+                for channel in self._channels:
+                    channel.check_timeout()
+
+    def _channel_of(self, ledger_id: int) -> Channel:
+        return self._channels[ledger_id % len(self._channels)]
+
+    # --- adds ---------------------------------------------------------------------------
+
+    def add_entry(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        body: EntryBody,
+        master_key: bytes,
+        flags: int,
+        sink: AddSink,
+    ) -> None:
+        """See BookieApi."""
+        self.add_entries(ledger_id, entry_id, [body], master_key, flags, sink)
+
+    def add_entries(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        bodies: list[EntryBody],
+        master_key: bytes,
+        flags: int,
+        sink: AddSink,
+    ) -> None:
+        """See BookieApi. The list is not changed."""
+        channel = self._channel_of(ledger_id)
+        count = len(bodies)
+        status = Status.TOO_MANY_REQUESTS
+        if channel.is_refusing:
+            status = Status.UNREACHABLE
+        elif self.bytes_in_flight < self._config.bytes_in_flight_max:
+            buffers, size = self._encoder.encode(bodies, master_key, flags)
+            if channel.put_adds(ledger_id, first_entry_id, count, buffers, size, sink):
+                self._flush_later(channel)
+                return
+        self._token.run_sync_soon(self._refuse, status, ledger_id, first_entry_id, count, sink)
+
+    def _flush_later(self, channel: Channel) -> None:
+        if channel not in self._dirty:
+            self._dirty.append(channel)
+        if not self._is_scheduled and not self._turn.in_turn:
+            self._is_scheduled = True
+            self._token.run_sync_soon(self._kick_scheduled)
+
+    def _kick_scheduled(self) -> None:
+        self._is_scheduled = False
+        self.kick()
+
+    def kick(self) -> None:
+        """See BookieApi."""
+        if self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for channel in dirty:
+                channel.flush()
+            self._encoder.forget()
+
+    def _refuse(
+        self, status: Status, ledger_id: int, first: int, count: int, sink: AddSink
+    ) -> None:
+        self._turn.begin_turn()
+        try:
+            sink.on_add_replies(status, ledger_id, first, count)
+            sink.on_replies_end()
+            self._turn.end_turn()
+        except Exception as error:
+            _log.error("refusal_not_taken", bookie=self.bookie_id, exc_info=error)
+
+    # --- reads --------------------------------------------------------------------------
+
+    def read_cached(self, ledger_id: int, entry_id: int) -> EntryBody | None:
+        """See BookieApi: nothing is cached here."""
+        return None
+
+    async def read_entry(
+        self, ledger_id: int, entry_id: int, *, flags: int = 0, master_key: bytes = b""
+    ) -> bytes:
+        """See BookieApi."""
+        request = v2.encode_read_request(ledger_id, entry_id, flags, master_key)
+        bodies = await self._channel_of(ledger_id).read((ledger_id, entry_id), request)
+        return bodies[0]
+
+    async def read_batch(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_bytes_max: int
+    ) -> list[bytes]:
+        """See BookieApi."""
+        self._requests += 1
+        size_max = min(size_bytes_max, self._config.frame_size_max - _BATCH_HEAD_BYTES_MAX)
+        request = BatchReadRequest(ledger_id, first_entry_id, self._requests, count_max, size_max)
+        channel = self._channel_of(ledger_id)
+        bodies = await channel.read(self._requests, v2.encode_batch_read_request(request))
+        if not bodies:
+            raise BookieError(Status.IO_ERROR, "a batch read was answered without an entry")
+        return list(bodies)
+
+    async def fence_ledger(self, ledger_id: int, master_key: bytes) -> None:
+        """See BookieApi."""
+        try:
+            await self.read_entry(ledger_id, LAST_ENTRY, flags=FLAG_FENCING, master_key=master_key)
+        except BookieError as error:
+            if error.status not in _ABSENT:
+                raise
+
+    async def force_ledger(self, ledger_id: int) -> None:
+        """See BookieApi. Raises: BookieError: always. Version 2 has no such request, and needs
+        none: every add that it answers is durable."""
+        await trio.lowlevel.checkpoint()
+        raise BookieError(Status.BAD_REQUEST, "protocol version 2 has no force")
