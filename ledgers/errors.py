@@ -25,3 +25,7 @@ class EntryUnknown(LedgerError):
 
 class RecoveryFailed(LedgerError):
     """The end of a ledger cannot be decided without guessing."""
+
+
+class NotEnoughBookies(LedgerError):
+    """The cluster has too few bookies that may be used. It may have more later."""

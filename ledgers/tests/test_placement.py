@@ -1,0 +1,137 @@
+"""Placement: what every choice must be, and that a choice with enough racks is found."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledgers.errors import NotEnoughBookies
+from ledgers.placement import (
+    PlacementRules,
+    RackMap,
+    choose_ensemble,
+    choose_replacements,
+    parse_rack_map,
+)
+from protocol.bookkeeper.ledger_layout import write_set
+
+IDS = [f"b{number}:3181" for number in range(6)]
+
+
+@st.composite
+def clusters(draw):
+    available = draw(st.permutations(IDS))[: draw(st.integers(1, len(IDS)))]
+    racks = {each: f"/region{draw(st.integers(0, 1))}/r{draw(st.integers(0, 2))}" for each in IDS}
+    groups = {name: frozenset(draw(st.sets(st.sampled_from(IDS)))) for name in ("a", "b")}
+    ensemble = draw(st.integers(1, 4))
+    return available, RackMap(racks, groups), ensemble, draw(st.integers(1, ensemble))
+
+
+RULES = st.builds(
+    PlacementRules,
+    is_rack_aware=st.booleans(),
+    is_region_aware=st.booleans(),
+    racks_min=st.integers(1, 3),
+    are_racks_enforced=st.booleans(),
+    isolation_groups=st.sampled_from([frozenset(), frozenset({"a"}), frozenset({"gone"})]),
+    secondary_isolation_groups=st.sampled_from([frozenset(), frozenset({"b"})]),
+)
+
+
+def racks_per_write_set(chosen, write, racks):
+    return min(
+        len({racks.rack_of(chosen[index]) for index in write_set(first, len(chosen), write)})
+        for first in range(len(chosen))
+    )
+
+
+def allowed(available, racks, rules, exclude):
+    found = [each for each in available if each not in exclude]
+    if rules.isolation_groups:
+        groups = rules.isolation_groups | rules.secondary_isolation_groups
+        found = [each for each in found if each in racks.members(groups)]
+    return found
+
+
+@given(clusters(), RULES, st.sets(st.sampled_from(IDS)), st.sets(st.sampled_from(IDS)))
+def test_an_ensemble_is_what_the_rules_allow(cluster, rules, exclude, avoid):
+    available, racks, ensemble, write = cluster
+    usable = allowed(available, racks, rules, exclude)
+    wanted = min(rules.racks_min, write)
+    can_spread = any(
+        racks_per_write_set(each, write, racks) >= wanted
+        for each in itertools.permutations(usable, ensemble)
+    )
+    must_spread = rules.is_rack_aware and rules.are_racks_enforced
+    try:
+        chosen = choose_ensemble(
+            ensemble, write, available, racks, rules, exclude=exclude, avoid=avoid
+        )
+    except NotEnoughBookies:
+        assert len(usable) < ensemble or (must_spread and not can_spread)
+        return
+    assert len(set(chosen)) == len(chosen) == ensemble
+    assert set(chosen) <= set(usable)
+    if must_spread or (rules.is_rack_aware and can_spread and not rules.isolation_groups | avoid):
+        assert racks_per_write_set(chosen, write, racks) >= wanted
+    if not (rules.is_rack_aware or rules.is_region_aware):
+        healthy = [each for each in usable if each not in avoid]
+        if len(healthy) >= ensemble and not rules.isolation_groups:
+            assert chosen == tuple(healthy[:ensemble])
+    if len(set(usable) - avoid) >= ensemble and not rules.isolation_groups and not must_spread:
+        assert not avoid & set(chosen)
+
+
+@given(clusters(), RULES, st.data())
+def test_a_replacement_changes_the_failed_places_only(cluster, rules, data):
+    available, racks, ensemble, write = cluster
+    if len(available) < ensemble:
+        return
+    before = tuple(available[:ensemble])
+    failed = data.draw(st.sets(st.integers(0, ensemble - 1), min_size=1))
+    usable = allowed(available, racks, rules, set(before))
+    try:
+        after = choose_replacements(before, failed, write, available, racks, rules)
+    except NotEnoughBookies:
+        assert len(usable) < len(failed) or (rules.is_rack_aware and rules.are_racks_enforced)
+        return
+    for index in range(ensemble):
+        assert (after[index] == before[index]) == (index not in failed)
+    assert len(set(after)) == ensemble
+    assert {after[index] for index in failed} <= set(usable)
+
+
+def test_primary_groups_come_first_and_avoided_bookies_last():
+    racks = RackMap({}, {"a": frozenset(IDS[:2]), "b": frozenset(IDS[2:4])})
+    rules = PlacementRules(
+        isolation_groups=frozenset({"a"}), secondary_isolation_groups=frozenset({"b"})
+    )
+    order = IDS[::-1]
+    assert choose_ensemble(2, 2, order, racks, rules) == (IDS[1], IDS[0])
+    assert choose_ensemble(3, 2, order, racks, rules) == (IDS[1], IDS[0], IDS[3])
+    avoided = choose_ensemble(2, 2, order, racks, PlacementRules(), avoid={IDS[5], IDS[4]})
+    assert avoided == (IDS[3], IDS[2])
+    with pytest.raises(NotEnoughBookies, match="5 bookies are needed, 4 can be used"):
+        choose_ensemble(5, 2, order, racks, rules)
+
+
+def test_a_rack_map_of_pulsar_is_read():
+    record = {
+        "group1": {"b0:3181": {"rack": "/rack1", "hostname": "h"}, "b1:3181": {"rack": "eu/r2"}},
+        "group2": {"b2:3181": {"rack": ""}},
+    }
+    racks = parse_rack_map(json.dumps(record).encode())
+    assert racks.rack_of("b0:3181") == "/rack1"
+    assert (racks.rack_of("b1:3181"), racks.region_of("b1:3181")) == ("/eu/r2", "eu")
+    assert racks.region_of("b2:3181") == "default-region"
+    assert racks.members({"group2", "gone"}) == {"b2:3181"}
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"[1]", b'{"g": 1}', b'{"g": {"b": 1}}', b"\xff"])
+def test_anything_else_is_no_rack_map(data):
+    with pytest.raises(ValueError, match="is no rack map"):
+        parse_rack_map(data) if data != b"[]" else parse_rack_map(b"[[]]")
