@@ -16,7 +16,7 @@ from ledgers.errors import LedgerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ledgers.ledger_writer import LedgerWriter, WriterListener
+    from ledgers.entry_writer import EntryWriter, WriterListener
 
 
 class LedgerMaker(Protocol):
@@ -24,7 +24,7 @@ class LedgerMaker(Protocol):
 
     async def create_ledger(
         self, custom_metadata: Mapping[str, bytes], listener: WriterListener
-    ) -> LedgerWriter:
+    ) -> EntryWriter:
         """A new, open ledger."""
 
 
@@ -32,7 +32,7 @@ class LedgerMaker(Protocol):
 class AwaitedLedger:
     """See the module docstring. The owner serialises the calls."""
 
-    writer: LedgerWriter
+    writer: EntryWriter
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -93,17 +93,17 @@ class AwaitedLedger:
         if self._failure is not None:
             raise LedgerError(f"{self._what} {self.ledger_id}: {self._failure}")
 
-    def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
+    def on_entries_confirmed(self, writer: EntryWriter, entry_id: int, length: int) -> None:
         """WriterListener."""
         self.confirmed = entry_id
         self._changed.set()
 
-    def on_adds_refused(self, writer: LedgerWriter, delay_s: float) -> None:
+    def on_adds_refused(self, writer: EntryWriter, delay_s: float) -> None:
         """WriterListener. The waiting `append` sends again."""
         self._retry_after_s = delay_s
         self._changed.set()
 
-    def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
+    def on_writer_failed(self, writer: EntryWriter, status: int) -> None:
         """WriterListener."""
         self._failure = Status(status).name
         self._changed.set()

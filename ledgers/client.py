@@ -14,9 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from ledgers.errors import LedgerError, LedgerNotFound
+import trio
+
+from ledgers.cluster import FixedCluster
+from ledgers.errors import LedgerNotFound
 from ledgers.ledger_reader import LedgerReader
-from ledgers.ledger_writer import LedgerWriter, WriterListener
+from ledgers.ledger_writer import LedgerWriter
+from ledgers.quorum_writer import QuorumWriter
 from ledgers.recovery import recover_ledger
 from metadata.store import MUST_NOT_EXIST, NodeNotFound
 from protocol.bookkeeper.digests import DigestType
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from bookie.api import BookieApi
+    from ledgers.cluster import Cluster
+    from ledgers.entry_writer import EntryWriter, WriterListener
     from metadata.store import MetadataStore
     from runtime.clock import Clock
 
@@ -49,6 +55,8 @@ class LedgerClientConfig:
     digest_type: DigestType = DigestType.CRC32C
     password: bytes = b""
     request_timeout_s: float = 30.0
+    delay_ensemble_change: bool = False
+    """Replace a failed bookie only when the ack quorum cannot be had without it."""
 
 
 @final
@@ -61,9 +69,14 @@ class LedgerClient:
         bookies: Mapping[str, BookieApi],
         config: LedgerClientConfig,
         clock: Clock,
+        cluster: Cluster | None = None,
     ) -> None:
+        """`cluster`: chooses bookies and replaces failed ones. Without it `bookies` are all there
+        are, and a single one is of this process."""
         self._store = store
         self._bookies = bookies
+        self._is_embedded = cluster is None and config.ensemble_size == 1
+        self._cluster: Cluster = cluster or FixedCluster(bookies, trio.lowlevel.spawn_system_task)
         self._config = config
         self._clock = clock
         self.first_own_id: int | None = None
@@ -72,12 +85,13 @@ class LedgerClient:
 
     async def create_ledger(
         self, custom_metadata: Mapping[str, bytes], listener: WriterListener
-    ) -> LedgerWriter:
+    ) -> EntryWriter:
         """A new, empty, open ledger.
 
-        Raises: LedgerError: there are not enough bookies for the ensemble.
+        Raises: NotEnoughBookies.
         """
         config = self._config
+        ensemble = self._cluster.choose(config.ensemble_size, config.write_quorum_size)
         ledger_id = await self._store.next_sequence(ID_SEQUENCE_PATH)
         if self.first_own_id is None or ledger_id < self.first_own_id:
             self.first_own_id = ledger_id  # another task may have taken a later number first
@@ -85,7 +99,7 @@ class LedgerClient:
             ensemble_size=config.ensemble_size,
             write_quorum_size=config.write_quorum_size,
             ack_quorum_size=config.ack_quorum_size,
-            ensembles={0: self._choose_ensemble(ledger_id)},
+            ensembles={0: ensemble},
             digest_type=config.digest_type,
             password=config.password,
             ctime_ms=self._clock.wall_ms(),
@@ -94,7 +108,18 @@ class LedgerClient:
         version = await self._store.put(
             ledger_path(ledger_id), encode_ledger_metadata(metadata), MUST_NOT_EXIST
         )
-        return LedgerWriter(self._store, self._bookies, ledger_id, metadata, version, listener)
+        if self._is_embedded:
+            bookie = self._bookies[ensemble[0]]
+            return LedgerWriter(self._store, bookie, ledger_id, metadata, version, listener)
+        return QuorumWriter(
+            self._store,
+            self._cluster,
+            ledger_id,
+            metadata,
+            version,
+            listener,
+            config.delay_ensemble_change,
+        )
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
         """Fence the ledger and close it at its last entry, unless that has been done.
@@ -154,13 +179,3 @@ class LedgerClient:
         next_id = await self._store.peek_sequence(ID_SEQUENCE_PATH)
         newer = {ledger_id for ledger_id in ledger_ids if ledger_id >= next_id}
         return sorted(newer - await self.live_ledgers()) if newer else []
-
-    def _choose_ensemble(self, ledger_id: int) -> tuple[str, ...]:
-        bookie_ids = sorted(self._bookies)
-        size = self._config.ensemble_size
-        if len(bookie_ids) < size:
-            raise LedgerError(
-                f"{size} bookies are needed for a new ledger, {len(bookie_ids)} are available"
-            )
-        start = ledger_id % len(bookie_ids)
-        return tuple((bookie_ids[start:] + bookie_ids[:start])[:size])

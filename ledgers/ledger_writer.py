@@ -1,37 +1,29 @@
-"""Writes one ledger: assigns entry ids, sends entries to their bookies, confirms them in order.
+"""Writes one ledger to the bookie of this process: assigns entry ids, confirms them in order.
 
 Adding is synchronous and needs no tasks. The listener is told once per group of replies how far the
-ledger is confirmed. With one bookie (the embedded case) the writer itself is the reply sink and
-counts nothing. With more, `AckTracker` holds the quorum rules and every place in the ensemble has
-its own sink, because a reply does not name its sender.
+ledger is confirmed. The writer itself is the reply sink and counts nothing. For several bookies, or
+one in another process, see `quorum_writer`.
 
 Invariants: `last_add_confirmed` only grows, by entries all of which are durable. After the first
 failure, a fence or `close` it never moves again, so the last entry that `close` writes is the one
 reported to the application. Late replies are ignored.
 
 A bookie that has no room for an entry (TOO_MANY_REQUESTS) has not failed. The entry is sent again
-later, as `HeldAdds` decides, and those after it wait; the listener arranges the delay. This applies
-to one bookie; of several, the others may still reach the ack quorum.
-
-A bookie that fails while its write set can still reach the ack quorum is tolerated. Beyond that the
-writer fails as a whole: its owner closes the ledger and continues in a new one. Replacing a bookie
-within the ledger (BookKeeper's ensemble change) would be done where `_fail` is called: a new
-segment from `last_add_confirmed + 1` on by compare-and-set, then sending all unconfirmed entries
-again.
+later, as `HeldAdds` decides, and those after it wait; the listener arranges the delay. When the
+bookie fails, the writer fails: its owner closes the ledger and continues in a new one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 from bookie.api import Status
+from ledgers.entry_writer import EntryWriter, WriterListener
 from ledgers.errors import LedgerFenced, LedgerNotFound
 from ledgers.held_adds import HeldAdds
-from ledgers.quorum import AckTracker
 from metadata.store import VersionConflict
 from protocol.bookkeeper.digests import Digest, master_key
-from protocol.bookkeeper.ledger_layout import write_set
 from protocol.bookkeeper.ledger_metadata import (
     LedgerMetadata,
     decode_ledger_metadata,
@@ -40,79 +32,49 @@ from protocol.bookkeeper.ledger_metadata import (
 from protocol.bookkeeper.paths import ledger_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from bookie.api import BookieApi, EntryBody
     from metadata.store import MetadataStore
 
 _OK = int(Status.OK)
 _NO_ROOM = int(Status.TOO_MANY_REQUESTS)
-_FATAL = frozenset({int(Status.FENCED), int(Status.UNAUTHORIZED)})
-
-
-class WriterListener(Protocol):
-    """Is told how far a ledger is written. Called from the event loop, never within add."""
-
-    def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
-        """All entries up to `entry_id` are durable; they hold `length` payload bytes."""
-
-    def on_adds_refused(self, writer: LedgerWriter, delay_s: float) -> None:
-        """The bookie has no room now: call `writer.retry` after this many seconds."""
-
-    def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
-        """Once: nothing beyond the last confirmed entry will ever be confirmed."""
 
 
 @final
-class LedgerWriter:
+class LedgerWriter(EntryWriter):
     """See the module docstring."""
 
     __slots__ = (
         "_acked",
-        "_bookies",
+        "_bookie",
         "_digest",
         "_early",
         "_failure",
         "_held",
-        "_is_single",
         "_is_stopped",
         "_lengths",
         "_listener",
         "_master_key",
         "_runs",
-        "_sinks",
         "_store",
-        "_tracker",
         "_version",
-        "last_add_confirmed",
-        "ledger_id",
-        "length",
-        "length_sent",
-        "metadata",
-        "next_entry_id",
     )
 
     def __init__(
         self,
         store: MetadataStore,
-        bookies: Mapping[str, BookieApi],
+        bookie: BookieApi,
         ledger_id: int,
         metadata: LedgerMetadata,
         version: int,
         listener: WriterListener,
     ) -> None:
-        self.ledger_id = ledger_id
-        self.metadata = metadata
-        self.last_add_confirmed = -1
-        self.length = 0
+        super().__init__(ledger_id, metadata)
         self._store = store
         self._version = version
         self._listener = listener
         self._digest = Digest(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
-        self._bookies = [bookies[bookie_id] for bookie_id in metadata.last_ensemble[1]]
-        self.next_entry_id = 0
-        self.length_sent = 0
+        self._bookie = bookie
         self._lengths: list[int] = []
         self._acked = -1
         self._early: set[int] = set()
@@ -122,9 +84,6 @@ class LedgerWriter:
         these payloads too, until they are confirmed."""
         self._failure: int | None = None
         self._is_stopped = False
-        self._tracker = AckTracker(metadata.write_quorum_size, metadata.ack_quorum_size)
-        self._sinks = [_EnsembleSink(self, index) for index in range(len(self._bookies))]
-        self._is_single = len(self._bookies) == 1
 
     @property
     def is_stopped(self) -> bool:
@@ -151,15 +110,11 @@ class LedgerWriter:
             entry_id += 1
         self.length_sent = length
         self.next_entry_id = entry_id
-        if self._is_single:
-            self._runs.append((first, payloads))
-            if self._held:
-                self._held.hold(first, len(payloads))
-            else:
-                self._bookies[0].add_entries(ledger_id, first, bodies, self._master_key, 0, self)
+        self._runs.append((first, payloads))
+        if self._held:
+            self._held.hold(first, len(payloads))
         else:
-            for index, body in enumerate(bodies, first):
-                self._send(index, body)
+            self._bookie.add_entries(ledger_id, first, bodies, self._master_key, 0, self)
         return first
 
     def retry(self) -> None:
@@ -168,7 +123,7 @@ class LedgerWriter:
             return
         for first, count in self._held.take_window():
             bodies = self._bodies_again(first, count)
-            self._bookies[0].add_entries(self.ledger_id, first, bodies, self._master_key, 0, self)
+            self._bookie.add_entries(self.ledger_id, first, bodies, self._master_key, 0, self)
         self.kick()
 
     def _bodies_again(self, first: int, count: int) -> list[EntryBody]:
@@ -187,8 +142,7 @@ class LedgerWriter:
 
     def kick(self) -> None:
         """The entries added so far may be written now."""
-        for bookie in self._bookies:
-            bookie.kick()
+        self._bookie.kick()
 
     def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
         """Replies of the only bookie (AddSink)."""
@@ -264,43 +218,7 @@ class LedgerWriter:
                 ) from None
         self.metadata = metadata
 
-    def _send(self, entry_id: int, body: EntryBody) -> None:
-        self._tracker.sent()
-        metadata = self.metadata
-        for index in write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size):
-            self._bookies[index].add_entry(
-                self.ledger_id, entry_id, body, self._master_key, 0, self._sinks[index]
-            )
-
-    def _on_quorum_reply(self, index: int, status: int, entry_id: int) -> None:
-        if status == _OK:
-            self._tracker.on_ok(entry_id, index)
-            if self._failure is None:
-                self._acked = self._tracker.last_add_confirmed
-        elif self._failure is None and (
-            self._tracker.on_failure(entry_id, index) or status in _FATAL
-        ):
-            self._failure = status
-
     def _absorb_early(self) -> None:
         while self._acked + 1 in self._early:
             self._acked += 1
             self._early.discard(self._acked)
-
-
-@final
-class _EnsembleSink:
-    """Replies of the bookie at one place of the ensemble."""
-
-    __slots__ = ("_index", "_writer")
-
-    def __init__(self, writer: LedgerWriter, index: int) -> None:
-        self._writer = writer
-        self._index = index
-
-    def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
-        for entry_id in range(first_entry_id, first_entry_id + count):
-            self._writer._on_quorum_reply(self._index, status, entry_id)
-
-    def on_replies_end(self) -> None:
-        self._writer.on_replies_end()

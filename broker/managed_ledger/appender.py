@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from broker.managed_ledger.context import AppendListener, LedgerContext
     from broker.managed_ledger.entry_cache import TopicCache
     from broker.managed_ledger.ledger_list import LedgerList
-    from ledgers.ledger_writer import LedgerWriter
+    from ledgers.entry_writer import EntryWriter
 
 _log = structlog.get_logger()
 
@@ -111,8 +111,8 @@ class Appender:
         self._release_acked = release_acked
         self._entries_max = context.config.max_entries_per_ledger
         self._size_bytes_max = context.config.max_size_per_ledger_bytes
-        self._writer: LedgerWriter | None = None
-        self._current: LedgerWriter | None = None
+        self._writer: EntryWriter | None = None
+        self._current: EntryWriter | None = None
         self._pending: list[Entry] = []
         self._contexts: list[object] = []
         """Contexts, one for each entry of `_pending`."""
@@ -162,7 +162,7 @@ class Appender:
                 return
 
     def _add_run(
-        self, writer: LedgerWriter, entries: list[Entry], contexts: list[object], start: int
+        self, writer: EntryWriter, entries: list[Entry], contexts: list[object], start: int
     ) -> int:
         """Append as many entries as the ledger has room for, or all if it has no room but was too
         young to be replaced. Returns the index after the last one appended."""
@@ -200,7 +200,7 @@ class Appender:
             except Exception as error:
                 self._abandon(error, [])
 
-    def on_entries_confirmed(self, writer: LedgerWriter, entry_id: int, length: int) -> None:
+    def on_entries_confirmed(self, writer: EntryWriter, entry_id: int, length: int) -> None:
         """A group of entries is durable (WriterListener)."""
         if writer is not self._current or self.state is AppendState.FENCED:
             return
@@ -240,7 +240,7 @@ class Appender:
         if self.listener is not None:
             self.listener.on_appended(pending, contexts)
 
-    def on_adds_refused(self, writer: LedgerWriter, delay_s: float) -> None:
+    def on_adds_refused(self, writer: EntryWriter, delay_s: float) -> None:
         """The bookie has no room now. Publishers notice slow receipts (WriterListener)."""
         if not self._met_refusal:
             self._met_refusal = True
@@ -254,7 +254,7 @@ class Appender:
             )
         self._context.spawn(self._retry, writer, delay_s)
 
-    async def _retry(self, writer: LedgerWriter, delay_s: float) -> None:
+    async def _retry(self, writer: EntryWriter, delay_s: float) -> None:
         await trio.sleep(delay_s)
         if writer is self._current:
             try:
@@ -262,7 +262,7 @@ class Appender:
             except Exception as error:
                 self._abandon(error, [])
 
-    def on_writer_failed(self, writer: LedgerWriter, status: int) -> None:
+    def on_writer_failed(self, writer: EntryWriter, status: int) -> None:
         """The tail ledger takes no more entries (WriterListener)."""
         if writer is not self._current:
             return
@@ -305,7 +305,7 @@ class Appender:
 
     # --- rolling ------------------------------------------------------------------------
 
-    def start(self, writer: LedgerWriter) -> None:
+    def start(self, writer: EntryWriter) -> None:
         """Write to this new, listed ledger from now on."""
         self._current = self._writer = writer
         self._confirmed = -1

@@ -94,6 +94,17 @@ class FakeBookie:
         for sink in sinks.values():
             sink.on_replies_end()
 
+    def lose(self, stored: int) -> None:
+        """The connection ends: the oldest `stored` adds were made durable, none gets its answer."""
+        group, self._waiting = self._waiting, []
+        for ledger_id, entry_id, body, flags, _ in group[:stored]:
+            if ledger_id not in self.fenced or flags & FLAG_RECOVERY_ADD:
+                self.ledgers.setdefault(ledger_id, {})[entry_id] = b"".join(body)
+        for ledger_id, entry_id, _, _, sink in group:
+            sink.on_add_replies(Status.UNREACHABLE, ledger_id, entry_id, 1)
+        for sink in {id(add[4]): add[4] for add in group}.values():
+            sink.on_replies_end()
+
     def read_cached(self, ledger_id, entry_id):
         return None
 

@@ -1,0 +1,76 @@
+"""EntryWriter: what the owner of a ledger being written knows of its writer, whichever kind it is.
+
+`LedgerWriter` writes to one bookie of this process, `QuorumWriter` to several bookies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from protocol.bookkeeper.ledger_metadata import LedgerMetadata
+
+
+class WriterListener(Protocol):
+    """Is told how far a ledger is written. Called from the event loop, never within add."""
+
+    def on_entries_confirmed(self, writer: EntryWriter, entry_id: int, length: int) -> None:
+        """All entries up to `entry_id` are durable; they hold `length` payload bytes."""
+
+    def on_adds_refused(self, writer: EntryWriter, delay_s: float) -> None:
+        """A bookie has no room now: call `writer.retry` after this many seconds."""
+
+    def on_writer_failed(self, writer: EntryWriter, status: int) -> None:
+        """Once: nothing beyond the last confirmed entry will ever be confirmed."""
+
+
+class EntryWriter:
+    """See the module docstring. Abstract."""
+
+    __slots__ = (
+        "last_add_confirmed",
+        "ledger_id",
+        "length",
+        "length_sent",
+        "metadata",
+        "next_entry_id",
+    )
+
+    def __init__(self, ledger_id: int, metadata: LedgerMetadata) -> None:
+        self.ledger_id = ledger_id
+        self.metadata = metadata
+        self.last_add_confirmed = -1
+        self.length = 0
+        """Payload bytes of the confirmed entries."""
+        self.next_entry_id = 0
+        self.length_sent = 0
+        """Payload bytes of all entries added."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Nothing can be added any more."""
+        raise NotImplementedError
+
+    def add(self, payload: bytes) -> int:
+        """Send one entry. Returns its id. The listener gets the outcome."""
+        return self.add_run([payload])
+
+    def add_run(self, payloads: list[bytes]) -> int:
+        """Send consecutive entries. Returns the id of the first. The listener gets the outcome."""
+        raise NotImplementedError
+
+    def retry(self) -> None:
+        """Send again entries for which a bookie had no room, or part of them."""
+        raise NotImplementedError
+
+    def kick(self) -> None:
+        """The entries added so far may be written now."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Fix the end of the ledger at the last confirmed entry. May be called again.
+
+        Raises: LedgerFenced: another client closed it at another entry, or is about to.
+            LedgerNotFound: the ledger was deleted meanwhile.
+        """
+        raise NotImplementedError

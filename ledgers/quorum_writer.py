@@ -1,0 +1,536 @@
+"""Writes one ledger to several bookies: striped, confirmed in order, going on when bookies fail.
+
+Every entry goes to the W bookies of its write set. `EnsembleAcks` knows how far the ledger is
+acknowledged. Entries that are not confirmed, or that a bookie has not answered, are kept for
+sending again.
+
+A bookie that fails loses its place in the ensemble to another one (ensemble change): the metadata
+gets a segment that starts after the last confirmed entry, by compare-and-set, then all unconfirmed
+entries of the place are sent to its new bookie, and to no other. During the change nothing is
+confirmed, because an entry confirmed then would be looked for on the wrong bookies. Answers of a
+bookie that lost its place count for nothing, however late they come, and it gets none again in this
+ledger.
+
+If no other bookie can be had, or if the change is to be delayed, the failed place stays empty while
+every write set still has A others. Otherwise the writer fails with NOT_ENOUGH_BOOKIES.
+
+A bookie without room (TOO_MANY_REQUESTS) has not failed. Its entries are sent again later, as
+`HeldAdds` decides; the others of the ensemble go on. A bookie that stays too far behind the
+confirmed entries loses its place.
+
+Invariants: `last_add_confirmed` only grows, by entries that A distinct bookies of the current
+ensemble have. After the first failure of the writer, a fence or `close` it never moves again.
+
+Source: LedgerHandle, PendingAddOp and EnsembleUtils of BookKeeper.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from bookie.api import Status
+from ledgers.ensemble_acks import EnsembleAcks
+from ledgers.entry_writer import EntryWriter, WriterListener
+from ledgers.errors import LedgerFenced, LedgerNotFound, NotEnoughBookies
+from ledgers.held_adds import HeldAdds
+from metadata.store import MetadataUnavailable, VersionConflict
+from protocol.bookkeeper.digests import Digest, master_key
+from protocol.bookkeeper.ledger_metadata import (
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+)
+from protocol.bookkeeper.paths import ledger_path
+
+if TYPE_CHECKING:
+    from bookie.api import BookieApi, EntryBody
+    from ledgers.cluster import Cluster
+    from metadata.store import MetadataStore
+
+_log = structlog.get_logger()
+
+_OK: Final = int(Status.OK)
+_NO_ROOM: Final = int(Status.TOO_MANY_REQUESTS)
+_FATAL: Final = frozenset({int(Status.FENCED), int(Status.UNAUTHORIZED)})
+BEHIND_ENTRIES_MAX: Final = 10_000
+BEHIND_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Confirmed entries, and their payload bytes, that a bookie without room may lack before it loses
+its place. Those that it has not answered yet are bounded where they wait for the answer."""
+METADATA_ATTEMPTS_MAX: Final = 30
+METADATA_RETRY_S: Final = 1.0
+
+
+@final
+class QuorumWriter(EntryWriter):
+    """See the module docstring."""
+
+    __slots__ = (
+        "_acks",
+        "_cluster",
+        "_digest",
+        "_failure",
+        "_is_changing",
+        "_is_delaying",
+        "_is_stopped",
+        "_kept_from",
+        "_left",
+        "_lengths",
+        "_listener",
+        "_master_key",
+        "_places",
+        "_runs",
+        "_store",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        cluster: Cluster,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        version: int,
+        listener: WriterListener,
+        delay_ensemble_change: bool = False,
+    ) -> None:
+        super().__init__(ledger_id, metadata)
+        self._store = store
+        self._cluster = cluster
+        self._version = version
+        self._listener = listener
+        self._digest = Digest(metadata.digest_type, metadata.password)
+        self._master_key = master_key(metadata.password)
+        self._acks = EnsembleAcks(
+            metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size
+        )
+        self._kept_from = 0
+        """The first entry that is kept for sending again."""
+        self._lengths: list[int] = []
+        """Payload bytes of the ledger with each entry, from `_kept_from` on."""
+        self._runs: deque[tuple[int, list[bytes]]] = deque()
+        """(first entry id, payloads), from `_kept_from` or a little before it on."""
+        self._failure: int | None = None
+        self._is_stopped = False
+        self._is_changing = False
+        self._is_delaying = delay_ensemble_change
+        self._left: set[str] = set()
+        """Bookies that lost their place."""
+        self._places: list[_Place] = []
+        bookies = cluster.bookies
+        for index, bookie_id in enumerate(metadata.last_ensemble[1]):
+            self._places.append(_Place(self, index, bookie_id, bookies.get(bookie_id)))
+
+    @property
+    def is_stopped(self) -> bool:
+        """Nothing can be added any more."""
+        return self._is_stopped
+
+    # --- adding -------------------------------------------------------------------------
+
+    def add_run(self, payloads: list[bytes]) -> int:
+        """Send consecutive entries. Returns the id of the first. The listener gets the outcome."""
+        assert not self._is_stopped
+        digest, ledger_id, confirmed = self._digest, self.ledger_id, self.last_add_confirmed
+        lengths = self._lengths
+        length = self.length_sent
+        first = entry_id = self.next_entry_id
+        bodies: list[EntryBody] = []
+        for payload in payloads:
+            length += len(payload)
+            lengths.append(length)
+            head = digest.head(ledger_id, entry_id, confirmed, length, payload)
+            bodies.append((head, payload))
+            entry_id += 1
+        self.length_sent = length
+        self.next_entry_id = entry_id
+        self._runs.append((first, payloads))
+        for place in self._places:
+            if place.failure is None:
+                self._send(place, first, bodies)
+        return first
+
+    def _send(self, place: _Place, first: int, bodies: list[EntryBody]) -> None:
+        """Send to a place what it stores of these consecutive entries."""
+        end = first + len(bodies)
+        for start, count in self._acks.runs_of(place.index, first, end):
+            if len(place.held):
+                place.held.hold(start, count)
+            else:
+                place.send(start, bodies[start - first : start - first + count])
+
+    def retry(self) -> None:
+        """Send again entries for which a bookie had no room, or part of them."""
+        if self._is_stopped:
+            return
+        for place in self._places:
+            if place.is_waiting:
+                place.is_waiting = False
+                self._send_window(place)
+        self.kick()
+
+    def _send_window(self, place: _Place) -> None:
+        for first, count in place.held.take_window():
+            place.send(first, self._bodies_again(first, count))
+
+    def _bodies_again(self, first: int, count: int) -> list[EntryBody]:
+        """The bodies of kept entries once more."""
+        confirmed = min(self.last_add_confirmed, first - 1)
+        bodies: list[EntryBody] = []
+        end = first + count
+        for run_first, payloads in self._runs:
+            for entry_id in range(max(first, run_first), min(end, run_first + len(payloads))):
+                payload = payloads[entry_id - run_first]
+                length = self._lengths[entry_id - self._kept_from]
+                head = self._digest.head(self.ledger_id, entry_id, confirmed, length, payload)
+                bodies.append((head, payload))
+        assert len(bodies) == count
+        return bodies
+
+    def kick(self) -> None:
+        """The entries added so far may be written now."""
+        for place in self._places:
+            if place.bookie is not None:
+                place.bookie.kick()
+
+    # --- answers ------------------------------------------------------------------------
+
+    def on_replies(self, place: _Place, status: int, first_entry_id: int, count: int) -> None:
+        """Replies of a bookie in its place."""
+        place.unanswered -= count
+        if status == _OK:
+            self._acks.on_ok(place.index, first_entry_id, count)
+        elif status == _NO_ROOM:
+            if place.failure is None:
+                place.is_slow = True
+                place.held.refused(first_entry_id, count)
+        elif status in _FATAL:
+            if self._failure is None:
+                self._failure = status
+        else:
+            self.on_failed(place, status)
+
+    def on_failed(self, place: _Place, status: int) -> None:
+        """The bookie cannot be written to."""
+        if place.failure is None:
+            place.failure = status
+            place.held = HeldAdds()
+            place.is_slow = False
+            if status == Status.IO_ERROR:
+                self._cluster.on_bookie_failed(place.bookie_id, Status(status).name)
+
+    def settle(self) -> None:
+        """Act on what a group of replies changed."""
+        if self._is_stopped:
+            return
+        if self._failure is None and not self._is_changing:
+            self._leave_failed_places()
+        if not self._is_changing:
+            self._advance()
+            self._forget()
+        if self._failure is not None and not self._is_stopped:
+            self._is_stopped = True
+            self._listener.on_writer_failed(self, self._failure)
+        if not self._is_stopped:
+            for place in self._places:
+                if place.is_slow:
+                    self._go_on_with_held(place)
+
+    def _advance(self) -> None:
+        """Confirm what is acknowledged, forget what is not needed any more, tell the listener."""
+        confirmed = self._acks.confirmed(self.next_entry_id)
+        if confirmed <= self.last_add_confirmed:
+            return
+        length = self.length = self._lengths[confirmed - self._kept_from]
+        self.last_add_confirmed = confirmed
+        self._listener.on_entries_confirmed(self, confirmed, length)
+
+    def _forget(self) -> None:
+        """Drop entries that are confirmed and that no bookie may refuse for lack of room. A bookie
+        without room that would have too many kept loses its place."""
+        lengths = self._lengths
+        kept_from = self._kept_from
+        keep_from = confirmed = self.last_add_confirmed + 1
+        for place in self._places:
+            if place.failure is not None:
+                continue
+            missing = self._acks.missing[place.index]
+            if missing >= keep_from:
+                continue
+            if place.is_slow:
+                behind = lengths[confirmed - 1 - kept_from] - lengths[missing - kept_from]
+                if confirmed - missing > BEHIND_ENTRIES_MAX or behind > BEHIND_BYTES_MAX:
+                    self.on_failed(place, _NO_ROOM)
+                    continue
+            keep_from = missing
+        if keep_from == kept_from:
+            return
+        del lengths[: keep_from - kept_from]
+        self._kept_from = keep_from
+        runs = self._runs
+        while runs and runs[0][0] + len(runs[0][1]) <= keep_from:
+            runs.popleft()
+
+    def _go_on_with_held(self, place: _Place) -> None:
+        """Once all entries sent have been answered, the next window may be sent."""
+        if place.unanswered or place.is_waiting:
+            return
+        if not len(place.held):
+            place.is_slow = False
+            return
+        delay_s = place.held.delay_s()
+        if delay_s:
+            place.is_waiting = True
+            self._listener.on_adds_refused(self, delay_s)
+        else:
+            self._send_window(place)
+            self.kick()
+
+    # --- ensemble change ----------------------------------------------------------------
+
+    def _leave_failed_places(self) -> None:
+        """Replace the failed bookies, or do without them."""
+        failed = self._failed_places()
+        if all(self._places[index].is_done_without for index in failed):
+            return
+        if self._is_delaying and self._acks.may_go_on(failed):
+            self._do_without(failed, "the change of the ensemble is delayed")
+            return
+        try:
+            self._replaced(failed)
+        except NotEnoughBookies as error:
+            self._without_replacement(failed, str(error))
+            return
+        self._is_changing = True
+        self._cluster.spawn(self._change_ensemble)
+
+    def _failed_places(self) -> frozenset[int]:
+        return frozenset(place.index for place in self._places if place.failure is not None)
+
+    def _replaced(self, failed: frozenset[int]) -> tuple[frozenset[int], tuple[str, ...]]:
+        """(places that get another bookie, the new ensemble): all failed places, or one of them if
+        that is enough to go on.
+
+        Raises: NotEnoughBookies.
+        """
+        ensemble = [place.bookie_id for place in self._places]
+        quorum = self.metadata.write_quorum_size
+        replace, left = self._cluster.replace, frozenset(self._left)
+        try:
+            return failed, replace(ensemble, failed, quorum, left)
+        except NotEnoughBookies:
+            for index in failed:
+                if len(failed) > 1 and self._acks.may_go_on(failed - {index}):
+                    return frozenset({index}), replace(ensemble, {index}, quorum, left)
+            raise
+
+    def _without_replacement(self, failed: frozenset[int], reason: str) -> None:
+        if self._acks.may_go_on(failed):
+            self._do_without(failed, reason)
+        else:
+            _log.warning("ledger_lacks_bookies", ledger_id=self.ledger_id, reason=reason)
+            self._failure = int(Status.NOT_ENOUGH_BOOKIES)
+
+    def _do_without(self, failed: frozenset[int], reason: str) -> None:
+        for index in failed:
+            place = self._places[index]
+            if not place.is_done_without:
+                place.is_done_without = True
+                _log.warning(
+                    "ledger_goes_on_without_a_bookie",
+                    ledger_id=self.ledger_id,
+                    bookie=place.bookie_id,
+                    status=Status(place.failure or 0).name,
+                    reason=reason,
+                )
+
+    async def _change_ensemble(self) -> None:
+        """The task of a change. Bookies that fail meanwhile are replaced as well."""
+        try:
+            while not self._is_stopped and self._failure is None:
+                failed = self._failed_places()
+                if all(self._places[index].is_done_without for index in failed):
+                    break
+                try:
+                    replaced, ensemble = self._replaced(failed)
+                except NotEnoughBookies as error:
+                    self._without_replacement(failed, str(error))
+                    continue
+                await self._store_ensemble(self.last_add_confirmed + 1, ensemble)
+                if not self._is_stopped:
+                    self._install(replaced, ensemble)
+        except LedgerFenced as error:
+            if not self._is_stopped:
+                _log.error("ledger_lost", ledger_id=self.ledger_id, reason=str(error))
+            self._failure = int(Status.FENCED)
+        except LedgerNotFound:
+            self._failure = int(Status.NO_LEDGER)
+        except Exception as error:
+            _log.error("ensemble_not_changed", ledger_id=self.ledger_id, exc_info=error)
+            self._failure = int(Status.IO_ERROR)
+        finally:
+            self._is_changing = False
+        self.settle()
+
+    async def _store_ensemble(self, first: int, ensemble: tuple[str, ...]) -> None:
+        """Write the new segment.
+
+        Raises: LedgerFenced, LedgerNotFound, MetadataUnavailable.
+        """
+        path = ledger_path(self.ledger_id)
+        attempts = 0
+        while not self._is_stopped:
+            target = self.metadata.with_ensemble(first, ensemble)
+            try:
+                version = await self._store.put(path, encode_ledger_metadata(target), self._version)
+            except VersionConflict:
+                if await self._read_again(target):
+                    return
+            except MetadataUnavailable:
+                attempts += 1
+                if attempts >= METADATA_ATTEMPTS_MAX:
+                    raise
+                await trio.sleep(METADATA_RETRY_S)
+            else:
+                self._adopt(target, version)
+                return
+
+    async def _read_again(self, target: LedgerMetadata) -> bool:
+        """The record is not what this writer wrote last. True: it is the target, because a write
+        that failed had effect.
+
+        Raises: LedgerFenced, LedgerNotFound, MetadataUnavailable.
+        """
+        stored = await self._store.get(ledger_path(self.ledger_id))
+        if stored is None:
+            raise LedgerNotFound(f"ledger {self.ledger_id} was deleted")
+        found, version = decode_ledger_metadata(stored[0]), stored[1]
+        if found.state is not LedgerState.OPEN:
+            raise LedgerFenced(f"ledger {self.ledger_id} is {found.state.name}")
+        is_target = found.last_ensemble == target.last_ensemble
+        if not is_target and found.last_ensemble != self.metadata.last_ensemble:
+            raise LedgerFenced(f"another client changed the bookies of ledger {self.ledger_id}")
+        # An older segment may have been repaired meanwhile.
+        self._adopt(found, version)
+        return is_target
+
+    def _adopt(self, metadata: LedgerMetadata, version: int) -> None:
+        self.metadata = metadata
+        self._version = version
+
+    def _install(self, replaced: frozenset[int], ensemble: tuple[str, ...]) -> None:
+        """The new bookies take their places and get the unconfirmed entries."""
+        first = self.last_add_confirmed + 1
+        bodies = self._bodies_again(first, self.next_entry_id - first)
+        bookies = self._cluster.bookies
+        for index in replaced:
+            old = self._places[index]
+            old.is_replaced = True
+            self._left.add(old.bookie_id)
+            _log.warning(
+                "bookie_replaced",
+                ledger_id=self.ledger_id,
+                bookie=old.bookie_id,
+                by=ensemble[index],
+                status=Status(old.failure or 0).name,
+                first_entry_id=first,
+            )
+            bookie_id = ensemble[index]
+            place = _Place(self, index, bookie_id, bookies.get(bookie_id))
+            self._places[index] = place
+            self._acks.reset(index, first)
+            if place.failure is None:
+                self._send(place, first, bodies)
+        self.kick()
+
+    # --- closing ------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Fix the end of the ledger at the last confirmed entry. May be called again.
+
+        Raises: LedgerFenced: another client closed it at another entry, or is about to.
+            LedgerNotFound: the ledger was deleted meanwhile.
+        """
+        self._is_stopped = True
+        path = ledger_path(self.ledger_id)
+        while not self.metadata.is_closed:
+            metadata = self.metadata.closed(self.last_add_confirmed, self.length)
+            try:
+                version = await self._store.put(
+                    path, encode_ledger_metadata(metadata), self._version
+                )
+            except VersionConflict:
+                await self._read_before_close(path)
+            else:
+                self._adopt(metadata, version)
+
+    async def _read_before_close(self, path: str) -> None:
+        """Take over a record that this writer may still close, or that is closed as it would."""
+        stored = await self._store.get(path)
+        if stored is None:
+            raise LedgerNotFound(f"ledger {self.ledger_id} was deleted")
+        found = decode_ledger_metadata(stored[0])
+        same_end = (found.last_entry_id, found.length) == (self.last_add_confirmed, self.length)
+        if found.state is not LedgerState.OPEN and not (found.is_closed and same_end):
+            raise LedgerFenced(
+                f"ledger {self.ledger_id} is {found.state.name} with last entry"
+                f" {found.last_entry_id}, this writer confirmed {self.last_add_confirmed}"
+            )
+        self._adopt(found, stored[1])
+
+
+@final
+class _Place:
+    """A bookie at its place in the ensemble, for as long as it has it (an AddSink)."""
+
+    __slots__ = (
+        "bookie",
+        "bookie_id",
+        "failure",
+        "held",
+        "index",
+        "is_done_without",
+        "is_replaced",
+        "is_slow",
+        "is_waiting",
+        "unanswered",
+        "writer",
+    )
+
+    def __init__(
+        self, writer: QuorumWriter, index: int, bookie_id: str, bookie: BookieApi | None
+    ) -> None:
+        self.writer = writer
+        self.index = index
+        self.bookie_id = bookie_id
+        self.bookie = bookie
+        self.failure: int | None = None if bookie is not None else int(Status.UNREACHABLE)
+        self.held = HeldAdds()
+        self.unanswered = 0
+        self.is_replaced = False
+        self.is_done_without = False
+        self.is_slow = False
+        """It had no room for entries that it lacks still."""
+        self.is_waiting = False
+        """Until the owner calls `retry`."""
+
+    def send(self, first: int, bodies: list[EntryBody]) -> None:
+        """Consecutive entries to this bookie."""
+        assert self.bookie is not None
+        writer = self.writer
+        self.unanswered += len(bodies)
+        self.bookie.add_entries(writer.ledger_id, first, bodies, writer._master_key, 0, self)
+
+    def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
+        """See AddSink."""
+        if not self.is_replaced:
+            self.writer.on_replies(self, status, first_entry_id, count)
+
+    def on_replies_end(self) -> None:
+        """See AddSink."""
+        if not self.is_replaced:
+            self.writer.settle()
