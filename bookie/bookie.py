@@ -66,7 +66,8 @@ class Bookie:
         self._checkpointer = Checkpointer(config, layout, adds)
         adds.begin_flush = self._checkpointer.begin_if_idle
         self._collector = GarbageCollector(config, layout, adds.fail)
-        self._monitor = DiskMonitor(config, disk, layout, adds.writable_changed)
+        self._monitor = DiskMonitor(config, disk, layout, self._writable_changed)
+        self._on_writable: list[Callable[[], None]] = []
 
     @classmethod
     async def open(
@@ -288,6 +289,19 @@ class Bookie:
     def is_writable(self) -> bool:
         """Whether any ledger directory takes adds."""
         return self._adds.failure is None and any(storage.writable for storage in self._storages)
+
+    def has_headroom(self) -> bool:
+        """Whether any ledger directory takes recovery adds, be it full or not."""
+        return self._adds.failure is None and any(storage.headroom for storage in self._storages)
+
+    def watch_writable(self, on_change: Callable[[], None]) -> None:
+        """Call back when a disk has become full or has space again."""
+        self._on_writable.append(on_change)
+
+    def _writable_changed(self) -> None:
+        self._adds.writable_changed()
+        for on_change in self._on_writable:
+            on_change()
 
     def statistics(self) -> BookieStatistics:
         """The counters of this moment."""

@@ -111,6 +111,12 @@ def _check_directories(
             _verify(config, own, instance_id, paths, f"{_current(path)}/{FILE_NAME}")
         if stored is not None:
             _verify(config, _decoded(stored), instance_id, paths, "the metadata store")
+        elif instance_id is not None:
+            raise BookieRefusesToStart(
+                f"the metadata store has no cookie of {config.bookieId!r}, which has data in "
+                f"{_current(used[0])}: the bookie was decommissioned, or the metadata was restored "
+                "from an older copy. Give the bookie empty directories, or restore its cookie"
+            )
         copies = _placed(disk, copies, journals, ledgers)
         plan = plan_existing(journals, ledgers, copies, may_expand=config.allowStorageExpansion)
     if not plan.set_id:

@@ -1,4 +1,5 @@
-"""The command line: `vela standalone`, `vela bookie`, `vela perf`, `vela pipeline`.
+"""The command line: `vela standalone`, `vela bookie`, `vela initialize-cluster-metadata`,
+`vela perf`, `vela pipeline`.
 
 Every user error ends in one line on stderr that starts with `vela:` and a non-zero exit. A
 traceback means a bug. The ready line is the only output on stdout; logs go to stderr.
@@ -6,31 +7,25 @@ traceback means a bug. The ready line is the only output on stdout; logs go to s
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
-import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from typing import TYPE_CHECKING, final
 
 import click
 
-from broker.bookie_command import bookie
+from bookie.process.command import bookie, initialize_cluster_metadata
+from broker.bookie_command import rebuild_index
 from broker.data_directory import DEFAULT_DATA_DIRECTORY
 from broker.perf.command import perf
 from broker.pipeline_command import pipeline
+from runtime.command_line import LEVELS, first_of, log_to_stderr, refuse, watch_signals
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    import trio
+    from collections.abc import Iterator
 
     from broker.config import BrokerConfig
-    from settings.reading import LoadedConfig
-
-LEVELS: Final = ("debug", "info", "warning", "error")
-EXIT_REFUSED: Final = 1
 
 
 @final
@@ -64,18 +59,23 @@ def _refusing_usage() -> Iterator[None]:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = "vela" if context is None else context.command_path
-        _refuse(f"{error.format_message()} (see: {command} --help)")
+        refuse(f"{error.format_message()} (see: {command} --help)")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="vela-broker", prog_name="vela", message="%(prog)s %(version)s")
 def main() -> None:
     """Vela: a message broker that Apache Pulsar clients use unchanged."""
+    from broker.hot_modules import use_compiled
+
+    click.get_current_context().obj = use_compiled
 
 
 main.add_command(perf)
 main.add_command(pipeline)
+bookie.add_command(rebuild_index)
 main.add_command(bookie)
+main.add_command(initialize_cluster_metadata)
 
 
 @main.command()
@@ -121,9 +121,11 @@ def standalone(
 ) -> None:
     """Run broker and bookie in one process until SIGTERM or SIGINT."""
     from broker.config_file import load_config
+    from broker.start_notices import start_notices
     from settings.reading import ConfigError
+    from settings.report import report_settings
 
-    _log_to_stderr(log_level)
+    log_to_stderr(log_level)
     overrides = {
         "brokerServicePort": broker_port,
         "webServicePort": web_port,
@@ -133,8 +135,8 @@ def standalone(
     try:
         loaded = load_config(config_files, os.environ, overrides, strict=strict_config)
     except ConfigError as error:
-        _refuse(str(error))
-    _report_settings(loaded, in_memory)
+        refuse(str(error))
+    report_settings(loaded, start_notices(loaded.config, in_memory=in_memory))
     _run(loaded.config, None if in_memory else data_dir)
 
 
@@ -155,10 +157,7 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
         refusal = group
     else:
         return
-    error: BaseException = refusal
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    _refuse(str(error))
+    refuse(str(first_of(refusal)))
 
 
 def _take_open_files(config: BrokerConfig) -> None:
@@ -186,7 +185,7 @@ async def _serve(config: BrokerConfig, data_directory: Path | None, running: str
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
-            nursery.start_soon(_watch_signals, signals, stop)
+            nursery.start_soon(watch_signals, signals, stop)
             async with running_broker(config, data_directory) as broker:
                 tune_process()
                 urls = f"{broker.broker_service_url} {broker.web_service_url}"
@@ -197,62 +196,6 @@ async def _serve(config: BrokerConfig, data_directory: Path | None, running: str
                     print(f"vela standalone ready: {urls}", flush=True)
                 await stop.wait()
             nursery.cancel_scope.cancel()
-
-
-async def _watch_signals(signals: AsyncIterator[int], stop: trio.Event) -> None:
-    """The first signal stops cleanly, the second one immediately."""
-    import structlog
-
-    log = structlog.get_logger()
-    async for number in signals:
-        name = signal.Signals(number).name
-        if stop.is_set():
-            log.warning("stopping at once", signal=name)
-            os._exit(128 + number)
-        log.info("stopping", signal=name)
-        stop.set()
-
-
-def _log_to_stderr(level: str) -> None:
-    import structlog
-
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-
-
-def _report_settings(loaded: LoadedConfig[BrokerConfig], in_memory: bool) -> None:
-    """Log settings that have no effect. A stock file causes a few lines."""
-    import structlog
-
-    from broker.start_notices import start_notices
-
-    log = structlog.get_logger()
-    for notice in loaded.notices:
-        setting = notice.setting
-        log.warning(notice.text, key=setting.key, value=setting.shown_value, source=setting.source)
-    if loaded.unknown:
-        log.warning("unknown keys, ignored", keys=", ".join(loaded.unknown))
-    for text in start_notices(loaded.config, in_memory=in_memory):
-        log.warning(text)
-    if loaded.without_effect_count:
-        log.info(
-            "known keys of Pulsar that have no effect in Vela", count=loaded.without_effect_count
-        )
-
-
-def _refuse(reason: str) -> NoReturn:
-    line = " ".join(reason.split())
-    print(f"vela: {line}", file=sys.stderr, flush=True)
-    sys.exit(EXIT_REFUSED)
 
 
 if __name__ == "__main__":

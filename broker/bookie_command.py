@@ -1,4 +1,4 @@
-"""`vela bookie ...`: commands on the files of a stopped bookie."""
+"""`vela bookie rebuild-index`: work on the files of a stopped bookie."""
 
 from __future__ import annotations
 
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 EXIT_REFUSED: Final = 1
 
 
-@click.group()
-def bookie() -> None:
-    """Work on the files of a stopped bookie."""
-
-
-@bookie.command("rebuild-index")
+@click.command("rebuild-index")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, exists=True, file_okay=False),

@@ -1,8 +1,7 @@
 """The data directory of one process: its lock and its layout.
 
-`vela.lock` is locked (flock) for the life of the process and holds its process id, so that a second
-process is refused with that id. The kernel drops the lock when the process dies in any way, so
-there is never a stale lock to delete.
+`vela.lock` is locked for the life of the process (`runtime.file_lock`), so that a second process is
+refused with the id of the first.
 
 Only the user of the process can read it. The modes of files of an earlier version are corrected
 when it is opened, and the umask of the process applies to new ones, including RocksDB's.
@@ -10,18 +9,17 @@ when it is opened, and the umask of the process applies to new ones, including R
 
 from __future__ import annotations
 
-import fcntl
 import os
 from typing import TYPE_CHECKING, Final, Self, final
 
 from bookie.permissions import (
     DIRECTORY_MODE,
-    FILE_MODE,
     OTHERS,
     restrict,
     restrict_if_only,
     restrict_tree,
 )
+from runtime.file_lock import FileInUse, take_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,23 +67,13 @@ class DataDirectory:
         _refuse_unusable(self.path)
         try:
             self.path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-            self._descriptor = os.open(
-                self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE
-            )
+            self._descriptor = take_lock(str(self.path / LOCK_FILE))
+        except FileInUse as error:
+            raise DataDirectoryError(f"data directory {self.path} is {error}") from None
         except OSError as error:
             raise DataDirectoryError(
                 f"cannot use data directory {self.path}: {error.strerror}"
             ) from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(self._descriptor, 32).decode(errors="replace").strip() or "unknown"
-            os.close(self._descriptor)
-            raise DataDirectoryError(
-                f"data directory {self.path} is in use by process {holder}"
-            ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f"{os.getpid()}\n".encode())
         self._umask = os.umask(OTHERS)
         self._restrict()
         return self

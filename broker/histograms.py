@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final, final
 
 LATENCY_LIMITS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
 LATENCY_NAMES: Final = ("0_5", "1", "5", "10", "20", "50", "100", "200", "1000")
@@ -113,14 +110,3 @@ class MinuteCounts:
     def last(self, counts: list[float]) -> list[float]:
         """Counts of the last full minute."""
         return counts if self._first else self._closed
-
-
-def quantile(counts: Sequence[int], limits: Sequence[float], fraction: float) -> float:
-    """The upper limit of the bucket in which a quantile lies; the overflow counts as its start."""
-    wanted = fraction * sum(counts)
-    seen = 0
-    for limit, count in zip((*limits, limits[-1]), counts, strict=True):
-        seen += count
-        if count and seen >= wanted:
-            return float(limit)
-    return 0.0

@@ -22,6 +22,7 @@ from ledgers.ledger_reader import LedgerReader
 from ledgers.ledger_writer import LedgerWriter
 from ledgers.quorum_writer import QuorumWriter
 from ledgers.recovery import recover_ledger
+from metadata.ledger_list import live_ledgers
 from metadata.store import MUST_NOT_EXIST, NodeNotFound
 from protocol.bookkeeper.digests import DigestType
 from protocol.bookkeeper.ledger_metadata import (
@@ -29,7 +30,7 @@ from protocol.bookkeeper.ledger_metadata import (
     decode_ledger_metadata,
     encode_ledger_metadata,
 )
-from protocol.bookkeeper.paths import LEDGERS_ROOT, ledger_id_of, ledger_path
+from protocol.bookkeeper.paths import ledger_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from runtime.clock import Clock
 
 ID_SEQUENCE_PATH: Final = "/ledgers/idgen"
-_NOT_LEDGERS: Final = frozenset({"available", "cookies", "idgen", "idgen-long", "underreplication"})
 
 
 @final
@@ -158,20 +158,7 @@ class LedgerClient:
 
     async def live_ledgers(self) -> set[int]:
         """All ledgers with a record, which a bookie must keep."""
-        ledger_ids: set[int] = set()
-        pending = [
-            f"{LEDGERS_ROOT}/{name}"
-            for name in await self._store.children(LEDGERS_ROOT)
-            if name not in _NOT_LEDGERS
-        ]
-        while pending:
-            path = pending.pop()
-            ledger_id = ledger_id_of(path)
-            if ledger_id is not None:
-                ledger_ids.add(ledger_id)
-            else:
-                pending.extend(f"{path}/{name}" for name in await self._store.children(path))
-        return ledger_ids
+        return await live_ledgers(self._store)
 
     async def unknown_ledgers(self, ledger_ids: Iterable[int]) -> list[int]:
         """Those of `ledger_ids` that were never made according to this metadata store, ascending:

@@ -92,6 +92,10 @@ class MemoryStore:
         self._tree.put(path, key, value, version)
         self._tree.ephemeral[path] = self
 
+    async def sync(self) -> None:
+        """There is one copy only."""
+        await trio.lowlevel.checkpoint()
+
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None."""
         key = node_key(path)

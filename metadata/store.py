@@ -70,6 +70,10 @@ class MetadataStore(Protocol):
     def damage(self) -> str:
         """Damage found since the start, as a line for the user; empty: none."""
 
+    async def sync(self) -> None:
+        """Reads of this object that begin afterwards show every write that any session finished
+        before this call. Without it they may be some seconds old."""
+
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """Value and version, or None. A node with an empty value and nodes below it may count as
         their parent only, so a value that is to be read again is not empty."""

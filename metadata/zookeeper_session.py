@@ -170,6 +170,10 @@ class ZooKeeperSession:
         identity = self._client.client_id
         return identity[0] if identity is not None else 0
 
+    async def sync(self) -> None:
+        """Raises: KazooException."""
+        await self._result_of(self._client.sync_async(self._place("/")))
+
     async def get(self, path: str) -> tuple[bytes, Stat]:
         """Raises: KazooException."""
         value, stat = await self._result_of(self._client.get_async(self._place(path)))

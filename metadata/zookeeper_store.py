@@ -226,6 +226,10 @@ class ZooKeeperStore:
 
     # --- reads --------------------------------------------------------------------------
 
+    async def sync(self) -> None:
+        """See MetadataStore. The server that this session is with catches up with the leader."""
+        await self._read(lambda session: session.sync())
+
     async def get(self, path: str) -> tuple[bytes, int] | None:
         """See MetadataStore."""
         node_key(path)

@@ -72,3 +72,11 @@ def bookie_connections_max(configured: int) -> int:
     if soft == resource.RLIM_INFINITY:
         return configured or NO_LIMIT
     return min(configured or NO_LIMIT, bookie_connections_within(soft))
+
+
+def bookie_process_connections_max(configured: int) -> int:
+    """The same where the bookie is all there is in the process: all but the share of storage."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return configured or NO_LIMIT
+    return min(configured or NO_LIMIT, connections_within(soft))

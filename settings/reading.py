@@ -155,7 +155,7 @@ def build_config(
         key = _current_name(rules, setting, last)
         if key is None:
             continue
-        if key not in hints:
+        if key not in hints or key in rules.refused:
             sorter.add(setting)
         elif setting.value:
             values[key] = _parse(setting, hints[key])

@@ -49,8 +49,8 @@ class KeyRules(Generic[Config]):
     aliases: Mapping[str, Alias]
     """An older name with a blank or a negative value counts as not given."""
     refused: Mapping[str, str]
-    """Keys that protect data, with the reason: a value that cannot be honoured prevents the
-    start."""
+    """Keys that protect data, with the reason: a value that cannot be honoured prevents the start.
+    A field of that name keeps its default: it is for tests, or for parts that set it themselves."""
     not_applicable: Mapping[str, str]
     """Keys without effect, with the reason."""
     protecting: Set[str]

@@ -111,7 +111,11 @@ class BookieServer:
 
         Raises: OSError: the address is not available.
         """
-        self._listeners = await trio.open_tcp_listeners(port, host=host)
+        self.listen_on(await trio.open_tcp_listeners(port, host=host))
+
+    def listen_on(self, listeners: list[trio.SocketListener]) -> None:
+        """Listen on what is bound already, perhaps for a long time."""
+        self._listeners = listeners
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept and serve until cancelled."""

@@ -17,20 +17,19 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import trio
 
-from bookie.statistics import LATENCY_BUCKETS_MS
+from bookie.metrics import add_bookie_series
 from broker.admin.topic_json import TopicStats
 from broker.histograms import (
     LATENCY_LIMITS_MS,
     LATENCY_NAMES,
     SIZE_NAMES,
     MinuteCounts,
-    quantile,
 )
 from broker.metrics.names import CONSUMER_SERIES, SUBSCRIPTION_SERIES, SUMMED, TOPIC_SERIES
-from broker.metrics.page import Page, label_text
 from broker.metrics.subscription_series import add_series
 from broker.slices import in_slices
 from broker.topic.persistent import PersistentTopic
+from web.prometheus import Page, label_text, quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +45,6 @@ Json = dict[str, Any]
 WINDOW_SECONDS: Final = 60.0
 PAGES_MAX: Final = 4
 """Slow readers keep their page. This bounds the memory of all pages (15 MB for 10,000 topics)."""
-_OF_BOOKIE: Final = "Of the bookie in this process"
 _QUANTILES: Final = (0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 _LATENCY_FAMILIES: Final = (
     "pulsar_storage_write_latency",
@@ -136,10 +134,7 @@ class MetricsSource:
             if not by_topic:
                 _add_row(page, labels, row, all_series=False)
         if self._bookie is not None:
-            _bookie(page, self._bookie)
-        if self._bookie_server is not None:
-            for name, kind, help_text, value in self._bookie_server.statistics.series():
-                page.add(name, kind, help_text, "", value)
+            add_bookie_series(page, self._bookie, self._bookie_server)
 
     def _broker(self, page: Page) -> Iterator[None]:
         labels = label_text(self._cluster)
@@ -306,28 +301,6 @@ def _add_buckets(
         page.add(name, "gauge", "In this range, within the last minute", labels, count)
     page.add(f"{family}_count", "gauge", "Within the last minute", labels, sum(counts))
     page.add(f"{family}_sum", "gauge", "Within the last minute", labels, total)
-
-
-def _bookie(page: Page, bookie: Bookie) -> None:
-    statistics = bookie.statistics()
-    histograms = statistics.histograms()
-    counted = {f"{name}_count" for name, _ in histograms}
-    single = [
-        *statistics.series(),
-        ("bookie_read_cache_hits", statistics.read_cache_hits),
-        ("bookie_read_cache_misses", statistics.read_cache_misses),
-    ]
-    for name, value in single:
-        if name not in counted:
-            page.add(name, "gauge", _OF_BOOKIE, "", value)
-    for name, histogram in histograms:
-        lines = page.family(name, "summary", f"Milliseconds. {_OF_BOOKIE}")
-        for fraction in _QUANTILES:
-            labels = label_text({"success": "true", "quantile": str(fraction)})
-            value = quantile(histogram.counts, LATENCY_BUCKETS_MS, fraction)
-            lines.append(f"{name}{labels} {value}")
-        lines.append(f"{name}_count {histogram.count}")
-        lines.append(f"{name}_sum {histogram.sum_seconds * 1000}")
 
 
 def _as_number(value: float | bool) -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metrics.page import label_text
 from broker.subscription.series import Gauge
+from web.prometheus import label_text
 
 if TYPE_CHECKING:
-    from broker.metrics.page import Page
     from broker.subscription.api import Subscription
     from broker.subscription.series import HistogramSeries
+    from web.prometheus import Page
 
 
 def add_series(page: Page, labels: dict[str, str], subscription: Subscription) -> None:

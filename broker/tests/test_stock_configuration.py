@@ -1,11 +1,7 @@
-"""Configuration files as Pulsar ships them start Vela, with few words.
-
-`stock_configuration.txt` holds the keys and values of the files of three server distributions.
-"""
+"""Configuration files as Pulsar ships them start Vela, with few words."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,20 +12,14 @@ from broker.config_keys import BROKER_KEYS, REFUSED
 from broker.start_notices import start_notices
 from settings.reading import ConfigError
 from settings.rules import nearest
+from settings.tests.stock import FILES, VERSIONS, stock_lines
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from settings.reading import LoadedConfig
 
-FACTS = Path(__file__).with_name("stock_configuration.txt")
-VERSIONS = ("2.10.1", "3.3.6", "4.0.8")
-FILES = {"broker": "b", "standalone": "s", "bookkeeper": "k"}
 LINES_MAX = 5
-
-
-def stock_lines(version: str, file: str) -> list[str]:
-    column = 4 * VERSIONS.index(version)
-    facts = [line for line in FACTS.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
-    return [line[12:] for line in facts if FILES[file] in line[column : column + 3]]
 
 
 def load(tmp_path: Path, lines: list[str], *, strict: bool = False) -> LoadedConfig[BrokerConfig]:

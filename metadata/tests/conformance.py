@@ -187,3 +187,9 @@ async def test_a_parent_without_a_value_is_no_node(store):
 
 async def test_a_store_that_was_just_opened_has_a_live_session(store):
     assert store.session_state is SessionState.LIVE
+
+
+async def test_reads_after_a_sync_show_what_was_written_before(store):
+    await store.put("/a", b"one", None)
+    await store.sync()
+    assert await store.get("/a") == (b"one", 0)

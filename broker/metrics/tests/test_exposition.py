@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker.app import running_broker
 from broker.config import DEFAULT_CONFIG
 from broker.entry import Entry
-from broker.histograms import EntrySizes, MinuteCounts, PublishTimes, quantile
-from broker.metrics.page import Page, label_text
+from broker.histograms import EntrySizes, MinuteCounts, PublishTimes
 from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
+from web.prometheus import Page, label_text, quantile
 
 CONFIG = dataclasses.replace(DEFAULT_CONFIG, brokerServicePort=0, webServicePort=0)
 LE = ("0_5", "1", "5", "10", "20", "50", "100", "200", "1000")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 LINES_PER_PIECE: Final = 64
@@ -78,3 +78,14 @@ def _escape(value: str) -> str:
 
 def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def quantile(counts: Sequence[int], limits: Sequence[float], fraction: float) -> float:
+    """The upper limit of the bucket in which a quantile lies; the overflow counts as its start."""
+    wanted = fraction * sum(counts)
+    seen = 0
+    for limit, count in zip((*limits, limits[-1]), counts, strict=True):
+        seen += count
+        if count and seen >= wanted:
+            return float(limit)
+    return 0.0

@@ -1,0 +1,177 @@
+"""The cluster in the metadata store, as one of its bookies sees it: is it there, cookies, ledgers.
+
+Paths and texts are BookKeeper's (`protocol.bookkeeper.paths`). A store whose ledgers are laid out
+in a way that is not known here is refused: garbage collection would take all of them for deleted.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from bookie.errors import BookieRefusesToStart
+from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, VersionConflict
+from protocol.bookkeeper.paths import (
+    AVAILABLE_ROOT,
+    COOKIES_ROOT,
+    INSTANCE_ID_PATH,
+    LAYOUT,
+    LAYOUT_PATH,
+    LEDGERS_ROOT,
+    READ_ONLY_ROOT,
+    cookie_path,
+)
+
+if TYPE_CHECKING:
+    from bookie.process.config import BookieProcessConfig
+    from metadata.store import MetadataStore
+
+_URI: Final = re.compile(r"zk(\+(?P<layout>[a-z]+))?://(?P<hosts>[^/]+)(?P<root>/.*)?")
+_LAYOUTS: Final = frozenset({None, "hierarchical", "null"})
+_METADATA_STORE: Final = "metadata-store:"
+_ZK: Final = "zk:"
+_KNOWN_FACTORIES: Final = frozenset(
+    {
+        "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory",
+        "org.apache.bookkeeper.meta.LegacyHierarchicalLedgerManagerFactory",
+    }
+)
+"""Both keep ledgers at `protocol.bookkeeper.paths.ledger_path`."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MetadataPlace:
+    """Where the ledgers root is: ZooKeeper, and the path above `/ledgers`."""
+
+    hosts: str
+    chroot: str
+
+    @property
+    def url(self) -> str:
+        """As for `metadata.zookeeper_store.zookeeper_address`."""
+        return f"zk:{self.hosts}{self.chroot}"
+
+
+def metadata_place(config: BookieProcessConfig) -> MetadataPlace:
+    """From metadataServiceUri, or from zkServers and zkLedgersRootPath.
+
+    Raises: BookieRefusesToStart.
+    """
+    uri = config.metadataServiceUri
+    if not uri:
+        return _place("zkLedgersRootPath", config.zkServers, config.zkLedgersRootPath)
+    if uri.startswith(_METADATA_STORE):
+        # As in Pulsar, the ledgers root of this driver is always /ledgers, below the chroot.
+        rest = uri.removeprefix(_METADATA_STORE)
+        if not rest.startswith(_ZK) and "://" in rest.partition("/")[0] + "//":
+            raise _unknown(uri)
+        hosts, slash, chroot = rest.removeprefix(_ZK).removeprefix("//").partition("/")
+        return _place("metadataServiceUri", hosts, f"{slash}{chroot}".rstrip("/") + LEDGERS_ROOT)
+    match = _URI.fullmatch(uri)
+    if match is None or match["layout"] not in _LAYOUTS:
+        raise _unknown(uri)
+    return _place("metadataServiceUri", match["hosts"], match["root"] or LEDGERS_ROOT)
+
+
+def _place(key: str, hosts: str, root: str) -> MetadataPlace:
+    root = root.rstrip("/")
+    if not root.endswith(LEDGERS_ROOT) or not root.startswith("/"):
+        raise BookieRefusesToStart(
+            f"{key}: the path of the ledgers, {root!r}, must end in {LEDGERS_ROOT}"
+        )
+    return MetadataPlace(hosts.replace(";", ","), root.removesuffix(LEDGERS_ROOT))
+
+
+def _unknown(uri: str) -> BookieRefusesToStart:
+    return BookieRefusesToStart(
+        f"metadataServiceUri={uri} is not supported: expected zk+hierarchical://host:port/ledgers "
+        "or metadata-store:zk:host:port"
+    )
+
+
+async def require_cluster(store: MetadataStore) -> None:
+    """Raises: BookieRefusesToStart: there is no cluster, or one whose ledgers cannot be listed.
+    MetadataUnavailable."""
+    layout = await store.get(LAYOUT_PATH)
+    instance = await store.get(INSTANCE_ID_PATH)
+    if layout is None or instance is None:
+        missing = LAYOUT_PATH if layout is None else INSTANCE_ID_PATH
+        raise BookieRefusesToStart(
+            f"the metadata store has no {missing}: it is not that of a cluster. Make one with "
+            "`vela initialize-cluster-metadata`, `bin/pulsar initialize-cluster-metadata` or "
+            "`bookkeeper shell initnewcluster`, or correct metadataServiceUri (zkServers)"
+        )
+    version, _, factory = layout[0].decode(errors="replace").strip().partition("\n")
+    name = factory.partition(":")[0]
+    if version != "2" or name not in _KNOWN_FACTORIES:
+        raise BookieRefusesToStart(
+            f"{LAYOUT_PATH} says that ledgers are kept by {name or 'an unknown class'} (version "
+            f"{version[:20]}), which Vela cannot list: it would delete all of them"
+        )
+
+
+async def initialize_ledgers(store: MetadataStore) -> bool:
+    """Make the metadata of a new, empty cluster, as `bookkeeper shell initnewcluster` does, and
+    complete one that was begun. Returns whether it was not complete before.
+
+    Raises: MetadataUnavailable.
+    """
+    if await store.get(LAYOUT_PATH) is not None:
+        return False
+    for path, value in (
+        (AVAILABLE_ROOT, b""),
+        (READ_ONLY_ROOT, b""),
+        (COOKIES_ROOT, b""),
+        (INSTANCE_ID_PATH, str(uuid.uuid4()).encode()),
+        # The last one: what it names is complete.
+        (LAYOUT_PATH, LAYOUT),
+    ):
+        try:
+            await store.put(path, value, MUST_NOT_EXIST)
+        except VersionConflict:
+            continue
+    return True
+
+
+@final
+class StoredCookies:
+    """The CookieStore of a metadata store."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._versions: dict[str, int] = {}
+
+    async def instance_id(self) -> str:
+        """See CookieStore. Raises: BookieRefusesToStart, MetadataUnavailable."""
+        found = await self._store.get(INSTANCE_ID_PATH)
+        if found is None:
+            raise BookieRefusesToStart(f"the metadata store has no {INSTANCE_ID_PATH}")
+        return found[0].decode()
+
+    async def read_cookie(self, bookie_id: str) -> bytes | None:
+        """See CookieStore. Raises: MetadataUnavailable."""
+        await self._store.sync()
+        found = await self._store.get(cookie_path(bookie_id))
+        self._versions[bookie_id] = MUST_NOT_EXIST if found is None else found[1]
+        return None if found is None else found[0]
+
+    async def write_cookie(self, bookie_id: str, cookie: bytes) -> None:
+        """See CookieStore. Writes over the cookie that was read, and no other.
+
+        Raises: BookieRefusesToStart: another process wrote one meanwhile. MetadataUnavailable.
+        """
+        expected = self._versions[bookie_id]
+        try:
+            version = await self._store.put(cookie_path(bookie_id), cookie, expected)
+        except VersionConflict as conflict:
+            raise BookieRefusesToStart(
+                f"another process started as bookie {bookie_id!r} at the same time: give one of "
+                "them another bookieId"
+            ) from conflict
+        except MetadataUnavailable:
+            # It may have been written: the next start reads what there is.
+            raise
+        self._versions[bookie_id] = version

@@ -1,0 +1,153 @@
+"""`vela bookie`: a bookie that is a process of its own, for BookKeeper's and Pulsar's clients.
+
+`vela initialize-cluster-metadata` makes the metadata of a cluster's bookies.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from runtime.command_line import LEVELS, first_of, log_to_stderr, refuse, watch_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookie.process.config import BookieProcessConfig
+    from bookie.process.identity import Identity
+    from bookie.process.running import RunningBookie
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--config",
+    "config_files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A bookkeeper.conf; PULSAR_PREFIX_<key> variables override it. May be repeated.",
+)
+@click.option(
+    "--strict-config", is_flag=True, help="Refuse keys that are not known instead of warning."
+)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="For stderr."
+)
+@click.pass_context
+def bookie(
+    context: click.Context, config_files: tuple[Path, ...], strict_config: bool, log_level: str
+) -> None:
+    """Run a bookie until SIGTERM or SIGINT; or, with a command, work on the files of a stopped
+    one."""
+    if context.invoked_subcommand is not None:
+        if config_files:
+            raise click.UsageError("--config belongs after the command")
+        return
+    # The program that offers this command may have compiled modules to use, before any import.
+    use_compiled: Callable[[], str] = context.obj or (lambda: "from the sources")
+    running = use_compiled()
+    from bookie.errors import BookieRefusesToStart
+    from bookie.process.config import BOOKIE_KEYS, start_notices
+    from bookie.process.identity import identity_of
+    from settings.reading import ConfigError, load_config
+    from settings.report import report_settings
+
+    log_to_stderr(log_level)
+    try:
+        loaded = load_config(BOOKIE_KEYS, config_files, os.environ, strict=strict_config)
+        identity = identity_of(loaded.config)
+    except (ConfigError, BookieRefusesToStart) as error:
+        refuse(str(error))
+    report_settings(loaded, start_notices(loaded.config, identity.bind_host))
+    _run(loaded.config, identity, running)
+
+
+def _run(config: BookieProcessConfig, identity: Identity, running: str) -> None:
+    import trio
+
+    from bookie.errors import StorageError
+    from metadata.store import MetadataUnavailable
+    from runtime.open_files import raise_open_files_limit
+
+    raise_open_files_limit()
+    try:
+        trio.run(_serve, config, identity, running)
+    except* (StorageError, MetadataUnavailable) as group:
+        refusal = group
+    else:
+        return
+    refuse(str(first_of(refusal)))
+
+
+async def _serve(config: BookieProcessConfig, identity: Identity, running: str) -> None:
+    import structlog
+    import trio
+
+    from bookie.process.cluster import metadata_place
+    from bookie.process.running import running_bookie
+    from metadata.store import MetadataStore, MetadataUnavailable
+
+    url = metadata_place(config).url
+
+    async def open_store() -> MetadataStore:
+        from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
+
+        try:
+            address = zookeeper_address(url, config.zkTimeout / 1000)
+        except ValueError as error:
+            raise MetadataUnavailable(str(error)) from error
+        return await ZooKeeperStore.open(address)
+
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            stop = trio.Event()
+            nursery.start_soon(watch_signals, signals, stop)
+            async with running_bookie(config, identity, open_store) as bookie:
+                structlog.get_logger().info(f"running {running}")
+                if not stop.is_set():
+                    print(f"vela bookie ready: {_ready(identity, bookie)}", flush=True)
+                await stop.wait()
+            nursery.cancel_scope.cancel()
+
+
+def _ready(identity: Identity, bookie: RunningBookie) -> str:
+    host = f"[{identity.host}]" if ":" in identity.host else identity.host
+    text = f"{bookie.bookie_id} bookie://{host}:{bookie.server.port}"
+    return f"{text} http://{host}:{bookie.http_port}" if bookie.http_port else text
+
+
+@click.command("initialize-cluster-metadata")
+@click.option(
+    "--metadata-store",
+    "metadata_store",
+    required=True,
+    help="Where the cluster keeps its metadata: zk:host:port,host:port/chroot.",
+)
+def initialize_cluster_metadata(metadata_store: str) -> None:
+    """Make the metadata of a new cluster's ledgers and bookies in ZooKeeper. What is there stays as
+    it is."""
+    import trio
+
+    from metadata.store import MetadataUnavailable
+
+    log_to_stderr("warning")
+    try:
+        was_made = trio.run(_initialize, metadata_store)
+    except (MetadataUnavailable, ValueError) as error:
+        refuse(str(error))
+    click.echo("initialized" if was_made else "was initialized before; nothing changed")
+
+
+async def _initialize(url: str) -> bool:
+    """Raises: MetadataUnavailable, ValueError."""
+    from bookie.process.cluster import initialize_ledgers
+    from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
+
+    store = await ZooKeeperStore.open(zookeeper_address(url, 30.0))
+    try:
+        return await initialize_ledgers(store)
+    finally:
+        await store.aclose()

@@ -1,0 +1,164 @@
+"""The keys of a bookie that is a process of its own: those of the storage and those of the server.
+
+Names and meanings are BookKeeper's (`bookkeeper.conf`), defaults are BookKeeper's or those of
+Pulsar's file. Vela's own keys are `bindAddress`, `bookieMaxConnections`, `bookieMaxPendingAddsMB`
+and `webServiceAllowedHosts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from bookie.config import BookieConfig
+from settings.kinds import Count, NoneAtZero, Port, Positive  # noqa: TC001 - read at run time
+from settings.rules import Alias, KeyRules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieProcessConfig(BookieConfig):
+    """Frozen configuration of one bookie process."""
+
+    numReadWorkerThreads: Count = 8
+
+    # --- who it is ----------------------------------------------------------------------
+    bookieId: str = ""
+    """The name of this bookie in the cluster, for ever. Empty: `host:port`, as clients reach it."""
+    advertisedAddress: str = ""
+    """The host that clients are told. Empty: that of listeningInterface, or of this machine."""
+    useHostNameAsBookieID: bool = False
+    """false: the address, true: the host name of this machine."""
+    useShortHostName: bool = False
+    allowLoopback: bool = False
+    """Whether a bookie may be at an address that only this machine reaches."""
+    listeningInterface: str = ""
+    """The network interface to listen on, and whose address is told; empty: all."""
+
+    # --- where it listens ---------------------------------------------------------------
+    bookiePort: Port = 3181
+    bindAddress: str = ""
+    """Empty: the address of listeningInterface; loopback if no other machine is told of this
+    bookie; else all addresses."""
+    nettyMaxFrameSizeBytes: Positive = 5_253_120
+    maxBatchReadSize: Positive = 5 * 1024 * 1024
+    bookieMaxConnections: NoneAtZero = 4_096
+    """Further ones are closed. Fewer where the limit of open files requires it."""
+    bookieMaxPendingAddsMB: Positive = 64
+    """Adds without an answer, over all connections. Above it connections are not read."""
+
+    # --- metadata -----------------------------------------------------------------------
+    metadataServiceUri: str = ""
+    """`zk+hierarchical://host:port;host:port/ledgers` or `metadata-store:zk:host:port/chroot`.
+    Empty: zkServers and zkLedgersRootPath."""
+    zkServers: str = "localhost:2181"
+    zkLedgersRootPath: str = "/ledgers"
+    zkTimeout: Positive = 10_000
+    """Milliseconds without a word from this bookie after which ZooKeeper takes it off its lists."""
+
+    # --- disks --------------------------------------------------------------------------
+    readOnlyModeEnabled: bool = True
+    """false: a bookie whose disks are full stops instead of serving reads only."""
+
+    # --- HTTP ---------------------------------------------------------------------------
+    httpServerEnabled: bool = False
+    """Whether state and metrics are served on httpServerPort."""
+    httpServerPort: Port = 8080
+    httpServerHost: str = ""
+    """Empty: where the bookie itself listens."""
+    statsProviderClass: str = ""
+    """With a class of Prometheus, and without httpServerEnabled, there are metrics on
+    prometheusStatsHttpPort."""
+    prometheusStatsHttpPort: Port = 8000
+    webServiceAllowedHosts: tuple[str, ...] = ()
+    """Further names under which HTTP may be asked for, as by a proxy."""
+
+    # --- what another process does ------------------------------------------------------
+    autoRecoveryDaemonEnabled: bool = False
+    """A bookie of Vela's replicates nothing: with true there is a notice at start."""
+
+
+ALIASES: Final[Mapping[str, Alias]] = {
+    "compactionRate": Alias("compactionRateByEntries", wins=False),
+    "journalDirectory": Alias("journalDirectories", wins=False),
+}
+"""As resolved by `ServerConfiguration` of BookKeeper 4.17."""
+
+REFUSED: Final[Mapping[str, str]] = {
+    "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
+    "forceReadOnlyBookie": "Vela's bookie is read-only when its disks are full, and then only",
+    "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
+    "tlsProviderFactoryClass": "Vela's bookie has no TLS listener yet",
+    "zkEnableSecurity": "Vela does not set access control lists in ZooKeeper yet",
+}
+
+_ONE_INDEX: Final = "the index is in the ledger directories"
+NOT_APPLICABLE: Final[Mapping[str, str]] = {
+    "indexDirectories": _ONE_INDEX,
+    "ledgerStorageClass": "Vela has one kind of storage, with the files of DbLedgerStorage",
+}
+
+_PROTECTING: Final = frozenset(
+    {
+        "advertisedAddress",
+        "allowLoopback",
+        "allowStorageExpansion",
+        "bindAddress",
+        "bookieId",
+        "bookiePort",
+        "journalDirectories",
+        "journalSyncData",
+        "ledgerDirectories",
+        "listeningInterface",
+        "metadataServiceUri",
+        "webServiceAllowedHosts",
+        "zkLedgersRootPath",
+        "zkServers",
+    }
+)
+
+
+def check_together(config: BookieProcessConfig) -> str:
+    """The violated rule between keys, or an empty text."""
+    if not config.bookiePort and not config.bookieId:
+        return "bookiePort=0 needs a bookieId: the name of a bookie must not change with its port"
+    minor_runs = config.minorCompactionThreshold > 0 and config.minorCompactionInterval > 0
+    major_runs = config.majorCompactionThreshold > 0 and config.majorCompactionInterval > 0
+    both_run = minor_runs and major_runs
+    if both_run and config.minorCompactionThreshold > config.majorCompactionThreshold:
+        return (
+            "minorCompactionThreshold must not be above majorCompactionThreshold, found "
+            f"{config.minorCompactionThreshold:g} and {config.majorCompactionThreshold:g}"
+        )
+    return ""
+
+
+BOOKIE_KEYS: Final = KeyRules(
+    config_type=BookieProcessConfig,
+    aliases=ALIASES,
+    refused=REFUSED,
+    not_applicable=NOT_APPLICABLE,
+    protecting=_PROTECTING,
+    check_together=check_together,
+)
+
+
+def start_notices(config: BookieProcessConfig, bind_host: str) -> list[str]:
+    """Sentences for the log, the most serious first."""
+    notices: list[str] = []
+    if bind_host in ("0.0.0.0", "::"):
+        notices.append(
+            "listening on all addresses without authentication: any host that can connect can "
+            "read, write and fence all ledgers (bindAddress)"
+        )
+    if not config.journalSyncData:
+        notices.append("journalSyncData=false: a power failure loses entries that were answered")
+    if config.autoRecoveryDaemonEnabled:
+        notices.append(
+            "autoRecoveryDaemonEnabled has no effect: this process copies no ledgers of lost "
+            "bookies. Run autorecovery as a process of its own"
+        )
+    return notices

@@ -1,0 +1,104 @@
+"""Who a bookie is and where it is: its id, the address that clients are told, where it listens.
+
+The rules are BookKeeper's. The address is `advertisedAddress`, or that of `listeningInterface`, or
+of this machine, as a number unless `useHostNameAsBookieID`. A loopback address needs
+`allowLoopback`. The id is `bookieId`, or address and port.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import re
+import socket
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from bookie.errors import BookieRefusesToStart
+
+if TYPE_CHECKING:
+    from bookie.process.config import BookieProcessConfig
+
+ANY_ADDRESS: Final = "0.0.0.0"
+LOOPBACK: Final = "127.0.0.1"
+_BOOKIE_ID: Final = re.compile(r"[a-zA-Z0-9:_.\-]+")
+_READ_ONLY_NODE: Final = "readonly"
+_SIOCGIFADDR: Final = 0x8915
+_INTERFACE_NAME: Final = struct.Struct("256s")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Of one bookie process."""
+
+    bookie_id: str
+    host: str
+    """What clients connect to."""
+    bind_host: str
+
+
+def identity_of(config: BookieProcessConfig) -> Identity:
+    """Raises: BookieRefusesToStart: there is no address that clients could use."""
+    host = config.advertisedAddress or _own_host(config)
+    is_loopback = _is_loopback(host)
+    if is_loopback and not config.allowLoopback and not config.advertisedAddress:
+        raise BookieRefusesToStart(
+            f"this bookie would be at {host}, where only this machine reaches it. Name its address "
+            "in advertisedAddress, or set allowLoopback=true"
+        )
+    bind_host = config.bindAddress
+    if not bind_host and config.listeningInterface:
+        bind_host = interface_address(config.listeningInterface)
+    if not bind_host:
+        bind_host = LOOPBACK if is_loopback else ANY_ADDRESS
+    bookie_id = config.bookieId or f"{host}:{config.bookiePort}"
+    if not _BOOKIE_ID.fullmatch(bookie_id) or bookie_id.lower() == _READ_ONLY_NODE:
+        raise BookieRefusesToStart(
+            f"{bookie_id!r} cannot be the id of a bookie: letters, digits, and : - _ . only, and "
+            f"not {_READ_ONLY_NODE!r}"
+        )
+    return Identity(bookie_id, host, bind_host)
+
+
+def interface_address(name: str) -> str:
+    """The IPv4 address of a network interface. Raises: BookieRefusesToStart."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            request = _INTERFACE_NAME.pack(name.encode()[:15])
+            answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)
+        except OSError as error:
+            raise BookieRefusesToStart(
+                f"listeningInterface={name}: no address of such an interface: {error.strerror}"
+            ) from error
+    return socket.inet_ntoa(answer[20:24])
+
+
+def _own_host(config: BookieProcessConfig) -> str:
+    name = socket.getfqdn()
+    try:
+        if config.listeningInterface:
+            address = interface_address(config.listeningInterface)
+            name = socket.gethostbyaddr(address)[0] if config.useHostNameAsBookieID else name
+        else:
+            address = socket.gethostbyname(name)
+    except OSError as error:
+        raise BookieRefusesToStart(
+            f"the name of this machine, {name!r}, has no address ({error.strerror}): name the "
+            "bookie's address in advertisedAddress"
+        ) from error
+    if not config.useHostNameAsBookieID:
+        return address
+    return name.partition(".")[0] if config.useShortHostName else name
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        pass
+    try:
+        return ipaddress.ip_address(socket.gethostbyname(host)).is_loopback
+    except OSError:
+        return False  # a name for clients, which need not be known here

@@ -1,0 +1,182 @@
+"""Registration: the node in the metadata store by which clients find a bookie.
+
+It is `/ledgers/available/<id>` of a bookie that takes entries, and
+`/ledgers/available/readonly/<id>` of one that only serves reads. Both are ephemeral. When the
+session is lost, the node is made again by the next one. A node that is there already may belong to
+a former session, of this process or of one before it, and goes when ZooKeeper ends that; so it is
+waited for. The content is different for each session, which tells a node of our own, made by a
+request whose answer was lost, from others.
+
+Going from one state to the other, the new node is made before the old one is deleted, so that the
+bookie is always known. What clients do in between is refused or served by the bookie itself.
+
+Format: BookieServiceInfoFormat. BookKeeper's clients take the address from the endpoint with the
+protocol `bookie-rpc`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from bookie.errors import BookieRefusesToStart
+from metadata.store import MetadataUnavailable, NodeNotFound, SessionState, VersionConflict
+from protocol.bookkeeper import data_formats_pb2 as formats
+from protocol.bookkeeper.paths import available_path, read_only_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from metadata.store import MetadataStore
+
+log = structlog.get_logger()
+
+RETRY_SECONDS: Final = 1.0
+LOOK_AGAIN_SECONDS: Final = 10.0
+"""A node of another session is looked at so often, besides when it changes."""
+_SESSION_PROPERTY: Final = "vela.session"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Something that listens."""
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+
+
+def encode_service_info(endpoints: list[Endpoint], session: str) -> bytes:
+    """The content of the node."""
+    info = formats.BookieServiceInfoFormat()
+    for each in endpoints:
+        info.endpoints.add(id=each.name, protocol=each.protocol, host=each.host, port=each.port)
+    info.properties[_SESSION_PROPERTY] = session
+    return info.SerializeToString(deterministic=True)
+
+
+@final
+class Registration:
+    """See the module docstring. `register` once, then `run` until it is cancelled; `unregister` at
+    the end."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        bookie_id: str,
+        endpoints: list[Endpoint],
+        is_writable: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._bookie_id = bookie_id
+        self._endpoints = endpoints
+        self._is_writable = is_writable
+        self._changed = trio.Event()
+        self._content = b""
+        self._wanted = ""
+        self._is_over = False
+        self.path = ""
+        """The node that is there, as far as is known; empty: none."""
+        self._new_content()
+
+    def changed(self) -> None:
+        """Whether the bookie is writable, or anything else that matters here, has changed."""
+        self._changed.set()
+
+    async def register(self, seconds_max: float) -> None:
+        """Return when the bookie is known.
+
+        Raises: BookieRefusesToStart: its id belongs to another session that goes on.
+        """
+        self._store.watch_session(self._session_changed)
+        for path in (available_path(self._bookie_id), read_only_path(self._bookie_id)):
+            self._store.watch(path, self._node_changed)
+        with trio.move_on_after(seconds_max):
+            while not await self._settle():
+                await self._wait()
+            return
+        raise BookieRefusesToStart(
+            f"bookie id {self._bookie_id!r} is taken: {self._wanted} has been there for "
+            f"{seconds_max:g} s. Stop the other process, or give this one another bookieId"
+        )
+
+    async def run(self) -> None:
+        """Keep the node as it should be, until cancelled."""
+        while not self._is_over:
+            await self._settle()
+            await self._wait()
+
+    async def unregister(self) -> None:
+        """Delete the node, so that clients turn to others before this bookie is gone."""
+        self._is_over = True
+        path, self.path = self.path, ""
+        if not path:
+            return
+        try:
+            await self._store.delete(path)
+        except (NodeNotFound, VersionConflict, MetadataUnavailable) as error:
+            log.info("not unregistered: the node goes with its session", reason=str(error))
+
+    async def _wait(self) -> None:
+        seconds = LOOK_AGAIN_SECONDS if self.path != self._wanted else float("inf")
+        with trio.move_on_after(seconds):
+            await self._changed.wait()
+        self._changed = trio.Event()
+
+    async def _settle(self) -> bool:
+        """Make and delete nodes until they are as they should be. False: another session's node is
+        in the way, or there is no session."""
+        while self._store.session_state is SessionState.LIVE and not self._is_over:
+            try:
+                return await self._settle_once()
+            except MetadataUnavailable as error:
+                log.warning("bookie not registered yet", reason=str(error))
+                await trio.sleep(RETRY_SECONDS)
+        return False
+
+    async def _settle_once(self) -> bool:
+        """Raises: MetadataUnavailable."""
+        content = self._content
+        writable, read_only = available_path(self._bookie_id), read_only_path(self._bookie_id)
+        wanted, other = (writable, read_only) if self._is_writable() else (read_only, writable)
+        self._wanted = wanted
+        try:
+            await self._store.put_ephemeral(wanted, content)
+            log.info("bookie registered", path=wanted)
+        except VersionConflict:
+            found = await self._store.get(wanted)
+            if found is None:
+                self._changed.set()  # it went at this moment
+                return False
+            if found[0] != content:
+                log.warning("a node of another session is waited for", path=wanted)
+                return False
+        if content is not self._content:
+            return False  # the session was lost meanwhile; `_changed` is set
+        self.path = wanted
+        found = await self._store.get(other)
+        if found is not None and found[0] == content:
+            try:
+                await self._store.delete(other)
+            except NodeNotFound:
+                return True
+        return True
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self.path = ""
+            self._new_content()
+        self._changed.set()
+
+    def _node_changed(self, path: str) -> None:
+        del path
+        self._changed.set()
+
+    def _new_content(self) -> None:
+        self._content = encode_service_info(self._endpoints, os.urandom(8).hex())

@@ -1,0 +1,231 @@
+"""The composition root of a bookie process: builds its parts in order, and takes them down.
+
+Up: directories locked -> ports bound -> HTTP answers -> metadata store -> the cluster is there ->
+cookies, journal replay -> background work -> BookKeeper's protocol is served -> registered. Only
+then is it ready.
+
+Down: unregistered, so that clients turn to others -> the port is closed -> accepted entries are
+flushed and the checkpoint is written -> the session with the metadata store ends.
+
+A lost session with the metadata store does not end a bookie. It serves on, because fencing and not
+registration makes a second writer harmless, and registers with the next session.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from bookie.bookie import Bookie
+from bookie.errors import BookieRefusesToStart, StorageError
+from bookie.net.server import BookieServer, BookieServerConfig
+from bookie.permissions import DIRECTORY_MODE, OTHERS
+from bookie.process.cluster import StoredCookies, require_cluster
+from bookie.process.http import BookieApplication
+from bookie.process.registration import Endpoint, Registration
+from metadata.ledger_list import live_ledgers
+from runtime.file_lock import FileInUse, take_lock
+from runtime.open_files import bookie_process_connections_max
+from settings.kinds import or_no_limit
+from web.callers import CallerRules
+from web.limits import HttpLimits
+from web.server import HttpServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from bookie.process.config import BookieProcessConfig
+    from bookie.process.identity import Identity
+    from metadata.store import MetadataStore
+
+log = structlog.get_logger()
+
+LOCK_FILE: Final = "vela.lock"
+ENDPOINT: Final = "bookie"
+ENDPOINT_PROTOCOL: Final = "bookie-rpc"
+HTTP_ENDPOINT: Final = "httpserver"
+HTTP_ENDPOINT_PROTOCOL: Final = "http"
+HTTP_CONNECTIONS_MAX: Final = 64
+_SESSIONS_WAITED: Final = 2
+"""Timeouts for which a node of a former session is waited for at start."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunningBookie:
+    """A bookie that clients find and can use."""
+
+    bookie_id: str
+    bookie: Bookie
+    server: BookieServer
+    registration: Registration
+    http_port: int
+    """0: there is no HTTP."""
+
+
+@asynccontextmanager
+async def running_bookie(
+    config: BookieProcessConfig,
+    identity: Identity,
+    open_store: Callable[[], Awaitable[MetadataStore]],
+) -> AsyncIterator[RunningBookie]:
+    """A registered bookie for the duration of the block.
+
+    Raises: bookie.errors.StorageError, MetadataUnavailable: it cannot start, or it has failed.
+    """
+    config = replace(config, bookieId=identity.bookie_id)
+    async with AsyncExitStack() as stack:
+        _lock_directories(stack, (*config.journalDirectories, *config.ledgerDirectories))
+        listeners = await _bind(stack, identity.bind_host, config.bookiePort, "bookiePort")
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        http = await _serve_http(stack, nursery, config, identity)
+
+        store = await open_store()
+        stack.push_async_callback(_shielded, store.aclose)
+        await require_cluster(store)
+        bookie = await _open_bookie(config, store)
+        stack.push_async_callback(_shielded, bookie.aclose)
+        bookie.set_live_ledgers(partial(live_ledgers, store))
+        if not config.readOnlyModeEnabled:
+            nursery.start_soon(_stop_when_full, bookie)
+        await nursery.start(bookie.run)
+
+        server = BookieServer(bookie, _server_config(config))
+        server.listen_on(listeners)
+        port = server.port
+        front = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(front.cancel_scope.cancel)
+        await front.start(server.run)
+        http.application.bookie, http.application.server = bookie, server
+
+        endpoints = [Endpoint(ENDPOINT, ENDPOINT_PROTOCOL, identity.host, port)]
+        if http.port and config.httpServerEnabled:
+            endpoints.append(
+                Endpoint(HTTP_ENDPOINT, HTTP_ENDPOINT_PROTOCOL, identity.host, http.port)
+            )
+        registration = Registration(store, identity.bookie_id, endpoints, bookie.is_writable)
+        bookie.watch_writable(registration.changed)
+        stack.push_async_callback(_shielded, registration.unregister)
+        await registration.register(_SESSIONS_WAITED * config.zkTimeout / 1000)
+        front.start_soon(registration.run)
+        http.application.is_ready = True
+        try:
+            yield RunningBookie(identity.bookie_id, bookie, server, registration, http.port)
+        finally:
+            http.application.is_stopping = True
+
+
+def _lock_directories(stack: AsyncExitStack, directories: tuple[str, ...]) -> None:
+    """Create them if need be, and keep other processes out. Raises: BookieRefusesToStart."""
+    stack.callback(os.umask, os.umask(OTHERS))
+    for directory in dict.fromkeys(map(os.path.abspath, directories)):
+        try:
+            os.makedirs(directory, DIRECTORY_MODE, exist_ok=True)
+            stack.callback(os.close, take_lock(f"{directory}/{LOCK_FILE}"))
+        except FileInUse as error:
+            raise BookieRefusesToStart(f"directory {directory} is {error}") from None
+        except OSError as error:
+            raise BookieRefusesToStart(
+                f"cannot use directory {directory}: {error.strerror}"
+            ) from error
+
+
+async def _bind(stack: AsyncExitStack, host: str, port: int, key: str) -> list[trio.SocketListener]:
+    """Raises: BookieRefusesToStart."""
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BookieRefusesToStart(f"cannot listen on {host}:{port} ({key}): {reason}") from error
+    for listener in listeners:
+        stack.callback(listener.socket.close)
+    return listeners
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Http:
+    application: BookieApplication
+    port: int
+
+
+async def _serve_http(
+    stack: AsyncExitStack,
+    nursery: trio.Nursery,
+    config: BookieProcessConfig,
+    identity: Identity,
+) -> _Http:
+    """HTTP, if it is switched on. Raises: BookieRefusesToStart."""
+    names = (identity.host, config.advertisedAddress, socket.gethostname(), socket.getfqdn())
+    application = BookieApplication(
+        CallerRules(names, config.webServiceAllowedHosts), metrics_only=not config.httpServerEnabled
+    )
+    if config.httpServerEnabled:
+        key, port = "httpServerPort", config.httpServerPort
+    elif "prometheus" in config.statsProviderClass.lower():
+        key, port = "prometheusStatsHttpPort", config.prometheusStatsHttpPort
+    else:
+        return _Http(application, 0)
+    host = config.httpServerHost or identity.bind_host
+    listeners = await _bind(stack, host, port, key)
+    bound = int(listeners[0].socket.getsockname()[1])
+    sockets = [listener.socket for listener in listeners]
+    listening = [socket.socket(fileno=os.dup(each.fileno())) for each in sockets]
+    for each in listening:
+        each.setblocking(False)
+    stop = trio.Event()
+    stack.callback(stop.set)
+    limits = HttpLimits(connections_max=HTTP_CONNECTIONS_MAX)
+    await nursery.start(HttpServer(application, limits).serve, listening, stop)
+    return _Http(application, bound)
+
+
+async def _open_bookie(config: BookieProcessConfig, store: MetadataStore) -> Bookie:
+    """Raises: StorageError, MetadataUnavailable."""
+    try:
+        return await Bookie.open(
+            config,
+            cookie_store=StoredCookies(store),
+            live_ledgers=partial(live_ledgers, store),
+        )
+    except OSError as error:
+        raise BookieRefusesToStart(f"cannot open the bookie's storage: {error}") from error
+
+
+async def _stop_when_full(bookie: Bookie) -> None:
+    """Raises: StorageError: all ledger directories are full."""
+    changed = trio.Event()
+
+    def look() -> None:
+        changed.set()
+
+    bookie.watch_writable(look)
+    while bookie.is_writable():
+        await changed.wait()
+        changed = trio.Event()
+    raise StorageError("the disks are full, and readOnlyModeEnabled=false")
+
+
+def _server_config(config: BookieProcessConfig) -> BookieServerConfig:
+    threads = max(1, config.numReadWorkerThreads)
+    return BookieServerConfig(
+        frame_size_max=config.nettyMaxFrameSizeBytes,
+        batch_read_bytes_max=config.maxBatchReadSize,
+        connections_max=bookie_process_connections_max(config.bookieMaxConnections),
+        reads_pending_max=or_no_limit(config.maxPendingReadRequestsPerThread * threads),
+        add_bytes_pending_max=config.bookieMaxPendingAddsMB * 1024 * 1024,
+        reads_at_once=threads,
+    )
+
+
+async def _shielded(close: Callable[[], Awaitable[None]]) -> None:
+    with trio.CancelScope(shield=True):
+        await close()

@@ -1,0 +1,67 @@
+"""What the commands that run a process have in common: their log, their signals, their refusals.
+
+Every user error ends in one line on stderr that starts with `vela:` and a non-zero exit. A
+traceback means a bug. A ready line is the only output on stdout; logs go to stderr.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import trio
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+EXIT_REFUSED: Final = 1
+
+
+async def watch_signals(signals: AsyncIterator[int], stop: trio.Event) -> None:
+    """The first signal stops cleanly, the second one immediately."""
+    import structlog
+
+    log = structlog.get_logger()
+    async for number in signals:
+        name = signal.Signals(number).name
+        if stop.is_set():
+            log.warning("stopping at once", signal=name)
+            os._exit(128 + number)
+        log.info("stopping", signal=name)
+        stop.set()
+
+
+def log_to_stderr(level: str) -> None:
+    """Log lines of this level and above, for people."""
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error in a group of groups."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def refuse(reason: str) -> NoReturn:
+    """End the process with one line."""
+    line = " ".join(reason.split())
+    print(f"vela: {line}", file=sys.stderr, flush=True)
+    sys.exit(EXIT_REFUSED)
