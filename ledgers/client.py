@@ -127,7 +127,7 @@ class LedgerClient:
         Raises: LedgerNotFound, RecoveryFailed.
         """
         return await recover_ledger(
-            self._store, self._bookies, ledger_id, self._config.request_timeout_s
+            self._store, self._cluster, ledger_id, self._config.request_timeout_s
         )
 
     async def metadata_of(self, ledger_id: int) -> LedgerMetadata:

@@ -227,11 +227,12 @@ class QuorumWriter(EntryWriter):
         """Act on what a group of replies changed."""
         if self._is_stopped:
             return
+        # A failed change may have had effect. Then entries are looked for on other bookies than
+        # those that acknowledged them.
         if self._failure is None and not self._is_changing:
-            self._leave_failed_places()
-        if not self._is_changing:
             self._advance()
             self._forget()
+            self._leave_failed_places()
         if self._failure is not None and not self._is_stopped:
             self._is_stopped = True
             self._listener.on_writer_failed(self, self._failure)

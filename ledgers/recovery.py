@@ -9,11 +9,14 @@
    entry nor the proofs can be obtained, recovery fails. It never guesses: an unknown answer, a
    damaged entry or a silent bookie is not a proof.
 4. Each entry found is written again to its whole write set, so that it is as durable as an
-   acknowledged one before any reader is told of it.
-5. At the first absent entry: compare-and-set IN_RECOVERY -> CLOSED.
+   acknowledged one before any reader is told of it. A bookie that does not take it is replaced, in
+   memory only: from this entry on there is a new segment. Reading goes on from the old ensemble. If
+   no other bookie can be had, A copies are enough.
+5. At the first absent entry: compare-and-set IN_RECOVERY -> CLOSED, with the new segments.
 
 With one bookie, steps 3 and 4 work on runs of entries: that bookie has durably refused all other
-writers in step 2, so a plain batch read proves the same as single fencing reads.
+writers in step 2, so a plain batch read proves the same as single fencing reads. With several,
+a few entries are read at once, and only those before the first absent one count.
 
 Source: BookKeeper's LedgerRecoveryOp and ReadLastConfirmedOp. Fencing of the recovery reads follows
 from apache/bookkeeper#2616.
@@ -34,7 +37,7 @@ from bookie.api import (
     BookieError,
     Status,
 )
-from ledgers.errors import LedgerNotFound, RecoveryFailed
+from ledgers.errors import LedgerNotFound, NotEnoughBookies, RecoveryFailed
 from ledgers.quorum import absent_after, is_covered
 from metadata.store import VersionConflict
 from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata, master_key
@@ -48,9 +51,8 @@ from protocol.bookkeeper.ledger_metadata import (
 from protocol.bookkeeper.paths import ledger_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from bookie.api import BookieApi
+    from ledgers.cluster import Cluster
     from metadata.store import MetadataStore
 
 _log = structlog.get_logger()
@@ -59,13 +61,11 @@ _READ_FLAGS: Final = FLAG_FENCING | FLAG_HIGH_PRIORITY
 _ADD_FLAGS: Final = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY
 _RUN_ENTRIES_MAX: Final = 1000
 _RUN_BYTES_MAX: Final = 4 * 1024 * 1024
+_READS_AT_ONCE_MAX: Final = 32
 
 
 async def recover_ledger(
-    store: MetadataStore,
-    bookies: Mapping[str, BookieApi],
-    ledger_id: int,
-    request_timeout_s: float,
+    store: MetadataStore, cluster: Cluster, ledger_id: int, request_timeout_s: float
 ) -> LedgerMetadata:
     """Fence the ledger, decide its end and return its closed metadata.
 
@@ -83,9 +83,9 @@ async def recover_ledger(
             if metadata.state is LedgerState.OPEN:
                 metadata = metadata.in_recovery()
                 version = await store.put(path, encode_ledger_metadata(metadata), version)
-            recovery = _Recovery(bookies, ledger_id, metadata, request_timeout_s)
+            recovery = _Recovery(cluster, ledger_id, metadata, request_timeout_s)
             last_entry_id, length = await recovery.run()
-            closed = metadata.closed(last_entry_id, length)
+            closed = recovery.metadata.closed(last_entry_id, length)
             await store.put(path, encode_ledger_metadata(closed), version)
         except VersionConflict:
             continue
@@ -101,12 +101,15 @@ class _Recovery:
 
     def __init__(
         self,
-        bookies: Mapping[str, BookieApi],
+        cluster: Cluster,
         ledger_id: int,
         metadata: LedgerMetadata,
         request_timeout_s: float,
     ) -> None:
-        self._bookies = bookies
+        self.metadata = metadata
+        """With the segments that this recovery added."""
+        self._cluster = cluster
+        self._bookies = cluster.bookies
         self._ledger_id = ledger_id
         self._metadata = metadata
         self._timeout_s = request_timeout_s
@@ -114,6 +117,13 @@ class _Recovery:
         self._master_key = master_key(metadata.password)
         self._first_of_segment, self._ensemble = metadata.last_ensemble
         self._length_at: tuple[int, int] = (-1, 0)
+        self._writing = self._ensemble
+        """Who gets the entries that are written again."""
+        self._left: set[str] = set()
+        """Bookies that lost their place."""
+        self._without: set[int] = set()
+        """Places in `_writing` for which no other bookie could be had."""
+        self._reads_at_once = 1
 
     async def run(self) -> tuple[int, int]:
         """(last entry id, payload bytes of the ledger)."""
@@ -123,7 +133,7 @@ class _Recovery:
             if single is not None:
                 bodies = await self._read_run(single, last_entry_id + 1)
             else:
-                bodies = await self._read_one(last_entry_id + 1)
+                bodies = await self._read_some(last_entry_id + 1)
             if not bodies:
                 break
             await self._add_again(last_entry_id + 1, bodies)
@@ -154,10 +164,13 @@ class _Recovery:
                 if entry_id > self._length_at[0]:
                     self._length_at = (entry_id, length)
 
+            if is_covered(heard, *sizes):
+                nursery.cancel_scope.cancel()
+
+        sizes = (metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size)
         async with trio.open_nursery() as nursery:
             for index in range(len(self._ensemble)):
                 nursery.start_soon(fence_one, index)
-        sizes = (metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size)
         if not is_covered(heard, *sizes):
             raise RecoveryFailed(
                 f"ledger {self._ledger_id}: only {len(heard)} of {sizes[0]} bookies could be fenced"
@@ -212,19 +225,45 @@ class _Recovery:
             raise self._failed(first, f"no answer in {self._timeout_s} s") from error
         return bodies
 
-    async def _read_one(self, entry_id: int) -> list[bytes]:
-        """One entry from its write set; [] = absent by enough proofs."""
+    async def _read_some(self, first: int) -> list[bytes]:
+        """The entries from `first` on before the next absent one; [] = `first` is absent."""
+        count = self._reads_at_once
+        found: list[bytes | RecoveryFailed] = [b""] * count
+
+        async def read(place: int) -> None:
+            found[place] = await self._read_one(first + place)
+
+        async with trio.open_nursery() as nursery:
+            for place in range(count):
+                nursery.start_soon(read, place)
+        bodies: list[bytes] = []
+        for body in found:
+            if isinstance(body, RecoveryFailed):
+                if bodies:
+                    break  # asked again as the first one
+                raise body
+            if not body:
+                break
+            bodies.append(body)
+        if sum(map(len, bodies)) * 2 <= _RUN_BYTES_MAX:
+            self._reads_at_once = min(_READS_AT_ONCE_MAX, 2 * count)
+        else:
+            self._reads_at_once = max(1, count // 2)
+        return bodies
+
+    async def _read_one(self, entry_id: int) -> bytes | RecoveryFailed:
+        """One entry from its write set; b"" = absent by enough proofs; or why neither is known."""
         metadata = self._metadata
         problems: list[str] = []
         proofs = 0
         for index in write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size):
             body = await self._fencing_read(self._ensemble[index], entry_id, problems)
             if body:
-                return [body]
+                return body
             proofs += body is not None
             if proofs >= absent_after(metadata.write_quorum_size, metadata.ack_quorum_size):
-                return []
-        raise self._failed(entry_id, "; ".join(problems))
+                return b""
+        return self._failed(entry_id, "; ".join(problems))
 
     async def _learn_length(self, entry_id: int) -> None:
         """The length is in the head of the last entry."""
@@ -239,27 +278,64 @@ class _Recovery:
         raise self._failed(entry_id, "; ".join(problems) or "the last confirmed entry is missing")
 
     async def _add_again(self, first: int, bodies: list[bytes]) -> None:
-        """Step 4: every entry to its whole write set; A copies of each must succeed."""
+        """Step 4: every entry to its whole write set."""
         metadata = self._metadata
+        sizes = (metadata.ensemble_size, metadata.write_quorum_size)
+        copies = _Copies(first, [set(write_set(first + at, *sizes)) for at in range(len(bodies))])
+        while True:
+            failed = await self._send_missing(copies, bodies)
+            failed -= self._without
+            if not failed:
+                break
+            try:
+                ensemble = self._cluster.replace(
+                    self._writing,
+                    failed | self._without,
+                    metadata.write_quorum_size,
+                    self._left | set(self._ensemble),
+                )
+            except NotEnoughBookies:
+                self._without |= failed
+                break
+            for index in failed | self._without:
+                self._left.add(self._writing[index])
+                copies.another_bookie(index, sizes)
+            self._without = set()
+            self._writing = ensemble
+            self.metadata = self.metadata.with_ensemble(first, ensemble)
+        for at, lacking in enumerate(copies.lacking):
+            found = metadata.write_quorum_size - len(lacking)
+            if found < metadata.ack_quorum_size:
+                raise self._failed(first + at, f"it could be written again {found} times only")
+
+    async def _send_missing(self, copies: _Copies, bodies: list[bytes]) -> set[int]:
+        """Send every entry to the places that lack it. Returns those that did not take it all."""
         size = self._digest.head_size_bytes
-        replies = _Replies(first, len(bodies))
-        for entry_id, body in enumerate(bodies, first):
-            parts = (body[:size], body[size:])
-            for index in write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size):
-                bookie = self._bookies.get(self._ensemble[index])
+        replies = _Replies(copies)
+        failed: set[int] = set()
+        used: list[BookieApi] = []
+        for index, bookie_id in enumerate(self._writing):
+            entries = [at for at, lacking in enumerate(copies.lacking) if index in lacking]
+            bookie = self._bookies.get(bookie_id)
+            if entries and index not in self._without:
+                failed.add(index)
                 if bookie is not None:
-                    replies.expected += 1
-                    bookie.add_entry(
-                        self._ledger_id, entry_id, parts, self._master_key, _ADD_FLAGS, replies
-                    )
-        for bookie_id in self._ensemble:
-            if bookie_id in self._bookies:
-                self._bookies[bookie_id].kick()
-        with trio.move_on_after(self._timeout_s):
-            await replies.all_here.wait()
-        for entry_id, copies in enumerate(replies.copies, first):
-            if copies < metadata.ack_quorum_size:
-                raise self._failed(entry_id, f"it could be written again {copies} times only")
+                    sink = replies.sink(index, len(entries))
+                    for at in entries:
+                        body = bodies[at]
+                        parts = (body[:size], body[size:])
+                        entry_id = copies.first + at
+                        bookie.add_entry(
+                            self._ledger_id, entry_id, parts, self._master_key, _ADD_FLAGS, sink
+                        )
+                    used.append(bookie)
+        for bookie in used:
+            bookie.kick()
+        if used:
+            with trio.move_on_after(self._timeout_s):
+                await replies.all_here.wait()
+        replies.is_over = True
+        return {index for index in failed if any(index in each for each in copies.lacking)}
 
     def _failed(self, entry_id: int, detail: str) -> RecoveryFailed:
         return RecoveryFailed(
@@ -268,23 +344,53 @@ class _Recovery:
 
 
 @final
-class _Replies:
-    """Counts the copies of a run of entries that were written again (AddSink)."""
+class _Copies:
+    """Which places lack which entries of a run that is written again."""
 
-    def __init__(self, first: int, count: int) -> None:
-        self.expected = 0
-        self.copies = [0] * count
+    def __init__(self, first: int, lacking: list[set[int]]) -> None:
+        self.first = first
+        self.lacking = lacking
+
+    def another_bookie(self, index: int, sizes: tuple[int, int]) -> None:
+        """A bookie that has nothing took this place."""
+        for at, lacking in enumerate(self.lacking):
+            if index in write_set(self.first + at, *sizes):
+                lacking.add(index)
+
+
+@final
+class _Replies:
+    """Waits for the answers to one round of adds."""
+
+    def __init__(self, copies: _Copies) -> None:
+        self.copies = copies
+        self.waiting = 0
+        self.is_over = False
+        """What comes later counts for nothing."""
         self.all_here = trio.Event()
-        self._first = first
-        self._seen = 0
+
+    def sink(self, index: int, count: int) -> _PlaceSink:
+        """For `count` adds to the bookie at a place."""
+        self.waiting += count
+        return _PlaceSink(self, index)
+
+
+@final
+class _PlaceSink:
+    """Counts copies at one place (AddSink)."""
+
+    def __init__(self, replies: _Replies, index: int) -> None:
+        self._replies = replies
+        self._index = index
 
     def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
-        self._seen += count
-        if status == Status.OK:
-            start = first_entry_id - self._first
-            for index in range(start, start + count):
-                self.copies[index] += 1
+        replies = self._replies
+        replies.waiting -= count
+        if status == Status.OK and not replies.is_over:
+            start = first_entry_id - replies.copies.first
+            for at in range(start, start + count):
+                replies.copies.lacking[at].discard(self._index)
 
     def on_replies_end(self) -> None:
-        if self._seen >= self.expected:
-            self.all_here.set()
+        if self._replies.waiting <= 0:
+            self._replies.all_here.set()

@@ -94,6 +94,13 @@ class FakeBookie:
         for sink in sinks.values():
             sink.on_replies_end()
 
+    def time_out(self) -> None:
+        """No answer came in time. They come later all the same."""
+        for ledger_id, entry_id, _, _, sink in self._waiting:
+            sink.on_add_replies(Status.TIMED_OUT, ledger_id, entry_id, 1)
+        for sink in {id(add[4]): add[4] for add in self._waiting}.values():
+            sink.on_replies_end()
+
     def lose(self, stored: int) -> None:
         """The connection ends: the oldest `stored` adds were made durable, none gets its answer."""
         group, self._waiting = self._waiting, []

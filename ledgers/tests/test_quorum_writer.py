@@ -66,6 +66,8 @@ class World:
         self.cluster = FixedCluster(self.bookies, nursery.start_soon)
         self.recorder = Recorder()
         self.payloads = []
+        self.cut_off = {}
+        """Bookies that the writer reaches, and recoverers do not."""
 
     def client(self, store=None):
         store = store or self.store
@@ -91,7 +93,8 @@ class World:
             assert len(set(ensemble)) == len(ensemble)
             copies = 0
             for index in write_set(entry_id, len(ensemble), metadata.write_quorum_size):
-                entries = self.bookies[ensemble[index]].ledgers.get(ledger_id, {})
+                bookie = self.bookies.get(ensemble[index]) or self.cut_off[ensemble[index]]
+                entries = bookie.ledgers.get(ledger_id, {})
                 if entry_id in entries:
                     assert entries[entry_id][36:] == self.payloads[entry_id]
                     copies += 1
@@ -124,7 +127,7 @@ async def a_schedule(sizes, spare, seed, delay, is_recovered):
             elif kind < 0.75:
                 bookie.release(rng.randint(1, 30))
             elif kind < 0.80:
-                bookie.lose(rng.randint(0, 20))
+                bookie.lose(rng.randint(0, 20)) if rng.random() < 0.5 else bookie.time_out()
             elif kind < 0.84 and len(broken) < spare:
                 broken.add(name)
                 bookie.add_status = lambda *_: Status.IO_ERROR
@@ -159,6 +162,7 @@ async def a_schedule(sizes, spare, seed, delay, is_recovered):
         assert last == sorted(set(last))
         final = await world.client().metadata_of(ledger_id)
         if final.is_closed:
+            world.bookies.update(world.cut_off)
             assert final.last_entry_id >= max(last, default=-1)
             await world.check_read(ledger_id, final)
         nursery.cancel_scope.cancel()
@@ -167,17 +171,31 @@ async def a_schedule(sizes, spare, seed, delay, is_recovered):
 async def end_by_recovery(world, writer):
     """Two recoverers at once, while the writer goes on and answers come late."""
     results = []
+    attempts = 0
+    rng = world.rng
     for bookie in world.bookies.values():
         bookie.is_holding = False
         bookie.add_status = lambda *_: Status.OK
+    for name in rng.sample(sorted(world.bookies), rng.randint(0, len(world.bookies) - 1)):
+        world.cut_off[name] = world.bookies.pop(name)
+    for bookie in world.bookies.values():
+        if rng.random() < 0.3:
+            bookie.add_status = lambda *_: Status.IO_ERROR if rng.random() < 0.3 else Status.OK
+            bookie.read_status = lambda *_: Status.IO_ERROR if rng.random() < 0.3 else Status.OK
 
     async def recover():
+        nonlocal attempts
         while True:
             try:
                 results.append(await world.client().recover(writer.ledger_id))
                 return
             except (RecoveryFailed, MetadataUnavailable):
                 await trio.sleep(0.01)
+            attempts += 1
+            if attempts == 20:
+                world.bookies.update(world.cut_off)
+                for bookie in world.bookies.values():
+                    bookie.add_status = bookie.read_status = lambda *_: Status.OK
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recover)
@@ -191,7 +209,9 @@ async def end_by_recovery(world, writer):
                     bookie.release(world.rng.randint(1, 3))
             if world.rng.random() < 0.1:
                 writer.retry()
-    assert results[0].last_entry_id == results[1].last_entry_id
+    assert results[0] == results[1]
+    for bookie in world.bookies.values():
+        bookie.add_status = bookie.read_status = lambda *_: Status.OK
     world.check_copies(writer.ledger_id, results[0], results[0].last_entry_id)
 
 
