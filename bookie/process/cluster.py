@@ -11,6 +11,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+import structlog
+
 from bookie.errors import BookieRefusesToStart
 from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, VersionConflict
 from protocol.bookkeeper.paths import (
@@ -27,6 +29,8 @@ from protocol.bookkeeper.paths import (
 if TYPE_CHECKING:
     from bookie.process.config import BookieProcessConfig
     from metadata.store import MetadataStore
+
+log = structlog.get_logger()
 
 _URI: Final = re.compile(r"zk(\+(?P<layout>[a-z]+))?://(?P<hosts>[^/]+)(?P<root>/.*)?")
 _LAYOUTS: Final = frozenset({None, "hierarchical", "null"})
@@ -93,17 +97,25 @@ def _unknown(uri: str) -> BookieRefusesToStart:
 
 
 async def require_cluster(store: MetadataStore) -> None:
-    """Raises: BookieRefusesToStart: there is no cluster, or one whose ledgers cannot be listed.
-    MetadataUnavailable."""
-    layout = await store.get(LAYOUT_PATH)
-    instance = await store.get(INSTANCE_ID_PATH)
-    if layout is None or instance is None:
-        missing = LAYOUT_PATH if layout is None else INSTANCE_ID_PATH
+    """Check that there is a cluster. The layout of one that Pulsar has made is chosen by the first
+    bookie, as in BookKeeper.
+
+    Raises: BookieRefusesToStart: there is none, or its ledgers cannot be listed.
+        MetadataUnavailable.
+    """
+    if await store.get(INSTANCE_ID_PATH) is None:
         raise BookieRefusesToStart(
-            f"the metadata store has no {missing}: it is not that of a cluster. Make one with "
-            "`vela initialize-cluster-metadata`, `bin/pulsar initialize-cluster-metadata` or "
+            f"the metadata store has no {INSTANCE_ID_PATH}: it is not that of a cluster. Make one "
+            "with `vela initialize-cluster-metadata`, `bin/pulsar initialize-cluster-metadata` or "
             "`bookkeeper shell initnewcluster`, or correct metadataServiceUri (zkServers)"
         )
+    layout = await store.get(LAYOUT_PATH)
+    while layout is None:
+        try:
+            await store.put(LAYOUT_PATH, LAYOUT, MUST_NOT_EXIST)
+        except VersionConflict:
+            log.info("the layout of the ledgers was chosen by another process")
+        layout = await store.get(LAYOUT_PATH)
     version, _, factory = layout[0].decode(errors="replace").strip().partition("\n")
     name = factory.partition(":")[0]
     if version != "2" or name not in _KNOWN_FACTORIES:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEAP = "-Xms64m -Xmx256m -XX:TieredStopAtLevel=1"
+COLLECTOR = "-XX:+UseSerialGC"
 SECONDS_MAX = 300.0
 _LOG4J = """
 Configuration:
@@ -32,6 +33,18 @@ Configuration:
 """
 
 
+def small_jvm(log_directory: Path) -> dict[str, str]:
+    """The environment of a tool of the distribution that needs little memory."""
+    return dict(os.environ) | {
+        "BOOKIE_LOG_DIR": str(log_directory / "logs"),
+        "PULSAR_LOG_DIR": str(log_directory / "logs"),
+        "BOOKIE_MEM": HEAP,
+        "PULSAR_MEM": HEAP,
+        "BOOKIE_GC": COLLECTOR,
+        "PULSAR_GC": COLLECTOR,
+    }
+
+
 class BookKeeperShell:
     """Commands on one cluster, or on the files of one bookie."""
 
@@ -47,12 +60,9 @@ class BookKeeperShell:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Output and error output together in `stdout`; any exit code."""
-        environment = os.environ | {
+        environment = small_jvm(self._directory) | {
             "BOOKIE_CONF": str(self._configuration_path),
             "BOOKIE_LOG_CONF": str(self._log_configuration_path),
-            "BOOKIE_LOG_DIR": str(self._directory / "logs"),
-            "BOOKIE_MEM": HEAP,
-            "BOOKIE_GC": "-XX:+UseSerialGC",
         }
         return subprocess.run(
             [str(pulsar_home() / "bin" / "bookkeeper"), "shell", *arguments],

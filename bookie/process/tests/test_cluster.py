@@ -13,7 +13,7 @@ from bookie.process.config import BookieProcessConfig
 from metadata.ledger_list import live_ledgers
 from metadata.memory_store import MemoryStore
 from metadata.store import MetadataUnavailable
-from protocol.bookkeeper.paths import INSTANCE_ID_PATH, LAYOUT_PATH, ledger_path
+from protocol.bookkeeper.paths import INSTANCE_ID_PATH, LAYOUT, LAYOUT_PATH, ledger_path
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,13 @@ async def test_a_cluster_that_was_begun_is_completed():
     await store.delete(LAYOUT_PATH)
     assert await initialize_ledgers(store)
     assert await store.get(INSTANCE_ID_PATH) == instance
+
+
+async def test_a_cluster_that_pulsar_made_gets_a_layout():
+    store = MemoryStore()
+    await store.put(INSTANCE_ID_PATH, b"made by Pulsar", None)
+    await require_cluster(store)
+    assert (await store.get(LAYOUT_PATH))[0] == LAYOUT
 
 
 @pytest.mark.parametrize(

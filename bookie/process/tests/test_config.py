@@ -8,7 +8,7 @@ import pytest
 
 from bookie.config import BookieConfig
 from bookie.process.config import BOOKIE_KEYS, BookieProcessConfig, start_notices
-from settings.reading import ConfigError, load_config
+from settings.reading import ConfigError, load_config, read_properties
 from settings.tests.stock import VERSIONS, stock_lines
 
 ROOM = Path(__file__).parents[2]
@@ -58,6 +58,14 @@ def test_a_mistake_is_one_line(tmp_path, line, complaint):
     with pytest.raises(ConfigError, match=complaint) as caught:
         load(tmp_path, [line])
     assert "\n" not in str(caught.value)
+
+
+def test_the_shipped_file_offers_every_key_with_its_default():
+    path = ROOM.parent / "conf" / "bookkeeper.conf"
+    keys = {field.name for field in fields(BookieProcessConfig)} - set(BOOKIE_KEYS.refused)
+    assert {setting.key for setting in read_properties(path)} == keys
+    loaded = load_config(BOOKIE_KEYS, [path], {}, strict=True)
+    assert (loaded.config, loaded.without_effect_count) == (BookieProcessConfig(), 0)
 
 
 def test_dangers_are_told():

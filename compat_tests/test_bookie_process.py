@@ -1,0 +1,343 @@
+"""Bookies of Vela in a cluster of real ZooKeeper: the stock `bookkeeper shell` on their port, their
+nodes in ZooKeeper and their files, and what becomes of them when something is lost."""
+
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+import trio
+
+from compat_tests.oracle.bookkeeper_shell import BookKeeperShell, small_jvm
+from compat_tests.oracle.distribution import TREE, OracleAbsent, pulsar_home
+from compat_tests.oracle.vela_bookie import VelaBookie
+from compat_tests.oracle.zookeeper_server import ZooKeeperServer
+from metadata.store import MUST_NOT_EXIST
+from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
+from protocol.bookkeeper import messages as m
+from protocol.bookkeeper import v2
+from protocol.bookkeeper.digests import Digest, DigestType, master_key
+from protocol.bookkeeper.ledger_metadata import (
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+)
+from protocol.bookkeeper.packets import ResponseDecoder
+from protocol.bookkeeper.paths import available_path, ledger_path
+
+ENTRIES = 30
+LEDGER_ID = 4711
+WAIT_SECONDS_MAX = 60.0
+KEY = master_key(b"")
+DIGEST = Digest(DigestType.CRC32C)
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory):
+    try:
+        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    except OracleAbsent as absent:
+        pytest.skip(str(absent))
+    server.start()
+    yield server
+    server.kill()
+
+
+def shell_of(directory, bookie):
+    """The stock shell with the configuration of a bookie of ours."""
+    keys = dict(line.split("=", 1) for line in bookie.configuration_path.read_text().splitlines())
+    keys |= {
+        "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+        "dbStorage_writeCacheMaxSizeMb": "16",
+        "dbStorage_readAheadCacheMaxSizeMb": "16",
+        "dbStorage_rocksDB_blockCacheSize": "1000000",
+    }
+    return BookKeeperShell(directory, keys)
+
+
+@pytest.fixture(scope="module")
+def bookies(zookeeper, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("bookies")
+    three = [VelaBookie(directory / f"bookie-{n}", zookeeper.hosts) for n in range(3)]
+    made = shell_of(directory / "shell", three[0]).run("initnewcluster")
+    assert made.returncode == 0, made.stdout
+    for bookie in three:
+        bookie.start()
+    yield three
+    for bookie in three:
+        bookie.kill()
+
+
+@pytest.fixture(scope="module")
+def shell(bookies, tmp_path_factory):
+    """Runs a command that must succeed. Returns what it printed."""
+    stock = shell_of(tmp_path_factory.mktemp("shell"), bookies[0])
+
+    def run(*arguments):
+        done = stock.run(*arguments)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    return run
+
+
+def ask(port, *requests):
+    """Answers of a bookie, as version 2."""
+    decoder, answers = ResponseDecoder(2), []
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(b"".join(requests))
+        while len(answers) < len(requests):
+            answers += decoder.feed(connection.recv(65536))
+    return answers
+
+
+def add(ledger_id, entry_id):
+    payload = b"payload of %d" % entry_id
+    length = sum(len(b"payload of %d" % each) for each in range(entry_id + 1))
+    body = DIGEST.head(ledger_id, entry_id, entry_id - 1, length, payload) + payload
+    return v2.encode_add_request_head(len(body), KEY) + body
+
+
+def read(ledger_id, entry_id):
+    return v2.encode_read_request(ledger_id, entry_id)
+
+
+def fill(bookies, ledger_id, count=ENTRIES):
+    for bookie in bookies:
+        answers = ask(bookie.port, *(add(ledger_id, entry_id) for entry_id in range(count)))
+        assert {answer.status for answer in answers} == {m.OK}
+
+
+def in_zookeeper(zookeeper, call):
+    """The result of a coroutine function that is given a store."""
+
+    async def main():
+        store = await ZooKeeperStore.open(zookeeper_address(zookeeper.hosts, 30.0))
+        try:
+            return await call(store)
+        finally:
+            await store.aclose()
+
+    return trio.run(main)
+
+
+def until(condition):
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_registered(zookeeper, bookie):
+    return in_zookeeper(zookeeper, lambda store: store.exists(available_path(bookie.bookie_id)))
+
+
+def refusal(bookie):
+    """The line with which a bookie refuses to start."""
+    done = subprocess.run(
+        bookie.command(), cwd=TREE, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1, done
+    [line] = [each for each in done.stderr.splitlines() if each.startswith("vela: ")]
+    assert "Traceback" not in done.stderr
+    return line
+
+
+def test_the_shell_finds_writes_and_reads(bookies, shell):
+    listed = shell("listbookies", "-rw")
+    assert all(f"BookieID:{bookie.bookie_id}, IP:127.0.0.1" in listed for bookie in bookies)
+    quorums = ("-ensemble", "3", "-writeQuorum", "2", "-ackQuorum", "2")
+    written = shell("simpletest", *quorums, "-numEntries", "100")
+    assert "100 entries written to ledger" in written
+    assert "Bookie sanity test succeeded" in shell("bookiesanity")
+    space = shell("bookieinfo")
+    assert space.count("Free: ") == 3
+    cookie = shell("cookie_get", bookies[0].bookie_id)
+    assert f'bookieHost: "{bookies[0].bookie_id}"' in cookie
+
+
+def test_the_shell_recovers_and_reads_a_ledger_that_was_left_open(zookeeper, bookies, shell):
+    fill(bookies, LEDGER_ID)
+    metadata = LedgerMetadata(
+        ensemble_size=3,
+        write_quorum_size=3,
+        ack_quorum_size=2,
+        ensembles={0: tuple(bookie.bookie_id for bookie in bookies)},
+        ctime_ms=1_700_000_000_000,
+    )
+    record = encode_ledger_metadata(metadata)
+    path = ledger_path(LEDGER_ID)
+    in_zookeeper(zookeeper, lambda store: store.put(path, record, MUST_NOT_EXIST))
+    printed = shell("readledger", "-ledgerid", str(LEDGER_ID), "-msg", "-r")
+    assert f"entry: {ENTRIES - 1}" in printed or f"Eid={ENTRIES - 1}," in printed
+    assert f"payload of {ENTRIES - 1}" in printed
+    stored, _version = in_zookeeper(zookeeper, lambda store: store.get(path))
+    closed = decode_ledger_metadata(stored)
+    assert (closed.state, closed.last_entry_id) == (LedgerState.CLOSED, ENTRIES - 1)
+    told = shell("ledgermetadata", "-ledgerid", str(LEDGER_ID))
+    assert "state=CLOSED" in told
+    assert f"lastEntryId={ENTRIES - 1}" in told
+    # The recovery fenced the ledger on every bookie.
+    [late] = ask(bookies[0].port, add(LEDGER_ID, ENTRIES))
+    assert late.status == m.FENCED
+
+
+def test_the_shell_reads_the_files(bookies, shell):
+    bookie = bookies[0]
+    fill([bookie], LEDGER_ID + 1)
+    assert "LastLogMark : Journal Id" in shell("lastmark")
+    assert bookie.stop() == 0
+    marked = re.search(r"Journal Id - (\d+)\(", shell("lastmark"))[1]
+    journals = sorted((bookie.directory / "journal" / "current").glob("*.txn"))
+    assert int(journals[-1].stem, 16) == int(marked)
+    printed = shell("readjournal", "-msg", str(int(journals[0].stem, 16)))
+    assert f"Lid={LEDGER_ID + 1}, Eid={ENTRIES - 1}," in printed
+    assert f"payload of {ENTRIES - 1}" in printed
+    logs = sorted((bookie.directory / "ledgers" / "current").glob("*.log"))
+    printed = "".join(shell("readlog", "-msg", each.stem) for each in logs)
+    assert f"Lid={LEDGER_ID + 1}, Eid={ENTRIES - 1}," in printed
+    assert f"payload of {ENTRIES - 1}" in printed
+    assert f"Lid={LEDGER_ID + 1}, TotalSizeOfEntriesOfLedger" in shell(
+        "readlogmetadata", logs[-1].stem
+    )
+    assert f"entry {ENTRIES - 1}\t" in shell("ledger", str(LEDGER_ID + 1))
+    assert "Check passed" in shell("localconsistencycheck")
+    # BookKeeper's RocksDB had our databases open, and this is still our directory.
+    bookie.start()
+    [answer] = ask(bookie.port, read(LEDGER_ID + 1, ENTRIES - 1))
+    assert answer.body.endswith(b"payload of %d" % (ENTRIES - 1))
+
+
+def test_a_bookie_that_stops_is_off_the_list_at_once(zookeeper, bookies):
+    bookie = bookies[1]
+    assert is_registered(zookeeper, bookie)
+    assert bookie.stop() == 0
+    assert not is_registered(zookeeper, bookie)
+    bookie.start()
+    assert is_registered(zookeeper, bookie)
+
+
+def test_a_bookie_that_was_killed_waits_for_the_end_of_its_former_session(zookeeper, bookies):
+    bookie = bookies[1]
+    fill([bookie], LEDGER_ID + 2)
+    bookie.kill()
+    bookie.start()
+    assert "a node of another session is waited for" in bookie.log_of_start()
+    assert is_registered(zookeeper, bookie)
+    answers = ask(bookie.port, *(read(LEDGER_ID + 2, entry_id) for entry_id in range(ENTRIES)))
+    assert {answer.status for answer in answers} == {m.OK}
+
+
+def test_a_bookie_serves_without_zookeeper_and_registers_again(zookeeper, bookies):
+    before = [bookie.log_of_start().count("bookie registered") for bookie in bookies]
+    zookeeper.pause()
+    try:
+        until(lambda: all("no session with" in each.log_of_start() for each in bookies))
+        fill(bookies[:1], LEDGER_ID + 3)
+    finally:
+        zookeeper.resume()
+    for bookie, count in zip(bookies, before, strict=True):
+        until(lambda b=bookie, n=count: b.log_of_start().count("bookie registered") > n)
+        until(partial(is_registered, zookeeper, bookie))
+
+
+def test_ledgers_that_are_deleted_in_zookeeper_are_collected(zookeeper, tmp_path):
+    bookie = VelaBookie(tmp_path / "b", zookeeper.hosts, {"gcWaitTime": "500"})
+    kept = encode_ledger_metadata(
+        LedgerMetadata(
+            ensemble_size=1,
+            write_quorum_size=1,
+            ack_quorum_size=1,
+            ensembles={0: (bookie.bookie_id,)},
+        )
+    )
+
+    async def make(store):
+        for ledger_id in (8001, 8002):
+            await store.put(ledger_path(ledger_id), kept, MUST_NOT_EXIST)
+
+    in_zookeeper(zookeeper, make)
+    bookie.start()
+    try:
+        fill([bookie], 8001, 3)
+        fill([bookie], 8002, 3)
+        in_zookeeper(zookeeper, lambda store: store.delete(ledger_path(8001)))
+        until(lambda: ask(bookie.port, read(8001, 0))[0].status == m.NO_LEDGER)
+        assert ask(bookie.port, read(8002, 0))[0].status == m.OK
+    finally:
+        bookie.kill()
+
+
+@contextmanager
+def changed(bookie, **keys):
+    """The configuration of a bookie with other values."""
+    before = bookie.configuration_path.read_text()
+    more = "".join(f"{key}={value}\n" for key, value in keys.items())
+    bookie.configuration_path.write_text(before + more)
+    yield bookie
+    bookie.configuration_path.write_text(before)
+
+
+def test_what_is_wrong_is_one_line(zookeeper, bookies, tmp_path):
+    stopped, running = bookies[2], bookies[1]
+    stopped.stop()
+    lost = stopped.directory / "ledgers" / "current"
+    lost.rename(stopped.directory / "away")
+    assert "ledgers/current" in refusal(stopped)
+    (stopped.directory / "away").rename(lost)
+    initialize = [sys.executable, "-m", "broker", "initialize-cluster-metadata"]
+    url = f"zk:{zookeeper.hosts}/second"
+    for said in ("initialized", "was initialized before"):
+        done = subprocess.run(
+            [*initialize, "--metadata-store", url],
+            cwd=TREE,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert said in done.stdout
+    with changed(stopped, zkLedgersRootPath="/second/ledgers"):
+        assert "instance id" in refusal(stopped)
+    with changed(stopped, zkLedgersRootPath="/third/ledgers"):
+        assert "is not that of a cluster" in refusal(stopped)
+    with changed(stopped, bookieId=running.bookie_id):
+        assert "belongs to another bookie" in refusal(stopped)
+    twin = VelaBookie(tmp_path / "twin", zookeeper.hosts, {"bookieId": running.bookie_id})
+    assert "is known already" in refusal(twin)
+    with changed(running, bookiePort=twin.port, httpServerPort=twin.web_port):
+        assert "in use by process" in refusal(running)
+    stopped.start()
+
+
+def test_a_cluster_that_pulsar_made_is_joined(zookeeper, tmp_path):
+    store = f"zk:{zookeeper.hosts}/pulsar"
+    made = subprocess.run(
+        [
+            str(pulsar_home() / "bin" / "pulsar"),
+            "initialize-cluster-metadata",
+            *("--cluster", "c1", "--metadata-store", store),
+            *("--configuration-metadata-store", store),
+            *("--web-service-url", "http://127.0.0.1:1"),
+            *("--broker-service-url", "pulsar://127.0.0.1:1"),
+        ],
+        env=small_jvm(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    bookie = VelaBookie(
+        tmp_path / "b", zookeeper.hosts, {"metadataServiceUri": f"metadata-store:{store}"}
+    )
+    bookie.start()
+    try:
+        listed = shell_of(tmp_path / "shell", bookie).run("listbookies", "-rw")
+        assert f"BookieID:{bookie.bookie_id}" in listed.stdout
+    finally:
+        assert bookie.stop() == 0
