@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from metadata.node_keys import after_child_key, child_name, first_child_key, node_key
-from metadata.store import MUST_NOT_EXIST, NodeNotFound, SessionState, VersionConflict
+from metadata.store import (
+    MUST_NOT_EXIST,
+    MetadataUnavailable,
+    NodeNotFound,
+    SessionState,
+    VersionConflict,
+)
 from metadata.watches import Watches
 
 if TYPE_CHECKING:
@@ -88,6 +94,8 @@ class MemoryStore:
         """Create a node that is deleted with this session."""
         key = node_key(path)
         await trio.lowlevel.checkpoint()
+        if self.session_state is SessionState.LOST:
+            raise MetadataUnavailable("the session was lost")
         version = check_version(path, self._tree.nodes.get(key), MUST_NOT_EXIST)
         self._tree.put(path, key, value, version)
         self._tree.ephemeral[path] = self

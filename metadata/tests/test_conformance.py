@@ -53,6 +53,20 @@ async def test_the_end_of_a_session_spares_a_node_that_another_one_made_anew():
     assert await other.children("/leases") == []
 
 
+async def test_a_lost_session_makes_no_ephemeral_nodes():
+    store = MemoryStore()
+    async with trio.open_nursery() as nursery:
+        made = pytest.raises(MetadataUnavailable, match="lost")
+
+        async def make():
+            with made:
+                await store.put_ephemeral("/leases/a", b"")
+
+        nursery.start_soon(make)  # a request under way
+        store.become(SessionState.LOST)
+    assert not await store.exists("/leases/a")
+
+
 async def test_a_lost_session_takes_its_ephemeral_nodes_along():
     store = MemoryStore()
     other = store.another_session()
