@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
-from bookie.errors import BookieRefusesToStart
+from bookie.errors import BookieRefusesToStart, StorageError
+from metadata.ledger_list import live_ledgers
 from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, VersionConflict
 from protocol.bookkeeper.paths import (
     AVAILABLE_ROOT,
@@ -96,14 +97,15 @@ def _unknown(uri: str) -> BookieRefusesToStart:
     )
 
 
-async def require_cluster(store: MetadataStore) -> None:
+async def require_cluster(store: MetadataStore) -> Cluster:
     """Check that there is a cluster. The layout of one that Pulsar has made is chosen by the first
     bookie, as in BookKeeper.
 
     Raises: BookieRefusesToStart: there is none, or its ledgers cannot be listed.
         MetadataUnavailable.
     """
-    if await store.get(INSTANCE_ID_PATH) is None:
+    instance = await store.get(INSTANCE_ID_PATH)
+    if instance is None:
         raise BookieRefusesToStart(
             f"the metadata store has no {INSTANCE_ID_PATH}: it is not that of a cluster. Make one "
             "with `vela initialize-cluster-metadata`, `bin/pulsar initialize-cluster-metadata` or "
@@ -123,6 +125,37 @@ async def require_cluster(store: MetadataStore) -> None:
             f"{LAYOUT_PATH} says that ledgers are kept by {name or 'an unknown class'} (version "
             f"{version[:20]}), which Vela cannot list: it would delete all of them"
         )
+    return Cluster(store, instance[0])
+
+
+@final
+class Cluster:
+    """The cluster that a bookie has joined, and none that takes its place in the store.
+
+    A ZooKeeper that came back empty, or was formatted, has no ledgers. That must not count as word
+    that they were deleted.
+    """
+
+    def __init__(self, store: MetadataStore, instance_id: bytes) -> None:
+        self._store = store
+        self._instance_id = instance_id
+
+    async def check(self) -> None:
+        """Raises: StorageError: it is another cluster now. MetadataUnavailable."""
+        found = await self._store.get(INSTANCE_ID_PATH)
+        if found is None or found[0] != self._instance_id:
+            raise StorageError(
+                f"the metadata store holds another cluster now, or none: {INSTANCE_ID_PATH} is not "
+                f"{self._instance_id.decode(errors='replace')!r} any more. Restore the metadata; "
+                "the data of this bookie is kept"
+            )
+
+    async def live_ledgers(self) -> set[int]:
+        """See `metadata.ledger_list`. Raises: StorageError, MetadataUnavailable."""
+        await self.check()
+        ledger_ids = await live_ledgers(self._store)
+        await self.check()
+        return ledger_ids
 
 
 async def initialize_ledgers(store: MetadataStore) -> bool:

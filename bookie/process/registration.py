@@ -29,7 +29,7 @@ from protocol.bookkeeper import data_formats_pb2 as formats
 from protocol.bookkeeper.paths import available_path, read_only_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from metadata.store import MetadataStore
 
@@ -72,11 +72,14 @@ class Registration:
         bookie_id: str,
         endpoints: list[Endpoint],
         is_writable: Callable[[], bool],
+        check_cluster: Callable[[], Awaitable[None]],
     ) -> None:
+        """`check_cluster` raises StorageError if the store is that of another cluster now."""
         self._store = store
         self._bookie_id = bookie_id
         self._endpoints = endpoints
         self._is_writable = is_writable
+        self._check_cluster = check_cluster
         self._changed = trio.Event()
         self._content = b""
         self._wanted = ""
@@ -92,7 +95,7 @@ class Registration:
     async def register(self, seconds_max: float) -> None:
         """Return when the bookie is known.
 
-        Raises: BookieRefusesToStart: its id belongs to another session that goes on.
+        Raises: BookieRefusesToStart: its id belongs to another session that goes on. StorageError.
         """
         self._store.watch_session(self._session_changed)
         for path in (available_path(self._bookie_id), read_only_path(self._bookie_id)):
@@ -107,7 +110,10 @@ class Registration:
         )
 
     async def run(self) -> None:
-        """Keep the node as it should be, until cancelled."""
+        """Keep the node as it should be, until cancelled.
+
+        Raises: StorageError: the metadata store is that of another cluster now.
+        """
         while not self._is_over:
             await self._settle()
             await self._wait()
@@ -141,7 +147,8 @@ class Registration:
         return False
 
     async def _settle_once(self) -> bool:
-        """Raises: MetadataUnavailable."""
+        """Raises: MetadataUnavailable, StorageError."""
+        await self._check_cluster()
         content = self._content
         writable, read_only = available_path(self._bookie_id), read_only_path(self._bookie_id)
         wanted, other = (writable, read_only) if self._is_writable() else (read_only, writable)

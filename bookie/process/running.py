@@ -17,7 +17,6 @@ import os
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -27,10 +26,9 @@ from bookie.bookie import Bookie
 from bookie.errors import BookieRefusesToStart, StorageError
 from bookie.net.server import BookieServer, BookieServerConfig
 from bookie.permissions import DIRECTORY_MODE, OTHERS
-from bookie.process.cluster import StoredCookies, require_cluster
+from bookie.process.cluster import Cluster, StoredCookies, require_cluster
 from bookie.process.http import BookieApplication
 from bookie.process.registration import Endpoint, Registration
-from metadata.ledger_list import live_ledgers
 from runtime.file_lock import FileInUse, take_lock
 from runtime.open_files import bookie_process_connections_max
 from settings.kinds import or_no_limit
@@ -90,10 +88,10 @@ async def running_bookie(
 
         store = await open_store()
         stack.push_async_callback(_shielded, store.aclose)
-        await require_cluster(store)
-        bookie = await _open_bookie(config, store)
+        cluster = await require_cluster(store)
+        bookie = await _open_bookie(config, store, cluster)
         stack.push_async_callback(_shielded, bookie.aclose)
-        bookie.set_live_ledgers(partial(live_ledgers, store))
+        bookie.set_live_ledgers(cluster.live_ledgers)
         if not config.readOnlyModeEnabled:
             nursery.start_soon(_stop_when_full, bookie)
         await nursery.start(bookie.run)
@@ -111,7 +109,9 @@ async def running_bookie(
             endpoints.append(
                 Endpoint(HTTP_ENDPOINT, HTTP_ENDPOINT_PROTOCOL, identity.host, http.port)
             )
-        registration = Registration(store, identity.bookie_id, endpoints, bookie.is_writable)
+        registration = Registration(
+            store, identity.bookie_id, endpoints, bookie.is_writable, cluster.check
+        )
         bookie.watch_writable(registration.changed)
         stack.push_async_callback(_shielded, registration.unregister)
         await registration.register(_SESSIONS_WAITED * config.zkTimeout / 1000)
@@ -188,13 +188,15 @@ async def _serve_http(
     return _Http(application, bound)
 
 
-async def _open_bookie(config: BookieProcessConfig, store: MetadataStore) -> Bookie:
+async def _open_bookie(
+    config: BookieProcessConfig, store: MetadataStore, cluster: Cluster
+) -> Bookie:
     """Raises: StorageError, MetadataUnavailable."""
     try:
         return await Bookie.open(
             config,
             cookie_store=StoredCookies(store),
-            live_ledgers=partial(live_ledgers, store),
+            live_ledgers=cluster.live_ledgers,
         )
     except OSError as error:
         raise BookieRefusesToStart(f"cannot open the bookie's storage: {error}") from error

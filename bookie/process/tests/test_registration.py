@@ -35,7 +35,7 @@ def store():
 
 @pytest.fixture
 def registration(store, disk):
-    return Registration(store, "b1:3181", ENDPOINTS, disk.is_writable)
+    return Registration(store, "b1:3181", ENDPOINTS, disk.is_writable, trio.lowlevel.checkpoint)
 
 
 async def nodes(store):

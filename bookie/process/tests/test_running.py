@@ -271,3 +271,21 @@ async def test_the_stock_file_asks_for_metrics_only(cluster, config):
         get = partial(trio.to_thread.run_sync, ask, bookie.http_port)
         assert (await get("/metrics"))[0] == 200
         assert (await get("/heartbeat"))[0] == 404
+
+
+async def test_an_emptied_metadata_store_deletes_no_ledger_and_ends_the_bookie(cluster, config):
+    async def run_until_formatted():
+        async with running(config, cluster) as (bookie, store), peer_of(bookie.server) as peer:
+            await peer.ask(add(1, 0))
+            await cluster.put(INSTANCE_ID_PATH, b"formatted", None)
+            await bookie.bookie.collect_garbage()
+            assert bookie.bookie.ledger_ids() == [1]
+            store.become(SessionState.LOST)
+            store.become(SessionState.LIVE)
+            with trio.fail_after(10):
+                await trio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await run_until_formatted()
+    assert caught.group_contains(StorageError, match="another cluster now")
+    assert not await cluster.exists(available_path("b1"))
