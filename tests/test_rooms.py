@@ -33,7 +33,9 @@ BELOW: Final[dict[str, frozenset[str]]] = {
         {"protocol", "rocks", "runtime", "settings", "web", "metadata", "bookie", "ledgers"}
     ),
     "pipeline": frozenset({"protocol", "bookie", "broker"}),
-    "compat_tests": frozenset({"protocol", "metadata", "bookie", "broker", "pipeline"}),
+    "compat_tests": frozenset(
+        {"protocol", "runtime", "metadata", "bookie", "ledgers", "broker", "pipeline"}
+    ),
     "tests": frozenset(
         {
             "protocol",

@@ -1,0 +1,87 @@
+"""A bookie of the Pulsar distribution, small enough for several on one machine, on loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from compat_tests.oracle.distribution import pulsar_home
+from compat_tests.oracle.ports import free_ports
+from compat_tests.oracle.server_process import ServerProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MEMORY = "-Xms64m -Xmx512m -XX:MaxDirectMemorySize=512m"
+
+
+class ApacheBookie(ServerProcess):
+    """Ready when it accepts connections: BookKeeper registers before. The cluster must be
+    initialised, with `bookkeeper shell initnewcluster` for instance."""
+
+    name = "apache-bookie"
+    is_oracle = True
+
+    def __init__(
+        self, directory: Path, zookeeper: str, configuration: dict[str, str] | None = None
+    ) -> None:
+        self.port, http_port = free_ports(2)
+        super().__init__(directory, self.port, http_port)
+        self.home = pulsar_home()
+        self.bookie_id = f"127.0.0.1:{self.port}"
+        keys: dict[str, object] = {
+            "bookiePort": self.port,
+            "advertisedAddress": "127.0.0.1",
+            "allowLoopback": "true",
+            "metadataServiceUri": f"zk+hierarchical://{zookeeper}/ledgers",
+            "zkTimeout": 10_000,
+            "journalDirectory": directory / "journal",
+            "ledgerDirectories": directory / "ledgers",
+            "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+            "nettyMaxFrameSizeBytes": 5_253_120,
+            "journalPreAllocSizeMB": 1,
+            "dbStorage_writeCacheMaxSizeMb": 32,
+            "dbStorage_readAheadCacheMaxSizeMb": 16,
+            "dbStorage_rocksDB_blockCacheSize": 8 << 20,
+            "entryLogFilePreallocationEnabled": "false",
+            "autoRecoveryDaemonEnabled": "false",
+            "httpServerEnabled": "false",
+            # The disk of a machine that runs tests may be rather full.
+            "diskUsageThreshold": 0.999,
+            "diskUsageWarnThreshold": 0.999,
+            "minUsableSizeForIndexFileCreation": 1 << 20,
+            "minUsableSizeForEntryLogCreation": 1 << 20,
+        }
+        keys |= configuration or {}
+        self._configuration_path = directory / "bookkeeper.conf"
+        self._configuration_path.write_text(
+            "".join(f"{key}={value}\n" for key, value in keys.items())
+        )
+
+    def command(self) -> list[str]:
+        return [str(self.home / "bin" / "pulsar"), "bookie"]
+
+    def environment(self) -> dict[str, str]:
+        own = {
+            "PULSAR_BOOKKEEPER_CONF": str(self._configuration_path),
+            "PULSAR_LOG_DIR": str(self.directory / "logs"),
+            "PULSAR_LOG_LEVEL": "warn",
+            "PULSAR_MEM": MEMORY,
+            "BOOKIE_MEM": MEMORY,
+            "BOOKIE_GC": "-XX:+UseSerialGC",
+            "PULSAR_GC": "-XX:+UseSerialGC",
+        }
+        if "JAVA_HOME" in os.environ:
+            own["JAVA_HOME"] = os.environ["JAVA_HOME"]
+        return own
+
+    def working_directory(self) -> Path:
+        return self.directory
+
+    def is_ready(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=2.0):
+                return True
+        except OSError:
+            return False
