@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 CLUSTERS_PATH: Final = "/admin/clusters"
 POLICIES_PATH: Final = "/admin/policies"
+LOCAL_POLICIES_PATH: Final = "/admin/local-policies"
+"""Policies of namespaces that each cluster has for itself: the boundaries of bundles."""
 PARTITIONED_TOPICS_PATH: Final = "/admin/partitioned-topics"
 DYNAMIC_CONFIGURATION_PATH: Final = "/admin/configuration"
 MANAGED_LEDGERS_PATH: Final = "/managed-ledgers"
@@ -36,6 +38,11 @@ def policies_path(namespace_name: str) -> str:
     return f"{POLICIES_PATH}/{namespace_name}"
 
 
+def local_policies_path(namespace_name: str) -> str:
+    """Path of what only this cluster knows of a namespace."""
+    return f"{LOCAL_POLICIES_PATH}/{namespace_name}"
+
+
 def partitioned_topics_path(namespace_name: str, domain: str) -> str:
     """Parent path of the partitioned topics of a namespace and domain."""
     return f"{PARTITIONED_TOPICS_PATH}/{namespace_name}/{domain}"
@@ -53,7 +60,9 @@ def managed_ledger_path(topic: TopicName) -> str:
 
 def namespace_below(root: str, path: str) -> tuple[str, str]:
     """(`tenant/namespace`, the rest) of a path below `root`; two empty texts if the path belongs to
-    no namespace."""
+    no namespace, such as `root` itself."""
+    if path == root:
+        return "", ""
     tenant, _, rest = path.removeprefix(f"{root}/").partition("/")
     local, _, rest = rest.partition("/")
     return (f"{tenant}/{local}", rest) if local else ("", "")

@@ -11,6 +11,7 @@ Rules and texts are as observed on Pulsar 4.0.8.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, final
 
 import structlog
@@ -22,6 +23,7 @@ from broker.namespaces.names import (
     PARTITIONED_TOPICS_PATH,
     POLICIES_PATH,
     is_entity_name,
+    local_policies_path,
     managed_ledger_path,
     managed_ledgers_path,
     namespace_below,
@@ -107,12 +109,20 @@ class Namespaces:
         store.watch(MANAGED_LEDGERS_PATH, self._managed_ledger_changed)
 
     def _policies_changed(self, path: str) -> None:
+        if path == POLICIES_PATH:  # the store cannot tell what has changed
+            for each in self._loaded.values():
+                each.policies_version += 1
+            return
         name, rest = namespace_below(POLICIES_PATH, path)
         namespace = self._loaded.get(name)
         if namespace is not None and not rest:
             namespace.policies_version += 1
 
     def _partitioned_changed(self, path: str) -> None:
+        if path == PARTITIONED_TOPICS_PATH:
+            for each in self._loaded.values():
+                each.partitioned.all_changed()
+            return
         name, rest = namespace_below(PARTITIONED_TOPICS_PATH, path)
         namespace = self._loaded.get(name)
         if namespace is not None:
@@ -120,6 +130,11 @@ class Namespaces:
 
     def _managed_ledger_changed(self, path: str) -> None:
         """A topic's record changed: it may be deleted. Cursors lie one level below."""
+        if path == MANAGED_LEDGERS_PATH:
+            for each in self._loaded.values():
+                each.topics_changed += 1
+                each.topics_known.clear()
+            return
         name, rest = namespace_below(MANAGED_LEDGERS_PATH, path)
         namespace = self._loaded.get(name)
         domain, _, element = rest.partition("/")
@@ -284,6 +299,8 @@ class Namespaces:
             raise not_found(f"Namespace {namespace_name} does not exist.") from None
         finally:
             self._unload(namespace_name)
+        with suppress(NodeNotFound):
+            await self._store.delete(local_policies_path(namespace_name))
 
     # --- topics -------------------------------------------------------------------------
 

@@ -43,6 +43,8 @@ class PartitionedTopics:
         self._config = config
         self._metadata: dict[tuple[str, str], Json] = {}
         self._is_loaded = False
+        self._loads_void = 0
+        """How often all records may have changed: what was read before is void."""
         self._changed: set[tuple[str, str]] = set()
         """(domain, encoded name) of records to be read again."""
 
@@ -57,11 +59,19 @@ class PartitionedTopics:
         if element:
             self._changed.add((domain, element))
 
+    def all_changed(self) -> None:
+        """Any record may have changed since it was read."""
+        self._is_loaded = False
+        self._loads_void += 1
+
     async def refresh(self) -> None:
         """Read all records once, and changed ones again."""
-        if not self._is_loaded:
-            await self._load()
-            self._is_loaded = True
+        while not self._is_loaded:
+            void = self._loads_void
+            found = await self._load()
+            if void == self._loads_void:
+                self._metadata = found
+                self._is_loaded = True
         while self._changed:
             domain, element = key = self._changed.pop()
             try:
@@ -75,13 +85,15 @@ class PartitionedTopics:
             else:
                 self._metadata[domain, decode_name(element)] = metadata
 
-    async def _load(self) -> None:
+    async def _load(self) -> dict[tuple[str, str], Json]:
+        found: dict[tuple[str, str], Json] = {}
         for domain in (PERSISTENT, NON_PERSISTENT):
             path = partitioned_topics_path(self._namespace_name, domain)
             for element in await self._store.children(path):
                 metadata = await read_json(self._store, f"{path}/{element}")
                 if metadata is not None:
-                    self._metadata[domain, decode_name(element)] = metadata
+                    found[domain, decode_name(element)] = metadata
+        return found
 
     def count(self, topic: TopicName) -> int:
         """Partitions of a topic; 0 when it is not partitioned."""

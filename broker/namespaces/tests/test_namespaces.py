@@ -191,6 +191,44 @@ async def test_a_deleted_topic_is_not_believed_to_exist():
     assert not await namespaces.topic_exists(TOPIC)
 
 
+class Deaf:
+    """A session that hears of changes only that anything may have changed: it was cut off."""
+
+    def __init__(self, store):
+        self._store = store
+        self._watches = []
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def watch(self, path, on_change):
+        self._watches.append((path, on_change))
+        return lambda: None
+
+    def is_in_touch_again(self):
+        for path, on_change in self._watches:
+            on_change(path)
+
+
+async def test_what_changed_while_the_store_was_out_of_reach_is_read_again():
+    other, store = await fresh()
+    deaf = Deaf(store.another_session())
+    namespaces = Namespaces(deaf, DEFAULT_CONFIG)
+    await put_ledger(store, TOPIC)
+    assert await namespaces.topic_exists(TOPIC)
+    await store.delete(f"/managed-ledgers/{TOPIC.managed_ledger_name}")
+    await other.create_partitioned_topic(TOPIC, 3)
+    await other.change_policies("public/default", lambda p: p.with_fields(x=1))
+    assert await namespaces.partitions_of(TOPIC) == 0
+    deaf.is_in_touch_again()
+    assert await namespaces.partitions_of(TOPIC) == 3
+    assert (await namespaces.get("public/default")).policies.record.fields["x"] == 1
+    await (await other.get("public/default")).partitioned.delete(TOPIC)
+    deaf.is_in_touch_again()
+    assert await namespaces.partitions_of(TOPIC) == 0
+    assert not await namespaces.topic_exists(TOPIC)
+
+
 async def test_what_another_broker_writes_is_seen():
     namespaces, store = await fresh()
     other = Namespaces(store.another_session(), DEFAULT_CONFIG)
