@@ -34,6 +34,7 @@ from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication, serve_http
 from broker.broadcast.selection import BROADCAST
+from broker.broker_address import BrokerAddress
 from broker.data_directory import JOURNAL, LEDGERS, METADATA, DataDirectory
 from broker.handlers.table import BrokerCommands
 from broker.managed_ledger.config import ManagedLedgerConfig
@@ -44,7 +45,7 @@ from broker.namespaces.json_nodes import read_json
 from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
 from broker.namespaces.namespaces import Namespaces
 from broker.net.listener import BrokerListener
-from broker.ownership import BrokerAddress, SoleBroker
+from broker.ownership import SoleBroker
 from broker.schemas.registry import SchemaRegistry
 from broker.service import BrokerService
 from broker.subscription.factory import SubscriptionKinds

@@ -126,6 +126,11 @@ class Operations:
     def __contains__(self, key: Key) -> bool:
         return key in self._queues
 
+    @property
+    def keys(self) -> list[Key]:
+        """Of operations in progress."""
+        return list(self._queues)
+
     def begin(self, key: Key, operation: Callable[[], Coroutine[Any, Any, None] | None]) -> None:
         """Call `operation` now, or when everything begun earlier with this key has ended.
 

@@ -2,12 +2,15 @@
 that distributes topics over brokers.
 
 A broker serves a topic only while it owns it. `serves` is for code that cannot wait, and is checked
-before any change of a topic. `owner_of` finds the owner, which may take a while.
+before a topic is loaded. `owner_of` finds the owner, which may take a while.
+
+Topics are owned in bundles: ranges of hashes of a namespace. Administrators see and move these
+through `Cluster`; a broker that shares nothing has none to show.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, final
 
 import trio
@@ -15,22 +18,21 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from broker.broker_address import BrokerAddress
     from protocol.topic_name import TopicName
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class BrokerAddress:
-    """The addresses of a broker for clients."""
+class Whereabouts:
+    """The answer to the question for an owner."""
 
-    broker_service_url: str
-    web_service_url: str
-    advertised_listeners: Mapping[str, str] = field(default_factory=dict)
-    """Broker service URLs by the name of a listener."""
-
-    def url(self, listener: str) -> str:
-        """The broker service URL for clients that asked for this listener."""
-        return self.advertised_listeners.get(listener, self.broker_service_url)
+    address: BrokerAddress
+    is_redirect: bool = False
+    """This broker is not known to be the owner: ask it the same question."""
+    authoritative: bool = True
+    """With a redirect: the broker that is asked next becomes the owner if there is none yet, and
+    asks nobody else."""
 
 
 class Ownership(Protocol):
@@ -43,10 +45,60 @@ class Ownership(Protocol):
     def serves(self, topic: TopicName) -> bool:
         """Whether this broker owns the topic now."""
 
-    async def owner_of(self, topic: TopicName) -> BrokerAddress:
-        """The topic's owner, assigned if necessary.
+    async def owner_of(self, topic: TopicName, *, authoritative: bool = False) -> Whereabouts:
+        """The topic's owner, assigned if necessary, or the broker to ask for it.
+
+        `authoritative` is what the request says: the broker that sent the client here chose this
+        one as the owner.
 
         Raises: BrokerError: there is none at the moment.
+        """
+
+
+class Cluster(Protocol):
+    """What administrators see and do of the distribution of topics. Ranges of bundles are texts
+    like `0x00000000_0x40000000`; a wrong one is refused with 412 and Pulsar's text.
+    """
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker assigns bundles."""
+
+    @property
+    def brokers(self) -> Mapping[str, BrokerAddress]:
+        """The brokers of the cluster by their ids (host and port of the web service)."""
+
+    @property
+    def leader(self) -> tuple[str, str] | None:
+        """Id and web service URL of the leader."""
+
+    @property
+    def owned_bundles(self) -> Mapping[str, bool]:
+        """Names of the bundles of this broker, and whether it serves them now."""
+
+    async def boundaries(self, namespace_name: str) -> list[str]:
+        """The boundaries of the bundles of a namespace. Raises: BrokerError."""
+
+    async def owner_of_bundle(
+        self, namespace_name: str, range_text: str, *, authoritative: bool = False
+    ) -> Whereabouts:
+        """As `Ownership.owner_of`. Raises: Refusal, BrokerError."""
+
+    async def unload_bundle(self, namespace_name: str, range_text: str) -> None:
+        """Close the topics of a bundle and give it up, if this broker owns it.
+
+        Raises: Refusal, BrokerError.
+        """
+
+    async def unload_namespace(self, namespace_name: str) -> None:
+        """The same for all bundles of a namespace, whoever owns them. Raises: BrokerError."""
+
+    async def split_bundle(
+        self, namespace_name: str, range_text: str, algorithm: str, *, unload: bool
+    ) -> None:
+        """Cut a bundle of this broker in two; with `unload` both are given up afterwards.
+
+        Raises: Refusal, BrokerError.
         """
 
 
@@ -62,8 +114,8 @@ class SoleBroker:
         del topic
         return True
 
-    async def owner_of(self, topic: TopicName) -> BrokerAddress:
+    async def owner_of(self, topic: TopicName, *, authoritative: bool = False) -> Whereabouts:
         """This broker."""
-        del topic
+        del topic, authoritative
         await trio.lowlevel.checkpoint()
-        return self.this_broker
+        return Whereabouts(self.this_broker)

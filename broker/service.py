@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import structlog
 import trio
 
+from broker.broker_address import BrokerAddress
 from broker.net.connections import Connections
 from broker.net.limits import limits_from
 from broker.operations import Operations
-from broker.ownership import BrokerAddress, SoleBroker
+from broker.ownership import SoleBroker
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.limits import BrokerUnacked
 from broker.topic.entry_index import entry_interceptor
@@ -29,9 +30,10 @@ from broker.topic.persistent import PersistentTopic, retention_of
 from broker.topic.services import TopicServices
 from broker.turn import Turns
 from protocol.errors import ServiceNotReady, TopicNotFound
+from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from broker.config import BrokerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from broker.subscription.factory import SubscriptionKinds
     from broker.topic.topic import Topic
     from metadata.store import MetadataStore
-    from protocol.topic_name import TopicName
     from runtime.clock import Clock
 
 log = structlog.get_logger()
@@ -227,6 +228,7 @@ class BrokerService:
             return topic
         if self._stopping:
             raise ServiceNotReady("The broker is shutting down; look up again")
+        self._check_served(name)
         namespace = await self.namespaces.check_topic(name, create=create)
         policies = namespace.policies.of_topic()
         if not name.persistent:
@@ -236,6 +238,15 @@ class BrokerService:
             topic = await self._load_persistent(name, policies)
         self.topics[name.full] = topic
         return topic
+
+    def _check_served(self, name: TopicName) -> None:
+        """Raises: ServiceNotReady: another broker may own the topic. Pulsar's text."""
+        if not self.ownership.serves(name):
+            url = self.ownership.this_broker.web_service_url
+            raise ServiceNotReady(
+                f"Namespace bundle for topic ({name.full}) not served by this instance:{url}. "
+                f"Please redo the lookup. Request is denied: namespace={name.namespace_name}"
+            )
 
     async def _load_persistent(self, name: TopicName, policies: TopicPolicies) -> PersistentTopic:
         seconds = self.config.topicLoadTimeoutSeconds
@@ -258,6 +269,34 @@ class BrokerService:
         if not self.is_loaded(name) and not await self.namespaces.topic_exists(name):
             raise TopicNotFound(f"Topic {name.full} not found")
         return await self.get_or_load_topic(name, create=False)
+
+    async def close_topics(self, belongs: Callable[[TopicName], bool], reason: str) -> None:
+        """Close the topics of a bundle, also those that are being loaded. They take no messages
+        from now on; their clients look up again."""
+        for topic in self.topics.values():
+            if belongs(topic.name):
+                topic.closing = topic.closing or reason
+        loading = (TopicName.parse(full) for full in self.operations.keys if isinstance(full, str))
+        names = {topic.name for topic in self.topics.values()} | set(loading)
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                if belongs(name):
+                    nursery.start_soon(self._close_logged, name, reason)
+
+    async def _close_logged(self, name: TopicName, reason: str) -> None:
+        async def close() -> None:
+            topic = self.topics.get(name.full)
+            if topic is None:
+                return
+            try:
+                await topic.close(reason)
+            finally:
+                del self.topics[name.full]
+
+        try:
+            await self.operations.run(name.full, close)
+        except Exception as error:
+            log.error("cannot close topic", topic=name.full, exc_info=error)
 
     async def unload_topic(self, name: TopicName) -> None:
         """Close a topic. Its clients are disconnected and load it again when they return."""

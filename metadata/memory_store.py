@@ -60,6 +60,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._tree = _Tree()
         self._on_session: list[OnSession] = []
+        self._sessions_lost = 0
         self.session_state = SessionState.LIVE
         """See MetadataStore."""
         self.damage = ""
@@ -85,6 +86,7 @@ class MemoryStore:
         """Change the state of the session, as a store on another machine might. A lost session
         takes its ephemeral nodes along."""
         if state is SessionState.LOST:
+            self._sessions_lost += 1
             self._end_session()
         self.session_state = state
         for on_change in tuple(self._on_session):
@@ -93,12 +95,10 @@ class MemoryStore:
     async def put_ephemeral(self, path: str, value: bytes) -> None:
         """Create a node that is deleted with this session."""
         key = node_key(path)
-        await trio.lowlevel.checkpoint()
-        if self.session_state is SessionState.LOST:
-            raise MetadataUnavailable("the session was lost")
+        await self._same_session()
         version = check_version(path, self._tree.nodes.get(key), MUST_NOT_EXIST)
-        self._tree.put(path, key, value, version)
         self._tree.ephemeral[path] = self
+        self._tree.put(path, key, value, version)
 
     async def sync(self) -> None:
         """There is one copy only."""
@@ -113,7 +113,7 @@ class MemoryStore:
     async def put(self, path: str, value: bytes, expected_version: int | None) -> int:
         """Write with compare-and-set. Returns the new version."""
         key = node_key(path)
-        await trio.lowlevel.checkpoint()
+        await self._same_session()
         version = check_version(path, self._tree.nodes.get(key), expected_version)
         self._tree.put(path, key, value, version)
         return version
@@ -121,9 +121,20 @@ class MemoryStore:
     async def delete(self, path: str, expected_version: int | None = None) -> None:
         """Remove one node. Nodes below it stay."""
         key = node_key(path)
-        await trio.lowlevel.checkpoint()
+        await self._same_session()
         check_deletable(path, self._tree.nodes.get(key), expected_version)
         self._tree.delete(path, key)
+
+    async def _same_session(self) -> None:
+        """A checkpoint. A write belongs to the session in which it was requested, and takes no
+        effect in the next one.
+
+        Raises: MetadataUnavailable.
+        """
+        lost, is_lost = self._sessions_lost, self.session_state is SessionState.LOST
+        await trio.lowlevel.checkpoint()
+        if is_lost or lost != self._sessions_lost:
+            raise MetadataUnavailable("the session with the metadata store was lost")
 
     async def children(self, path: str) -> list[str]:
         """Names directly below, sorted."""

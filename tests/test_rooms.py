@@ -55,6 +55,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
 """Which rooms a room may use besides itself."""
 
 BROKER_FLOORS: Final = (
+    frozenset({"broker_address"}),
     frozenset(
         {
             "config",
@@ -73,7 +74,7 @@ BROKER_FLOORS: Final = (
     frozenset({"broadcast"}),
     frozenset({"topic"}),
     frozenset({"namespaces"}),
-    frozenset({"schemas"}),
+    frozenset({"schemas", "cluster"}),
     frozenset({"service"}),
     frozenset({"handlers", "admin"}),
     frozenset({"metrics"}),

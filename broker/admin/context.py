@@ -101,13 +101,14 @@ class AdminContext:
 class AdminRequest:
     """One request: names of the path (decoded), query, body."""
 
-    __slots__ = ("_body", "_query", "context", "headers", "method", "names", "path")
+    __slots__ = ("_body", "_query", "context", "headers", "method", "names", "path", "raw_path")
 
     def __init__(
         self,
         context: AdminContext,
         method: str,
         path: str,
+        raw_path: str,
         query: bytes,
         names: Mapping[str, str],
         headers: Mapping[str, str],
@@ -116,6 +117,8 @@ class AdminRequest:
         self.context = context
         self.method = method
         self.path = path
+        self.raw_path = raw_path
+        """As it was sent, not decoded."""
         self.names = names
         self.headers = headers
         self._query = query
@@ -124,7 +127,12 @@ class AdminRequest:
     @property
     def query(self) -> dict[str, str]:
         """Query parameters. The last one of a name counts."""
-        return dict(parse_qsl(self._query.decode("latin-1"), keep_blank_values=True))
+        return dict(parse_qsl(self.query_text, keep_blank_values=True))
+
+    @property
+    def query_text(self) -> str:
+        """As it was sent."""
+        return self._query.decode("latin-1")
 
     def flag(self, name: str, default: bool = False) -> bool:
         """A boolean query parameter."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from binascii import crc32
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
+from broker.admin.redirects import Redirect, flag_text
 from broker.admin.router import Route
 from broker.refusal import Refusal, not_found
+from protocol.topic_name import encode_name
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -27,7 +30,16 @@ async def lookup(request: AdminRequest) -> dict[str, str]:
     outside = topic.is_partition and namespace.partitioned.count(base) > 0
     if not known and (outside or not namespace.policies.effective.auto_topic_creation):
         raise not_found(f"Topic not found {topic.full}")
-    owner = await context.service.ownership.owner_of(topic)
+    authoritative = request.flag("authoritative")
+    found = await context.service.ownership.owner_of(topic, authoritative=authoritative)
+    owner = found.address
+    if found.is_redirect:
+        # Pulsar names the path anew, so nothing else of the request's query is kept.
+        query = f"authoritative={flag_text(found.authoritative)}"
+        if "listenerName" in request.query:
+            query += f"&listenerName={quote(listener)}"
+        path = f"{topic.domain}/{topic.namespace_name}/{encode_name(topic.local_name)}"
+        raise Redirect(f"{owner.web_service_url}/lookup/v2/topic/{path}?{query}")
     url = owner.url(listener)
     return {
         "brokerUrl": url,

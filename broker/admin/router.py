@@ -36,6 +36,8 @@ class Route:
     method: str
     path: str
     handler: Handler
+    at_owner: bool = False
+    """Whether the broker that owns the topic of the path has to answer."""
 
 
 def decode_segment(name: str, raw: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.admin import (
@@ -22,7 +23,16 @@ from broker.admin import (
 from broker.admin.missing import missing_routes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from broker.admin.router import Route
+
+
+def at_owner(routes: Iterable[Route]) -> tuple[Route, ...]:
+    """The same routes; those of one topic are answered by its owner."""
+    return tuple(
+        replace(route, at_owner=True) if "{topic}" in route.path else route for route in routes
+    )
 
 
 def all_routes() -> tuple[Route, ...]:
@@ -34,11 +44,11 @@ def all_routes() -> tuple[Route, ...]:
         *tenants.ROUTES,
         *namespaces.ROUTES,
         *namespace_policies.ROUTES,
-        *topics.ROUTES,
+        *at_owner(topics.ROUTES),
         *partitions.ROUTES,
-        *subscriptions.ROUTES,
-        *messages.ROUTES,
-        *stats.ROUTES,
+        *at_owner(subscriptions.ROUTES),
+        *at_owner(messages.ROUTES),
+        *at_owner(stats.ROUTES),
         *schemas.ROUTES,
         *lookup.ROUTES,
     )

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from broker.admin.context import AdminRequest
 from broker.admin.errors import status_and_reason
+from broker.admin.redirects import Redirect, send_to_owner
 from broker.admin.streaming import Streamed, encoded, is_large, json_pieces
 from broker.refusal import Refusal
 from web.body import read_body
@@ -61,6 +62,8 @@ class AdminApplication:
             if headers.get("upgrade", "").lower() == "websocket":
                 raise Refusal(501, "WebSocket is not supported; connect to the brokerServicePort")
             return await self._handled(scope, receive, method, headers)
+        except Redirect as redirect:
+            return Response(status_code=307, headers={"Location": redirect.url})
         except Exception as error:  # the only place where errors become answers
             return _error(*status_and_reason(error))
 
@@ -83,11 +86,14 @@ class AdminApplication:
             context,
             method,
             scope["path"],
+            raw_path.decode("latin-1"),
             scope["query_string"],
             names,
             headers,
             lambda: read_body(receive),
         )
+        if route.at_owner:
+            await send_to_owner(request)
         return _as_response(await route.handler(request))
 
 

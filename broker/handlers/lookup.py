@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.ownership import Whereabouts
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import InvalidTopicName, NotAllowed, ServiceNotReady
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
-    from broker.ownership import BrokerAddress
 
 Mode = pb.CommandGetTopicsOfNamespace
 
@@ -67,26 +67,28 @@ def handle_lookup(
     if listener and listener not in ownership.this_broker.advertised_listeners:
         raise ServiceNotReady(f"the broker do not have {listener} listener")
     if not (broker.namespaces.is_loaded(topic.namespace_name) and ownership.serves(topic)):
-        return _lookup_after_loading(broker, session, topic, listener, body.request_id)
-    _answer_lookup(session, ownership.this_broker, listener, body.request_id)
+        return _lookup_after_loading(broker, session, topic, body)
+    _answer_lookup(session, Whereabouts(ownership.this_broker), body)
     return None
 
 
 async def _lookup_after_loading(
-    broker: Broker, session: ClientSession, topic: TopicName, listener: str, request_id: int
+    broker: Broker, session: ClientSession, topic: TopicName, body: pb.CommandLookupTopic
 ) -> None:
     await broker.namespaces.of_topic(topic)
-    _answer_lookup(session, await broker.ownership.owner_of(topic), listener, request_id)
+    found = await broker.ownership.owner_of(topic, authoritative=body.authoritative)
+    _answer_lookup(session, found, body)
 
 
-def _answer_lookup(
-    session: ClientSession, owner: BrokerAddress, listener: str, request_id: int
-) -> None:
-    session.send(
-        commands.lookup_connect(
-            request_id, owner.url(listener), authoritative=True, proxy_through_service_url=True
+def _answer_lookup(session: ClientSession, found: Whereabouts, body: pb.CommandLookupTopic) -> None:
+    url = found.address.url(body.advertised_listener_name)
+    if found.is_redirect:
+        answer = commands.lookup_redirect(body.request_id, url, authoritative=found.authoritative)
+    else:
+        answer = commands.lookup_connect(
+            body.request_id, url, authoritative=True, proxy_through_service_url=True
         )
-    )
+    session.send(answer)
 
 
 async def handle_topics_of_namespace(

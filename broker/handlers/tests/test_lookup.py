@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
+from broker.broker_address import BrokerAddress
 from broker.net.tests.harness import T, running
-from broker.ownership import BrokerAddress
+from broker.ownership import Whereabouts
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.topic_name import TopicName
@@ -96,9 +97,9 @@ class OwnedElsewhere:
     def serves(self, topic):
         return topic.namespace_name != "public/default"
 
-    async def owner_of(self, topic):
+    async def owner_of(self, topic, *, authoritative=False):
         await trio.lowlevel.checkpoint()
-        return self.this_broker if self.serves(topic) else self.other
+        return Whereabouts(self.this_broker if self.serves(topic) else self.other)
 
 
 async def test_a_lookup_names_the_owner_of_the_topic():
@@ -112,6 +113,64 @@ async def test_a_lookup_names_the_owner_of_the_topic():
             assert answer.brokerServiceUrl == other.broker_service_url
             answer = await lookup_of(connection, "persistent://pulsar/system/t")
             assert answer.brokerServiceUrl == this_broker.broker_service_url
+
+
+async def test_a_topic_of_another_broker_is_not_loaded():
+    async with running() as broker:
+        connection = await broker.connect()
+        other = BrokerAddress("pulsar://other:6650", "http://other:8080")
+        this_broker = broker.service.ownership.this_broker
+        broker.service.ownership = OwnedElsewhere(this_broker, other)
+        await connection.send(c.producer("persistent://public/default/t", 1, connection.rid()))
+        answer = await connection.error()
+        assert answer.error == pb.ServerError.ServiceNotReady
+        assert "not served by this instance" in answer.message
+        assert "Please redo the lookup" in answer.message
+        assert broker.service.topics == {}
+
+
+async def test_topics_of_a_lost_bundle_are_closed_and_those_that_are_being_loaded_too():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer("open", 1)
+        await connection.producer("other", 2)
+        await connection.send(c.producer("persistent://public/default/late", 3, connection.rid()))
+        while "persistent://public/default/late" not in broker.service.operations:
+            await trio.lowlevel.checkpoint()
+        await broker.service.close_topics(lambda name: "other" not in name.full, "moved")
+        assert list(broker.service.topics) == ["persistent://public/default/other"]
+
+
+class SentOn:
+    """Another broker is to be asked for the owner, as the leader of a cluster is."""
+
+    def __init__(self, this_broker, other, asked):
+        self.this_broker = this_broker
+        self.other = other
+        self.asked = asked
+
+    def serves(self, topic):
+        return False
+
+    async def owner_of(self, topic, *, authoritative=False):
+        await trio.lowlevel.checkpoint()
+        self.asked.append(authoritative)
+        return Whereabouts(self.other, is_redirect=True, authoritative=not authoritative)
+
+
+async def test_a_lookup_is_redirected_to_the_broker_that_knows():
+    async with running() as broker:
+        connection = await broker.connect()
+        other = BrokerAddress("pulsar://other:6650", "http://other:8080")
+        asked = []
+        broker.service.ownership = SentOn(broker.service.ownership.this_broker, other, asked)
+        for authoritative in (False, True):
+            answer = await lookup_of(connection, "t", authoritative=authoritative)
+            assert answer.response == pb.CommandLookupTopicResponse.Redirect
+            assert answer.brokerServiceUrl == other.broker_service_url
+            assert answer.authoritative is not authoritative
+            assert not answer.proxy_through_service_url
+        assert asked == [False, True]
 
 
 async def test_unknown_listener_is_refused_with_the_text_clients_look_for():

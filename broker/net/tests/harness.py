@@ -13,13 +13,14 @@ from bookie.config import BookieConfig
 from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
 from broker.broadcast.selection import BROADCAST
+from broker.broker_address import BrokerAddress
 from broker.config import BrokerConfig
 from broker.handlers.table import BrokerCommands
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from broker.namespaces.namespaces import Namespaces
 from broker.net.listener import BrokerListener
-from broker.ownership import BrokerAddress, SoleBroker
+from broker.ownership import SoleBroker
 from broker.schemas.registry import SchemaRegistry
 from broker.service import BrokerService
 from broker.subscription.factory import SubscriptionKinds

@@ -1,0 +1,183 @@
+"""Bundles: ranges of topic hashes, the unit in which brokers own topics. Pure.
+
+A namespace is cut at its boundaries into bundles. A topic belongs to the bundle with the CRC-32 of
+its full name (UTF-8). A bundle contains its lower boundary and not its upper one, except that the
+last one contains 0xffffffff. Names, texts of refusals and the places of a split are those of Pulsar
+4.0.8 (NamespaceBundles, NamespaceBundleSplitAlgorithm), observed by running it;
+docs/formats/ownership.md.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import crc32
+from bisect import bisect_right
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from protocol.topic_name import TopicName
+
+HASH_MAX: Final = 0xFFFF_FFFF
+_BOUNDARY: Final = re.compile("0x[0-9a-fA-F]{8}")
+
+
+def topic_hash(topic: TopicName) -> int:
+    """The place of a topic among the bundles of its namespace: 0 to HASH_MAX."""
+    return crc32(topic.full.encode())
+
+
+class Bundle(NamedTuple):
+    """One range of hashes of a namespace."""
+
+    namespace_name: str
+    """`tenant/namespace`."""
+    lower: int
+    upper: int
+
+    @property
+    def range_text(self) -> str:
+        """`0x00000000_0x40000000`."""
+        return f"0x{self.lower:08x}_0x{self.upper:08x}"
+
+    @property
+    def name(self) -> str:
+        """`tenant/namespace/0x00000000_0x40000000`: its name in reports and in metadata paths."""
+        return f"{self.namespace_name}/{self.range_text}"
+
+    def contains(self, topic: TopicName) -> bool:
+        """Whether the topic belongs to this range."""
+        if topic.namespace_name != self.namespace_name:
+            return False
+        place = topic_hash(topic)
+        return self.lower <= place < self.upper or place == self.upper == HASH_MAX
+
+    def overlaps(self, other: Bundle) -> bool:
+        """Whether some topic could belong to both."""
+        return (
+            self.namespace_name == other.namespace_name
+            and self.lower < other.upper
+            and other.lower < self.upper
+        )
+
+
+def parse_bundle(name: str) -> Bundle | None:
+    """The bundle of this name; None: it is no name of a bundle."""
+    namespace_name, _, range_text = name.rpartition("/")
+    bounds = parse_range(range_text)
+    if bounds is None or namespace_name.count("/") != 1:
+        return None
+    return Bundle(namespace_name, *bounds)
+
+
+def parse_range(text: str) -> tuple[int, int] | None:
+    """The two boundaries of `0x00000000_0x40000000`; None: the text is no range."""
+    first, _, second = text.partition("_")
+    lower, upper = _parse_boundary(first), _parse_boundary(second)
+    if lower is None or upper is None or lower >= upper:
+        return None
+    return lower, upper
+
+
+def _parse_boundary(text: str) -> int | None:
+    return int(text, 16) if _BOUNDARY.fullmatch(text) else None
+
+
+class NotABundle(Exception):
+    """A range is not one of the namespace's bundles. The text is Pulsar's."""
+
+
+@final
+class Boundaries:
+    """The bundles of one namespace. Immutable."""
+
+    __slots__ = ("namespace_name", "points")
+
+    def __init__(self, namespace_name: str, points: tuple[int, ...]) -> None:
+        if (
+            len(points) < 2
+            or points[0] != 0
+            or points[-1] != HASH_MAX
+            or any(lower >= upper for lower, upper in pairwise(points))
+        ):
+            raise ValueError(f"{namespace_name}: boundaries should rise from 0 to 0xffffffff")
+        self.namespace_name = namespace_name
+        self.points = points
+
+    @classmethod
+    def parse(cls, namespace_name: str, texts: Iterable[object]) -> Boundaries:
+        """Boundaries as `0x00000000` and so on. Raises: ValueError."""
+        points = [_parse_boundary(text) if isinstance(text, str) else None for text in texts]
+        if None in points:
+            raise ValueError(f"{namespace_name}: a boundary should be like 0x40000000")
+        return cls(namespace_name, tuple(point for point in points if point is not None))
+
+    @property
+    def texts(self) -> list[str]:
+        """As stored."""
+        return [f"0x{point:08x}" for point in self.points]
+
+    @property
+    def bundles(self) -> list[Bundle]:
+        """All bundles, in order."""
+        return [Bundle(self.namespace_name, *pair) for pair in pairwise(self.points)]
+
+    def bundle_at(self, place: int) -> Bundle:
+        """The bundle with this hash."""
+        index = min(bisect_right(self.points, place), len(self.points) - 1)
+        return Bundle(self.namespace_name, self.points[index - 1], self.points[index])
+
+    def bundle_of(self, topic: TopicName) -> Bundle:
+        """The bundle with this topic."""
+        return self.bundle_at(topic_hash(topic))
+
+    def __contains__(self, bundle: Bundle) -> bool:
+        return bundle.namespace_name == self.namespace_name and bundle == self.bundle_at(
+            bundle.lower
+        )
+
+    def find(self, range_text: str) -> Bundle:
+        """The bundle with this range. Raises: NotABundle."""
+        bounds = parse_range(range_text)
+        if bounds is None:
+            raise NotABundle(f"Invalid bundle range: {range_text}")
+        asked = Bundle(self.namespace_name, *bounds)
+        if asked in self:
+            return asked
+        there = self.bundle_at(asked.lower)
+        which = "upper" if there.lower == asked.lower else "lower"
+        raise NotABundle(
+            f"Invalid {which} boundary for bundle {asked.name}. "
+            f"Expected {which} boundary of {there.name}"
+        )
+
+    def split(self, bundle: Bundle, places: Iterable[int]) -> Boundaries:
+        """These boundaries with more of them inside a bundle.
+
+        Raises: ValueError: a place is not inside the bundle, or there is none.
+        """
+        added = set(places)
+        if not added or not all(bundle.lower < place < bundle.upper for place in added):
+            raise ValueError(f"{bundle.name} cannot be split at {sorted(added)}")
+        return Boundaries(self.namespace_name, tuple(sorted({*self.points, *added})))
+
+
+def middle_of_range(bundle: Bundle) -> int | None:
+    """Where `range_equally_divide` splits: the middle of the range. None: it is too small."""
+    middle = bundle.lower + (bundle.upper - bundle.lower) // 2
+    return middle if bundle.lower < middle < bundle.upper else None
+
+
+def middle_of_topics(bundle: Bundle, hashes: Iterable[int]) -> int | None:
+    """Where `topic_count_equally_divide` splits: half-way between the two topics in the middle.
+
+    None: fewer than two topics, or their hashes leave no place between them.
+    """
+    ordered = sorted(hashes)
+    if len(ordered) < 2:
+        return None
+    before, after = ordered[len(ordered) // 2 - 1], ordered[len(ordered) // 2]
+    middle = before + (after - before) // 2
+    return middle if bundle.lower < middle < bundle.upper else None

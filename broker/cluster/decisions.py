@@ -1,0 +1,249 @@
+"""Which broker gets a bundle, which bundles leave a broker, and which are split. Pure.
+
+The rules are those of Pulsar's ModularLoadManagerImpl: LeastLongTermMessageRate for placement among
+the brokers with the fewest bundles of the namespace, ThresholdShedder, BundleSplitterTask. What
+Pulsar decides by chance is decided by a hash here, so that the same reports give the same decision.
+"""
+
+from __future__ import annotations
+
+from binascii import crc32
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from broker.cluster.bundles import parse_bundle
+from broker.cluster.records import NO_TRAFFIC, BundleHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from broker.cluster.bundles import Bundle
+    from broker.cluster.records import BrokerReport, Traffic
+
+_MEGABYTE: Final = 1024 * 1024
+_SHEDDING_MARGIN: Final = 0.05
+_SYSTEM_TENANT: Final = "pulsar/"
+"""Bundles of heartbeats and of the system's own topics are not moved for load."""
+
+
+# --- placement --------------------------------------------------------------------------------
+
+
+@final
+class Assignments:
+    """What was assigned and is not yet in the reports of the brokers.
+
+    Without this every bundle between two reports would go to the same broker, and two clients of
+    one bundle to two brokers.
+    """
+
+    SECONDS_MAX: Final = 60.0
+    """An assignment that did not show up by then counts no more."""
+
+    def __init__(self) -> None:
+        self._assigned: dict[Bundle, tuple[str, float]] = {}
+
+    def assign(
+        self,
+        bundle: Bundle,
+        reports: Mapping[str, BrokerReport],
+        histories: Mapping[str, BundleHistory],
+        limits: PlacementLimits,
+        now: float,
+    ) -> str | None:
+        """The id of the broker that is to own the bundle; None: there is no broker."""
+        self._forget(reports, now)
+        assigned = self._assigned.get(bundle)
+        if assigned is not None:
+            return assigned[0]
+        extra: dict[str, list[Bundle]] = {}
+        for each, (broker_id, _since) in self._assigned.items():
+            extra.setdefault(broker_id, []).append(each)
+        chosen = choose_broker(bundle, reports, histories, limits, extra)
+        if chosen is not None:
+            self._assigned[bundle] = (chosen, now)
+        return chosen
+
+    def free(self, bundle: Bundle) -> None:
+        """The bundle was given up: it may go elsewhere."""
+        self._assigned.pop(bundle, None)
+
+    def _forget(self, reports: Mapping[str, BrokerReport], now: float) -> None:
+        over = [
+            bundle
+            for bundle, (broker_id, since) in self._assigned.items()
+            if broker_id not in reports
+            or bundle.name in reports[broker_id].bundles
+            or now - since > self.SECONDS_MAX
+        ]
+        for bundle in over:
+            del self._assigned[bundle]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PlacementLimits:
+    """Brokers beyond these get a bundle only if all are."""
+
+    usage_max: float = 0.85
+    topics_max: int = 50_000
+
+
+def choose_broker(
+    bundle: Bundle,
+    reports: Mapping[str, BrokerReport],
+    histories: Mapping[str, BundleHistory],
+    limits: PlacementLimits,
+    assigned: Mapping[str, Iterable[Bundle]],
+) -> str | None:
+    """The broker for a bundle that nobody owns; None: there is no broker.
+
+    Of the brokers within the limits, those with the fewest bundles of the namespace; of these, the
+    one with the lowest long-term message rate; of equals the one with the fewest bundles in all,
+    then by a hash.
+    """
+    if not reports:
+        return None
+    owned = {
+        broker_id: {*report.bundles, *(each.name for each in assigned.get(broker_id, ()))}
+        for broker_id, report in reports.items()
+    }
+
+    def rank(broker_id: str) -> tuple[bool, int, float, int, int, str]:
+        names = owned[broker_id]
+        report = reports[broker_id]
+        rate = sum(_long_term(histories, name).msg_rate for name in names)
+        return (
+            report.usage > limits.usage_max or report.topics >= limits.topics_max,
+            sum(name.startswith(f"{bundle.namespace_name}/") for name in names),
+            rate,
+            len(names),
+            crc32(f"{bundle.name} {broker_id}".encode()),
+            broker_id,
+        )
+
+    return min(reports, key=rank)
+
+
+def _long_term(histories: Mapping[str, BundleHistory], name: str) -> Traffic:
+    history = histories.get(name)
+    return history.long_term.traffic if history is not None else NO_TRAFFIC
+
+
+# --- shedding ---------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SheddingRules:
+    """Pulsar's keys and defaults."""
+
+    loadBalancerBrokerThresholdShedderPercentage: float = 10.0
+    loadBalancerHistoryResourcePercentage: float = 0.9
+    """The weight of earlier reports."""
+    loadBalancerBundleUnloadMinThroughputThreshold: float = 10.0
+    """Megabytes per second: less than this is not worth an unload."""
+    loadBalancerSheddingGracePeriodMinutes: float = 30.0
+    """A bundle that was moved is left alone for this long."""
+
+
+def smoothed_usage(
+    earlier: Mapping[str, float], reports: Mapping[str, BrokerReport], rules: SheddingRules
+) -> dict[str, float]:
+    """The usage by broker after one more round of reports, 0 to 1."""
+    weight = rules.loadBalancerHistoryResourcePercentage
+    return {
+        broker_id: earlier.get(broker_id, 0.0) * weight + (1 - weight) * report.usage
+        for broker_id, report in reports.items()
+    }
+
+
+def bundles_to_shed(
+    reports: Mapping[str, BrokerReport],
+    histories: Mapping[str, BundleHistory],
+    usage: Mapping[str, float],
+    recently_moved: frozenset[str],
+    rules: SheddingRules,
+) -> dict[str, list[str]]:
+    """Names of bundles to unload, by broker: the busiest ones of brokers whose usage is above the
+    average by more than the threshold, until what is above it is covered. A broker's only bundle
+    stays."""
+    if not reports:
+        return {}
+    average = sum(usage.get(broker_id, 0.0) for broker_id in reports) / len(reports)
+    threshold = rules.loadBalancerBrokerThresholdShedderPercentage / 100
+    least = rules.loadBalancerBundleUnloadMinThroughputThreshold * _MEGABYTE
+    chosen: dict[str, list[str]] = {}
+    for broker_id, report in sorted(reports.items()):
+        excess = usage.get(broker_id, 0.0) - average - threshold
+        to_offload = report.traffic.throughput * (excess + _SHEDDING_MARGIN)
+        if excess <= 0 or to_offload < least or len(report.bundles) < 2:
+            continue
+        names = _busiest_first(report, histories, recently_moved)[: len(report.bundles) - 1]
+        offloaded = 0.0
+        for throughput, name in names:
+            if offloaded >= to_offload and broker_id in chosen:
+                break
+            chosen.setdefault(broker_id, []).append(name)
+            offloaded += throughput
+    return chosen
+
+
+def _busiest_first(
+    report: BrokerReport, histories: Mapping[str, BundleHistory], left_out: frozenset[str]
+) -> list[tuple[float, str]]:
+    ranked = [
+        (histories.get(name, BundleHistory()).short_term.traffic.throughput, name)
+        for name in report.bundles
+        if name not in left_out and not name.startswith(_SYSTEM_TENANT)
+    ]
+    return sorted(ranked, key=lambda each: (-each[0], each[1]))
+
+
+# --- splitting --------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRules:
+    """Pulsar's keys and defaults."""
+
+    loadBalancerNamespaceBundleMaxTopics: int = 1_000
+    loadBalancerNamespaceBundleMaxSessions: int = 1_000
+    loadBalancerNamespaceBundleMaxMsgRate: float = 30_000
+    loadBalancerNamespaceBundleMaxBandwidthMbytes: float = 100
+    loadBalancerNamespaceMaximumBundles: int = 128
+
+
+def bundles_to_split(
+    reports: Mapping[str, BrokerReport],
+    histories: Mapping[str, BundleHistory],
+    bundle_counts: Mapping[str, int],
+    rules: SplitRules,
+) -> list[Bundle]:
+    """Bundles beyond one of the limits, in namespaces that may have more bundles.
+
+    `bundle_counts` has the present number of bundles by namespace; one without is left alone. A
+    namespace gets one more bundle for each of its bundles chosen, up to the maximum.
+    """
+    chosen: list[Bundle] = []
+    added: Counter[str] = Counter()
+    for _broker_id, report in sorted(reports.items()):
+        for name, load in sorted(report.bundles.items()):
+            bundle = parse_bundle(name)
+            traffic = _long_term(histories, name)
+            if bundle is None or not (
+                load.topics > rules.loadBalancerNamespaceBundleMaxTopics
+                or load.producers + load.consumers > rules.loadBalancerNamespaceBundleMaxSessions
+                or traffic.msg_rate > rules.loadBalancerNamespaceBundleMaxMsgRate
+                or traffic.throughput
+                > rules.loadBalancerNamespaceBundleMaxBandwidthMbytes * _MEGABYTE
+            ):
+                continue
+            namespace_name = bundle.namespace_name
+            count = bundle_counts.get(namespace_name, rules.loadBalancerNamespaceMaximumBundles)
+            if count + added[namespace_name] < rules.loadBalancerNamespaceMaximumBundles:
+                added[namespace_name] += 1
+                chosen.append(bundle)
+    return chosen

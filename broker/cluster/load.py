@@ -1,0 +1,91 @@
+"""This broker's load report: what its process uses, and what its bundles hold and move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import trio
+
+from broker.cluster.records import UNKNOWN, BrokerReport, BundleLoad, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from broker.broker_address import BrokerAddress
+    from broker.cluster.bundles import Bundle
+    from protocol.topic_name import TopicName
+
+TOPICS_PER_SLICE: Final = 500
+
+
+class Resources(NamedTuple):
+    """What a process uses of its machine."""
+
+    cpu: Usage = UNKNOWN
+    """Percent of one core."""
+    memory: Usage = UNKNOWN
+    """Megabytes."""
+    bandwidth_in: Usage = UNKNOWN
+    """Kilobits per second."""
+    bandwidth_out: Usage = UNKNOWN
+
+
+class LoadSource(Protocol):
+    """Where the numbers come from."""
+
+    def resources(self) -> Resources:
+        """Of the process, since the last call or over a short time."""
+
+    def topics(self) -> Iterable[tuple[TopicName, BundleLoad]]:
+        """The loaded topics, each with its own load and `topics` = 1."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The part of a report that does not change."""
+
+    address: BrokerAddress
+    started_ms: int
+    version: str
+
+
+async def report_of(
+    identity: Identity, source: LoadSource, owned: Iterable[Bundle], session: str, wall_ms: int
+) -> BrokerReport:
+    """The report as of now. Topics are counted in slices."""
+    by_namespace: dict[str, list[Bundle]] = {}
+    loads: dict[str, BundleLoad] = {}
+    for bundle in owned:
+        by_namespace.setdefault(bundle.namespace_name, []).append(bundle)
+        loads[bundle.name] = BundleLoad()
+    for number, (topic, load) in enumerate(list(source.topics()), 1):
+        _count(by_namespace, loads, topic, load)
+        if number % TOPICS_PER_SLICE == 0:
+            await trio.lowlevel.checkpoint()
+    resources = source.resources()
+    return BrokerReport(
+        address=identity.address,
+        cpu=resources.cpu,
+        memory=resources.memory,
+        bandwidth_in=resources.bandwidth_in,
+        bandwidth_out=resources.bandwidth_out,
+        bundles=loads,
+        updated_ms=wall_ms,
+        started_ms=identity.started_ms,
+        version=identity.version,
+        session=session,
+    )
+
+
+def _count(
+    by_namespace: Mapping[str, list[Bundle]],
+    loads: dict[str, BundleLoad],
+    topic: TopicName,
+    load: BundleLoad,
+) -> None:
+    for bundle in by_namespace.get(topic.namespace_name, ()):
+        if bundle.contains(topic):
+            loads[bundle.name] = loads[bundle.name] + load
+            return

@@ -1,0 +1,486 @@
+"""The JSON records by which brokers of a cluster know each other. Pure.
+
+Paths and fields are those of Pulsar 4.0.8 with ModularLoadManagerImpl; docs/formats/ownership.md
+shows the records of a real cluster. Pulsar's readers skip fields that they do not know, so one is
+added: `velaSession` names the session that wrote an ephemeral node, because a node that names this
+broker may be of a former session that is about to end.
+
+What is read was written by another process: fields that are missing or of a wrong type count as
+zero or empty, and a record without the addresses of its broker counts as damaged (None).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, final
+
+from broker.broker_address import BrokerAddress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.cluster.bundles import Bundle
+
+Json = dict[str, Any]
+
+BROKERS_PATH: Final = "/loadbalance/brokers"
+LEADER_PATH: Final = "/loadbalance/leader"
+BUNDLE_DATA_PATH: Final = "/loadbalance/bundle-data"
+BROKER_AVERAGES_PATH: Final = "/loadbalance/broker-time-average"
+OWNERS_PATH: Final = "/namespace"
+
+_SESSION: Final = "velaSession"
+_LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+_SHORT_TERM_SAMPLES: Final = 10
+_LONG_TERM_SAMPLES: Final = 1000
+
+
+def owner_path(bundle: Bundle) -> str:
+    """The ephemeral node of the broker that owns the bundle."""
+    return f"{OWNERS_PATH}/{bundle.name}"
+
+
+def encode(record: Json) -> bytes:
+    """As stored."""
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Json | None:
+    """A JSON object; None: it is none."""
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+# --- addresses --------------------------------------------------------------------------------
+
+
+def broker_id_of(web_service_url: str) -> str:
+    """Pulsar's name of a broker: host and port of its web service."""
+    return web_service_url.partition("://")[2]
+
+
+def _listeners(address: BrokerAddress) -> dict[str, Json]:
+    return {
+        name: {"brokerServiceUrl": url}
+        for name, url in sorted(address.advertised_listeners.items())
+    }
+
+
+def _address(native_url: object, web_url: object, listeners: object) -> BrokerAddress | None:
+    if not (isinstance(native_url, str) and native_url and isinstance(web_url, str) and web_url):
+        return None
+    named = listeners if isinstance(listeners, dict) else {}
+    urls = {
+        name: each["brokerServiceUrl"]
+        for name, each in named.items()
+        if isinstance(each, dict) and isinstance(each.get("brokerServiceUrl"), str)
+    }
+    return BrokerAddress(native_url, web_url, urls)
+
+
+# --- owners (NamespaceEphemeralData) and the leader (LeaderBroker) ----------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The owner of a bundle, as its node says."""
+
+    address: BrokerAddress
+    is_disabled: bool = False
+    """The bundle is being given up."""
+    session: str = ""
+    """Of a Vela broker: the session that made the node."""
+
+    @property
+    def record(self) -> Json:
+        """As stored."""
+        return {
+            "nativeUrl": self.address.broker_service_url,
+            "httpUrl": self.address.web_service_url,
+            "disabled": self.is_disabled,
+            "advertisedListeners": _listeners(self.address),
+            _SESSION: self.session,
+        }
+
+    @classmethod
+    def parse(cls, data: bytes) -> Owner | None:
+        """From a stored record; None: it is damaged."""
+        record = decode(data) or {}
+        address = _address(
+            record.get("nativeUrl"), record.get("httpUrl"), record.get("advertisedListeners")
+        )
+        if address is None:
+            return None
+        return cls(address, record.get("disabled") is True, _text(record, _SESSION))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The broker that assigns bundles."""
+
+    broker_id: str
+    web_service_url: str
+    session: str = ""
+
+    @property
+    def record(self) -> Json:
+        """As stored."""
+        return {
+            "brokerId": self.broker_id,
+            "serviceUrl": self.web_service_url,
+            _SESSION: self.session,
+        }
+
+    @classmethod
+    def parse(cls, data: bytes) -> Leader | None:
+        """From a stored record; None: it is damaged. Brokers before 3.3 name only their URL."""
+        record = decode(data) or {}
+        url = _text(record, "serviceUrl")
+        broker_id = _text(record, "brokerId") or broker_id_of(url)
+        return cls(broker_id, url, _text(record, _SESSION)) if url and broker_id else None
+
+
+# --- load (LocalBrokerData, BundleData, TimeAverageBrokerData) --------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Messages and bytes per second."""
+
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    throughput_in: float = 0.0
+    throughput_out: float = 0.0
+
+    @property
+    def msg_rate(self) -> float:
+        """Messages per second, both ways."""
+        return self.msg_rate_in + self.msg_rate_out
+
+    @property
+    def throughput(self) -> float:
+        """Bytes per second, both ways."""
+        return self.throughput_in + self.throughput_out
+
+    @property
+    def record(self) -> Json:
+        """The four fields that several records share."""
+        return {
+            "msgRateIn": self.msg_rate_in,
+            "msgThroughputIn": self.throughput_in,
+            "msgRateOut": self.msg_rate_out,
+            "msgThroughputOut": self.throughput_out,
+        }
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Traffic:
+        """From a record with the four fields."""
+        return cls(
+            _number(record, "msgRateIn"),
+            _number(record, "msgRateOut"),
+            _number(record, "msgThroughputIn"),
+            _number(record, "msgThroughputOut"),
+        )
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.msg_rate_in + other.msg_rate_in,
+            self.msg_rate_out + other.msg_rate_out,
+            self.throughput_in + other.throughput_in,
+            self.throughput_out + other.throughput_out,
+        )
+
+
+NO_TRAFFIC: Final = Traffic()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BundleLoad:
+    """What one bundle holds and moves now."""
+
+    traffic: Traffic = NO_TRAFFIC
+    topics: int = 0
+    producers: int = 0
+    consumers: int = 0
+
+    def __add__(self, other: BundleLoad) -> BundleLoad:
+        return BundleLoad(
+            self.traffic + other.traffic,
+            self.topics + other.topics,
+            self.producers + other.producers,
+            self.consumers + other.consumers,
+        )
+
+    @property
+    def record(self) -> Json:
+        """NamespaceBundleStats."""
+        return {
+            **self.traffic.record,
+            "consumerCount": self.consumers,
+            "producerCount": self.producers,
+            "topics": self.topics,
+            "cacheSize": 0,
+        }
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> BundleLoad:
+        """From NamespaceBundleStats."""
+        return cls(
+            Traffic.of(record),
+            int(_number(record, "topics")),
+            int(_number(record, "producerCount")),
+            int(_number(record, "consumerCount")),
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a resource is used, both in the same unit."""
+
+    usage: float = 0.0
+    limit: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """0 to 1 and above; 0 where the limit is unknown."""
+        return self.usage / self.limit if self.limit > 0 else 0.0
+
+    @property
+    def record(self) -> Json:
+        """ResourceUsage."""
+        return {"usage": self.usage, "limit": self.limit}
+
+    @classmethod
+    def of(cls, record: object) -> Usage:
+        """From ResourceUsage."""
+        if not isinstance(record, dict):
+            return cls()
+        return cls(_number(record, "usage"), _number(record, "limit"))
+
+
+UNKNOWN: Final = Usage(0.0, -1000.0)
+"""As Pulsar writes a resource whose limit is unknown."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerReport:
+    """A broker's registration, with its load."""
+
+    address: BrokerAddress
+    cpu: Usage = UNKNOWN
+    """Percent of one core."""
+    memory: Usage = UNKNOWN
+    """Megabytes. Pulsar does not weigh it by default."""
+    bandwidth_in: Usage = UNKNOWN
+    """Kilobits per second."""
+    bandwidth_out: Usage = UNKNOWN
+    bundles: Mapping[str, BundleLoad] = field(default_factory=dict)
+    """Owned bundles by name."""
+    updated_ms: int = 0
+    started_ms: int = 0
+    version: str = ""
+    session: str = ""
+
+    @property
+    def broker_id(self) -> str:
+        """Pulsar's name of the broker."""
+        return broker_id_of(self.address.web_service_url)
+
+    @property
+    def usage(self) -> float:
+        """The largest share of a resource that is used, by Pulsar's weights: 1 for processors and
+        network, 0 for memory."""
+        return max(self.cpu.share, self.bandwidth_in.share, self.bandwidth_out.share)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Of all its bundles."""
+        return sum((load.traffic for load in self.bundles.values()), NO_TRAFFIC)
+
+    @property
+    def topics(self) -> int:
+        """The number of its topics."""
+        return sum(load.topics for load in self.bundles.values())
+
+    @property
+    def record(self) -> Json:
+        """LocalBrokerData."""
+        traffic = self.traffic
+        loads = self.bundles
+        return {
+            "webServiceUrl": self.address.web_service_url,
+            "pulsarServiceUrl": self.address.broker_service_url,
+            "persistentTopicsEnabled": True,
+            "nonPersistentTopicsEnabled": True,
+            "cpu": self.cpu.record,
+            "memory": self.memory.record,
+            "directMemory": UNKNOWN.record,
+            "bandwidthIn": self.bandwidth_in.record,
+            "bandwidthOut": self.bandwidth_out.record,
+            **traffic.record,
+            "lastUpdate": self.updated_ms,
+            "lastStats": {name: load.record for name, load in loads.items()},
+            "numTopics": self.topics,
+            "numBundles": len(loads),
+            "numConsumers": sum(load.consumers for load in loads.values()),
+            "numProducers": sum(load.producers for load in loads.values()),
+            "bundles": sorted(loads),
+            "lastBundleGains": [],
+            "lastBundleLosses": [],
+            "brokerVersionString": self.version,
+            "protocols": {},
+            "advertisedListeners": _listeners(self.address),
+            "loadManagerClassName": _LOAD_MANAGER,
+            "startTimestamp": self.started_ms,
+            "maxResourceUsage": self.usage,
+            "loadReportType": "LocalBrokerData",
+            _SESSION: self.session,
+        }
+
+    @classmethod
+    def parse(cls, data: bytes) -> BrokerReport | None:
+        """From a stored record; None: it is damaged."""
+        record = decode(data) or {}
+        address = _address(
+            record.get("pulsarServiceUrl"),
+            record.get("webServiceUrl"),
+            record.get("advertisedListeners"),
+        )
+        if address is None:
+            return None
+        names = record.get("bundles")
+        stats = record.get("lastStats")
+        loads = {
+            name: BundleLoad.of(each)
+            for name, each in (stats if isinstance(stats, dict) else {}).items()
+            if isinstance(each, dict)
+        }
+        for name in names if isinstance(names, list) else []:
+            if isinstance(name, str):
+                loads.setdefault(name, BundleLoad())
+        return cls(
+            address=address,
+            cpu=Usage.of(record.get("cpu")),
+            memory=Usage.of(record.get("memory")),
+            bandwidth_in=Usage.of(record.get("bandwidthIn")),
+            bandwidth_out=Usage.of(record.get("bandwidthOut")),
+            bundles=loads,
+            updated_ms=int(_number(record, "lastUpdate")),
+            started_ms=int(_number(record, "startTimestamp")),
+            version=_text(record, "brokerVersionString"),
+            session=_text(record, _SESSION),
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Average:
+    """A mean over the last samples: each moves it by one part in the number of samples."""
+
+    samples_max: int
+    samples: int = 0
+    traffic: Traffic = NO_TRAFFIC
+
+    def with_sample(self, sample: Traffic) -> Average:
+        """The mean after one more sample."""
+        samples = min(self.samples + 1, self.samples_max)
+
+        def mean(old: float, new: float) -> float:
+            return ((samples - 1) * old + new) / samples
+
+        old = self.traffic
+        return replace(
+            self,
+            samples=samples,
+            traffic=Traffic(
+                mean(old.msg_rate_in, sample.msg_rate_in),
+                mean(old.msg_rate_out, sample.msg_rate_out),
+                mean(old.throughput_in, sample.throughput_in),
+                mean(old.throughput_out, sample.throughput_out),
+            ),
+        )
+
+    @property
+    def record(self) -> Json:
+        """TimeAverageMessageData."""
+        return {
+            "maxSamples": self.samples_max,
+            "numSamples": self.samples,
+            **self.traffic.record,
+        }
+
+    @classmethod
+    def of(cls, record: object, samples_max: int) -> Average:
+        """From TimeAverageMessageData."""
+        if not isinstance(record, dict):
+            return cls(samples_max)
+        return cls(samples_max, int(_number(record, "numSamples")), Traffic.of(record))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BundleHistory:
+    """The load of a bundle over time, kept by the leader."""
+
+    short_term: Average = Average(_SHORT_TERM_SAMPLES)
+    long_term: Average = Average(_LONG_TERM_SAMPLES)
+    topics: int = 0
+
+    def with_sample(self, load: BundleLoad) -> BundleHistory:
+        """The history after one more report."""
+        return BundleHistory(
+            self.short_term.with_sample(load.traffic),
+            self.long_term.with_sample(load.traffic),
+            load.topics,
+        )
+
+    @property
+    def record(self) -> Json:
+        """BundleData."""
+        return {
+            "shortTermData": self.short_term.record,
+            "longTermData": self.long_term.record,
+            "topics": self.topics,
+        }
+
+    @classmethod
+    def parse(cls, data: bytes) -> BundleHistory:
+        """From a stored record."""
+        record = decode(data) or {}
+        return cls(
+            Average.of(record.get("shortTermData"), _SHORT_TERM_SAMPLES),
+            Average.of(record.get("longTermData"), _LONG_TERM_SAMPLES),
+            int(_number(record, "topics")),
+        )
+
+
+def broker_averages_record(short_term: Traffic, long_term: Traffic) -> Json:
+    """TimeAverageBrokerData: the sums over the bundles of a broker."""
+    return {
+        f"{term}{name[0].upper()}{name[1:]}": value
+        for term, traffic in (("shortTerm", short_term), ("longTerm", long_term))
+        for name, value in traffic.record.items()
+    }
+
+
+def _number(record: Mapping[str, Any], name: str) -> float:
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return value if math.isfinite(value) else 0.0
+
+
+def _text(record: Mapping[str, Any], name: str) -> str:
+    value = record.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,95 @@
+"""Brokers of one cluster over sessions of one tree in memory, with topics that are only names."""
+
+from contextlib import asynccontextmanager
+
+import trio
+
+from broker.broker_address import BrokerAddress
+from broker.cluster.cluster import ClusterOwnership
+from broker.cluster.config import ClusterConfig
+from broker.cluster.load import Resources
+from broker.config import BrokerConfig
+from broker.namespaces.namespaces import Namespaces
+from metadata.memory_store import MemoryStore
+from protocol.topic_name import TopicName
+from runtime.clock import SystemClock
+
+
+def topic(name, namespace="public/default"):
+    return TopicName.parse(f"persistent://{namespace}/{name}")
+
+
+class Broker:
+    """One member. `open_topics` are those that it has open."""
+
+    def __init__(self, store, number, config):
+        self.store = store
+        self.address = BrokerAddress(f"pulsar://b{number}:6650", f"http://b{number}:8080")
+        self.id = f"b{number}:8080"
+        self.open_topics = {}
+        self.closed = []
+        self.may_close = trio.Event()
+        self.may_close.set()
+        self.namespaces = Namespaces(store, BrokerConfig())
+        self.ownership = ClusterOwnership(
+            store,
+            self.namespaces,
+            self.address,
+            config=config,
+            clock=SystemClock(),
+            process_name=f"process-{number}",
+            close_topics=self.close_topics,
+            load=self,
+            version="4.0.8",
+        )
+
+    async def close_topics(self, belongs, reason):
+        closing = [name for name in self.open_topics if belongs(name)]
+        await self.may_close.wait()
+        await trio.lowlevel.checkpoint()
+        for name in closing:
+            self.open_topics.pop(name, None)
+            self.closed.append(name)
+
+    def resources(self):
+        return Resources()
+
+    def topics(self):
+        return self.open_topics.items()
+
+    async def owner_of(self, name, **fields):
+        return await self.ownership.owner_of(name, **fields)
+
+
+@asynccontextmanager
+async def cluster_of(count, wrapped=None, **settings):
+    """So many brokers, the first of them the leader. `wrapped` makes another store of a session."""
+    config = ClusterConfig(**settings)
+    first = MemoryStore()
+    stores = [first, *(first.another_session() for _ in range(count - 1))]
+    async with trio.open_nursery() as nursery:
+        if wrapped is not None:
+            stores = [wrapped(store) for store in stores]
+            for store in stores:
+                nursery.start_soon(store.run)
+        brokers = [Broker(store, number, config) for number, store in enumerate(stores)]
+        await brokers[0].namespaces.bootstrap("http://b0:8080", "pulsar://b0:6650")
+        for broker in brokers:
+            await nursery.start(broker.ownership.run)
+        for broker in brokers:
+            await broker.ownership.members.refresh()
+        yield brokers
+        nursery.cancel_scope.cancel()
+
+
+async def resolve(brokers, name, start):
+    """The owner of a topic as a client finds it, and how often it was sent on."""
+    by_url = {broker.address.broker_service_url: broker for broker in brokers}
+    broker, authoritative = start, False
+    for hops in range(len(brokers) + 2):
+        found = await broker.owner_of(name, authoritative=authoritative)
+        there = by_url[found.address.broker_service_url]
+        if not found.is_redirect:
+            return there, hops
+        broker, authoritative = there, found.authoritative
+    raise AssertionError("sent around in circles")
