@@ -16,10 +16,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
+import structlog
 import trio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 Key = str | tuple[()]
@@ -135,7 +138,10 @@ class Operations:
         """Call `operation` now, or when everything begun earlier with this key has ended.
 
         It returns None when it is done, or a coroutine, which runs as a task while others wait.
-        Neither may raise.
+        Neither should raise. An error of one that had no caller left is logged, and the next one
+        goes on: one request must not end the broker.
+
+        Raises: the error that the operation raised at once.
         """
         queues = self._queues
         if key in queues:
@@ -145,21 +151,29 @@ class Operations:
             queue.append(operation)
             return
         queues[key] = None
-        rest = operation()
-        if rest is None and queues[key] is None:
-            del queues[key]
-        else:
-            self._nursery().start_soon(self._run, key, rest)
+        rest: Coroutine[Any, Any, None] | None = None
+        try:
+            rest = operation()
+        finally:
+            if rest is None and queues[key] is None:
+                del queues[key]
+            else:
+                self._nursery().start_soon(self._run, key, rest)
 
     async def _run(self, key: Key, rest: Coroutine[Any, Any, None] | None) -> None:
         calls = 0
         while True:
-            if rest is not None:
-                await rest
-            queue = self._queues[key]
-            if not queue:
-                break
-            rest = queue.popleft()()
+            try:
+                if rest is not None:
+                    await rest
+                queue = self._queues[key]
+                if not queue:
+                    break
+                rest = None
+                rest = queue.popleft()()
+            except Exception:
+                log.exception("an operation failed, the next one goes on", key=key)
+                rest = None
             calls += 1
             if calls % CALLS_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()

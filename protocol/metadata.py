@@ -325,8 +325,18 @@ def sticky_key(metadata: pb.MessageMetadata) -> bytes:
     if metadata.HasField("ordering_key"):
         return metadata.ordering_key
     if metadata.HasField("partition_key"):
-        return key_bytes(metadata.partition_key, b64_encoded=metadata.partition_key_b64_encoded)
-    return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+        key = text_field(metadata, "partition_key")
+        return key_bytes(key, b64_encoded=metadata.partition_key_b64_encoded)
+    return f"{text_field(metadata, 'producer_name')}-{metadata.sequence_id}".encode()
+
+
+def text_field(metadata: pb.MessageMetadata, name: str) -> str:
+    """A field of type string. What is no UTF-8 in it is replaced, as by Java's clients.
+
+    protobuf gives such a field as bytes, whatever its type says.
+    """
+    value: object = getattr(metadata, name)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def batch_messages(

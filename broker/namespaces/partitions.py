@@ -11,7 +11,7 @@ or by another broker, and the records are read again before the next answer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import partitioned_topics_path
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from metadata.store import MetadataStore
 
 Json = dict[str, Any]
+
+PARTITIONS_MAX: Final = 100_000
+"""Of all topics of a namespace: a list of its topics names each partition."""
 
 
 @final
@@ -115,7 +118,7 @@ class PartitionedTopics:
         """
         if PARTITION_SUFFIX in topic.local_name:
             raise precondition_failed("Partitioned Topic Name should not contain '-partition-'")
-        self._check_count(count)
+        self._check_count(topic, count)
         metadata: Json = {"partitions": count, "deleted": False}
         if properties:
             metadata["properties"] = properties
@@ -125,7 +128,7 @@ class PartitionedTopics:
 
     async def grow(self, topic: TopicName, count: int) -> None:
         """Add partitions. The same number is not an error. Raises: Refusal."""
-        self._check_count(count)
+        self._check_count(topic, count)
 
         def grown(metadata: Json) -> Json:
             current = int(metadata["partitions"])
@@ -160,12 +163,24 @@ class PartitionedTopics:
         finally:
             self._metadata.pop((topic.domain, topic.local_name), None)
 
-    def _check_count(self, count: int) -> None:
+    def _check_count(self, topic: TopicName, count: int) -> None:
         if count <= 0:
             raise Refusal(406, "Number of partitions should be more than 0")
         limit = self._config.maxNumPartitionsPerPartitionedTopic
         if limit and count > limit:
             raise Refusal(406, f"Number of partitions should be less than or equal to {limit}")
+        others = sum(
+            int(metadata["partitions"])
+            for key, metadata in self._metadata.items()
+            if key != (topic.domain, topic.local_name)
+        )
+        room = PARTITIONS_MAX - others
+        if count > room:
+            raise Refusal(
+                406,
+                f"Number of partitions should be less than or equal to {max(room, 0)}: "
+                f"a namespace has room for {PARTITIONS_MAX}",
+            )
 
     def _path(self, topic: TopicName) -> str:
         parent = partitioned_topics_path(self._namespace_name, topic.domain)

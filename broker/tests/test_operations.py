@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
+from structlog.testing import capture_logs
 
 from broker.operations import CALLS_PER_TURN, Operations, run_owned
 from protocol.errors import PersistenceError
@@ -116,3 +118,39 @@ async def test_an_operation_goes_on_when_the_one_who_waits_is_cancelled(nursery)
     gate.set()
     await trio.testing.wait_all_tasks_blocked()
     assert done == [1, 1]
+
+
+async def test_an_operation_that_fails_ends_neither_its_queue_nor_the_others(nursery):
+    operations = Operations(lambda: nursery)
+    gate, done = trio.Event(), trio.Event()
+
+    async def fails_late():
+        await gate.wait()
+        raise RuntimeError("late")
+
+    def fails_at_once():
+        raise RuntimeError("at once")
+
+    operations.begin(KEY, fails_late)
+    operations.begin(KEY, fails_at_once)
+    operations.begin(KEY, lambda: done.set())
+    with capture_logs() as lines:
+        gate.set()
+        with trio.fail_after(10):
+            await done.wait()
+            await trio.testing.wait_all_tasks_blocked()
+    assert [line["log_level"] for line in lines] == ["error", "error"]
+    assert KEY not in operations
+
+
+async def test_an_operation_that_fails_at_once_tells_its_caller_and_leaves_its_place(nursery):
+    operations = Operations(lambda: nursery)
+
+    def fails():
+        raise RuntimeError("at once")
+
+    with pytest.raises(RuntimeError, match="at once"):
+        operations.begin(KEY, fails)
+    done = []
+    operations.begin(KEY, lambda: done.append(1))
+    assert done == [1]

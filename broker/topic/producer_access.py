@@ -10,7 +10,7 @@ with an older epoch was fenced meanwhile.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from broker.topic.producer_request import (
     EXCLUSIVE,
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.topic.producer import Producer
+
+EPOCH_MAX: Final = 2**63 - 1
+"""Pulsar reads the unsigned field as a signed number, so that a larger one is older than all."""
 
 
 @final
@@ -98,7 +101,7 @@ class ProducerAccess:
     def _check_epoch(self, producer: Producer) -> None:
         known = producer.request.topic_epoch
         current = -1 if self.epoch is None else self.epoch
-        if known is not None and known < current:
+        if known is not None and not current <= known <= EPOCH_MAX:
             raise ProducerFenced(
                 f"Topic epoch has already moved. Current epoch: {current}, Producer epoch: {known}"
             )

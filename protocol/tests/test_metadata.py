@@ -81,6 +81,15 @@ def test_broker_entry_metadata_cut_short_stays(size):
     assert metadata.strip_broker_entry_metadata(data) is data
 
 
+def test_sticky_key_of_names_that_are_no_utf_8_is_made_of_replacements():
+    fields = pb.MessageMetadata(producer_name="p", sequence_id=4, publish_time=1)
+    damaged = pb.MessageMetadata.FromString(fields.SerializeToString().replace(b"p", b"\xff"))
+    assert metadata.sticky_key(damaged) == "\ufffd-4".encode()
+    fields.partition_key = "k"
+    damaged = pb.MessageMetadata.FromString(fields.SerializeToString().replace(b"k", b"\xff"))
+    assert metadata.sticky_key(damaged) == "\ufffd".encode()
+
+
 def test_sticky_key_is_the_one_pulsar_takes():
     fields = pb.MessageMetadata(producer_name="p", sequence_id=4, publish_time=5)
     assert metadata.sticky_key(fields) == b"p-4"

@@ -266,3 +266,17 @@ async def test_reset_to_a_time_says_which_partition_lacks_the_subscription(http)
         404,
         f"Subscription s not found for topic {FULL}/p-partition-0",
     )
+
+
+@pytest.mark.parametrize("count", [100_001, 2**31 - 1, 2**31, 10**300])
+async def test_a_list_of_topics_cannot_be_made_endless_by_one_number(http, count):
+    status, reason = await http("PUT", f"{T}/p/partitions", count)
+    assert (status, reason) == (
+        406,
+        "Number of partitions should be less than or equal to 100000: "
+        "a namespace has room for 100000",
+    )
+    assert await http("PUT", f"{T}/p/partitions", 2) == (204, None)
+    assert (await http("POST", f"{T}/p/partitions", count))[0] == 406
+    assert (await http("PUT", f"{T}/q/partitions", 99_999))[0] == 406
+    assert await http("GET", T) == (200, [f"{FULL}/p-partition-{index}" for index in range(2)])

@@ -363,6 +363,8 @@ async def test_a_topic_that_cannot_store_keeps_no_other_of_its_turn_back_and_is_
             broker.service.turns.published_to(TopicThatFails())
             await connection.publish(0, b"kept")
             await connection.closed()
+            # What a connection held is released, in portions, before its failure is logged.
+            await eventually(lambda: any(entry["event"] == "session failed" for entry in logs))
         _, payload = await reader.expect(T.MESSAGE)
         assert payload.endswith(b"kept")
         await reader.send(c.ping())

@@ -126,3 +126,13 @@ def test_a_fenced_producer_does_not_come_back_even_when_the_topic_is_free():
         access.admit(producer("h", access_mode=EXCLUSIVE, topic_epoch=0))
     again = access.admit(producer("t", access_mode=EXCLUSIVE, topic_epoch=1))
     assert again.new_epoch == 1
+
+
+@pytest.mark.parametrize("claimed", [2**63, 2**64 - 1])
+@pytest.mark.parametrize("mode", [EXCLUSIVE, EXCLUSIVE_WITH_FENCING])
+def test_a_claimed_epoch_cannot_make_the_topics_epoch_too_large_to_send(claimed, mode):
+    access = ProducerAccess()
+    with pytest.raises(ProducerFenced, match="already moved"):
+        access.admit(producer(access_mode=mode, topic_epoch=claimed))
+    admission = access.admit(producer(access_mode=mode, topic_epoch=2**63 - 1))
+    assert admission.new_epoch == 2**63 - 1
