@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bookie.config import BookieConfig
     from bookie.index_rebuild import Rebuilt
     from broker.config import BrokerConfig
-
-
-EXIT_REFUSED: Final = 1
 
 
 @click.command("rebuild-index")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    required=True,
-    help="The data directory of the stopped server.",
+    help="The data directory of the stopped `vela standalone`; without it, of a `vela bookie`.",
 )
 @click.option(
     "--config",
@@ -38,33 +36,70 @@ EXIT_REFUSED: Final = 1
     is_flag=True,
     help="Skip damaged parts of entry logs. Entries stored only there are lost.",
 )
-def rebuild_index(data_dir: Path, config_files: tuple[Path, ...], skip_damaged: bool) -> None:
+def rebuild_index(
+    data_dir: Path | None, config_files: tuple[Path, ...], skip_damaged: bool
+) -> None:
     """Build the index again from the entry logs and journals. The old one is kept beside it."""
     import structlog
 
     from bookie.errors import StorageError
-    from bookie.index_rebuild import rebuild_index as rebuild
-    from broker.app import StartError, bookie_config
-    from broker.config_file import load_config
-    from broker.data_directory import DataDirectory, DataDirectoryError
+    from broker.app import StartError
+    from broker.data_directory import DataDirectoryError
+    from runtime.command_line import refuse
     from settings.reading import ConfigError
 
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
-        config = load_config(config_files, os.environ, {}).config
-        directories = bookie_config(config, data_dir)
-        with DataDirectory(data_dir):
-            for ledger_directory in directories.ledgerDirectories:
-                result = rebuild(
-                    f"{ledger_directory}/current",
-                    [f"{directory}/current" for directory in directories.journalDirectories],
-                    _intact_test(config),
-                    skip_damaged=skip_damaged,
-                )
-                _report(ledger_directory, result)
+        if data_dir is None:
+            _rebuild_of_process(config_files, skip_damaged)
+        else:
+            _rebuild_of_standalone(data_dir, config_files, skip_damaged)
     except (ConfigError, DataDirectoryError, StartError, StorageError) as error:
-        print(f"vela: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
-        sys.exit(EXIT_REFUSED)
+        refuse(str(error))
+
+
+def _rebuild_of_process(config_files: tuple[Path, ...], skip_damaged: bool) -> None:
+    """Of a bookie that is a process of its own. Raises: ConfigError, StorageError."""
+    from bookie.process.config import BOOKIE_KEYS
+    from bookie.process.running import lock_directories
+    from protocol.bookkeeper.digests import has_valid_crc
+    from settings.reading import load_config
+
+    config = load_config(BOOKIE_KEYS, config_files, os.environ).config
+    with ExitStack() as stack:
+        lock_directories(stack, (*config.journalDirectories, *config.ledgerDirectories))
+        # Passwords of ledgers are known to their clients only.
+        _rebuild_all(config, has_valid_crc, skip_damaged)
+
+
+def _rebuild_of_standalone(
+    data_dir: Path, config_files: tuple[Path, ...], skip_damaged: bool
+) -> None:
+    """Raises: ConfigError, DataDirectoryError, StartError, StorageError."""
+    from broker.app import bookie_config
+    from broker.config_file import load_config
+    from broker.data_directory import DataDirectory
+
+    config = load_config(config_files, os.environ, {}).config
+    directories = bookie_config(config, data_dir)
+    with DataDirectory(data_dir):
+        _rebuild_all(directories, _intact_test(config), skip_damaged)
+
+
+def _rebuild_all(
+    config: BookieConfig, is_intact: Callable[[bytes], bool], skip_damaged: bool
+) -> None:
+    """Raises: StorageError."""
+    from bookie.index_rebuild import rebuild_index as rebuild
+
+    for ledger_directory in config.ledgerDirectories:
+        result = rebuild(
+            f"{ledger_directory}/current",
+            [f"{directory}/current" for directory in config.journalDirectories],
+            is_intact,
+            skip_damaged=skip_damaged,
+        )
+        _report(ledger_directory, result)
 
 
 def _intact_test(config: BrokerConfig) -> Callable[[bytes], bool]:

@@ -63,7 +63,16 @@ def shell_of(directory, bookie):
 @pytest.fixture(scope="module")
 def bookies(zookeeper, tmp_path_factory):
     directory = tmp_path_factory.mktemp("bookies")
-    three = [VelaBookie(directory / f"bookie-{n}", zookeeper.hosts) for n in range(3)]
+    second = directory / "bookie-1"
+    several = {
+        "bookieId": "shelf.2",
+        "journalDirectories": f"{second}/journal-0,{second}/journal-1",
+        "ledgerDirectories": f"{second}/ledgers-0,{second}/ledgers-1",
+    }
+    three = [
+        VelaBookie(directory / f"bookie-{n}", zookeeper.hosts, several if n == 1 else None)
+        for n in range(3)
+    ]
     made = shell_of(directory / "shell", three[0]).run("initnewcluster")
     assert made.returncode == 0, made.stdout
     for bookie in three:
@@ -211,6 +220,23 @@ def test_the_shell_reads_the_files(bookies, shell):
     bookie.start()
     [answer] = ask(bookie.port, read(LEDGER_ID + 1, ENTRIES - 1))
     assert answer.body.endswith(b"payload of %d" % (ENTRIES - 1))
+
+
+def test_the_index_of_a_process_is_built_again(bookies):
+    bookie = bookies[1]
+    fill([bookie], LEDGER_ID + 5)
+    assert bookie.stop() == 0
+    for each in range(2):
+        (bookie.directory / f"ledgers-{each}" / "current" / "locations" / "CURRENT").unlink()
+    assert "rebuild-index" in refusal(bookie)
+    rebuild = [sys.executable, "-m", "broker", "bookie", "rebuild-index", "--config"]
+    done = subprocess.run(
+        [*rebuild, str(bookie.configuration_path)], cwd=TREE, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    bookie.start()
+    answers = ask(bookie.port, *(read(LEDGER_ID + 5, entry_id) for entry_id in range(ENTRIES)))
+    assert {answer.status for answer in answers} == {m.OK}
 
 
 def test_a_bookie_that_stops_is_off_the_list_at_once(zookeeper, bookies):

@@ -19,6 +19,7 @@ taken effect.
 
 from __future__ import annotations
 
+import logging
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
@@ -34,6 +35,9 @@ from metadata.store import SessionState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
+"""Each attempt to connect would be a line on stderr. What matters is logged by those who use it."""
 
 _ADD_WATCH: Final = 106
 _RECURSIVE: Final = 1

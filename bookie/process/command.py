@@ -17,6 +17,8 @@ from runtime.command_line import LEVELS, first_of, log_to_stderr, refuse, watch_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import trio
+
     from bookie.process.config import BookieProcessConfig
     from bookie.process.identity import Identity
     from bookie.process.running import RunningBookie
@@ -90,6 +92,7 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
     from bookie.process.running import running_bookie
     from metadata.store import MetadataStore, MetadataUnavailable
 
+    log = structlog.get_logger()
     url = metadata_place(config).url
 
     async def open_store() -> MetadataStore:
@@ -99,18 +102,26 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
             address = zookeeper_address(url, config.zkTimeout / 1000)
         except ValueError as error:
             raise MetadataUnavailable(str(error)) from error
+        log.info("connecting to the metadata store", url=url)
         return await ZooKeeperStore.open(address)
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
             nursery.start_soon(watch_signals, signals, stop)
-            async with running_bookie(config, identity, open_store) as bookie:
-                structlog.get_logger().info(f"running {running}")
-                if not stop.is_set():
+            with trio.CancelScope() as until_stop:
+                nursery.start_soon(_cancel, until_stop, stop)
+                async with running_bookie(config, identity, open_store) as bookie:
+                    log.info("running", modules=running)
                     print(f"vela bookie ready: {_ready(identity, bookie)}", flush=True)
-                await stop.wait()
+                    await trio.sleep_forever()
             nursery.cancel_scope.cancel()
+
+
+async def _cancel(scope: trio.CancelScope, stop: trio.Event) -> None:
+    """A start may wait for long: for ZooKeeper, or for the end of a former session."""
+    await stop.wait()
+    scope.cancel()
 
 
 def _ready(identity: Identity, bookie: RunningBookie) -> str:

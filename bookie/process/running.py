@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
@@ -80,7 +80,7 @@ async def running_bookie(
     """
     config = replace(config, bookieId=identity.bookie_id)
     async with AsyncExitStack() as stack:
-        _lock_directories(stack, (*config.journalDirectories, *config.ledgerDirectories))
+        lock_directories(stack, (*config.journalDirectories, *config.ledgerDirectories))
         listeners = await _bind(stack, identity.bind_host, config.bookiePort, "bookiePort")
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
@@ -123,7 +123,7 @@ async def running_bookie(
             http.application.is_stopping = True
 
 
-def _lock_directories(stack: AsyncExitStack, directories: tuple[str, ...]) -> None:
+def lock_directories(stack: ExitStack | AsyncExitStack, directories: tuple[str, ...]) -> None:
     """Create them if need be, and keep other processes out. Raises: BookieRefusesToStart."""
     stack.callback(os.umask, os.umask(OTHERS))
     for directory in dict.fromkeys(map(os.path.abspath, directories)):

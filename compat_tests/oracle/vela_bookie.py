@@ -25,7 +25,6 @@ class VelaBookie(ServerProcess):
     ) -> None:
         self.port, http_port = free_ports(2)
         super().__init__(directory, self.port, http_port)
-        self.bookie_id = f"127.0.0.1:{self.port}"
         keys = {
             "bookiePort": self.port,
             "advertisedAddress": "127.0.0.1",
@@ -42,6 +41,7 @@ class VelaBookie(ServerProcess):
             "diskUsageWarnThreshold": 0.999,
         }
         keys |= configuration or {}
+        self.bookie_id = str(keys.get("bookieId", f"127.0.0.1:{self.port}"))
         self.configuration_path = directory / "bookkeeper.conf"
         self.configuration_path.write_text(
             "".join(f"{key}={value}\n" for key, value in keys.items())
