@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 import trio
 
-from compat_tests.oracle.bookkeeper_shell import BookKeeperShell, small_jvm
+from compat_tests.oracle.bookkeeper_shell import AutoRecovery, BookKeeperShell, small_jvm
 from compat_tests.oracle.distribution import TREE, OracleAbsent, pulsar_home
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
@@ -157,6 +157,21 @@ def refusal(bookie):
     return line
 
 
+def initialize(zookeeper, chroot):
+    """Make a cluster by our own command. Returns what it printed."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "broker", "initialize-cluster-metadata"),
+            *("--metadata-store", f"zk:{zookeeper.hosts}{chroot}"),
+        ],
+        cwd=TREE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
 def test_the_shell_finds_writes_and_reads(bookies, shell):
     listed = shell("listbookies", "-rw")
     assert all(f"BookieID:{bookie.bookie_id}, IP:127.0.0.1" in listed for bookie in bookies)
@@ -299,6 +314,72 @@ def test_ledgers_that_are_deleted_in_zookeeper_are_collected(zookeeper, tmp_path
         bookie.kill()
 
 
+def test_bookkeepers_recovery_copies_the_ledgers_of_a_lost_bookie(zookeeper, tmp_path):
+    """Two bookies are lost, one after the other: autorecovery sees to the first, `shell recover` to
+    the second."""
+    root = {"zkLedgersRootPath": "/recovery/ledgers"}
+    bookies = [VelaBookie(tmp_path / f"b{n}", zookeeper.hosts, root) for n in range(4)]
+    shell = shell_of(tmp_path / "shell", bookies[3])
+    initialize(zookeeper, "/recovery")
+    for bookie in bookies:
+        bookie.start()
+    first, second, *left = bookies
+    paths = [f"/recovery{ledger_path(ledger_id)}" for ledger_id in (1, 2)]
+    opened = LedgerMetadata(
+        ensemble_size=2,
+        write_quorum_size=2,
+        ack_quorum_size=2,
+        ensembles={0: (first.bookie_id, second.bookie_id)},
+    )
+    length = sum(len(b"payload of %d" % entry_id) for entry_id in range(ENTRIES))
+
+    async def make(store):
+        for path, metadata in zip(paths, (opened, opened.closed(ENTRIES - 1, length)), strict=True):
+            await store.put(path, encode_ledger_metadata(metadata), MUST_NOT_EXIST)
+
+    async def members(store):
+        records = [decode_ledger_metadata((await store.get(path))[0]) for path in paths]
+        return {
+            each for record in records for bookies in record.ensembles.values() for each in bookies
+        }
+
+    try:
+        for ledger_id in (1, 2):
+            fill([first, second], ledger_id)
+        in_zookeeper(zookeeper, make)
+        keys = {
+            "metadataServiceUri": f"zk+hierarchical://{zookeeper.hosts}/recovery/ledgers",
+            "zkTimeout": 5_000,
+            "openLedgerRereplicationGracePeriod": 1_000,
+            "advertisedAddress": "127.0.0.1",
+        }
+        with AutoRecovery(tmp_path / "autorecovery", keys).running():
+            until(lambda: "Auditor: " in shell.run("whoisauditor").stdout)
+            first.kill()
+            until(lambda: first.bookie_id not in in_zookeeper(zookeeper, members))
+        assert "count: 0" in shell.run("listunderreplicated").stdout
+        second.kill()
+        until(
+            lambda: (
+                not in_zookeeper(
+                    zookeeper,
+                    lambda store: store.exists(f"/recovery{available_path(second.bookie_id)}"),
+                )
+            )
+        )
+        done = shell.run("recover", "-force", "-deleteCookie", second.bookie_id)
+        assert done.returncode == 0, done.stdout
+        assert in_zookeeper(zookeeper, members) == {bookie.bookie_id for bookie in left}
+        for bookie in left:
+            for ledger_id in (1, 2):
+                wanted = [read(ledger_id, entry_id) for entry_id in range(ENTRIES)]
+                assert {answer.status for answer in ask(bookie.port, *wanted)} == {m.OK}
+        assert "was decommissioned" in refusal(second)
+    finally:
+        for bookie in bookies:
+            bookie.kill()
+
+
 @contextmanager
 def changed(bookie, **keys):
     """The configuration of a bookie with other values."""
@@ -316,17 +397,8 @@ def test_what_is_wrong_is_one_line(zookeeper, bookies, tmp_path):
     lost.rename(stopped.directory / "away")
     assert "ledgers/current" in refusal(stopped)
     (stopped.directory / "away").rename(lost)
-    initialize = [sys.executable, "-m", "broker", "initialize-cluster-metadata"]
-    url = f"zk:{zookeeper.hosts}/second"
-    for said in ("initialized", "was initialized before"):
-        done = subprocess.run(
-            [*initialize, "--metadata-store", url],
-            cwd=TREE,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert said in done.stdout
+    assert initialize(zookeeper, "/second") == "initialized\n"
+    assert "was initialized before" in initialize(zookeeper, "/second")
     with changed(stopped, zkLedgersRootPath="/second/ledgers"):
         assert "instance id" in refusal(stopped)
     with changed(stopped, zkLedgersRootPath="/third/ledgers"):

@@ -1,14 +1,17 @@
-"""`bin/bookkeeper shell` of the distribution, with a small heap, on a configuration of ours."""
+"""`bin/bookkeeper` of the distribution: its shell and its autorecovery, with a small heap."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from compat_tests.oracle.distribution import pulsar_home
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 HEAP = "-Xms64m -Xmx256m -XX:TieredStopAtLevel=1"
@@ -45,29 +48,34 @@ def small_jvm(log_directory: Path) -> dict[str, str]:
     }
 
 
-class BookKeeperShell:
-    """Commands on one cluster, or on the files of one bookie."""
+class Tool:
+    """`bin/bookkeeper` with a configuration in a directory of its own."""
 
-    def __init__(self, directory: Path, configuration: dict[str, object]) -> None:
+    def __init__(self, directory: Path, configuration: Mapping[str, object]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._directory = directory
-        self._configuration_path = directory / "shell.conf"
-        self._configuration_path.write_text(
+        self.directory = directory
+        configuration_path = directory / "bookkeeper.conf"
+        configuration_path.write_text(
             "".join(f"{key}={value}\n" for key, value in configuration.items())
         )
-        self._log_configuration_path = directory / "log4j2.yaml"
-        self._log_configuration_path.write_text(_LOG4J)
+        log_configuration_path = directory / "log4j2.yaml"
+        log_configuration_path.write_text(_LOG4J)
+        self.program = str(pulsar_home() / "bin" / "bookkeeper")
+        self.environment = small_jvm(directory) | {
+            "BOOKIE_CONF": str(configuration_path),
+            "BOOKIE_LOG_CONF": str(log_configuration_path),
+        }
+
+
+class BookKeeperShell(Tool):
+    """Commands on one cluster, or on the files of one bookie."""
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Output and error output together in `stdout`; any exit code."""
-        environment = small_jvm(self._directory) | {
-            "BOOKIE_CONF": str(self._configuration_path),
-            "BOOKIE_LOG_CONF": str(self._log_configuration_path),
-        }
         return subprocess.run(
-            [str(pulsar_home() / "bin" / "bookkeeper"), "shell", *arguments],
-            cwd=self._directory,
-            env=environment,
+            [self.program, "shell", *arguments],
+            cwd=self.directory,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -75,3 +83,25 @@ class BookKeeperShell:
             timeout=SECONDS_MAX,
             check=False,
         )
+
+
+class AutoRecovery(Tool):
+    """BookKeeper's auditor and replication worker: a process, for the duration of a block."""
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with open(self.directory / "server.log", "wb") as log:
+            process = subprocess.Popen(
+                [self.program, "autorecovery"],
+                cwd=self.directory,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
