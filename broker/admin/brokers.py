@@ -8,7 +8,7 @@ from broker.admin.dynamic_configuration import DYNAMIC_KEYS
 from broker.admin.router import Route
 from broker.namespaces.json_nodes import change_json, create_json
 from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
-from broker.refusal import precondition_failed
+from broker.refusal import not_found, precondition_failed
 from settings.reading import as_properties
 
 if TYPE_CHECKING:
@@ -28,14 +28,21 @@ async def ready(request: AdminRequest) -> str:
 
 
 async def brokers(request: AdminRequest) -> list[str]:
-    """One process, one broker, whatever cluster is requested."""
-    return [request.context.broker_id]
+    """Of this cluster, whatever cluster is requested."""
+    cluster = request.context.cluster
+    return [request.context.broker_id] if cluster is None else sorted(cluster.brokers)
 
 
 async def leader(request: AdminRequest) -> dict[str, str]:
-    """This broker."""
+    """The broker that assigns topics."""
     context = request.context
-    return {"serviceUrl": context.web_service_url, "brokerId": context.broker_id}
+    if context.cluster is None:
+        return {"serviceUrl": context.web_service_url, "brokerId": context.broker_id}
+    leader = context.cluster.leader
+    if leader is None:
+        raise not_found("Couldn't find leader broker")
+    broker_id, url = leader
+    return {"serviceUrl": url, "brokerId": broker_id}
 
 
 async def version(request: AdminRequest) -> str:

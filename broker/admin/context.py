@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bookie.bookie import Bookie
     from broker.config import BrokerConfig
     from broker.namespaces.namespaces import Namespaces
+    from broker.ownership import Cluster
     from broker.schemas.registry import SchemaRegistry
     from broker.service import BrokerService
     from ledgers.client import LedgerClient
@@ -66,6 +67,8 @@ class AdminContext:
     broker_service_url: str
     web_service_url: str
     version: str
+    cluster: Cluster | None = None
+    """None: this broker has all topics."""
     dynamic: dict[str, str] = field(default_factory=dict)
     """Dynamic configuration: key -> value as given."""
 

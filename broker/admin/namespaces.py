@@ -76,9 +76,13 @@ async def topics(request: AdminRequest) -> list[str]:
 
 async def bundles(request: AdminRequest) -> dict[str, Any]:
     """Hash ranges of the namespace."""
-    namespace = await request.context.namespaces.get(request.namespace_name)
-    ranges: dict[str, Any] = namespace.policies.record.bundles
-    return ranges
+    context = request.context
+    namespace = await context.namespaces.get(request.namespace_name)
+    if context.cluster is None:
+        ranges: dict[str, Any] = namespace.policies.record.bundles
+        return ranges
+    boundaries = await context.cluster.boundaries(request.namespace_name)
+    return {"boundaries": boundaries, "numBundles": len(boundaries) - 1}
 
 
 async def permissions(request: AdminRequest) -> dict[str, list[str]]:
@@ -114,6 +118,9 @@ async def unload(request: AdminRequest) -> None:
     """Close every loaded topic of the namespace. Clients look up again and reopen them."""
     context, name = request.context, request.namespace_name
     await context.namespaces.get(name)
+    if context.cluster is not None:
+        await context.cluster.unload_namespace(name)
+        return
     for domain in (PERSISTENT, NON_PERSISTENT):
         for topic in context.service.loaded_topics(name, domain):
             await context.service.unload_topic(TopicName.parse(topic))

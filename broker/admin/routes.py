@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.admin import (
     brokers,
+    bundles,
     clusters,
     lookup,
     messages,
@@ -43,6 +44,7 @@ def all_routes() -> tuple[Route, ...]:
         *clusters.ROUTES,
         *tenants.ROUTES,
         *namespaces.ROUTES,
+        *bundles.ROUTES,
         *namespace_policies.ROUTES,
         *at_owner(topics.ROUTES),
         *partitions.ROUTES,

@@ -36,6 +36,7 @@ from broker.ownership import Whereabouts
 from broker.refusal import precondition_failed
 from metadata.store import VersionConflict
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
+from web.client import CallFailed, call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -253,12 +254,43 @@ class ClusterOwnership:
         await self._owners.release(bundle)
 
     async def unload_namespace(self, namespace_name: str) -> None:
-        """Those of this broker. See Cluster."""
-        await self._bundles.of(namespace_name)
-        async with trio.open_nursery() as nursery:
-            for bundle in self._owners.of_namespace(namespace_name):
-                self._assignments.free(bundle)
-                nursery.start_soon(self._owners.release, bundle)
+        """See Cluster."""
+        boundaries = await self._bundles.of(namespace_name)
+        for bundle in boundaries.bundles:
+            await self.unload_anywhere(bundle)
+
+    async def unload_anywhere(self, bundle: Bundle) -> None:
+        """Have the owner of a bundle give it up, if it has one. Raises: BrokerError."""
+        self._assignments.free(bundle)
+        if self._owners.holds(bundle):
+            await self._owners.release(bundle)
+            return
+        owner = await self._owners.find(bundle)
+        if owner is None or owner.address.web_service_url == self.this_broker.web_service_url:
+            return
+        await self._ask(owner.address, bundle, "unload")
+
+    async def split_anywhere(self, bundle: Bundle) -> None:
+        """Have the owner of a bundle split it by the default algorithm. Raises: BrokerError,
+        Refusal."""
+        unload = self.config.loadBalancerAutoUnloadSplitBundlesEnabled
+        if self._owners.holds(bundle):
+            await self.split_bundle(bundle.namespace_name, bundle.range_text, "", unload=unload)
+            return
+        owner = await self._owners.find(bundle)
+        if owner is not None:
+            flag = "true" if unload else "false"
+            await self._ask(owner.address, bundle, f"split?unload={flag}")
+
+    async def _ask(self, address: BrokerAddress, bundle: Bundle, what: str) -> None:
+        """Have another broker do something with its bundle. Raises: ServiceNotReady."""
+        url = f"{address.web_service_url}/admin/v2/namespaces/{bundle.name}/{what}"
+        try:
+            status = await call("PUT", url, self.config.namespaceBundleUnloadingTimeoutMs / 1000)
+        except CallFailed as error:
+            raise ServiceNotReady(f"The owner of {bundle.name} does not answer: {error}") from None
+        if status >= 300 and status != 307:  # 307: it owns the bundle no more
+            raise ServiceNotReady(f"The owner of {bundle.name} answered {status} to {what}")
 
     async def split_bundle(
         self, namespace_name: str, range_text: str, algorithm: str, *, unload: bool

@@ -24,6 +24,7 @@ class ClusterConfig:
     loadBalancerSheddingIntervalMinutes: float = 1.0
     loadBalancerResourceQuotaUpdateIntervalMinutes: float = 15.0
     loadBalancerAutoBundleSplitEnabled: bool = True
+    loadBalancerAutoUnloadSplitBundlesEnabled: bool = True
     loadBalancerSplitIntervalMinutes: float = 1.0
     defaultNamespaceBundleSplitAlgorithm: str = "range_equally_divide"
     loadBalancerBrokerOverloadedThresholdPercentage: float = 85.0

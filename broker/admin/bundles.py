@@ -1,0 +1,80 @@
+"""Bundles of namespaces: who owns them, moving and splitting them. In a cluster only.
+
+Paths, statuses and texts as on Pulsar 4.0.8; a request for a bundle of another broker gets 307.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.admin.redirects import Redirect, send_on
+from broker.admin.router import Route
+from broker.refusal import Refusal, not_found
+
+if TYPE_CHECKING:
+    from broker.admin.context import AdminRequest
+    from broker.ownership import Cluster
+
+
+def cluster_of(request: AdminRequest) -> Cluster:
+    """Raises: Refusal: this broker shares nothing."""
+    cluster = request.context.cluster
+    if cluster is None:
+        raise Refusal(
+            501,
+            f"{request.method} {request.path} is not supported by Vela where one broker has all "
+            "topics",
+        )
+    return cluster
+
+
+async def _at_owner(request: AdminRequest) -> tuple[Cluster, str, str]:
+    """The cluster and the bundle of the path, which this broker owns. Raises: Redirect, Refusal."""
+    cluster = cluster_of(request)
+    namespace_name, range_text = request.namespace_name, request.names["bundle"]
+    await request.context.namespaces.get(namespace_name)
+    found = await cluster.owner_of_bundle(
+        namespace_name, range_text, authoritative=request.flag("authoritative")
+    )
+    send_on(request, found)
+    return cluster, namespace_name, range_text
+
+
+async def unload(request: AdminRequest) -> None:
+    """Close the topics of a bundle and give it up."""
+    cluster, namespace_name, range_text = await _at_owner(request)
+    await cluster.unload_bundle(namespace_name, range_text)
+
+
+async def split(request: AdminRequest) -> None:
+    """Cut a bundle in two."""
+    cluster, namespace_name, range_text = await _at_owner(request)
+    await cluster.split_bundle(
+        namespace_name,
+        range_text,
+        request.query.get("splitAlgorithmName", ""),
+        unload=request.flag("unload"),
+    )
+
+
+async def owned(request: AdminRequest) -> dict[str, Any]:
+    """The bundles of one broker."""
+    cluster = cluster_of(request)
+    broker_id = request.names["broker"]
+    if broker_id != request.context.broker_id:
+        address = cluster.brokers.get(broker_id)
+        if address is None:
+            raise not_found(f"Broker {broker_id} not found")
+        raise Redirect(f"{address.web_service_url}{request.raw_path}")
+    return {
+        name: {"broker_assignment": "shared", "is_controlled": False, "is_active": is_active}
+        for name, is_active in cluster.owned_bundles.items()
+    }
+
+
+_BUNDLE: Final = "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}"
+ROUTES: Final = (
+    Route("PUT", f"{_BUNDLE}/unload", unload),
+    Route("PUT", f"{_BUNDLE}/split", split),
+    Route("GET", "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", owned),
+)

@@ -1,0 +1,106 @@
+"""Requests for bundles in a cluster of several brokers."""
+
+import pytest
+import trio
+
+from broker.broker_address import BrokerAddress
+from broker.ownership import Whereabouts
+from broker.refusal import precondition_failed
+
+OTHER = BrokerAddress("pulsar://other:6650", "http://other:8080")
+BUNDLE = "namespaces/public/default/0x00000000_0x40000000"
+
+
+class Several:
+    """A cluster of this broker and another one, which owns what `found` says."""
+
+    is_leader = True
+    owned_bundles = {"public/default/0x00000000_0x40000000": True}
+
+    def __init__(self, broker_id, address):
+        self.brokers = {broker_id: address, "other:8080": OTHER}
+        self.leader = ("other:8080", "http://other:8080")
+        self.found = Whereabouts(address)
+        self.done = []
+
+    async def boundaries(self, namespace_name):
+        await trio.lowlevel.checkpoint()
+        return ["0x00000000", "0x40000000", "0xffffffff"]
+
+    async def owner_of_bundle(self, namespace_name, range_text, *, authoritative=False):
+        await trio.lowlevel.checkpoint()
+        if range_text != "0x00000000_0x40000000":
+            raise precondition_failed("Invalid upper boundary")
+        return self.found
+
+    async def unload_bundle(self, *arguments):
+        await trio.lowlevel.checkpoint()
+        self.done.append(("unload", *arguments))
+
+    async def unload_namespace(self, *arguments):
+        await trio.lowlevel.checkpoint()
+        self.done.append(("unload", *arguments))
+
+    async def split_bundle(self, *arguments, unload):
+        await trio.lowlevel.checkpoint()
+        self.done.append(("split", *arguments, unload))
+
+
+@pytest.fixture
+def cluster(broker):
+    address = broker.service.ownership.this_broker
+    broker.admin.cluster = Several(broker.admin.broker_id, address)
+    return broker.admin.cluster
+
+
+async def test_without_a_cluster_bundles_cannot_be_moved(http):
+    assert (await http("PUT", f"{BUNDLE}/unload"))[0] == 501
+    assert (await http("PUT", f"{BUNDLE}/split"))[0] == 501
+
+
+async def test_bundles_are_unloaded_and_split_by_their_owner(http, cluster):
+    bundle = ("public/default", "0x00000000_0x40000000")
+    assert await http("PUT", f"{BUNDLE}/unload") == (204, None)
+    assert await http("PUT", f"{BUNDLE}/split?unload=true") == (204, None)
+    query = "splitAlgorithmName=topic_count_equally_divide"
+    assert await http("PUT", f"{BUNDLE}/split?{query}") == (204, None)
+    assert await http("PUT", "namespaces/public/default/unload") == (204, None)
+    assert cluster.done == [
+        ("unload", *bundle),
+        ("split", *bundle, "", True),
+        ("split", *bundle, "topic_count_equally_divide", False),
+        ("unload", "public/default"),
+    ]
+    assert (await http("PUT", "namespaces/public/default/0x0_0x1/unload"))[0] == 412
+    assert (await http("PUT", "namespaces/public/none/0x0_0x1/unload"))[0] == 404
+
+
+async def test_a_bundle_of_another_broker_is_asked_of_it(http, cluster):
+    cluster.found = Whereabouts(OTHER, authoritative=True)
+    response = await http.client.put(f"/admin/v2/{BUNDLE}/split?unload=false")
+    assert response.status_code == 307
+    assert response.headers["location"] == (
+        f"http://other:8080/admin/v2/{BUNDLE}/split?unload=false&authoritative=true"
+    )
+
+
+async def test_what_is_said_of_the_cluster(http, broker, cluster):
+    own = broker.admin.broker_id
+    assert await http("GET", "brokers") == (200, sorted([own, "other:8080"]))
+    assert await http("GET", "brokers/standalone") == (200, sorted([own, "other:8080"]))
+    assert await http("GET", "brokers/leaderBroker") == (
+        200,
+        {"serviceUrl": "http://other:8080", "brokerId": "other:8080"},
+    )
+    assert await http("GET", "namespaces/public/default/bundles") == (
+        200,
+        {"boundaries": ["0x00000000", "0x40000000", "0xffffffff"], "numBundles": 2},
+    )
+    status, answer = await http("GET", f"brokers/standalone/{own}/ownedNamespaces")
+    assert (status, list(answer)) == (200, list(cluster.owned_bundles))
+    response = await http.client.get("/admin/v2/brokers/standalone/other:8080/ownedNamespaces")
+    assert response.status_code == 307
+    assert response.headers["location"] == (
+        "http://other:8080/admin/v2/brokers/standalone/other:8080/ownedNamespaces"
+    )
+    assert (await http("GET", "brokers/standalone/none:1/ownedNamespaces"))[0] == 404

@@ -1,0 +1,76 @@
+"""The leader keeps histories, sheds load and splits bundles."""
+
+import json
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from broker.cluster.balancer import Balancer
+from broker.cluster.load import Resources
+from broker.cluster.records import BundleLoad, Traffic, Usage
+from broker.cluster.tests.cluster_of import cluster_of, topic
+from runtime.clock import SystemClock
+
+MB = 1024 * 1024
+NAMES = [topic(f"t{number}") for number in range(40)]
+
+
+async def own_all(broker, load):
+    for name in NAMES:
+        await broker.owner_of(name, authoritative=True)
+        broker.open_topics[name] = load
+
+
+async def test_the_leader_unloads_a_busy_bundle_of_its_own(autojump_clock):
+    settings = {"loadBalancerAutoBundleSplitEnabled": False}
+    async with cluster_of(2, **settings) as (leader, _other), trio.open_nursery() as nursery:
+        await own_all(leader, BundleLoad(Traffic(throughput_in=50 * MB), 1))
+        leader.resources = lambda: Resources(cpu=Usage(100, 100))
+        nursery.start_soon(Balancer(leader.store, leader.ownership, SystemClock()).run)
+        before = set(leader.ownership.owned_bundles)
+        await trio.sleep(10 * 60)
+        after = set(leader.ownership.owned_bundles)
+        assert len(before) == 4
+        assert 1 <= len(after) < 4
+        assert leader.closed
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_leader_splits_a_bundle_with_too_many_topics(autojump_clock):
+    async with cluster_of(2) as (leader, _other), trio.open_nursery() as nursery:
+        await own_all(leader, BundleLoad(topics=200))
+        nursery.start_soon(Balancer(leader.store, leader.ownership, SystemClock()).run)
+        await trio.sleep(70)
+        boundaries = await leader.ownership.boundaries("public/default")
+        assert len(boundaries) == 9
+        assert leader.ownership.owned_bundles == {}, "given up, for the leader to place anew"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_does_not_lead_changes_nothing(autojump_clock):
+    async with cluster_of(2) as (_leader, other), trio.open_nursery() as nursery:
+        await own_all(other, BundleLoad(topics=2000))
+        nursery.start_soon(Balancer(other.store, other.ownership, SystemClock()).run)
+        await trio.sleep(70)
+        assert len(await other.ownership.boundaries("public/default")) == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_histories_are_stored_as_pulsar_stores_them(autojump_clock):
+    async with cluster_of(1) as (leader,), trio.open_nursery() as nursery:
+        await own_all(leader, BundleLoad(Traffic(msg_rate_in=2), 1))
+        nursery.start_soon(Balancer(leader.store, leader.ownership, SystemClock()).run)
+        await trio.sleep(16 * 60)
+        await wait_all_tasks_blocked()
+        rates = []
+        for name in leader.ownership.owned_bundles:
+            data, _version = await leader.store.get(f"/loadbalance/bundle-data/{name}")
+            record = json.loads(data)
+            assert record["longTermData"]["maxSamples"] == 1000
+            assert record["shortTermData"]["maxSamples"] == 10
+            rates.append(record["longTermData"]["msgRateIn"])
+        assert len(rates) == 4
+        data, _version = await leader.store.get("/loadbalance/broker-time-average/b0:8080")
+        assert json.loads(data)["longTermMsgRateIn"] == pytest.approx(sum(rates))
+        nursery.cancel_scope.cancel()
