@@ -6,8 +6,8 @@ an answer fails at once. Then requests are refused for a time (back-off), and th
 it opens a new connection.
 
 An add without an answer for the add timeout ends the connection: what it may still answer could not
-be told from answers to later adds of the same entry. A read that takes too long fails alone. Its
-answer may still come, so its place in the order is kept.
+be told from answers to later adds of the same entry. A read that takes too long fails alone, unless
+nothing at all was answered meanwhile. Its answer may still come, so its place in the order is kept.
 
 Damaged answers, and answers to requests that were not sent, end the connection.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 TICKS_PER_TIMEOUT: Final = 16
-"""The age of an add is known to this part of the add timeout."""
+"""The age of an add is known to this part of the add timeout; an add may fail by so much early."""
 
 ReadKey = tuple[int, int] | int
 """(ledger id, entry id) of a single read; request id of a batch read."""
@@ -83,23 +83,24 @@ class Channel:
         address: Callable[[], tuple[str, int]],
         config: RemoteConfig,
         turn: Turn,
-        on_bytes: Callable[[int], None],
+        on_answered: Callable[[int], None],
         on_failure: Callable[[str], None],
     ) -> None:
-        """`on_bytes` is told how many bytes of adds became pending, or are not any more.
-        `on_failure` is told of every lost connection."""
+        """`on_answered` is told of the bytes of adds that are not pending any more, `on_failure`
+        of every lost connection."""
         self._name = name
         self._connect = connect
         self._address = address
         self._config = config
         self._turn = turn
-        self._on_bytes = on_bytes
+        self._on_answered = on_answered
         self._on_failure = on_failure
         self._state = _State.IDLE
         self._connection: Connection | None = None
         self._out = SendQueue()
         self._adds = PendingAdds()
-        self._bytes_told = 0
+        self._tick = trio.current_time()
+        """The time, as of the last check for timeouts."""
         self._answered_at = 0.0
         self._reads: dict[ReadKey, deque[WaitingRead]] = {}
         self._reads_pending = 0
@@ -129,11 +130,8 @@ class Channel:
         sink: AddSink,
     ) -> bool:
         """Send a run at the next `flush`. False: refused, the sink was not kept."""
-        tick = self._config.add_timeout_s / TICKS_PER_TIMEOUT
-        since = trio.current_time() // tick * tick
-        if not self._adds.add(ledger_id, first, count, sink, size_bytes, since):
+        if not self._adds.add(ledger_id, first, count, sink, size_bytes, self._tick):
             return False
-        self._tell_bytes()
         self._out.put(buffers, size_bytes)
         return True
 
@@ -180,10 +178,12 @@ class Channel:
             self._blocked.set()
 
     def check_timeout(self) -> None:
-        """End the connection if an add has waited too long."""
+        """End the connection if an add has waited too long. Called TICKS_PER_TIMEOUT times in the
+        timeout."""
+        now = self._tick = trio.current_time()
         since = self._adds.oldest_since()
         seconds = self._config.add_timeout_s
-        if since is not None and trio.current_time() - since >= seconds:
+        if since is not None and now - since >= seconds:
             self._lose(f"no answer to an add in {seconds:g} s", Status.TIMED_OUT)
 
     async def run(self) -> None:
@@ -270,6 +270,7 @@ class Channel:
     def _take(self, answers: list[Answer]) -> None:
         """One turn. Raises: RemoteProtocolError: after the answers before it were delivered."""
         touched: dict[int, AddSink] = {}
+        pending_bytes = self._adds.size_bytes
         self._answered_at = trio.current_time()
         self._turn.begin_turn()
         try:
@@ -285,6 +286,7 @@ class Channel:
                     key = (answer.ledger_id, answer.entry_id)
                     self._answer_read(key, answer.status, (answer.body,))
         finally:
+            self._on_answered(pending_bytes - self._adds.size_bytes)
             self._end_turn(touched)
 
     def _tell(self, sink: AddSink, status: int, ledger_id: int, first: int, count: int) -> None:
@@ -294,7 +296,6 @@ class Channel:
             _log.error("answer_not_taken", bookie=self._name, ledger_id=ledger_id, exc_info=error)
 
     def _end_turn(self, touched: dict[int, AddSink]) -> None:
-        self._tell_bytes()
         for sink in touched.values():
             try:
                 sink.on_replies_end()
@@ -318,11 +319,6 @@ class Channel:
         waiting.bodies = bodies
         waiting.answered.set()
 
-    def _tell_bytes(self) -> None:
-        now = self._adds.size_bytes
-        self._on_bytes(now - self._bytes_told)
-        self._bytes_told = now
-
     def _lose(self, reason: str, status: Status) -> None:
         """End the connection. What is pending fails with this status."""
         self._reason = self._reason or reason
@@ -339,6 +335,7 @@ class Channel:
                 waiting.fail(status, self._reason)
         touched: dict[int, AddSink] = {}
         self._turn.begin_turn()
+        self._on_answered(self._adds.size_bytes)
         try:
             for ledger_id, run in self._adds.take_all():
                 touched[id(run.sink)] = run.sink

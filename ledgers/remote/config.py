@@ -14,7 +14,8 @@ class RemoteConfig:
     """Names in parentheses are keys of Pulsar's broker.conf."""
 
     channels: int = 16
-    """Connections per bookie (bookkeeperNumberOfChannelsPerBookie)."""
+    """The most connections per bookie (bookkeeperNumberOfChannelsPerBookie): one for all adds, the
+    others for reads."""
     add_timeout_s: float = 30.0
     """An add without an answer for so long fails, and its connection is closed
     (bookkeeperClientTimeoutInSeconds)."""

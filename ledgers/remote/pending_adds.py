@@ -77,6 +77,13 @@ class PendingAdds:
         layers = self._ledgers.get(ledger_id)
         if layers is None:
             layers = self._ledgers[ledger_id] = []
+        elif len(layers) == 1:
+            last = layers[0][-1]
+            if last.end == first and last.sink is sink and last.since == since:
+                last.end = end
+                last.size_bytes += size_bytes
+                self.size_bytes += size_bytes
+                return True
         above = 0
         for number, layer in enumerate(layers):
             at = bisect_right(layer, end - 1, key=_first_of) - 1
@@ -103,9 +110,14 @@ class PendingAdds:
 
         Raises: RemoteProtocolError: the answer to an add that was not sent, or was answered.
         """
-        found: list[tuple[AddSink, int, int]] = []
         layers = self._ledgers.get(ledger_id)
         end = first + count
+        if layers is not None and len(layers) == 1:
+            oldest = layers[0][0]
+            if oldest.first == first and end < oldest.end:
+                self.size_bytes -= self._take(layers[0], 0, first, end)
+                return [(oldest.sink, first, count)]
+        found: list[tuple[AddSink, int, int]] = []
         while first < end:
             if layers is None:
                 raise RemoteProtocolError(f"the answer to an add of {ledger_id}:{first}, not sent")
