@@ -10,7 +10,8 @@ which BookKeeper does not read. It is replaced atomically. At start the lowest m
 are removed only after all directories have the new mark, so a lower one is either the remains of an
 interrupted checkpoint or that of a directory restored from an older copy, and both lack nothing if
 the journals are replayed from there. BookKeeper leaves out full directories, so among its own marks
-(without a checksum) the highest counts. A damaged mark is reported and ignored. If there is no
+(without a checksum) the highest counts; its mark in journal 0 means that it had not synced any
+journal yet. A damaged mark is reported and ignored. If there is no
 other, every existing journal is replayed, which does not change stored data.
 """
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 logger = structlog.get_logger()
 
 NO_MARK: Final[tuple[int, int]] = (-1, 0)
+_NO_JOURNAL: Final = 0
+"""Journals are numbered from the time in milliseconds on."""
 _MARK: Final = struct.Struct(">qq")
 _CHECK: Final = struct.Struct(">4sI")
 _OWN_MAGIC: Final = b"VELA"
@@ -70,6 +73,8 @@ class MarkStore:
                 continue
             (plain if len(data) == _MARK.size else own).append(_MARK.unpack_from(data))
         self.mark = min(own) if own else max(plain, default=NO_MARK)
+        if self.mark[0] == _NO_JOURNAL:
+            self.mark = NO_MARK
         return self.mark
 
     def advance(self, mark: LogMark) -> bool:

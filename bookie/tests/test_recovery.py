@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from bookie import journal_format as fmt
 from bookie.api import Status
+from bookie.disk import replace_file
 from bookie.errors import BookieRefusesToStart, Corruption
 from bookie.tests.conftest import (
     KEY,
@@ -212,6 +213,19 @@ async def test_several_journals_and_directories():
             assert await bookie.read_entry(ledger_id, 0) == whole(ledger_id, 0)
     assert machine.disk.exists("/l2/current/lastMark")
     assert machine.disk.exists("/l2/current/lastMark.1")
+
+
+async def test_the_mark_of_a_bookkeeper_that_was_killed_early_stands_for_none(machine):
+    sink = RecordingSink()
+    async with machine.running() as bookie:
+        bookie.add_entry(1, 0, entry(1, 0), KEY, 0, sink)
+        await sink.wait_for(1)
+        machine.power.is_off = True
+    machine.crash(random.Random(5))
+    # What BookKeeper writes before it has synced a journal.
+    replace_file(machine.disk, "/l/current/lastMark", bytes(16))
+    async with machine.running() as bookie:
+        assert await bookie.read_entry(1, 0) == whole(1, 0)
 
 
 async def test_mark_never_moves_backwards(machine):
