@@ -95,6 +95,8 @@ class AckRuns:
             start = taken + _CONSUMER_OFFSET
             while start < end and data[start] & 0x80:
                 start += 1
+            if start >= end:  # compiled, a slice that ends before it begins is a SystemError
+                break
             tail = data[start + 1 : end]
             position = _position(tail)
             if position is None:

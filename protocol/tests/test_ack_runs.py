@@ -154,3 +154,13 @@ def test_short_runs_take_time_in_proportion_to_what_is_taken():
         return min(spent)
 
     assert seconds_for(len(positions)) < 5 * seconds_for(RUNS_MAX)
+
+
+def test_a_frame_that_ends_before_its_consumers_id_does_is_left_to_the_parser():
+    ack = client.ack(300, [(3, 1)])
+    at = ack.index(b"\x08\xac\x02") + 1  # the id's first byte, of two
+    for end in (at, at + 1):
+        short = (end - 4).to_bytes(4, "big") + ack[4:end]
+        runs = []
+        assert AckRuns().take(short + ack, runs) == 0
+        assert runs == []
