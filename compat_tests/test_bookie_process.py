@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 import trio
 
-from compat_tests.oracle.bookkeeper_shell import AutoRecovery, BookKeeperShell, small_jvm
+from compat_tests.oracle.bookkeeper_shell import BookKeeperShell, Daemon, small_jvm
 from compat_tests.oracle.distribution import TREE, OracleAbsent, pulsar_home
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
@@ -48,8 +48,8 @@ def zookeeper(tmp_path_factory):
     server.kill()
 
 
-def shell_of(directory, bookie):
-    """The stock shell with the configuration of a bookie of ours."""
+def stock_keys(bookie):
+    """The configuration of a bookie of ours, for BookKeeper."""
     keys = dict(line.split("=", 1) for line in bookie.configuration_path.read_text().splitlines())
     keys |= {
         "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
@@ -57,7 +57,12 @@ def shell_of(directory, bookie):
         "dbStorage_readAheadCacheMaxSizeMb": "16",
         "dbStorage_rocksDB_blockCacheSize": "1000000",
     }
-    return BookKeeperShell(directory, keys)
+    return keys
+
+
+def shell_of(directory, bookie):
+    """The stock shell with the configuration of a bookie of ours."""
+    return BookKeeperShell(directory, stock_keys(bookie))
 
 
 @pytest.fixture(scope="module")
@@ -353,7 +358,7 @@ def test_bookkeepers_recovery_copies_the_ledgers_of_a_lost_bookie(zookeeper, tmp
             "openLedgerRereplicationGracePeriod": 1_000,
             "advertisedAddress": "127.0.0.1",
         }
-        with AutoRecovery(tmp_path / "autorecovery", keys).running():
+        with Daemon(tmp_path / "autorecovery", keys).running("autorecovery"):
             until(lambda: "Auditor: " in shell.run("whoisauditor").stdout)
             first.kill()
             until(lambda: first.bookie_id not in in_zookeeper(zookeeper, members))
@@ -378,6 +383,58 @@ def test_bookkeepers_recovery_copies_the_ledgers_of_a_lost_bookie(zookeeper, tmp
     finally:
         for bookie in bookies:
             bookie.kill()
+
+
+@contextmanager
+def real_bookie(directory, bookie):
+    """BookKeeper's bookie in the place of one of ours."""
+    keys = stock_keys(bookie) | {"httpServerEnabled": "false"}
+
+    def answers():
+        assert process.poll() is None, (directory / "server.log").read_text()[-3000:]
+        try:
+            return ask(bookie.port, read(LEDGER_ID, 0))
+        except OSError:
+            return False
+
+    with Daemon(directory, keys).running("bookie") as process:
+        until(answers)
+        yield process
+
+
+def test_directories_go_from_bookkeeper_to_vela_and_back(zookeeper, tmp_path):
+    initialize(zookeeper, "/taken")
+    bookie = VelaBookie(tmp_path / "b", zookeeper.hosts, {"zkLedgersRootPath": "/taken/ledgers"})
+
+    def check(*ledger_ids):
+        wanted = [read(ledger_id, n) for ledger_id in ledger_ids for n in range(ENTRIES)]
+        assert {answer.status for answer in ask(bookie.port, *wanted)} == {m.OK}
+
+    async def make(store):
+        for ledger_id in range(1, 5):
+            await store.put(f"/taken{ledger_path(ledger_id)}", b"kept", MUST_NOT_EXIST)
+
+    in_zookeeper(zookeeper, make)
+    with real_bookie(tmp_path / "real", bookie):
+        fill([bookie], 1)  # and is killed
+    try:
+        bookie.start()
+        check(1)
+        fill([bookie], 2)
+        assert bookie.stop() == 0
+        with real_bookie(tmp_path / "real", bookie) as real:
+            check(1, 2)
+            fill([bookie], 3)
+            real.terminate()
+            real.wait(60)
+        bookie.start()
+        check(1, 2, 3)
+        fill([bookie], 4)
+        bookie.kill()
+        with real_bookie(tmp_path / "real", bookie):
+            check(1, 2, 3, 4)
+    finally:
+        bookie.kill()
 
 
 @contextmanager

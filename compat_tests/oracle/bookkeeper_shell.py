@@ -1,4 +1,4 @@
-"""`bin/bookkeeper` of the distribution: its shell and its autorecovery, with a small heap."""
+"""`bin/bookkeeper` of the distribution: shell, autorecovery and bookie, with little memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-HEAP = "-Xms64m -Xmx256m -XX:TieredStopAtLevel=1"
+HEAP = "-Xms64m -Xmx256m -XX:MaxDirectMemorySize=256m -XX:TieredStopAtLevel=1"
 COLLECTOR = "-XX:+UseSerialGC"
 SECONDS_MAX = 300.0
 _LOG4J = """
@@ -85,14 +85,15 @@ class BookKeeperShell(Tool):
         )
 
 
-class AutoRecovery(Tool):
-    """BookKeeper's auditor and replication worker: a process, for the duration of a block."""
+class Daemon(Tool):
+    """A process of BookKeeper's: `autorecovery` or `bookie`."""
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        with open(self.directory / "server.log", "wb") as log:
+    def running(self, command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """For the duration of a block, unless it is ended before."""
+        with open(self.directory / "server.log", "ab") as log:
             process = subprocess.Popen(
-                [self.program, "autorecovery"],
+                [self.program, command],
                 cwd=self.directory,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -101,7 +102,8 @@ class AutoRecovery(Tool):
                 start_new_session=True,
             )
         try:
-            yield
+            yield process
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
