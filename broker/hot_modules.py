@@ -34,7 +34,7 @@ FINGERPRINT_FILE: Final = BUILD_DIRECTORY / "fingerprint"
 GROUP: Final = "vela_hot"
 SWITCH: Final = "VELA_COMPILED"
 USED: Final = "with compiled hot modules"
-ROOMS: Final = ("protocol", "rocks", "runtime", "web", "metadata", "bookie", "ledgers", "broker")
+ROOMS: Final = (
     "protocol",
     "rocks",
     "runtime",
