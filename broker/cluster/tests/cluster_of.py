@@ -64,7 +64,6 @@ class Broker:
 @asynccontextmanager
 async def cluster_of(count, wrapped=None, **settings):
     """So many brokers, the first of them the leader. `wrapped` makes another store of a session."""
-    config = ClusterConfig(**settings)
     first = MemoryStore()
     stores = [first, *(first.another_session() for _ in range(count - 1))]
     async with trio.open_nursery() as nursery:
@@ -72,6 +71,16 @@ async def cluster_of(count, wrapped=None, **settings):
             stores = [wrapped(store) for store in stores]
             for store in stores:
                 nursery.start_soon(store.run)
+        async with cluster_over(stores, **settings) as brokers:
+            yield brokers
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def cluster_over(stores, **settings):
+    """A broker for each of these sessions of one tree."""
+    config = ClusterConfig(**settings)
+    async with trio.open_nursery() as nursery:
         brokers = [Broker(store, number, config) for number, store in enumerate(stores)]
         await brokers[0].namespaces.bootstrap("http://b0:8080", "pulsar://b0:6650")
         for broker in brokers:
