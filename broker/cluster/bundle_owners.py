@@ -317,8 +317,12 @@ class BundleOwners:
         try:
             if close:
                 await self._close(bundle)
+            is_first = True
             while self._session.name == session:
                 try:
+                    if not is_first:
+                        await self._store.sync()  # what is read shows whether it took effect
+                    is_first = False
                     await self._delete_node(bundle, session)
                     break
                 except MetadataUnavailable as error:

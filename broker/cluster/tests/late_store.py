@@ -104,6 +104,9 @@ class LateStore:
         if self.session_state is not SessionState.LIVE:
             raise MetadataUnavailable("not connected")
 
+    async def sync(self):
+        await self._read(self.inner.sync)
+
     async def get(self, path):
         return await self._read(self.inner.get, path)
 
