@@ -99,7 +99,7 @@ class NamespaceBundles:
         namespace = await self._namespaces.find(namespace_name)
         if namespace is None:
             raise TopicNotFound("Namespace not found")
-        given = namespace.policies.record.bundles or {}
+        given = namespace.bundles_given
         boundaries = Boundaries.parse(namespace_name, given.get("boundaries") or ())
         record = {} if found is None else decode(found[0]) or {}
         version = MUST_NOT_EXIST if found is None else found[1]

@@ -85,6 +85,11 @@ class Namespace:
         """How often a record of a topic was created, changed or deleted."""
 
     @property
+    def bundles_given(self) -> Json:
+        """The bundles with which the namespace was created; {}: none were given."""
+        return dict(self.policies.record.bundles or {})
+
+    @property
     def is_current(self) -> bool:
         """Whether the state in memory equals that of the store."""
         return self.policies_read == self.policies_version and self.partitioned.is_current
