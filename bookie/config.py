@@ -6,11 +6,44 @@ with BookKeeper's or Pulsar's defaults (smaller caches: one process, small machi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Protocol, Self
 
 from settings.kinds import Bounds, Count, NoneAtZero, Positive, Ratio
 
 _MB = 1 << 20
+
+
+class CompactionKeys(Protocol):
+    """The keys of compaction, in the configuration of a bookie or of a broker that embeds one."""
+
+    @property
+    def minorCompactionThreshold(self) -> float:
+        """Share of live data, as are the other thresholds."""
+
+    @property
+    def minorCompactionInterval(self) -> int:
+        """Seconds."""
+
+    @property
+    def majorCompactionThreshold(self) -> float:
+        """Share of live data."""
+
+    @property
+    def majorCompactionInterval(self) -> int:
+        """Seconds."""
+
+
+def violated_compaction_rule(config: CompactionKeys) -> str:
+    """The rule between the thresholds that is violated, or an empty text."""
+    minor_runs = config.minorCompactionThreshold > 0 and config.minorCompactionInterval > 0
+    major_runs = config.majorCompactionThreshold > 0 and config.majorCompactionInterval > 0
+    both_run = minor_runs and major_runs
+    if both_run and config.minorCompactionThreshold > config.majorCompactionThreshold:
+        return (
+            "minorCompactionThreshold must not be above majorCompactionThreshold, found "
+            f"{config.minorCompactionThreshold:g} and {config.majorCompactionThreshold:g}"
+        )
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from bookie.config import violated_compaction_rule
 from broker.config import BrokerConfig
 from settings.rules import Alias, KeyRules
 
@@ -93,15 +94,7 @@ def check_together(config: BrokerConfig) -> str:
             "managedLedgerDefaultEnsembleSize >= managedLedgerDefaultWriteQuorum >= "
             f"managedLedgerDefaultAckQuorum must hold, found {ensemble}, {write}, {ack}"
         )
-    minor_runs = config.minorCompactionThreshold > 0 and config.minorCompactionInterval > 0
-    major_runs = config.majorCompactionThreshold > 0 and config.majorCompactionInterval > 0
-    both_run = minor_runs and major_runs
-    if both_run and config.minorCompactionThreshold > config.majorCompactionThreshold:
-        return (
-            "minorCompactionThreshold must not be above majorCompactionThreshold, found "
-            f"{config.minorCompactionThreshold:g} and {config.majorCompactionThreshold:g}"
-        )
-    return ""
+    return violated_compaction_rule(config)
 
 
 BROKER_KEYS: Final = KeyRules(

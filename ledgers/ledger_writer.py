@@ -90,10 +90,6 @@ class LedgerWriter(EntryWriter):
         """Nothing can be added any more."""
         return self._is_stopped
 
-    def add(self, payload: bytes) -> int:
-        """Send one entry. Returns its id. The listener gets the outcome."""
-        return self.add_run([payload])
-
     def add_run(self, payloads: list[bytes]) -> int:
         """Send consecutive entries. Returns the id of the first. The listener gets the outcome."""
         assert not self._is_stopped

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from bookie.config import BookieConfig
+from bookie.config import BookieConfig, violated_compaction_rule
 from settings.kinds import Count, NoneAtZero, Port, Positive  # noqa: TC001 - read at run time
 from settings.rules import Alias, KeyRules
 
@@ -125,15 +125,7 @@ def check_together(config: BookieProcessConfig) -> str:
     """The violated rule between keys, or an empty text."""
     if not config.bookiePort and not config.bookieId:
         return "bookiePort=0 needs a bookieId: the name of a bookie must not change with its port"
-    minor_runs = config.minorCompactionThreshold > 0 and config.minorCompactionInterval > 0
-    major_runs = config.majorCompactionThreshold > 0 and config.majorCompactionInterval > 0
-    both_run = minor_runs and major_runs
-    if both_run and config.minorCompactionThreshold > config.majorCompactionThreshold:
-        return (
-            "minorCompactionThreshold must not be above majorCompactionThreshold, found "
-            f"{config.minorCompactionThreshold:g} and {config.majorCompactionThreshold:g}"
-        )
-    return ""
+    return violated_compaction_rule(config)
 
 
 BOOKIE_KEYS: Final = KeyRules(
