@@ -28,6 +28,7 @@ from broker.topic.housekeeping import Housekeeping
 from broker.topic.non_persistent import NonPersistentTopic
 from broker.topic.persistent import PersistentTopic, retention_of
 from broker.topic.services import TopicServices
+from broker.topic_lists import TopicLists
 from broker.turn import Turns
 from protocol.errors import ServiceNotReady, TopicNotFound
 from protocol.topic_name import TopicName
@@ -104,6 +105,7 @@ class BrokerService:
         self.started_ms = clock.wall_ms()
         self.topics: dict[str, Topic] = {}
         """Loaded topics by full name."""
+        self.topic_lists = TopicLists(namespaces, self.topics)
         self.operations = Operations(lambda: self.nursery)
         """Loads, unloads and deletions of topics, by full name."""
         self._load_slots = trio.CapacityLimiter(config.maxConcurrentTopicLoadRequest)
@@ -161,23 +163,6 @@ class BrokerService:
         """Whether the topic is in memory and open."""
         topic = self.topics.get(name.full)
         return topic is not None and not topic.closing
-
-    def loaded_topics(self, namespace_name: str, domain: str) -> list[str]:
-        """Full names of the loaded topics of a namespace."""
-        return sorted(
-            full
-            for full, topic in self.topics.items()
-            if topic.name.namespace_name == namespace_name
-            and topic.name.domain == domain
-            and not topic.closing
-        )
-
-    async def list_topics(self, namespace_name: str, domain: str) -> list[str]:
-        """Full names of the topics of a namespace that exist; [] for an unknown namespace."""
-        stored = await self.namespaces.topics(namespace_name, domain)
-        loaded = self.loaded_topics(namespace_name, domain)
-        await trio.lowlevel.checkpoint()
-        return sorted({*stored, *loaded})
 
     async def get_or_load_topic(self, name: TopicName, *, create: bool) -> Topic:
         """The topic, loaded or (if `create` and policies allow it) created.

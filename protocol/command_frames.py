@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, final
 
 from google.protobuf.message import Message
 
@@ -12,7 +13,11 @@ from protocol.position import Position, unsigned_id
 from protocol.templates import varint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+_SIZES: Final = Struct(">II")
+_LENGTH_DELIMITED: Final = 2
+"""Wire type of a message in a message."""
 
 
 def set_fields(content: Message, fields: Mapping[str, Any]) -> None:
@@ -35,6 +40,17 @@ def command_frame(kind: pb.BaseCommand.Type, **fields: Any) -> bytes:  # noqa: A
     content.SetInParent()
     set_fields(content, fields)
     return encode_frame(command)
+
+
+def command_frame_of(kind: pb.BaseCommand.Type, content: Sequence[bytes]) -> list[bytes]:
+    """The same for content that is encoded already, in pieces which protobuf would merge: a head
+    and the pieces themselves, which are not copied."""
+    field = pb.BaseCommand.DESCRIPTOR.fields_by_name[COMMAND_FIELDS[kind]].number
+    size = sum(map(len, content))
+    head = pb.BaseCommand(type=kind).SerializeToString()
+    head += varint(field << 3 | _LENGTH_DELIMITED) + varint(size)
+    size += len(head)
+    return [_SIZES.pack(4 + size, size) + head, *content]
 
 
 @final

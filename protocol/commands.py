@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from protocol import pulsar_api_pb2 as pb
-from protocol.command_frames import AnswerTemplate, command_frame, message_id
+from protocol.command_frames import AnswerTemplate, command_frame, command_frame_of, message_id
 from protocol.refusals import NO_REQUEST, refusal, request_id_of
 from protocol.templates import (
     UINT64_MAX,
@@ -24,7 +24,7 @@ from protocol.templates import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from protocol.position import Position
 
@@ -202,23 +202,18 @@ def lookup_error(request_id: int, server_error: pb.ServerError, message: str) ->
     )
 
 
-def topics_of_namespace(
-    request_id: int,
-    topics: Iterable[str],
-    *,
-    topics_hash: str | None = None,
-    filtered: bool = False,
-    changed: bool = True,
-) -> bytes:
-    """Topic names; none are sent when `changed` is False."""
-    return command_frame(
-        _Type.GET_TOPICS_OF_NAMESPACE_RESPONSE,
-        request_id=request_id,
-        topics=list(topics) if changed else [],
-        filtered=filtered,
-        topics_hash=topics_hash,
-        changed=changed,
-    )
+def names_of_topics(names: Iterable[str]) -> bytes:
+    """Some of the names for `topics_of_namespace`."""
+    return pb.CommandGetTopicsOfNamespaceResponse(topics=names).SerializePartialToString()
+
+
+def topics_of_namespace(request_id: int, names: Sequence[bytes]) -> list[bytes]:
+    """Topic names in any number of `names_of_topics`, not filtered. The frame in several buffers:
+    100,000 names have megabytes, which answers to several requests share."""
+    content = pb.CommandGetTopicsOfNamespaceResponse
+    first = content(request_id=request_id).SerializePartialToString()
+    last = content(filtered=False, changed=True).SerializePartialToString()
+    return command_frame_of(_Type.GET_TOPICS_OF_NAMESPACE_RESPONSE, [first, *names, last])
 
 
 def watch_topic_list_success(

@@ -74,7 +74,7 @@ BROKER_FLOORS: Final = (
     frozenset({"broadcast"}),
     frozenset({"topic"}),
     frozenset({"namespaces"}),
-    frozenset({"schemas", "cluster"}),
+    frozenset({"schemas", "cluster", "topic_lists"}),
     frozenset({"service"}),
     frozenset({"handlers", "admin"}),
     frozenset({"metrics"}),

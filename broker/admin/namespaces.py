@@ -40,7 +40,7 @@ async def delete(request: AdminRequest) -> None:
             raise Refusal(405, "Broker doesn't allow forced deletion of namespaces")
         await delete_with_topics(context, request.namespace_name)
         return
-    if context.service.loaded_topics(request.namespace_name, NON_PERSISTENT):
+    if await context.service.topic_lists.loaded(request.namespace_name, NON_PERSISTENT):
         raise conflict("Cannot delete non empty namespace")
     await context.namespaces.delete(request.namespace_name)
 
@@ -50,7 +50,7 @@ async def delete_with_topics(context: AdminContext, namespace_name: str) -> None
     namespaces = context.namespaces
     for topic in [
         *await namespaces.topics(namespace_name, PERSISTENT),
-        *context.service.loaded_topics(namespace_name, NON_PERSISTENT),
+        *await context.service.topic_lists.loaded(namespace_name, NON_PERSISTENT),
     ]:
         await context.service.delete_topic(TopicName.parse(topic), force=True)
     namespace = await namespaces.find(namespace_name)
@@ -70,7 +70,7 @@ async def topics(request: AdminRequest) -> list[str]:
     if mode in ("PERSISTENT", "ALL"):
         found += await context.namespaces.topics(name, PERSISTENT)
     if mode in ("NON_PERSISTENT", "ALL"):
-        found += context.service.loaded_topics(name, NON_PERSISTENT)
+        found += await context.service.topic_lists.loaded(name, NON_PERSISTENT)
     return found
 
 
@@ -122,7 +122,7 @@ async def unload(request: AdminRequest) -> None:
         await context.cluster.unload_namespace(name)
         return
     for domain in (PERSISTENT, NON_PERSISTENT):
-        for topic in context.service.loaded_topics(name, domain):
+        for topic in await context.service.topic_lists.loaded(name, domain):
             await context.service.unload_topic(TopicName.parse(topic))
 
 

@@ -14,6 +14,8 @@ from protocol.position import EARLIEST
 from protocol.topic_name import NON_PERSISTENT, PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from broker.admin.context import AdminContext, AdminRequest
     from broker.topic.topic import Topic
 
@@ -68,11 +70,11 @@ async def _found(context: AdminContext, topic: TopicName) -> Topic:
 # --- lists ----------------------------------------------------------------------------------
 
 
-async def topics(request: AdminRequest) -> list[str]:
+async def topics(request: AdminRequest) -> Sequence[str]:
     """Topics that exist; partitions one by one."""
     context, name, domain = request.context, request.namespace_name, request.domain
     await context.namespaces.get(name)
-    return await context.service.list_topics(name, domain)
+    return await context.service.topic_lists.existing(name, domain)
 
 
 async def partitioned_topics(request: AdminRequest) -> list[str]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from broker.schemas.registry import SchemaRegistry
     from broker.service import TopicWaiter
     from broker.topic.topic import Topic
+    from broker.topic_lists import TopicLists
     from protocol.topic_name import TopicName
 
 
@@ -39,11 +40,12 @@ class Broker(Protocol):
     def ownership(self) -> Ownership:
         """The brokers that serve topics."""
 
+    @property
+    def topic_lists(self) -> TopicLists:
+        """The names of the topics of namespaces."""
+
     def next_producer_name(self) -> str:
         """A name that no other producer has, or had."""
-
-    def loaded_topics(self, namespace_name: str, domain: str) -> list[str]:
-        """Full names of the loaded topics of a namespace."""
 
     def call_when_loaded(self, name: TopicName, *, create: bool, waiter: TopicWaiter) -> None:
         """Give the waiter the topic, loaded or (if `create` and policies allow it) created."""

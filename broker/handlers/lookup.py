@@ -7,7 +7,7 @@ plain topic: the following producer or consumer does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.ownership import Whereabouts
 from protocol import commands
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from broker.handlers.session import ClientSession
 
 Mode = pb.CommandGetTopicsOfNamespace
+_DOMAINS: Final = {
+    Mode.PERSISTENT: (PERSISTENT,),
+    Mode.NON_PERSISTENT: (NON_PERSISTENT,),
+    Mode.ALL: (PERSISTENT, NON_PERSISTENT),
+}
 
 
 def parse_topic(text: str) -> TopicName:
@@ -95,12 +100,9 @@ async def handle_topics_of_namespace(
     broker: Broker, session: ClientSession, body: pb.CommandGetTopicsOfNamespace
 ) -> None:
     """All topics of a namespace. The answer says that the client has to filter by pattern."""
-    topics: list[str] = []
-    if body.mode in (Mode.PERSISTENT, Mode.ALL):
-        topics += await broker.namespaces.topics(body.namespace, PERSISTENT)
-    if body.mode in (Mode.NON_PERSISTENT, Mode.ALL):
-        topics += broker.loaded_topics(body.namespace, NON_PERSISTENT)
-    session.send(commands.topics_of_namespace(body.request_id, topics))
+    domains = _DOMAINS[body.mode]
+    names = await broker.topic_lists.encoded(body.namespace, domains)
+    session.send_many(commands.topics_of_namespace(body.request_id, names))
 
 
 def handle_watch_topic_list(session: ClientSession, body: pb.CommandWatchTopicList) -> None:

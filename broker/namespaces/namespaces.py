@@ -12,7 +12,8 @@ Rules and texts are as observed on Pulsar 4.0.8.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, final
 
 import structlog
 import trio
@@ -36,6 +37,7 @@ from broker.policies.given import without_effect
 from broker.policies.record import Policies
 from broker.policies.scopes import BrokerPolicies, NamespacePolicies
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
+from broker.slices import sorted_in_slices
 from metadata.store import NodeNotFound
 from protocol.errors import NotAllowed, TopicNotFound
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, decode_name
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 Json = dict[str, Any]
-NAMES_PER_SLICE: Final = 1_000
 
 
 @final
@@ -323,29 +324,18 @@ class Namespaces:
         if namespace is None or domain != PERSISTENT:
             return []
         elements = await self._store.children(managed_ledgers_path(namespace_name))
-        local_names: set[str] = set()
-        for number, element in enumerate(elements, 1):
-            local_names.add(decode_name(element))
-            if number % NAMES_PER_SLICE == 0:
-                await trio.lowlevel.checkpoint()
-        tenant, _, local = namespace_name.partition("/")
-        for base in namespace.partitioned.local_names(domain):
-            topic = TopicName(domain, tenant, local, base)
-            local_names.update(
-                topic.partition(index).local_name
-                for index in range(namespace.partitioned.count(topic))
-            )
-        names = sorted(local_names)
-        await trio.lowlevel.checkpoint()
-        return [f"{domain}://{namespace_name}/{name}" for name in names]
+        prefix = f"{domain}://{namespace_name}/"
+        stored = (prefix + decode_name(element) for element in elements)
+        return await sorted_in_slices(
+            chain(stored, namespace.partitioned.full_names_of_partitions(domain))
+        )
 
     async def partitioned_topics(self, namespace_name: str, domain: str) -> list[str]:
         """Full names of partitioned topics; [] for an unknown namespace."""
         namespace = await self.find(namespace_name)
         if namespace is None:
             return []
-        local_names = namespace.partitioned.local_names(domain)
-        return [f"{domain}://{namespace_name}/{name}" for name in local_names]
+        return await sorted_in_slices(namespace.partitioned.full_names(domain))
 
     async def partitions_of(self, topic: TopicName) -> int:
         """Partitions of a topic; 0 when it is not partitioned or its namespace is unknown."""

@@ -27,6 +27,8 @@ from protocol.topic_name import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.config import BrokerConfig
     from metadata.store import MetadataStore
 
@@ -107,9 +109,18 @@ class PartitionedTopics:
         """PartitionedTopicMetadata, None when it is not a partitioned topic."""
         return self._metadata.get((topic.domain, topic.local_name))
 
-    def local_names(self, domain: str) -> list[str]:
-        """Local names of the partitioned topics of a domain, sorted."""
-        return sorted(name for kept, name in self._metadata if kept == domain)
+    def full_names(self, domain: str) -> Iterator[str]:
+        """Full names of the partitioned topics of a domain that exist now, one per step."""
+        prefix = f"{domain}://{self._namespace_name}/"
+        return (prefix + name for kept, name in list(self._metadata) if kept == domain)
+
+    def full_names_of_partitions(self, domain: str) -> Iterator[str]:
+        """Full names of their partitions, one per step."""
+        prefix = f"{domain}://{self._namespace_name}/"
+        for (kept, name), metadata in list(self._metadata.items()):
+            if kept == domain:
+                for index in range(int(metadata["partitions"])):
+                    yield f"{prefix}{name}{PARTITION_SUFFIX}{index}"
 
     async def create(self, topic: TopicName, count: int, properties: dict[str, str] | None) -> None:
         """Make `topic` a partitioned one. The caller checks that no plain topic has its name.

@@ -77,7 +77,11 @@ GOLDEN = [
         "000000130000000f0826b2020a080520162a026e6f3007",
     ),
     (
-        commands.topics_of_namespace(7, ["persistent://public/default/a"]),
+        b"".join(
+            commands.topics_of_namespace(
+                7, [commands.names_of_topics(["persistent://public/default/a"])]
+            )
+        ),
         "0000002e0000002a08218a02250807121d70657273697374656e743a2f2f7075626c69632f64656661756c742f61"
         "18002801",
     ),

@@ -7,6 +7,7 @@ import zlib
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,8 +26,19 @@ from broker.admin.streaming import (
 )
 from broker.admin.topic_json import LedgerSizes
 from broker.managed_ledger.statistics import LedgerStatistics
-from broker.slices import STEPS_PER_SLICE, in_slices
+from broker.slices import (
+    NAMES_PER_SLICE,
+    STEPS_PER_SLICE,
+    SharedReadings,
+    in_slices,
+    portions,
+    sorted_in_slices,
+)
 from broker.subscription.request import SubscriptionRequest
+from broker.topic_lists import TopicLists
+from protocol import pulsar_api_pb2 as pb
+from protocol.command_frames import command_frame
+from protocol.commands import topics_of_namespace
 from protocol.topic_name import TopicName
 from web.callers import CallerRules
 
@@ -255,3 +267,158 @@ def test_bytes_after_a_position(ledgers, position):
             left = max(0, row.entries - position[1] - 1)
             expected += row.size_bytes * left // row.entries
     assert LedgerSizes(rows).behind(position) == expected
+
+
+# --- lists of names -------------------------------------------------------------------------
+
+
+class Counted(str):
+    """A name that counts its comparisons."""
+
+    __slots__ = ()
+    comparisons = 0
+
+    def __lt__(self, other):
+        Counted.comparisons += 1
+        return str.__lt__(self, other)
+
+    __hash__ = str.__hash__
+
+
+class Turns(trio.abc.Instrument):
+    """The most comparisons of names in one step of a task."""
+
+    def __init__(self):
+        self.most = 0
+        self._before = 0
+
+    def before_task_step(self, task):
+        self._before = Counted.comparisons
+
+    def after_task_step(self, task):
+        self.most = max(self.most, Counted.comparisons - self._before)
+
+
+@pytest.mark.parametrize("count", [0, 1, NAMES_PER_SLICE, NAMES_PER_SLICE + 1, 20_000])
+def test_names_are_sorted_in_slices(count):
+    names = [Counted(f"t{number * 7919 % 20_011}") for number in range(count)]
+    turns = Turns()
+    found = trio.run(sorted_in_slices, [*names, None, *names[:10]], instruments=[turns])
+    assert found == sorted(set(map(str, names)))
+    assert turns.most <= NAMES_PER_SLICE * 10, "a slice sorts that many names, or merges them"
+
+
+async def test_names_are_filtered_in_slices(broker):
+    """Topics of other namespaces are work, too, though the list has none of them."""
+    topic = await broker.service.get_or_load_topic(TopicName.parse("t0"), create=True)
+    seen = 0
+    most = 0
+
+    class Name:
+        domain = "persistent"
+
+        @property
+        def namespace_name(self):
+            nonlocal seen
+            seen += 1
+            return "public/other"
+
+    class Seen(trio.abc.Instrument):
+        def before_task_step(self, task):
+            self.before = seen
+
+        def after_task_step(self, task):
+            nonlocal most
+            most = max(most, seen - self.before)
+
+    class Other:
+        name = Name()
+        closing = ""
+
+    others = {f"o{number}": Other() for number in range(5 * NAMES_PER_SLICE)}
+    lists = TopicLists(broker.admin.namespaces, {**others, topic.name.full: topic})
+    instrument = Seen()
+    instrument.before = 0
+    trio.lowlevel.add_instrument(instrument)
+    try:
+        assert await lists.existing("public/default", "persistent") == [topic.name.full]
+    finally:
+        trio.lowlevel.remove_instrument(instrument)
+    assert seen == len(others)
+    assert most <= NAMES_PER_SLICE
+
+
+async def test_lists_that_are_waited_for_together_are_made_twice_at_most():
+    made = 0
+
+    async def read(key):
+        nonlocal made
+        made += 1
+        await trio.lowlevel.checkpoint()
+        return made
+
+    readings = SharedReadings(read)
+    found = []
+
+    async def ask():
+        found.append(await readings.get("key"))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(300):
+            nursery.start_soon(ask)
+    assert len(found) == 300
+    assert made <= 2
+    assert await readings.get("key") == made, "a later caller is told the state after its request"
+
+
+async def test_a_list_is_made_for_those_who_wait_when_its_first_caller_leaves_or_it_fails():
+    fails = True
+
+    async def read(key):
+        nonlocal fails
+        await trio.testing.wait_all_tasks_blocked()
+        if fails:
+            fails = False
+            raise ValueError(key)
+        return key
+
+    readings = SharedReadings(read)
+    found = []
+
+    async def ask():
+        try:
+            found.append(await readings.get("key"))
+        except ValueError as error:
+            found.append(str(error) + " failed")
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(ask)
+    assert sorted(found) == ["key", "key", "key failed"]
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(ask)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await readings.get("key")
+    assert found[3:] == ["key"] * 3
+
+
+async def test_names_are_encoded_in_slices(broker):
+    for number in range(MANY):
+        await broker.service.get_or_load_topic(TopicName.parse(f"t{number:03}"), create=True)
+    names = [f"persistent://public/default/t{number:03}" for number in range(MANY)]
+    parts = await broker.service.topic_lists.encoded("public/default", ("persistent",))
+    frame = b"".join(topics_of_namespace(7, parts))
+    whole = command_frame(
+        pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+        request_id=7,
+        topics=names,
+        filtered=False,
+        changed=True,
+    )
+    assert frame == whole
+    many = [f"persistent://public/default/t{number}" for number in range(5 * NAMES_PER_SLICE)]
+    assert max(map(len, portions(many))) == NAMES_PER_SLICE
+    assert sum(map(len, portions(many))) == len(many)

@@ -1,0 +1,65 @@
+"""The names of the topics of a namespace, for clients that subscribe by pattern and the admin API.
+
+A namespace may have 100,000 topics, and a client may ask for them hundreds of times at once. Lists
+are therefore made in slices, and callers that wait together share one. A topic that is created or
+deleted while a list is made may be in it or not.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, final
+
+from broker.slices import SharedReadings, portions, sorted_in_slices, taken_in_slices
+from protocol.commands import names_of_topics
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from broker.namespaces.namespaces import Namespaces
+    from broker.topic.topic import Topic
+
+
+@final
+class TopicLists:
+    """The lists of one broker."""
+
+    def __init__(self, namespaces: Namespaces, topics: Mapping[str, Topic]) -> None:
+        """`topics`: the loaded ones by full name."""
+        self._namespaces = namespaces
+        self._topics = topics
+        self._existing = SharedReadings(self._read_existing)
+        self._encoded = SharedReadings(self._read_encoded)
+
+    async def loaded(self, namespace_name: str, domain: str) -> list[str]:
+        """Full names of the loaded topics of a namespace, in order."""
+        return await sorted_in_slices(self._loaded(namespace_name, domain))
+
+    async def existing(self, namespace_name: str, domain: str) -> Sequence[str]:
+        """Full names of the topics that exist, in order; [] for an unknown namespace."""
+        return await self._existing.get((namespace_name, domain))
+
+    async def encoded(self, namespace_name: str, domains: tuple[str, ...]) -> Sequence[bytes]:
+        """Full names for `topics_of_namespace`: topics that are stored, then non-persistent ones
+        that are loaded, if the domain is among `domains`."""
+        return await self._encoded.get((namespace_name, domains))
+
+    def _loaded(self, namespace_name: str, domain: str) -> Iterator[str | None]:
+        for full, topic in list(self._topics.items()):
+            name = topic.name
+            ours = name.namespace_name == namespace_name and name.domain == domain
+            yield full if ours and not topic.closing else None
+
+    async def _read_existing(self, wanted: tuple[str, str]) -> Sequence[str]:
+        stored = await self._namespaces.topics(*wanted)
+        return await sorted_in_slices(chain(stored, self._loaded(*wanted)))
+
+    async def _read_encoded(self, wanted: tuple[str, tuple[str, ...]]) -> Sequence[bytes]:
+        namespace_name, domains = wanted
+        names: list[str] = []
+        if PERSISTENT in domains:
+            names += await self._namespaces.topics(namespace_name, PERSISTENT)
+        if NON_PERSISTENT in domains:
+            names += await self.loaded(namespace_name, NON_PERSISTENT)
+        return await taken_in_slices(map(names_of_topics, portions(names)), steps=1)
