@@ -84,6 +84,8 @@ def slices(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _divided(text: str, length: int) -> Iterator[str]:
+    if not length:
+        yield ""  # steps of work without text take time, too
     for start in range(0, length, SLICE_BYTES):
         yield text[start : start + SLICE_BYTES]
 
@@ -125,10 +127,14 @@ def json_fields(fields: Mapping[str, Any]) -> str:
     return encoded(fields)[1:-1]
 
 
-def json_map(rows: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
-    """An object whose values come in pieces."""
+def json_map(rows: Iterable[tuple[str, Iterable[str]] | None]) -> Iterator[str]:
+    """An object whose values come in pieces. None is a step of work without a row."""
     before = "{"
-    for key, pieces in rows:
+    for row in rows:
+        if row is None:
+            yield ""
+            continue
+        key, pieces = row
         start = f"{before}{encoded(key)}:"
         for piece in pieces:
             yield start + piece

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from broker.admin.streaming import encoded, json_array, json_fields, json_map
 from broker.subscription.statistics import iso_time
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         LedgerStatistics,
         ManagedLedgerStatistics,
     )
+    from broker.subscription.api import Subscription
+    from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
     from broker.topic.producer import Producer
     from broker.topic.topic import Topic
     from protocol.position import Position
@@ -92,6 +94,20 @@ _ADDED_UP_OF_SUBSCRIPTIONS: Final = (
 )
 
 
+class SubscriptionRow(NamedTuple):
+    """SubscriptionStats: `fields` without `consumers`, whose rows may be very many."""
+
+    name: str
+    subscription: Subscription
+    statistics: SubscriptionStatistics
+    fields: Json
+    consumers: Sequence[ConsumerStatistics]
+
+    def pieces(self) -> Iterator[str]:
+        """It as JSON. Its consumers are rows as well, unless they are few."""
+        return row_pieces(self.fields, self.consumers)
+
+
 @final
 class TopicStats:
     """TopicStats of one topic or partition, one row at a time: `subscriptions` to its end, then
@@ -115,19 +131,22 @@ class TopicStats:
         if self._with_publishers:
             yield from map(_publisher, list(self._topic.access.producers.values()))
 
-    def subscriptions(self) -> Iterator[tuple[str, Json]]:
-        """Each subscription that exists when its turn comes. It is counted in `fields`."""
+    def subscriptions(self) -> Iterator[SubscriptionRow | None]:
+        """Each subscription that exists when its turn comes. It is counted in `fields`. None is a
+        step of work for one that has many consumers."""
         sums = self._sums
         for name, subscription in list(self._topic.subscriptions.items()):
+            statistics = yield from subscription.statistics_in_steps()
             mark_delete = subscription.mark_delete_position()
             sizes = self._sizes
             size = sizes.behind(mark_delete) if sizes is not None and mark_delete else 0
-            statistics = subscription.statistics()
-            row = _tidy(statistics.as_json(consumers=self._with_consumers, backlog_size=size))
+            fields = _without_none(statistics.as_json(consumers=False, backlog_size=size))
+            del fields["consumers"]
             for field in _SUMS_OF_TOPIC:
-                sums[field] += row[field]
+                sums[field] += fields[field]
             self._backlog_size = max(self._backlog_size, size)
-            yield name, row
+            consumers = statistics.consumers if self._with_consumers else ()
+            yield SubscriptionRow(name, subscription, statistics, fields, consumers)
 
     def fields(self) -> Json:
         """All other fields."""
@@ -180,7 +199,7 @@ class TopicStats:
         yield '{"publishers":'
         yield from json_array(self.publishers())
         yield ',"subscriptions":'
-        yield from json_map((name, row_pieces(row)) for name, row in self.subscriptions())
+        yield from json_map(row and (row.name, row.pieces()) for row in self.subscriptions())
         yield "," + json_fields(self.fields()) + "}"
 
 
@@ -194,7 +213,7 @@ class PartitionedStats:
         self._parts = parts
         self._metadata = metadata
         self._per_part = per_part
-        self._subscriptions: Json = {}
+        self._subscriptions: dict[str, tuple[Json, list[ConsumerStatistics]]] = {}
         self._fields: list[Json] = []
 
     def pieces(self) -> Iterator[str]:
@@ -210,7 +229,10 @@ class PartitionedStats:
             for _, pieces in parts:
                 yield from ("" for _ in pieces)  # steps of work without text
         yield ',"subscriptions":'
-        yield from json_map((name, row_pieces(row)) for name, row in self._subscriptions.items())
+        yield from json_map(
+            (name, row_pieces(fields, consumers))
+            for name, (fields, consumers) in self._subscriptions.items()
+        )
         yield "," + json_fields(self._sums()) + "}"
 
     def _part(self, part: TopicStats) -> Iterator[str]:
@@ -222,16 +244,20 @@ class PartitionedStats:
         self._fields.append(fields)
         yield "," + json_fields(fields) + "}"
 
-    def _counted(self, part: TopicStats) -> Iterator[tuple[str, Iterator[str]]]:
-        for name, row in part.subscriptions():
-            known = self._subscriptions.get(name)
+    def _counted(self, part: TopicStats) -> Iterator[tuple[str, Iterator[str]] | None]:
+        for row in part.subscriptions():
+            if row is None:
+                yield None
+                continue
+            known = self._subscriptions.get(row.name)
             if known is None:
-                self._subscriptions[name] = {**row, "consumers": list(row["consumers"])}
+                self._subscriptions[row.name] = (dict(row.fields), list(row.consumers))
             else:
+                fields, consumers = known
                 for field in _ADDED_UP_OF_SUBSCRIPTIONS:
-                    known[field] += row[field]
-                known["consumers"] += row["consumers"]
-            yield name, row_pieces(row) if self._per_part else iter(())
+                    fields[field] += row.fields[field]
+                consumers += row.consumers
+            yield row.name, row.pieces() if self._per_part else iter(("",))
 
     def _sums(self) -> Json:
         first = self._fields[0] if self._fields else {}
@@ -242,15 +268,22 @@ class PartitionedStats:
         return {**kept, **total, "averageMsgSize": average, "metadata": self._metadata}
 
 
-def row_pieces(row: Json) -> Iterator[str]:
+def row_pieces(fields: Json, consumers: Sequence[ConsumerStatistics]) -> Iterator[str]:
     """A subscription as JSON. Its consumers are rows as well, unless they are few."""
-    if len(row["consumers"]) <= CONSUMERS_IN_ROW_MAX:
-        yield encoded(row)
+    if len(consumers) <= CONSUMERS_IN_ROW_MAX:
+        yield encoded({**fields, "consumers": [consumer_json(each) for each in consumers]})
         return
-    consumers = row.pop("consumers")
-    yield "{" + json_fields(row) + ',"consumers":'
-    yield from json_array(consumers)
+    yield "{" + json_fields(fields) + ',"consumers":'
+    yield from json_array(map(consumer_json, consumers))
     yield "}"
+
+
+def consumer_json(consumer: ConsumerStatistics) -> Json:
+    """ConsumerStats. Pulsar omits fields without a value, and writes addresses with a slash before
+    them."""
+    row = _without_none(consumer.as_json())
+    row["address"] = f"/{row['address'].lstrip('/')}"
+    return row
 
 
 def internal_stats(topic: PersistentTopic, ledger_metadata: dict[int, str]) -> Iterator[str]:
@@ -412,14 +445,6 @@ def _publisher(producer: Producer) -> Json:
 def _deduplication(topic: Topic) -> str:
     enabled = isinstance(topic, PersistentTopic) and topic.dedup is not None
     return "Enabled" if enabled else "Disabled"
-
-
-def _tidy(subscription: Json) -> Json:
-    """Pulsar omits fields without a value, and writes addresses with a slash before them."""
-    for row in subscription["consumers"]:
-        row["address"] = f"/{row['address'].lstrip('/')}"
-    subscription["consumers"] = [_without_none(row) for row in subscription["consumers"]]
-    return _without_none(subscription)
 
 
 def _without_none(fields: Json) -> Json:

@@ -22,9 +22,10 @@ from broker.broadcast.statistics import (
     why_not_dispatching,
 )
 from broker.subscription.start import seek_mark_delete
+from broker.subscription.statistics import at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Sequence
+    from collections.abc import Awaitable, Coroutine, Generator, Sequence
     from typing import Any
 
     from broker.subscription.consumer import Consumer
@@ -175,12 +176,16 @@ class BroadcastSubscription(BroadcastMembers):
         return self.fanout.messages_out, self.fanout.bytes_out
 
     def statistics(self) -> SubscriptionStatistics:
+        """A snapshot of one instant."""
+        return at_once(self.statistics_in_steps())
+
+    def statistics_in_steps(self) -> Generator[None, None, SubscriptionStatistics]:
         """A snapshot, with a bounded list of consumers."""
         return broadcast_statistics(self)
 
-    def series(self) -> Sequence[Series]:
+    def series(self, statistics: SubscriptionStatistics) -> Sequence[Series]:
         """Gauges of the whole subscription, and the six stages as histograms."""
-        return broadcast_series(self)
+        return broadcast_series(self, statistics)
 
     def _abandon(self) -> None:
         self.context.owner.on_subscription_abandoned(self)

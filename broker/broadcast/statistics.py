@@ -9,22 +9,28 @@ sent something or last acknowledged is not kept, and reported as 0.
 from __future__ import annotations
 
 from heapq import nsmallest
-from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.broadcast.stages import BUCKETS_SECONDS
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.subscription.series import Gauge, HistogramSeries
-from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
+from broker.subscription.statistics import ConsumerStatistics, ConsumerSums, SubscriptionStatistics
 from protocol.position import position_text
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
     from broker.broadcast.members import BroadcastMembers
     from broker.broadcast.stages import Histogram
     from broker.subscription.consumer import Consumer
     from broker.subscription.series import Series
 
 CONSUMERS_LISTED: Final = 20
+CONSUMERS_PER_STEP: Final = 100
+"""Consumers that are looked at in one step; 32 steps are a slice."""
+PARTS_PER_STEP: Final = 1_000
+"""Groups of consumers, and consumers outside of groups, that are counted in one step."""
 LAGGARD_ENTRIES: Final = 1
 """A consumer is a laggard when more than this many of the newest entries were not sent to it."""
 _GAUGES: Final = (
@@ -64,18 +70,52 @@ def consumer_statistics(members: BroadcastMembers, consumer: Consumer) -> Consum
     )
 
 
-def slowest_connected(members: BroadcastMembers, count: int) -> list[tuple[Consumer, int]]:
-    """Connected consumers with their slots, the largest backlog first."""
-    acked = members.cursors.acked
-    limit = members.cursors.position_of_slowest(count)
-    rows = members.attached.items()
-    in_step = limit == members.cursors.minimum
-    behind = [] if in_step else [row for row in rows if acked[row[1]] < limit]
-    there = islice((row for row in rows if acked[row[1]] == limit), count)
-    found = nsmallest(count, [*behind, *there], key=lambda row: acked[row[1]])
-    if len(found) < min(count, len(rows)):  # some of the slowest are not connected
-        found = nsmallest(count, rows, key=lambda row: acked[row[1]])
-    return found
+def slowest_connected(
+    members: BroadcastMembers, count: int
+) -> Generator[None, None, list[Consumer]]:
+    """Connected consumers, the largest backlog first."""
+    found: list[tuple[int, Consumer]] = []
+    attached = members.attached
+    consumers = list(attached)
+    for start in range(0, len(consumers), CONSUMERS_PER_STEP):
+        part = consumers[start : start + CONSUMERS_PER_STEP]
+        acked = members.cursors.acked
+        slots = [(each, slot) for each in part if (slot := attached.get(each)) is not None]
+        if len(found) == count:
+            worst = found[-1][0]
+            slots = [row for row in slots if acked[row[1]] < worst]
+        if slots:
+            rows = [*found, *((acked[slot], each) for each, slot in slots)]
+            found = nsmallest(count, rows, key=itemgetter(0))
+        yield
+    return [consumer for _, consumer in found]
+
+
+def counts(members: BroadcastMembers) -> Generator[None, None, tuple[int, int]]:
+    """Entries sent and not acknowledged over all connected consumers, and the laggards among these.
+
+    Consumers in groups are counted by group, in one step. If there are many groups, or many
+    consumers outside of them, each consumer is counted by itself.
+    """
+    cursors, fanout, groups = members.cursors, members.fanout, members.groups
+    if not cursors.ragged_count and len(fanout.lanes) <= PARTS_PER_STEP:
+        parts = groups.dry + groups.blocked + cursors.detached
+        parts += sum([len(lane.groups) + len(lane.solos) for lane in fanout.lanes.values()])
+        if parts <= PARTS_PER_STEP:
+            sent = sent_counts(members)
+            behind = members.ordinals.tail - LAGGARD_ENTRIES
+            laggards = sum(count for ordinal, count in sent.items() if ordinal < behind)
+            return total_unacked(members, sent), laggards
+    unacked = laggards = 0
+    attached = members.attached
+    for number, consumer in enumerate(list(attached), 1):
+        slot = attached.get(consumer)
+        if slot is not None:
+            unacked += groups.unacked(slot)
+            laggards += groups.sent[slot] < members.ordinals.tail - LAGGARD_ENTRIES
+        if number % CONSUMERS_PER_STEP == 0:
+            yield
+    return unacked, laggards
 
 
 def sent_counts(members: BroadcastMembers) -> dict[int, int]:
@@ -96,24 +136,26 @@ def alone(members: BroadcastMembers) -> list[int]:
     return [*solos, *members.groups.parked_slots()]
 
 
-def total_unacked(members: BroadcastMembers) -> int:
-    """Entries sent and not acknowledged, over all connected consumers. Members of groups have
-    acknowledged nothing out of order and nothing ahead of what they were sent, so sums suffice."""
+def total_unacked(members: BroadcastMembers, sent: Mapping[int, int]) -> int:
+    """Entries sent and not acknowledged, over all connected consumers, none of which has
+    acknowledged out of order. Members of groups have acknowledged nothing ahead of what they were
+    sent, so sums suffice. `sent`: their `sent_counts`."""
     groups, cursors = members.groups, members.cursors
-    if cursors.ragged_count:
-        return sum(map(groups.unacked, members.attached.values()))
     apart = alone(members)
     acked = cursors.acked
-    sent_total = sum(ordinal * count for ordinal, count in sent_counts(members).items())
+    sent_total = sum(ordinal * count for ordinal, count in sent.items())
     in_groups = sent_total - sum([groups.sent[slot] for slot in apart])
     in_groups -= cursors.acked_total_of_attached() - sum([acked[slot] for slot in apart])
     return in_groups + sum(map(groups.unacked, apart))
 
 
-def broadcast_statistics(members: BroadcastMembers) -> SubscriptionStatistics:
+def broadcast_statistics(
+    members: BroadcastMembers,
+) -> Generator[None, None, SubscriptionStatistics]:
     """The whole subscription."""
-    listed = slowest_connected(members, CONSUMERS_LISTED)
-    unacked = total_unacked(members)
+    slowest = yield from slowest_connected(members, CONSUMERS_LISTED)
+    unacked, laggards = yield from counts(members)
+    listed = [each for each in slowest if each in members.attached]
     groups, fanout = members.groups, members.fanout
     return SubscriptionStatistics(
         sub_type=members.sub_type,
@@ -125,7 +167,8 @@ def broadcast_statistics(members: BroadcastMembers) -> SubscriptionStatistics:
         blocked_on_unacked=False,
         messages_out=fanout.messages_out,
         bytes_out=fanout.bytes_out,
-        consumers=tuple(consumer_statistics(members, consumer) for consumer, _ in listed),
+        consumers=[consumer_statistics(members, consumer) for consumer in listed],
+        sums=ConsumerSums(len(members.attached), *members.rates[:2], ack_rate=members.rates[2]),
         why_not_dispatching=why_not_dispatching(members),
         acked_ranges_count=members.cursors.ragged_count,
         flow_last_ms=members.flow_last_ms,
@@ -134,7 +177,7 @@ def broadcast_statistics(members: BroadcastMembers) -> SubscriptionStatistics:
         mark_delete_last_ms=members.keeper.moved_last_ms,
         properties=user_properties(members),
         type_name="Broadcast",
-        details=broadcast_details(members),
+        details={"broadcast": broadcast_details(members, laggards)},
     )
 
 
@@ -147,47 +190,36 @@ def user_properties(members: BroadcastMembers) -> dict[str, str]:
     }
 
 
-def broadcast_details(members: BroadcastMembers) -> dict[str, Any]:
-    """Fields that override those from the rows of `consumers` in the JSON form."""
+def broadcast_details(members: BroadcastMembers, laggards: int) -> dict[str, Any]:
+    """Fields that only a broadcast has."""
     cursors, groups, ordinals = members.cursors, members.groups, members.ordinals
     tail = ordinals.tail
-    connected = len(members.attached)
     slowest, fastest = cursors.minimum, cursors.maximum
-    messages_rate, bytes_rate, acks_rate = members.rates
-    behind = tail - LAGGARD_ENTRIES
-    sent = sent_counts(members)
-    laggards = sum(count for ordinal, count in sent.items() if ordinal < behind)
     return {
-        "consumersCount": connected,
-        "msgRateOut": messages_rate,
-        "msgThroughputOut": bytes_rate,
-        "messageAckRate": acks_rate,
-        "broadcast": {
-            "consumersConnected": connected,
-            "virtualCursors": len(cursors),
-            "virtualCursorsKept": cursors.detached,
-            "slowestPosition": _text(members, slowest),
-            "slowestBacklog": 0 if slowest is None else tail - slowest,
-            "fastestPosition": _text(members, fastest),
-            "fastestBacklog": 0 if fastest is None else max(0, tail - fastest),
-            "laggards": laggards,
-            "withoutPermits": groups.dry,
-            "blockedOnUnacked": groups.blocked,
-            "connections": len(members.fanout.lanes),
-            "connectionsFull": members.fanout.full_lanes,
-            "acknowledgedOutOfOrder": cursors.ragged_count,
-            "snapshots": members.keeper.snapshots,
-            "snapshotFailure": members.keeper.failure,
-            "stages": {
-                name: stage_json(histogram) for name, histogram in members.stages.histograms.items()
-            },
+        "consumersConnected": len(members.attached),
+        "virtualCursors": len(cursors),
+        "virtualCursorsKept": cursors.detached,
+        "slowestPosition": _text(members, slowest),
+        "slowestBacklog": 0 if slowest is None else tail - slowest,
+        "fastestPosition": _text(members, fastest),
+        "fastestBacklog": 0 if fastest is None else max(0, tail - fastest),
+        "laggards": laggards,
+        "withoutPermits": groups.dry,
+        "blockedOnUnacked": groups.blocked,
+        "connections": len(members.fanout.lanes),
+        "connectionsFull": members.fanout.full_lanes,
+        "acknowledgedOutOfOrder": cursors.ragged_count,
+        "snapshots": members.keeper.snapshots,
+        "snapshotFailure": members.keeper.failure,
+        "stages": {
+            name: stage_json(histogram) for name, histogram in members.stages.histograms.items()
         },
     }
 
 
-def broadcast_series(members: BroadcastMembers) -> list[Series]:
+def broadcast_series(members: BroadcastMembers, statistics: SubscriptionStatistics) -> list[Series]:
     """For metrics: no series per consumer."""
-    details = broadcast_details(members)["broadcast"]
+    details = statistics.details["broadcast"]
     series: list[Series] = [
         Gauge(name, help_text, details[field]) for name, field, help_text in _GAUGES
     ]

@@ -411,15 +411,6 @@ class VirtualCursors:
         free = len(acked) - len(self._slots)
         return sum(acked) - free * FREE - sum([acked[slot] for slot in self._deadlines])
 
-    def position_of_slowest(self, count: int) -> int:
-        """At least `count` positions are at or below this one, if there are that many."""
-        at = 0
-        for at in sorted(self._counts):
-            count -= self._counts[at]
-            if count <= 0:
-                break
-        return at
-
     def behind(self, ordinal: int) -> int:
         """How many virtual cursors are below the ordinal."""
         return sum(count for at, count in self._counts.items() if at < ordinal)

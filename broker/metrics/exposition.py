@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import trio
 
 from bookie.metrics import add_bookie_series
-from broker.admin.topic_json import TopicStats
+from broker.admin.topic_json import TopicStats, consumer_json
 from broker.histograms import (
     LATENCY_LIMITS_MS,
     LATENCY_NAMES,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from bookie.bookie import Bookie
     from bookie.net.server import BookieServer
+    from broker.admin.topic_json import SubscriptionRow
     from broker.config import BrokerConfig
     from broker.service import BrokerService
     from broker.topic.topic import Topic
@@ -171,11 +172,12 @@ class MetricsSource:
         labels = {**self._cluster, "namespace": topic.name.namespace_name, "topic": full}
         stats = TopicStats(topic, "", publishers=False, consumers=by_consumer)
         row.topics = 1
-        for name, subscription in stats.subscriptions():
-            row.backlog += subscription["msgBacklog"]
-            row.subscriptions += 1
-            if page is not None:
-                _subscription(page, {**labels, "subscription": name}, subscription)
+        for subscription in stats.subscriptions():
+            if subscription is not None:
+                row.backlog += subscription.fields["msgBacklog"]
+                row.subscriptions += 1
+                if page is not None:
+                    yield from _subscription(page, labels, subscription)
             yield
         row.fields = stats.fields()
         row.producers = len(topic.access.producers)
@@ -186,8 +188,6 @@ class MetricsSource:
             row.histograms = window.last(numbers) if window is not None else numbers
         if page is not None:
             _add_row(page, label_text(labels), row, all_series=True)
-            for name, kind in list(topic.subscriptions.items()):
-                add_series(page, {**labels, "subscription": name}, kind)
         yield
 
 
@@ -260,18 +260,22 @@ def _add_histograms(page: Page, labels: str, total: list[float]) -> None:
     )
 
 
-def _subscription(page: Page, labels: dict[str, str], subscription: Json) -> None:
+def _subscription(page: Page, labels: dict[str, str], row: SubscriptionRow) -> Iterator[None]:
+    labels = {**labels, "subscription": row.name}
     text = label_text(labels)
     for series in SUBSCRIPTION_SERIES:
-        value = _as_number(subscription[series.field])
+        value = _as_number(row.fields[series.field])
         page.add(series.name, series.kind, series.help_text, text, value)
-    name, count = "pulsar_subscription_consumers_count", subscription["consumersCount"]
+    name, count = "pulsar_subscription_consumers_count", row.fields["consumersCount"]
     page.add(name, "gauge", "Consumers", text, count)
-    for consumer in subscription["consumers"]:
+    add_series(page, labels, row.subscription.series(row.statistics))
+    for each in row.consumers:
+        consumer = consumer_json(each)
         consumer_text = label_text({**labels, "consumer_name": consumer["consumerName"]})
         for series in CONSUMER_SERIES:
             value = _as_number(consumer[series.field])
             page.add(series.name, series.kind, series.help_text, consumer_text, value)
+        yield
 
 
 def _numbers(topic: PersistentTopic, delivered: int) -> list[float]:

@@ -8,14 +8,15 @@ from broker.subscription.series import Gauge
 from web.prometheus import label_text
 
 if TYPE_CHECKING:
-    from broker.subscription.api import Subscription
-    from broker.subscription.series import HistogramSeries
+    from collections.abc import Sequence
+
+    from broker.subscription.series import HistogramSeries, Series
     from web.prometheus import Page
 
 
-def add_series(page: Page, labels: dict[str, str], subscription: Subscription) -> None:
+def add_series(page: Page, labels: dict[str, str], given: Sequence[Series]) -> None:
     """Series of one subscription."""
-    for series in subscription.series():
+    for series in given:
         if isinstance(series, Gauge):
             page.add(series.name, "gauge", series.help_text, label_text(labels), series.value)
         else:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
@@ -252,11 +252,12 @@ class Subscription(Protocol):
     def delivered(self) -> tuple[int, int]:
         """Messages and bytes sent to consumers since the topic was loaded."""
 
-    def statistics(self) -> SubscriptionStatistics:
-        """A snapshot for the admin API and metrics."""
+    def statistics_in_steps(self) -> Generator[None, None, SubscriptionStatistics]:
+        """A snapshot for the admin API and metrics. Each step is bounded work, however many
+        consumers there are; consumers may come and go between two steps."""
 
-    def series(self) -> Sequence[Series]:
-        """Metrics that only this kind has."""
+    def series(self, statistics: SubscriptionStatistics) -> Sequence[Series]:
+        """Metrics that only this kind has, of statistics just taken."""
 
     def disconnect_consumers(self) -> None:
         """Remove every consumer and let their sessions send CLOSE_CONSUMER."""

@@ -26,6 +26,8 @@ from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
     from broker.subscription.dispatcher import WakeAt
@@ -239,6 +241,10 @@ class KeySharedDispatcher(ManyDispatcher):
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
         """Its key ranges."""
         return self.ranges.ranges_of(consumer)
+
+    def key_ranges(self) -> Iterator[tuple[int, int, Consumer]] | None:
+        """Those of all consumers."""
+        return self.ranges.ranges()
 
     def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:
         """Slots it has in flight that now belong to another consumer."""

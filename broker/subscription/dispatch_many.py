@@ -19,7 +19,7 @@ from broker.subscription.pump import Step
 from broker.subscription.round_robin import RoundRobin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
@@ -301,6 +301,10 @@ class ManyDispatcher:
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
         """There are no key ranges."""
+        return None
+
+    def key_ranges(self) -> Iterator[tuple[int, int, Consumer]] | None:
+        """There are none."""
         return None
 
     def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:

@@ -25,7 +25,7 @@ from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key, strip_broker_entry_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
@@ -314,6 +314,10 @@ class SingleDispatcher:
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
         """There are no key ranges."""
+        return None
+
+    def key_ranges(self) -> Iterator[tuple[int, int, Consumer]] | None:
+        """There are none."""
         return None
 
     def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from broker.subscription.consumer import Consumer
     from broker.subscription.pump import Step
@@ -92,6 +92,9 @@ class Dispatcher(Protocol):
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...] | None:
         """Its key ranges (Key_Shared)."""
+
+    def key_ranges(self) -> Iterator[tuple[int, int, Consumer]] | None:
+        """The key ranges of all consumers (Key_Shared), ascending; None: there are none."""
 
     def draining_of(self, consumer: Consumer) -> tuple[DrainingHash, ...]:
         """Slots that moved to another consumer and wait for its acks (Key_Shared)."""

@@ -18,6 +18,8 @@ from protocol.errors import BrokerError, ServerError
 from protocol.hashing import SLOT_COUNT, key_slot, key_slot_on_ring
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker.subscription.consumer import Consumer
 
 
@@ -38,6 +40,10 @@ class KeyRanges(Protocol):
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
         """Its inclusive ranges, ascending."""
+
+    def ranges(self) -> Iterator[tuple[int, int, Consumer]]:
+        """All inclusive ranges with their consumers, ascending. What is added or removed while they
+        are taken may be among them or not."""
 
 
 @final
@@ -97,6 +103,13 @@ class AutoSplit:
             return ()
         at = self._owners.index(consumer)
         return ((self._bounds[at - 1] + 1 if at else 0, self._bounds[at]),)
+
+    def ranges(self) -> Iterator[tuple[int, int, Consumer]]:
+        """One range each."""
+        lower = 0
+        for upper, owner in zip(list(self._bounds), list(self._owners), strict=True):
+            yield lower, upper, owner
+            lower = upper + 1
 
 
 @final
@@ -158,21 +171,25 @@ class ConsistentHashing:
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
         """Its ranges, with neighbouring ones joined."""
-        ranges: list[tuple[int, int]] = []
-        lower = 1
-        for point in self._ring:
-            if self._holders[point][0] is consumer:
-                if ranges and ranges[-1][1] == lower - 1:
-                    ranges[-1] = (ranges[-1][0], point)
-                else:
-                    ranges.append((lower, point))
-            lower = point + 1
-        if self._ring and lower <= self._slots and self._holders[self._ring[0]][0] is consumer:
-            if ranges and ranges[-1][1] == lower - 1:
-                ranges[-1] = (ranges[-1][0], self._slots)
-            else:
-                ranges.append((lower, self._slots))
-        return tuple(ranges)
+        return tuple((start, end) for start, end, owner in self.ranges() if owner is consumer)
+
+    def ranges(self) -> Iterator[tuple[int, int, Consumer]]:
+        """Those of a consumer that follow each other are one."""
+        start, lower = 1, 1
+        last: Consumer | None = None
+        ring = list(self._ring)
+        if ring:
+            ring.append(self._slots)  # around the ring: the slots after the last point
+        for index, end in enumerate(ring):
+            holders = self._holders.get(ring[0] if index == len(ring) - 1 else end)
+            owner = holders[0] if holders else None
+            if owner is not last:
+                if last is not None and start < lower:
+                    yield start, lower - 1, last
+                start, last = lower, owner
+            lower = max(lower, end + 1)
+        if last is not None and start < lower:
+            yield start, lower - 1, last
 
 
 @final
@@ -232,6 +249,10 @@ class StickyRanges:
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
         """As the consumer stated them."""
         return tuple((start, end) for start, end, holder in self._ranges if holder is consumer)
+
+    def ranges(self) -> Iterator[tuple[int, int, Consumer]]:
+        """As the consumers stated them."""
+        return iter(self._ranges)
 
 
 def _assign_error(message: str) -> BrokerError:

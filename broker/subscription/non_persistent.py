@@ -16,15 +16,15 @@ from broker.subscription.key_ranges import AutoSplit, ConsistentHashing, KeyRang
 from broker.subscription.outgoing import Outgoing
 from broker.subscription.rates import Rates
 from broker.subscription.round_robin import RoundRobin, can_take
-from broker.subscription.snapshot import consumer_statistics
-from broker.subscription.statistics import SubscriptionStatistics
+from broker.subscription.snapshot import consumer_rows, consumer_statistics
+from broker.subscription.statistics import ConsumerSums, SubscriptionStatistics, at_once
 from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from protocol.commands import active_consumer_change
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from broker.entry import Entry
     from broker.subscription.api import AckId
@@ -260,10 +260,13 @@ class NonPersistentSubscription:
         return self._messages_out, self._bytes_out
 
     def statistics(self) -> SubscriptionStatistics:
+        """A snapshot of one instant."""
+        return at_once(self.statistics_in_steps())
+
+    def statistics_in_steps(self) -> Generator[None, None, SubscriptionStatistics]:
         """A snapshot."""
-        consumers = tuple(
-            consumer_statistics(each, self._rates[each], None) for each in self.consumers
-        )
+        sums = ConsumerSums()
+        consumers = yield from consumer_rows(self.consumers, self._rates, None, sums)
         return SubscriptionStatistics(
             sub_type=self.sub_type,
             durable=False,
@@ -275,6 +278,7 @@ class NonPersistentSubscription:
             messages_out=self._messages_out,
             bytes_out=self._bytes_out,
             consumers=consumers,
+            sums=sums,
             why_not_dispatching=self.why_not_dispatching(),
             active_consumer_name=None if self._active is None else self._active.name,
             flow_last_ms=self._flow_last_ms,
@@ -285,7 +289,7 @@ class NonPersistentSubscription:
         """A snapshot of one consumer."""
         return consumer_statistics(consumer, self._rates[consumer], None)
 
-    def series(self) -> Sequence[Series]:
+    def series(self, _statistics: SubscriptionStatistics) -> Sequence[Series]:
         """This kind has no metrics of its own."""
         return ()
 

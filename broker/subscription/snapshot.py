@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.subscription.api import Subscription
 from broker.subscription.dispatch_key_shared import KeySharedDispatcher
-from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
+from broker.subscription.statistics import ConsumerStatistics, ConsumerSums, SubscriptionStatistics
 from broker.subscription.sub_types import KEY_SHARED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from broker.subscription.consumer import Consumer
     from broker.subscription.dispatcher import Dispatcher
@@ -18,10 +18,20 @@ if TYPE_CHECKING:
     from broker.subscription.rates import Rates
 
 
+RANGES_PER_STEP: Final = 64
+KeyRanges = dict["Consumer", list[tuple[int, int]]]
+
+
 def consumer_statistics(
-    consumer: Consumer, rates: Rates, dispatcher: Dispatcher | None
+    consumer: Consumer,
+    rates: Rates,
+    dispatcher: Dispatcher | None,
+    ranges: Sequence[tuple[int, int]] | None = None,
 ) -> ConsumerStatistics:
-    """One consumer; without a dispatcher that of a non-persistent topic."""
+    """One consumer; without a dispatcher that of a non-persistent topic. `ranges`: its key ranges,
+    where those of all consumers have been read."""
+    if ranges is None and dispatcher is not None:
+        ranges = dispatcher.ranges_of(consumer)
     counters, session = consumer.counters, consumer.session
     return ConsumerStatistics(
         consumer_name=consumer.name,
@@ -45,7 +55,7 @@ def consumer_statistics(
         redeliver_rate=rates.redelivered,
         ack_rate=rates.acks,
         drop_rate=rates.dropped if dispatcher is None else None,
-        key_hash_ranges=None if dispatcher is None else dispatcher.ranges_of(consumer),
+        key_hash_ranges=None if ranges is None else tuple(ranges),
         draining_hashes=() if dispatcher is None else dispatcher.draining_of(consumer),
         metadata=consumer.metadata,
     )
@@ -83,20 +93,57 @@ class Shown(Subscription, Protocol):
         """Of the last move of the mark-delete position."""
 
 
-def subscription_statistics(subscription: Shown) -> SubscriptionStatistics:
+def ranges_by_consumer(
+    dispatcher: Dispatcher | None,
+) -> Generator[None, None, KeyRanges | None]:
+    """The key ranges of all consumers, a few per step: one of 10,000 consumers has its own among
+    those of all others."""
+    given = None if dispatcher is None else dispatcher.key_ranges()
+    if given is None:
+        return None
+    found: KeyRanges = {}
+    for number, (start, end, consumer) in enumerate(given, 1):
+        found.setdefault(consumer, []).append((start, end))
+        if number % RANGES_PER_STEP == 0:
+            yield
+    return found
+
+
+def consumer_rows(
+    consumers: Iterable[Consumer],
+    rates: Mapping[Consumer, Rates],
+    dispatcher: Dispatcher | None,
+    sums: ConsumerSums,
+) -> Generator[None, None, list[ConsumerStatistics]]:
+    """Those that are connected when their turn comes, one per step."""
+    ranges = yield from ranges_by_consumer(dispatcher)
+    rows: list[ConsumerStatistics] = []
+    for consumer in list(consumers):
+        rates_of_it = rates.get(consumer)
+        if rates_of_it is not None:
+            own = None if ranges is None else ranges.get(consumer, ())
+            row = consumer_statistics(consumer, rates_of_it, dispatcher, own)
+            sums.add(row)
+            rows.append(row)
+        yield
+    return rows
+
+
+def subscription_statistics(
+    subscription: Shown,
+) -> Generator[None, None, SubscriptionStatistics]:
     """The whole subscription."""
-    dispatcher, cursor = subscription.dispatcher, subscription.cursor
-    consumers = tuple(
-        consumer_statistics(consumer, subscription.rates[consumer], dispatcher)
-        for consumer in subscription.consumers
+    sums = ConsumerSums()
+    consumers = yield from consumer_rows(
+        subscription.consumers, subscription.rates, subscription.dispatcher, sums
     )
+    dispatcher, cursor = subscription.dispatcher, subscription.cursor
     active = None if dispatcher is None else dispatcher.active
     mode = None
     out_of_order = False
     if isinstance(dispatcher, KeySharedDispatcher) and subscription.sub_type == KEY_SHARED:
         mode = "STICKY" if dispatcher.sticky else "AUTO_SPLIT"
         out_of_order = dispatcher.out_of_order_allowed
-    consumed = [consumer.consumed_last_ms for consumer in consumers]
     messages_out, bytes_out = subscription.delivered()
     return SubscriptionStatistics(
         sub_type=subscription.sub_type,
@@ -109,13 +156,14 @@ def subscription_statistics(subscription: Shown) -> SubscriptionStatistics:
         messages_out=messages_out,
         bytes_out=bytes_out,
         consumers=consumers,
+        sums=sums,
         why_not_dispatching=subscription.why_not_dispatching(),
         active_consumer_name=None if active is None else active.name,
         out_of_order_allowed=out_of_order,
         key_shared_mode=mode,
         acked_ranges_count=cursor.individually_acked_count,
         flow_last_ms=subscription.flow_last_ms,
-        consumed_last_ms=max([subscription.consumed_last_ms, *consumed]),
+        consumed_last_ms=max(subscription.consumed_last_ms, sums.consumed_last_ms),
         acked_last_ms=subscription.acked_last_ms,
         mark_delete_last_ms=subscription.mark_delete_last_ms,
         properties=cursor.properties,

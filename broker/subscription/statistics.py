@@ -1,19 +1,25 @@
 """Snapshots of subscriptions and consumers, and their JSON form with Pulsar's field names.
 
 Everything is computed on request, from the state that decides delivery, so the statistics cannot
-disagree with the behaviour. `whyNotDispatching` is Vela's own; every other name is Pulsar's.
+disagree with the behaviour. A subscription may have very many consumers, so its statistics are a
+generator whose steps are bounded work, and other tasks may run between two steps. Each row of a
+consumer shows one instant, and the sums are those of the rows.
+
+`whyNotDispatching` is Vela's own; every other name is Pulsar's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from broker.subscription.sub_types import TYPE_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping, Sequence
+
+T = TypeVar("T")
 
 Json = dict[str, Any]
 
@@ -110,6 +116,35 @@ class ConsumerStatistics:
 
 
 @final
+@dataclass(slots=True)
+class ConsumerSums:
+    """Sums over the consumers of a subscription, made while their rows are made."""
+
+    consumers: int = 0
+    message_rate_out: float = 0.0
+    byte_rate_out: float = 0.0
+    redeliver_rate: float = 0.0
+    ack_rate: float = 0.0
+    drop_rate: float = 0.0
+    draining_hashes: int = 0
+    draining_unacked_messages: int = 0
+    consumed_last_ms: int = 0
+
+    def add(self, row: ConsumerStatistics) -> None:
+        """Count a consumer."""
+        self.consumers += 1
+        self.message_rate_out += row.message_rate_out
+        self.byte_rate_out += row.byte_rate_out
+        self.redeliver_rate += row.redeliver_rate
+        self.ack_rate += row.ack_rate
+        self.drop_rate += row.drop_rate or 0.0
+        self.draining_hashes += len(row.draining_hashes)
+        for draining in row.draining_hashes:
+            self.draining_unacked_messages += draining.unacked_messages
+        self.consumed_last_ms = max(self.consumed_last_ms, row.consumed_last_ms)
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class SubscriptionStatistics:
     """One subscription."""
@@ -123,7 +158,8 @@ class SubscriptionStatistics:
     blocked_on_unacked: bool
     messages_out: int
     bytes_out: int
-    consumers: tuple[ConsumerStatistics, ...]
+    consumers: Sequence[ConsumerStatistics]
+    sums: ConsumerSums
     why_not_dispatching: str
     active_consumer_name: str | None = None
     out_of_order_allowed: bool = False
@@ -144,15 +180,14 @@ class SubscriptionStatistics:
     def as_json(self, *, consumers: bool = True, backlog_size: int = 0) -> Json:
         """Pulsar's SubscriptionStats. The topic supplies `backlog_size`."""
         by_number = TYPE_NAMES.get(self.sub_type, "None") if self.sub_type is not None else "None"
-        rows = self.consumers
-        draining = [each for row in rows for each in row.draining_hashes]
+        sums = self.sums
         result: Json = {
-            "msgRateOut": sum(row.message_rate_out for row in rows),
-            "msgThroughputOut": sum(row.byte_rate_out for row in rows),
+            "msgRateOut": sums.message_rate_out,
+            "msgThroughputOut": sums.byte_rate_out,
             "bytesOutCounter": self.bytes_out,
             "msgOutCounter": self.messages_out,
-            "msgRateRedeliver": sum(row.redeliver_rate for row in rows),
-            "messageAckRate": sum(row.ack_rate for row in rows),
+            "msgRateRedeliver": sums.redeliver_rate,
+            "messageAckRate": sums.ack_rate,
             "chunkedMessageRate": 0,
             "msgBacklog": self.backlog_entries,
             "backlogSize": backlog_size,
@@ -171,15 +206,15 @@ class SubscriptionStatistics:
             "lastConsumedTimestamp": self.consumed_last_ms,
             "lastAckedTimestamp": self.acked_last_ms,
             "lastMarkDeleteAdvancedTimestamp": self.mark_delete_last_ms,
-            "consumers": [row.as_json() for row in rows] if consumers else [],
-            "consumersCount": len(rows),
+            "consumers": [row.as_json() for row in self.consumers] if consumers else [],
+            "consumersCount": sums.consumers,
             "isDurable": self.durable,
             "isReplicated": False,
             "allowOutOfOrderDelivery": self.out_of_order_allowed,
             "consumersAfterMarkDeletePosition": {},
-            "drainingHashesCount": len(draining),
+            "drainingHashesCount": sums.draining_hashes,
             "drainingHashesClearedTotal": self.draining_hashes_cleared,
-            "drainingHashesUnackedMessages": sum(each.unacked_messages for each in draining),
+            "drainingHashesUnackedMessages": sums.draining_unacked_messages,
             "nonContiguousDeletedMessagesRanges": self.acked_ranges_count,
             "nonContiguousDeletedMessagesRangesSerializedSize": 0,
             "delayedMessageIndexSizeInBytes": self.delayed_messages * 16,
@@ -196,10 +231,20 @@ class SubscriptionStatistics:
         if self.key_shared_mode is not None:
             result["keySharedMode"] = self.key_shared_mode
         if self.messages_dropped is not None:
-            result["msgDropRate"] = sum(row.drop_rate or 0.0 for row in rows)
+            result["msgDropRate"] = sums.drop_rate
             result["messagesDropped"] = self.messages_dropped
         result.update(self.details)
         return result
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """The result of all steps without a pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def iso_time(wall_ms: int) -> str | None:

@@ -26,13 +26,14 @@ from broker.subscription.pump import Pump, Step
 from broker.subscription.rates import Rates
 from broker.subscription.snapshot import consumer_statistics, subscription_statistics
 from broker.subscription.start import seek_mark_delete
+from broker.subscription.statistics import at_once
 from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from protocol.commands import reached_end_of_topic
 from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Sequence
+    from collections.abc import Awaitable, Coroutine, Generator, Sequence
 
     from broker.subscription.api import AckId
     from broker.subscription.consumer import Consumer
@@ -454,6 +455,10 @@ class PersistentSubscription:
         )
 
     def statistics(self) -> SubscriptionStatistics:
+        """A snapshot of one instant."""
+        return at_once(self.statistics_in_steps())
+
+    def statistics_in_steps(self) -> Generator[None, None, SubscriptionStatistics]:
         """A snapshot."""
         return subscription_statistics(self)
 
@@ -461,7 +466,7 @@ class PersistentSubscription:
         """A snapshot of one consumer."""
         return consumer_statistics(consumer, self.rates[consumer], self.dispatcher)
 
-    def series(self) -> Sequence[Series]:
+    def series(self, _statistics: SubscriptionStatistics) -> Sequence[Series]:
         """This kind has no metrics of its own."""
         return ()
 

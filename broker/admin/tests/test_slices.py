@@ -34,7 +34,11 @@ from broker.slices import (
     portions,
     sorted_in_slices,
 )
+from broker.subscription.consumer import Consumer
 from broker.subscription.request import SubscriptionRequest
+from broker.subscription.statistics import at_once
+from broker.subscription.sub_types import FAILOVER, KEY_SHARED, SHARED
+from broker.subscription.tests.fakes import FakeSession
 from broker.topic_lists import TopicLists
 from protocol import pulsar_api_pb2 as pb
 from protocol.command_frames import command_frame
@@ -422,3 +426,87 @@ async def test_names_are_encoded_in_slices(broker):
     many = [f"persistent://public/default/t{number}" for number in range(5 * NAMES_PER_SLICE)]
     assert max(map(len, portions(many))) == NAMES_PER_SLICE
     assert sum(map(len, portions(many))) == len(many)
+
+
+# --- many consumers of one subscription -----------------------------------------------------
+
+
+class CountedSession(FakeSession):
+    """A session that counts how often it is shown; every row of a consumer shows it once."""
+
+    shown = 0
+
+    @property
+    def remote_address(self):
+        CountedSession.shown += 1
+        return "127.0.0.1:50000"
+
+    @remote_address.setter
+    def remote_address(self, _value):
+        pass
+
+
+class Rows(trio.abc.Instrument):
+    """The most rows of consumers made in one step of a task."""
+
+    def __init__(self):
+        self.most = 0
+        self._before = CountedSession.shown
+
+    def before_task_step(self, task):
+        self._before = CountedSession.shown
+
+    def after_task_step(self, task):
+        self.most = max(self.most, CountedSession.shown - self._before)
+
+
+@pytest.fixture
+async def rows():
+    instrument = Rows()
+    trio.lowlevel.add_instrument(instrument)
+    yield instrument
+    trio.lowlevel.remove_instrument(instrument)
+
+
+async def crowded(broker, sub_type, count=MANY):
+    """A topic with a subscription that has many consumers."""
+    topic = await broker.service.get_or_load_topic(TopicName.parse("wide"), create=True)
+    request = SubscriptionRequest(name="s")
+    subscription = await topic.open_subscription(request)
+    consumers = [Consumer(at, f"c{at}", CountedSession(), sub_type) for at in range(count)]
+    for consumer in consumers:
+        subscription.add_consumer(consumer, request)
+    return subscription, consumers
+
+
+@pytest.mark.parametrize("sub_type", [SHARED, FAILOVER, KEY_SHARED])
+async def test_consumers_of_a_subscription_come_in_slices(broker, rows, sub_type):
+    subscription, consumers = await crowded(broker, sub_type)
+    answer = await get(broker, f"{TOPIC}/stats")
+    assert rows.most <= STEPS_PER_SLICE, "rows are made in slices, too"
+    check_slices(answer, b'"consumerName"')
+    [shown] = answer.json()["subscriptions"].values()
+    assert [row["consumerName"] for row in shown["consumers"]] == [
+        consumer.name for consumer in subscription.consumers
+    ]
+    assert shown["consumersCount"] == len(consumers)
+    rows.most = 0
+    await get(broker, "/metrics")
+    assert rows.most <= STEPS_PER_SLICE
+
+
+async def test_consumers_that_come_and_go_while_statistics_are_made_do_no_harm(broker):
+    subscription, consumers = await crowded(broker, KEY_SHARED)
+    steps = subscription.statistics_in_steps()
+    for _ in range(MANY // 2):
+        next(steps)
+    for consumer in consumers[1:]:
+        subscription.remove_consumer(consumer)
+    shown = at_once(steps)
+    names = [row.consumer_name for row in shown.consumers]
+    assert len(set(names)) == len(names) == shown.sums.consumers < MANY
+
+
+async def test_steps_of_work_without_text_end_a_slice():
+    """Rows that are only counted give others a turn as well."""
+    assert list(slices([""] * (3 * STEPS_PER_SLICE))) == [""] * 3

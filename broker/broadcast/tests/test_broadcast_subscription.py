@@ -9,7 +9,9 @@ import pytest
 import trio
 
 from broker.broadcast import broadcast_subscription as module
+from broker.broadcast.statistics import CONSUMERS_PER_STEP
 from broker.broadcast.tests.world import World, received, settle
+from broker.subscription.statistics import at_once
 from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED
 from broker.subscription.tests.fakes import FakeSession
 from protocol.errors import BrokerError, ConsumerBusy, NotAllowed, ServerError
@@ -504,3 +506,72 @@ async def test_closing_gives_others_a_turn_between_portions_of_the_consumers(
         assert all(before - after <= two_portions for before, after in pairwise([*left, 0]))
         assert len(left) >= 2
         assert all(each.session.disconnected == [each] for each in consumers)
+
+
+class CountedDict(dict):
+    """Counts the consumers that are looked at."""
+
+    looked_at = 0
+
+    def get(self, key, default=None):
+        self.looked_at += 1
+        return super().get(key, default)
+
+    def items(self):
+        self.looked_at += len(self)
+        return super().items()
+
+    def values(self):
+        self.looked_at += len(self)
+        return super().values()
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+async def test_statistics_of_many_consumers_are_made_in_steps(autojump_clock, ragged):
+    async with opened() as world:
+        sessions = [FakeSession() for _ in range(4)]
+        consumers = [
+            await world.join(f"c{number}", session=sessions[number % 4]) for number in range(1000)
+        ]
+        positions = world.publish(3)
+        await settle()
+        for number, consumer in enumerate(consumers):
+            if ragged and number % 2:
+                world.ack(consumer, positions[1])
+            elif number != 567:
+                world.ack(consumer, *positions[: number % 3])
+        subscription = world.subscription
+        attached = subscription.attached = CountedDict(subscription.attached)
+        unacked = sum(map(subscription.groups.unacked, attached.values()))
+        steps, most, before = subscription.statistics_in_steps(), 0, attached.looked_at
+        shown = None
+        while shown is None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                shown = end.value
+            most, before = max(most, attached.looked_at - before), attached.looked_at
+        assert most <= CONSUMERS_PER_STEP
+        assert shown.unacked_messages == unacked
+        acked = subscription.cursors.acked
+        slowest = sorted(attached, key=lambda each: acked[attached[each]])[:20]
+        assert [row.consumer_name for row in shown.consumers] == [each.name for each in slowest]
+
+
+async def test_consumers_that_leave_while_statistics_are_made_do_no_harm(autojump_clock):
+    async with opened() as world:
+        consumers = [await world.join(f"c{number}") for number in range(1000)]
+        world.publish(3)
+        await settle()
+        steps = world.subscription.statistics_in_steps()
+        for _ in range(5):
+            next(steps)
+        for consumer in consumers[10:]:
+            world.subscription.remove_consumer(consumer)
+        assert [row.consumer_name for row in at_once(steps).consumers] == [
+            f"c{number}" for number in range(10)
+        ]
+        steps = world.subscription.statistics_in_steps()
+        next(steps)
+        await world.subscription.close()
+        assert not at_once(steps).consumers

@@ -95,6 +95,9 @@ def test_every_slot_has_exactly_the_owner_its_ranges_say(steps, ring):
         for slot in {max(start, 1), (start + end) // 2 or 1, end}:
             assert ranges.owner(slot) is present[name]
     assert expected == SLOT_COUNT
+    assert [(start, end, each.name) for start, end, each in ranges.ranges()] == [
+        (start, end, present[name].name) for start, end, name in covered
+    ]
 
 
 def test_consumers_of_one_name_share_the_ring_and_a_reconnect_changes_nothing():
