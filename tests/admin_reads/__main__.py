@@ -1,9 +1,11 @@
 """What reads of the admin API cost a neighbour: how long its publishes wait meanwhile.
 
-Vela with 10,000 topics and one more topic with 10,000 subscriptions, each with a consumer. A client
-publishes every 10 ms and waits for each receipt; its longest wait is given for each read. Run as
+Vela with 10,000 topics, one more topic with 10,000 subscriptions, each with a consumer, one whose
+Shared subscription has 10,000 consumers, and one whose broadcast has 100,000. A client publishes
+every 10 ms and waits for each receipt; its longest wait is given for each read. Run as
 
     python -m tests.admin_reads [--tree DIRECTORY] [--topics N] [--subscriptions N]
+        [--consumers N] [--broadcast-consumers N]
 
 `--tree` is another checkout whose broker is measured with this interpreter.
 """
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Type = pb.BaseCommand
+Shared = pb.CommandSubscribe.Shared
 NAMESPACE: Final = "persistent://public/default"
 WIDE: Final = f"{NAMESPACE}/wide"
+CROWD: Final = f"{NAMESPACE}/crowd"
+BROADCAST: Final = f"{NAMESPACE}/broadcast"
 PUBLISH_SECONDS: Final = 0.01
 QUIET_SECONDS: Final = 5.0
 AT_ONCE: Final = 500
@@ -41,6 +46,8 @@ PATHS: Final = {
     "internal statistics of a topic": "/admin/v2/persistent/public/default/wide/internalStats",
     "names of subscriptions": "/admin/v2/persistent/public/default/wide/subscriptions",
     "topics of a namespace": "/admin/v2/persistent/public/default",
+    "statistics, one Shared subscription": "/admin/v2/persistent/public/default/crowd/stats",
+    "statistics, one broadcast": "/admin/v2/persistent/public/default/broadcast/stats",
 }
 
 
@@ -93,8 +100,10 @@ def connected(service_url: str) -> RawConnection:
     return connection
 
 
-def populate(service_url: str, topics: int, subscriptions: int) -> list[RawConnection]:
-    """Topics with a producer each, and one with many subscriptions; the connections stay open."""
+def populate(service_url: str, options: argparse.Namespace) -> list[RawConnection]:
+    """Topics with a producer each, one with many subscriptions, and two with one subscription of
+    many consumers; the connections stay open."""
+    topics, subscriptions = options.topics, options.subscriptions
     producing, consuming = connected(service_url), connected(service_url)
     for numbers in _portions(topics):
         for number in numbers:
@@ -108,7 +117,29 @@ def populate(service_url: str, topics: int, subscriptions: int) -> list[RawConne
             consuming.send(wire.subscribe(WIDE, name, number, consuming.request_id()))
         for _ in numbers:
             consuming.expect(Type.SUCCESS)
-    return [producing, consuming]
+    return [
+        producing,
+        consuming,
+        _crowd(service_url, CROWD, options.consumers, {}),
+        _crowd(service_url, BROADCAST, options.broadcast_consumers, {"vela.broadcast": "true"}),
+    ]
+
+
+def _crowd(service_url: str, topic: str, consumers: int, metadata: dict[str, str]) -> RawConnection:
+    """One Shared subscription with many consumers on one connection."""
+    connection = connected(service_url)
+    for numbers in _portions(consumers):
+        for number in numbers:
+            request_id = connection.request_id()
+            name = f"consumer-{number:06}"
+            connection.send(
+                wire.subscribe(
+                    topic, "all", number, request_id, Shared, consumer_name=name, metadata=metadata
+                )
+            )
+        for _ in numbers:
+            connection.expect(Type.SUCCESS)
+    return connection
 
 
 def _portions(count: int) -> Iterator[range]:
@@ -168,6 +199,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tree", type=Path, default=TREE)
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--subscriptions", type=int, default=10_000)
+    parser.add_argument("--consumers", type=int, default=10_000)
+    parser.add_argument("--broadcast-consumers", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--minute-seconds", type=float, default=65.0)
     parser.add_argument("--json", action="store_true")
@@ -183,7 +216,7 @@ def main(arguments: list[str] | None = None) -> int:
         server.start()
         try:
             server.wait_ready(60)
-            kept = populate(server.service_url, options.topics, options.subscriptions)
+            kept = populate(server.service_url, options)
             found: list[Row] = []
             for row in rows(server, options):
                 found.append(row)
