@@ -36,12 +36,20 @@ _CURRENT: Final = "CURRENT"
 _MANIFEST: Final = re.compile(rb"(MANIFEST-(\d{6,}))\n")
 _LOG: Final = re.compile(r"(\d{6,})\.log")
 _STATE: Final = re.compile(r"MANIFEST-\d+|\d+\.(log|sst)")
+_FIRST_MANIFEST: Final = "MANIFEST-000001"
 _CONFIGURATION: Final = "rocksdict-config.json"
 
 
 def exists(directory: Path) -> bool:
-    """Whether there is a database, intact or not."""
-    return any(name == _CURRENT or _STATE.fullmatch(name) is not None for name in _names(directory))
+    """Whether there is a database, intact or not.
+
+    RocksDB creates one in this order: the first MANIFEST, `CURRENT`, the first log. So a first
+    MANIFEST alone is a creation that was interrupted: it holds nothing, and RocksDB begins again.
+    """
+    return any(
+        name == _CURRENT or (_STATE.fullmatch(name) is not None and name != _FIRST_MANIFEST)
+        for name in _names(directory)
+    )
 
 
 def check_database(directory: Path, remedy: str) -> None:

@@ -149,6 +149,26 @@ def test_a_database_that_is_gone_is_not_created_again(tmp_path):
     assert not (tmp_path / "db").exists()
 
 
+@pytest.mark.parametrize("size", [0, 20, 52])
+def test_a_creation_that_was_interrupted_is_begun_again(tmp_path, size):
+    """A process killed at its first start refused every later one: CURRENT is written last."""
+    open_database(tmp_path / "whole").close()
+    (manifest,) = (tmp_path / "whole").glob("MANIFEST-*")
+    directory = tmp_path / "db"
+    directory.mkdir()
+    for name in ("LOCK", "LOG", "IDENTITY", "000001.dbtmp"):
+        (directory / name).touch()
+    (directory / "MANIFEST-000001").write_bytes(manifest.read_bytes()[:size])
+    with pytest.raises(DatabaseDamaged, match="the database is missing"):
+        open_database(directory, may_create=False)
+    database = open_database(directory)
+    batch = WriteBatch(raw_mode=True)
+    batch.put(b"key", b"value")
+    database.write(batch, synced=True)
+    database.close()
+    assert rows_of(open_database(directory)) == {b"key": b"value"}
+
+
 def test_a_database_in_use_is_left_alone(killed, tmp_path):
     source, expected = killed
     shutil.copytree(source, tmp_path / "db")
