@@ -117,8 +117,10 @@ def _check_directories(
                 f"{_current(used[0])}: the bookie was decommissioned, or the metadata was restored "
                 "from an older copy. Give the bookie empty directories, or restore its cookie"
             )
+        had_set = any(place is not None for _cookie, place in copies.values())
         copies = _placed(disk, copies, journals, ledgers)
         plan = plan_existing(journals, ledgers, copies, may_expand=config.allowStorageExpansion)
+        plan = replace(plan, is_new_set=not had_set)
     if not plan.set_id:
         plan = replace(plan, set_id=os.urandom(8).hex())
     cookie = _cookie_of(config, plan, instance_id)

@@ -41,6 +41,8 @@ class DirectoryPlan:
     set_id: str
     """Empty: not given yet."""
     generation: int
+    is_new_set: bool = False
+    """Whether the set id was made by this start, for directories that had none."""
 
     def place_of(self, path: str) -> Place:
         """The expected content of the directory's `VERSION` file."""

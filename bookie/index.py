@@ -7,6 +7,11 @@ One row of Vela's own comes after all others in the locations: (END_LEDGER, 0) -
 size, the end of the entry logs when the newest locations were written. It is part of every batch of
 locations, so the bytes after it in the logs were never indexed.
 
+One more row of Vela's own in both databases names the ledger directory that they were made for:
+(END_LEDGER, 1) -> owner in the locations, END_LEDGER -> LedgerData of a deleted ledger, with the
+owner as its master key, in the ledgers. A database that was put into another directory would say of
+the entries there that they do not exist.
+
 Writes become durable with `sync`, in the order they were made: after a crash a prefix of them
 exists. All writes come from one thread; `location` and `last_entry_id` may be called from any.
 
@@ -29,6 +34,8 @@ pack_ledger_key = struct.Struct(">q").pack
 
 END_LEDGER: Final = -2
 END_KEY: Final = pack_location_key(END_LEDGER, 0)
+OWNER_KEY: Final = pack_location_key(END_LEDGER, 1)
+OWNER_LEDGER: Final = END_LEDGER
 FLAGS_LEDGER: Final = -0xEEFD
 """BookKeeper keeps a flags row under this ledger id; it is no ledger."""
 ENTRY_ID_MAX: Final = (1 << 63) - 1
@@ -71,6 +78,12 @@ class EntryIndex(Protocol):
 
     def end_of_logs(self) -> int:
         """The row (END_LEDGER, 0), 0 if there is none."""
+
+    def owners(self) -> tuple[bytes, bytes]:
+        """The owners stored in locations and ledgers; empty: none is."""
+
+    def set_owner(self, owner: bytes) -> None:
+        """Store the owner in both, durably. At most 100 bytes."""
 
     def remove_locations(self, ledger_id: int) -> None:
         """Drop all locations of a ledger."""

@@ -70,6 +70,13 @@ class MemoryIndex:
         """The end row."""
         return self._end
 
+    def owners(self) -> tuple[bytes, bytes]:
+        """None: an index in memory is never put elsewhere."""
+        return b"", b""
+
+    def set_owner(self, owner: bytes) -> None:
+        """Nothing to store."""
+
     def remove_locations(self, ledger_id: int) -> None:
         """Drop a ledger."""
         assert ledger_id != END_LEDGER

@@ -290,7 +290,7 @@ class _Rebuild:
             database.sync()
         finally:
             database.close()
-        self._result.ledgers = len(rows)
+        self._result.ledgers = sum(ledger_id >= 0 for ledger_id in rows)
 
     def _swap(self, place: Path) -> None:
         """Move the old databases away and the new ones in; `index.rebuild` goes last."""

@@ -18,6 +18,8 @@ from bookie.index import (
     END_KEY,
     ENTRY_ID_MAX,
     FLAGS_LEDGER,
+    OWNER_KEY,
+    OWNER_LEDGER,
     pack_ledger_key,
     pack_location_key,
     unpack_location_key,
@@ -39,6 +41,8 @@ REMEDY: Final = (
     "Rebuild the index from the entry logs and journals (vela bookie rebuild-index), "
     "or restore the bookie's directories from a backup"
 )
+_OWNER_HEAD: Final = b"\x08\0\x10\0\x1a"
+"""LedgerData up to the length of the master key: deleted, not fenced."""
 _BLOCK_CACHE_BYTES: Final = 16 << 20
 _WRITE_BUFFER_BYTES: Final = 16 << 20
 
@@ -152,6 +156,22 @@ class RocksIndex:
         """The end row."""
         return self._number(END_KEY)
 
+    def owners(self) -> tuple[bytes, bytes]:
+        """Of both databases."""
+        try:
+            row = self._ledgers.get(pack_ledger_key(OWNER_LEDGER)) or b""
+            return self._locations.get(OWNER_KEY) or b"", row[len(_OWNER_HEAD) + 1 :]
+        except DatabaseError as error:
+            raise IndexUnreadable(str(error)) from error
+
+    def set_owner(self, owner: bytes) -> None:
+        """One row each."""
+        batch = self.new_batch()
+        batch.put(OWNER_KEY, owner)
+        self.write_locations(batch)
+        self.write_ledgers({OWNER_LEDGER: _OWNER_HEAD + bytes((len(owner),)) + owner})
+        self.sync()
+
     def remove_locations(self, ledger_id: int) -> None:
         """One range deletion."""
         first = pack_location_key(ledger_id, 0)
@@ -161,11 +181,11 @@ class RocksIndex:
             raise DiskFailed(f"the index cannot be written: {error}") from error
 
     def ledgers(self) -> Iterator[tuple[int, bytes]]:
-        """All ledger rows, without BookKeeper's flags row."""
+        """All ledger rows, without BookKeeper's flags row and the owner's."""
         try:
             for key, value in self._ledgers.items():
                 ledger_id = int.from_bytes(key, "big", signed=True)
-                if ledger_id != FLAGS_LEDGER:
+                if ledger_id not in (FLAGS_LEDGER, OWNER_LEDGER):
                     yield ledger_id, value
         except DatabaseError as error:
             raise IndexUnreadable(str(error)) from error

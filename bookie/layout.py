@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 from bookie.checkpoint import MarkStore
 from bookie.cookie import belongs
 from bookie.errors import BookieRefusesToStart
+from bookie.index_rocksdb import LEDGERS, LOCATIONS
 from bookie.journal import Journal
 from bookie.journal_writer import JournalWriter
 from bookie.ledger_handle import LedgerHandle, decode_ledger_data
@@ -62,17 +63,36 @@ class Layout:
         """
         config = self._config
         cache_bytes = (config.dbStorage_writeCacheMaxSizeMb << 20) // len(self.ledger_directories)
-        for directory in self.ledger_directories:
+        for (number, _path), directory in zip(
+            self.plan.ledgers, self.ledger_directories, strict=True
+        ):
             self._disk.make_directories(directory)
             self._disk.restrict(directory)
             index = self._open_index(directory)
             storage = LedgerStorage(self._disk, directory, index, config.logSizeLimit, cache_bytes)
             self.storages.append(storage)
+            self._refuse_foreign(index, directory, number)
             self._recovered_ledgers |= dict.fromkeys(storage.recover(), storage)
         self.marks = [
             MarkStore(self._disk, self.ledger_directories, i)
             for i in range(len(self.journal_directories))
         ]
+
+    def _refuse_foreign(self, index: EntryIndex, directory: str, number: int) -> None:
+        """A database of another directory lacks the entries of this one, and would say so."""
+        owner = f"{self.plan.set_id}:{number}".encode()
+        owners = index.owners()
+        if not self.plan.is_new_set:
+            for name, found in zip((LOCATIONS, LEDGERS), owners, strict=True):
+                if found not in (b"", owner):
+                    raise BookieRefusesToStart(
+                        f"{directory}/{name}: the database was made for another ledger directory "
+                        f"({found.decode(errors='replace')}, this one is {owner.decode()}). Put the "
+                        "right one back. Without it, move the directories locations and ledgers "
+                        "away and rebuild the index: vela bookie rebuild-index"
+                    )
+        if owners != (owner, owner):
+            index.set_owner(owner)
 
     def recover(self, now_ms: int, live_ledgers: set[int] | None = None) -> None:
         """Load ledgers, replay journals, flush, open new journals, record where they start.

@@ -391,6 +391,13 @@ class SimIndex:
         """See EntryIndex."""
         return self._index.end_of_logs()
 
+    def owners(self) -> tuple[bytes, bytes]:
+        """See EntryIndex."""
+        return self._index.owners()
+
+    def set_owner(self, owner: bytes) -> None:
+        """See EntryIndex."""
+
     def remove_locations(self, ledger_id: int) -> None:
         """See EntryIndex."""
         self._record(self._log.locations, ("remove", ledger_id))
