@@ -8,7 +8,7 @@ size, the end of the entry logs when the newest locations were written. It is pa
 locations, so the bytes after it in the logs were never indexed.
 
 One more row of Vela's own in both databases names the ledger directory that they were made for:
-(END_LEDGER, 1) -> owner in the locations, END_LEDGER -> LedgerData of a deleted ledger, with the
+(END_LEDGER, 1) -> owner in the locations, OWNER_LEDGER -> LedgerData of a deleted ledger, with the
 owner as its master key, in the ledgers. A database that was put into another directory would say of
 the entries there that they do not exist.
 
@@ -35,7 +35,8 @@ pack_ledger_key = struct.Struct(">q").pack
 END_LEDGER: Final = -2
 END_KEY: Final = pack_location_key(END_LEDGER, 0)
 OWNER_KEY: Final = pack_location_key(END_LEDGER, 1)
-OWNER_LEDGER: Final = END_LEDGER
+OWNER_LEDGER: Final = -3
+"""Without locations: an earlier version takes it for a deleted ledger, and it may have none."""
 FLAGS_LEDGER: Final = -0xEEFD
 """BookKeeper keeps a flags row under this ledger id; it is no ledger."""
 ENTRY_ID_MAX: Final = (1 << 63) - 1

@@ -87,8 +87,8 @@ class Layout:
                 if found not in (b"", owner):
                     raise BookieRefusesToStart(
                         f"{directory}/{name}: the database was made for another ledger directory "
-                        f"({found.decode(errors='replace')}, this one is {owner.decode()}). Put the "
-                        "right one back. Without it, move the directories locations and ledgers "
+                        f"({found.decode(errors='replace')}, this one is {owner.decode()}). Put "
+                        "the right one back. Without it, move the directories locations and ledgers "
                         "away and rebuild the index: vela bookie rebuild-index"
                     )
         if owners != (owner, owner):
