@@ -88,8 +88,8 @@ class Layout:
                     raise BookieRefusesToStart(
                         f"{directory}/{name}: the database was made for another ledger directory "
                         f"({found.decode(errors='replace')}, this one is {owner.decode()}). Put "
-                        "the right one back. Without it, move the directories locations and ledgers "
-                        "away and rebuild the index: vela bookie rebuild-index"
+                        "the right one back. Without it, move the directories locations and "
+                        "ledgers away and rebuild the index: vela bookie rebuild-index"
                     )
         if owners != (owner, owner):
             index.set_owner(owner)
