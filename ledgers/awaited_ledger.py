@@ -29,32 +29,60 @@ class LedgerMaker(Protocol):
 
 
 @final
+class _Progress:
+    """What became of the entries. Apart from the ledger, which has the writer, because the writer
+    refers to its listener: an ended ledger is freed without a garbage collection."""
+
+    __slots__ = ("changed", "confirmed", "failure", "retry_after_s")
+
+    def __init__(self) -> None:
+        self.confirmed = -1
+        self.failure: str | None = None
+        self.retry_after_s = 0.0
+        self.changed = trio.Event()
+
+    def on_entries_confirmed(self, writer: EntryWriter, entry_id: int, length: int) -> None:
+        """WriterListener."""
+        self.confirmed = entry_id
+        self.changed.set()
+
+    def on_adds_refused(self, writer: EntryWriter, delay_s: float) -> None:
+        """WriterListener. The waiting `append` sends again."""
+        self.retry_after_s = delay_s
+        self.changed.set()
+
+    def on_writer_failed(self, writer: EntryWriter, status: int) -> None:
+        """WriterListener."""
+        self.failure = Status(status).name
+        self.changed.set()
+
+
+@final
 class AwaitedLedger:
     """See the module docstring. The owner serialises the calls."""
 
-    writer: EntryWriter
-
-    def __init__(self, what: str) -> None:
+    def __init__(self, writer: EntryWriter, progress: _Progress, what: str) -> None:
+        self.writer = writer
+        self._progress = progress
         self._what = what
-        self.confirmed = -1
-        """The last entry that is durable together with all before it."""
-        self._failure: str | None = None
-        self._retry_after_s = 0.0
-        self._changed = trio.Event()
 
     @classmethod
     async def create(
         cls, ledgers: LedgerMaker, custom_metadata: Mapping[str, bytes], what: str
     ) -> Self:
         """A new ledger. `what` names its content in error texts. Raises: LedgerError."""
-        ledger = cls(what)
-        ledger.writer = await ledgers.create_ledger(custom_metadata, ledger)
-        return ledger
+        progress = _Progress()
+        return cls(await ledgers.create_ledger(custom_metadata, progress), progress, what)
 
     @property
     def ledger_id(self) -> int:
         """The ledger's id."""
         return self.writer.ledger_id
+
+    @property
+    def confirmed(self) -> int:
+        """The last entry that is durable together with all before it; -1: none."""
+        return self._progress.confirmed
 
     @property
     def next_entry_id(self) -> int:
@@ -69,41 +97,27 @@ class AwaitedLedger:
     @property
     def failed(self) -> bool:
         """Whether it takes no more entries."""
-        return self._failure is not None
+        return self._progress.failure is not None
 
     def give_up(self) -> None:
         """Take no more entries, because the owner does not know the state of those so far."""
-        self._failure = self._failure or "given up"
+        self._progress.failure = self._progress.failure or "given up"
 
     async def append(self, entries: list[bytes]) -> None:
         """Returns when all of them are durable. Raises: LedgerError: not all of them are."""
+        progress = self._progress
         last = -1
-        if self._failure is None:
+        if progress.failure is None:
             for data in entries:
                 last = self.writer.add(data)
             self.writer.kick()
-        while self.confirmed < last and self._failure is None:
-            if self._retry_after_s:
-                await trio.sleep(self._retry_after_s)
-                self._retry_after_s = 0.0
+        while progress.confirmed < last and progress.failure is None:
+            if progress.retry_after_s:
+                await trio.sleep(progress.retry_after_s)
+                progress.retry_after_s = 0.0
                 self.writer.retry()
             else:
-                self._changed = trio.Event()
-                await self._changed.wait()
-        if self._failure is not None:
-            raise LedgerError(f"{self._what} {self.ledger_id}: {self._failure}")
-
-    def on_entries_confirmed(self, writer: EntryWriter, entry_id: int, length: int) -> None:
-        """WriterListener."""
-        self.confirmed = entry_id
-        self._changed.set()
-
-    def on_adds_refused(self, writer: EntryWriter, delay_s: float) -> None:
-        """WriterListener. The waiting `append` sends again."""
-        self._retry_after_s = delay_s
-        self._changed.set()
-
-    def on_writer_failed(self, writer: EntryWriter, status: int) -> None:
-        """WriterListener."""
-        self._failure = Status(status).name
-        self._changed.set()
+                progress.changed = trio.Event()
+                await progress.changed.wait()
+        if progress.failure is not None:
+            raise LedgerError(f"{self._what} {self.ledger_id}: {progress.failure}")

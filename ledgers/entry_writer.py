@@ -24,6 +24,24 @@ class WriterListener(Protocol):
         """Once: nothing beyond the last confirmed entry will ever be confirmed."""
 
 
+class _Nobody:
+    """The listener of a closed writer: an owner and its writer do not keep each other alive."""
+
+    __slots__ = ()
+
+    def on_entries_confirmed(self, writer: EntryWriter, entry_id: int, length: int) -> None:
+        pass
+
+    def on_adds_refused(self, writer: EntryWriter, delay_s: float) -> None:
+        pass
+
+    def on_writer_failed(self, writer: EntryWriter, status: int) -> None:
+        pass
+
+
+NOBODY: WriterListener = _Nobody()
+
+
 class EntryWriter:
     """See the module docstring. Abstract."""
 

@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, final
 
 from bookie.api import Status
-from ledgers.entry_writer import EntryWriter, WriterListener
+from ledgers.entry_writer import NOBODY, EntryWriter, WriterListener
 from ledgers.errors import LedgerFenced, LedgerNotFound
 from ledgers.held_adds import HeldAdds
 from metadata.store import VersionConflict
@@ -193,6 +193,7 @@ class LedgerWriter(EntryWriter):
             LedgerNotFound: the ledger was deleted meanwhile.
         """
         self._is_stopped = True
+        self._listener = NOBODY
         if self.metadata.is_closed:
             return
         path = ledger_path(self.ledger_id)

@@ -66,12 +66,21 @@ class Acknowledgements:
         self._keeper = keeper
         self._tell_end = tell_end
 
+    def disconnect(self) -> None:
+        """Forget everything: the subscription has ended, and a connection may still refer to its
+        acknowledgements. They have no effect from now on."""
+        self.closed = True
+        del self._fanout, self._keeper, self._tell_end
+        del self._attached, self._cursors, self._groups, self._ledger, self._ordinals, self._window
+
     def ack_run(self, slots: list[int], position: Position) -> None:
         """All of the slots have acknowledged the whole entry."""
+        if self.closed:
+            return
         ordinal = self._window.ordinal_of.get(position)
         if ordinal is None:
             ordinal = self._ordinals.exact(position)
-        if ordinal is None or self.closed:
+        if ordinal is None:
             return
         cursors, groups = self._cursors, self._groups
         one_by_one = groups.blocked or groups.counted or self._ledger.terminated
@@ -90,8 +99,10 @@ class Acknowledgements:
 
     def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
         """Acknowledge for this consumer alone."""
+        if self.closed:
+            return
         slot = self._attached.get(consumer)
-        if slot is None or self.closed:
+        if slot is None:
             return
         cursors, groups = self._cursors, self._groups
         known = self._window.ordinal_of

@@ -204,8 +204,10 @@ class BroadcastSubscription(BroadcastMembers):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Release large state now. The objects refer to each other, so they themselves stay until
-        a full garbage collection, which may be hours away."""
+        """Release large state, and the references that the parts have to each other. Others, such
+        as a lane of a connection, may still refer to one of them."""
         self.cursors.clear()
         self.groups.clear()
         self.fanout.consumers.clear()
+        self.acks.disconnect()
+        self.keeper.disconnect()

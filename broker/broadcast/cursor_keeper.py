@@ -59,6 +59,10 @@ COMMIT_SECONDS_MIN: Final = 0.025
 _log = structlog.get_logger()
 
 
+def _no_one(_dropped: object) -> None:
+    pass
+
+
 @final
 class CursorKeeper:
     """See the module docstring."""
@@ -349,6 +353,10 @@ class CursorKeeper:
                     cursors.restore_ragged(slot, ragged)
 
     # --- end ----------------------------------------------------------------------------
+
+    def disconnect(self) -> None:
+        """Forget those to notify. Call it after `close`."""
+        self._on_dropped = self._on_advanced = _no_one
 
     async def close(self) -> None:
         """Store everything and stop."""

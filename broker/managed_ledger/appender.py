@@ -23,7 +23,7 @@ younger than the minimum; the entry that crosses the limit is the last of its le
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
@@ -60,6 +60,24 @@ class AppendState(Enum):
 
 
 _FINAL_STATES = frozenset({AppendState.FENCED, AppendState.TERMINATED, AppendState.CLOSED})
+
+
+def _nothing() -> None:
+    pass
+
+
+@final
+class _NoListener:
+    """Takes the place of a topic that has ended, whose producers have been disconnected."""
+
+    def on_appended(self, entries: list[Entry], contexts: list[object]) -> None:
+        pass
+
+    def on_append_failed(self, context: object, error: BrokerError) -> None:
+        pass
+
+
+NO_LISTENER: Final[AppendListener] = _NoListener()
 
 
 @final
@@ -457,6 +475,12 @@ class Appender:
         self._fail_all(self._take_pending())
         if self._current is not None:
             await self._current.close()
+
+    def disconnect(self) -> None:
+        """Forget the ledger and its topic, which have ended. Nothing is appended any more, or has
+        an open outcome."""
+        self.listener = NO_LISTENER
+        self._on_ledgers_changed = self._release_acked = _nothing
 
     def _stop(self, state: AppendState, failure: BrokerError) -> None:
         self.state = state

@@ -56,6 +56,29 @@ _STATISTICS_RANGES_MAX: Final = 100
 
 
 @final
+class _Readers:
+    """Readers of the ledgers read last."""
+
+    def __init__(self, client: LedgerClient) -> None:
+        self._client = client
+        self._readers: dict[int, LedgerReader] = {}
+
+    async def reader_of(self, ledger_id: int) -> LedgerReader:
+        """Raises: LedgerError."""
+        reader = self._readers.get(ledger_id)
+        if reader is None:
+            reader = await self._client.reader(ledger_id)
+            while len(self._readers) >= _READERS_MAX:
+                del self._readers[next(iter(self._readers))]
+            self._readers[ledger_id] = reader
+        return reader
+
+    def forget(self, ledger_id: int) -> None:
+        """The ledger is deleted."""
+        self._readers.pop(ledger_id, None)
+
+
+@final
 class ManagedLedger:
     """See the module docstring. Made by `ManagedLedgerFactory.open`.
 
@@ -77,7 +100,7 @@ class ManagedLedger:
         self._list = ledger_list
         self._table = ledger_list.table
         self._cache = TopicCache(context.cache)
-        self._readers: dict[int, LedgerReader] = {}
+        self._readers = _Readers(context.client)
         self._on_cursor_dirty = on_cursor_dirty
         self._on_closed = on_closed
         self._is_trimming = False
@@ -91,7 +114,7 @@ class ManagedLedger:
             ledger_list.name,
             self._table,
             self._cache,
-            self._ledger_reader,
+            self._readers.reader_of,
             context.spawn,
             context.clock,
             context.config.read_ahead_size_bytes,
@@ -199,15 +222,6 @@ class ManagedLedger:
             return await self._reader.read(position, 1, 1)
 
         return await newest_before(self._table, read_one, publish_time_ms)
-
-    async def _ledger_reader(self, ledger_id: int) -> LedgerReader:
-        reader = self._readers.get(ledger_id)
-        if reader is None:
-            reader = await self._context.client.reader(ledger_id)
-            while len(self._readers) >= _READERS_MAX:
-                del self._readers[next(iter(self._readers))]
-            self._readers[ledger_id] = reader
-        return reader
 
     # --- cursors ------------------------------------------------------------------------
 
@@ -323,7 +337,7 @@ class ManagedLedger:
             await self._list.save(self._table.rows[count:])
             dropped = self._table.drop_front(count)
         for row in dropped:
-            self._readers.pop(row.ledger_id, None)
+            self._readers.forget(row.ledger_id)
             await self._context.client.delete(row.ledger_id)
         return len(dropped)
 
@@ -382,6 +396,12 @@ class ManagedLedger:
         finally:
             self._cache.clear()
             self._on_closed(self)
+
+    def disconnect(self) -> None:
+        """Forget the listener and the cursors after `close`, so that this ledger and its topic are
+        freed without a garbage collection. Nothing may be appended any more."""
+        self._appender.disconnect()
+        self.cursors.clear()
 
     async def _close_cursor(self, cursor: Cursor, limiter: trio.CapacityLimiter) -> None:
         async with limiter:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import trio
 
+from broker.schemas.avro_schema import AvroError
 from broker.schemas.budget import Budget, SchemaTooComplex
-from protocol.errors import IncompatibleSchema, ServiceNotReady
+from broker.schemas.schema_info import InvalidSchema
+from protocol.errors import BrokerError, IncompatibleSchema, ServiceNotReady
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +31,29 @@ PAUSE_SECONDS: Final = 0.0002
 
 class _Abandoned(Exception):
     """No caller waits for this check any more."""
+
+
+@final
+class _Raised:
+    """The error of a check, as a value and without its tracebacks. These refer to the frames of the
+    thread, which refer to the error: everything that the check made would be kept until the next
+    full garbage collection."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _outcome(check: Callable[[Budget], Result], budget: Budget) -> Result | _Raised:
+    try:
+        return check(budget)
+    except (AvroError, BrokerError, InvalidSchema, SchemaTooComplex, _Abandoned) as error:
+        each: BaseException | None = error
+        while each is not None:
+            each.__traceback__ = None
+            each = each.__cause__ or each.__context__
+        return _Raised(error)
 
 
 @final
@@ -85,9 +110,16 @@ class SchemaChecker:
         timeout_ms = self._config.schemaCheckTimeoutMillis
         try:
             with trio.move_on_after(timeout_ms / 1000):
-                return await trio.to_thread.run_sync(
-                    partial(check, budget), limiter=self._threads, abandon_on_cancel=True
+                outcome = await trio.to_thread.run_sync(
+                    partial(_outcome, check, budget), limiter=self._threads, abandon_on_cancel=True
                 )
+                if not isinstance(outcome, _Raised):
+                    return outcome
+                error = outcome.error
+                try:
+                    raise error
+                finally:
+                    del error, outcome  # its traceback refers to this frame
         finally:
             abandoned[0] = True
         raise ServiceNotReady(

@@ -45,6 +45,14 @@ class Step(IntEnum):
     """The slice is used up."""
 
 
+def _no_step() -> Step:
+    return Step.IDLE
+
+
+async def _no_fill() -> None:
+    pass
+
+
 @final
 class Pump:
     """Drives one dispatcher. `step` sends what it can; `fill` reads what the step asked for."""
@@ -173,6 +181,7 @@ class Pump:
     def close(self) -> None:
         """Stop for good. Tasks end at their next step."""
         self._closed = True
+        self._step, self._fill = _no_step, _no_fill  # they refer to the owner of the pump
         if self._scope is not None:
             self._scope.cancel()
         if self._timer_scope is not None:

@@ -470,10 +470,12 @@ class PersistentTopic(Topic):
         if self.dedup is not None:
             await self.dedup.snapshot()
         await self.services.factory.close(self.ledger.name)
+        self.ledger.disconnect()
 
     async def delete_storage(self) -> None:
         """Delete the ledger with its cursors and all other data under the topic's name."""
         await self.services.factory.delete(self.ledger.name)
+        self.ledger.disconnect()
 
 
 def retention_of(policies: EffectivePolicies) -> RetentionPolicy:
