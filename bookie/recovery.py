@@ -114,7 +114,7 @@ class JournalReplay:
             size = file.size()
             header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE), path)
             if header is None:
-                if not newest or offset > fmt.HEADER_SIZE:
+                if not newest or offset >= fmt.HEADER_SIZE:
                     raise Corruption(path, 0, size, "the header of the journal is missing")
                 logger.warning("journal without header, nothing durable in it", file=path)
                 self._disk.remove(path)

@@ -141,6 +141,19 @@ async def test_junk_journal_refuses_and_empty_ones_do_not(machine):
     assert machine.disk.exists(journal)
 
 
+@pytest.mark.parametrize("size", [0, 1, 512])
+async def test_a_journal_that_lost_its_header_after_the_mark_was_in_it_refuses_to_start(
+    machine, size
+):
+    """The mark moves into a new journal after its header is durable: nothing tore that off."""
+    journal = await written(machine)
+    content = bytes(size) if size == fmt.HEADER_SIZE else machine.disk.content(journal)[:size]
+    machine.disk.cut(journal, size)
+    machine.disk.corrupt(journal, 0, content)
+    with pytest.raises(Corruption, match="the header of the journal is missing"):
+        await machine.open()
+
+
 async def test_missing_journal_refuses_to_start(machine):
     journal = await written(machine)
     machine.disk.remove(journal)
