@@ -149,11 +149,12 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     from bookie.errors import StorageError
     from broker.app import StartError
     from broker.data_directory import DataDirectoryError
+    from metadata.store import MetadataUnavailable
 
     _take_open_files(config)
     try:
         trio.run(_serve, config, data_directory, running)
-    except* (StartError, DataDirectoryError, StorageError) as group:
+    except* (StartError, DataDirectoryError, StorageError, MetadataUnavailable) as group:
         refusal = group
     else:
         return

@@ -102,7 +102,7 @@ async def running_broker(
 ) -> AsyncIterator[RunningBroker]:
     """A ready broker for the duration of the block. `data_directory` None keeps all data in memory.
 
-    Raises: StartError, DataDirectoryError, bookie.errors.StorageError.
+    Raises: StartError, DataDirectoryError, bookie.errors.StorageError, MetadataFailed.
     """
     async with AsyncExitStack() as stack:
         if data_directory is not None:
@@ -188,7 +188,7 @@ async def _open_storage(
     clock: SystemClock,
 ) -> _Storage:
     """Metadata store, bookie and managed ledgers; `stack` closes them in reverse order."""
-    store = await _open_store(config, data_directory)
+    store = await _open_store(nursery, config, data_directory)
     stack.push_async_callback(_shielded, store.aclose)
     no_bookies = LedgerClient(store, {}, _ledger_client_config(config), clock)
     if data_directory is not None:
@@ -249,7 +249,9 @@ async def _shielded(close: Callable[[], Awaitable[None]]) -> None:
         await close()
 
 
-async def _open_store(config: BrokerConfig, data_directory: Path | None) -> MetadataStore:
+async def _open_store(
+    nursery: trio.Nursery, config: BrokerConfig, data_directory: Path | None
+) -> MetadataStore:
     if data_directory is None:
         from metadata.memory_store import MemoryStore
 
@@ -260,9 +262,11 @@ async def _open_store(config: BrokerConfig, data_directory: Path | None) -> Meta
     # New metadata beside a bookie with data would make all of that data garbage.
     may_create = not _bookie_has_data(bookie_config(config, data_directory))
     try:
-        return await RocksStore.open(data_directory / METADATA, may_create=may_create)
+        store = await RocksStore.open(data_directory / METADATA, may_create=may_create)
     except MetadataUnavailable as error:
         raise StartError(str(error)) from error
+    nursery.start_soon(store.run)
+    return store
 
 
 async def _open_bookie(

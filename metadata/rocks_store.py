@@ -25,6 +25,7 @@ from rocksdict import Options, WriteBatch
 from metadata.memory_store import MemoryStore, check_deletable, check_version
 from metadata.node_keys import after_child_key, child_name, first_child_key, node_key
 from metadata.store import (
+    MetadataFailed,
     MetadataUnavailable,
     NodeNotFound,
     SessionState,
@@ -32,7 +33,7 @@ from metadata.store import (
 )
 from metadata.watches import Watches
 from rocks.database import Database
-from rocks.errors import DatabaseDamaged, DatabaseError, DatabaseInUse
+from rocks.errors import DatabaseDamaged, DatabaseError, DatabaseFull, DatabaseInUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +104,8 @@ class RocksStore:
         self._ephemeral = MemoryStore()
         """Nodes of the session: they do not outlive the process, so they are not on disk."""
         self._write_lock = trio.Lock()
+        self._failure: MetadataFailed | None = None
+        self._failed = trio.Event()
         self._read_limiter = trio.CapacityLimiter(_READ_THREADS_MAX)
 
     @classmethod
@@ -147,6 +150,15 @@ class RocksStore:
         """See MetadataStore. There is nothing to report."""
         del on_change
         return lambda: None
+
+    async def run(self) -> None:
+        """Wait until a write has failed for good: everything but a lack of space.
+
+        Raises: MetadataFailed.
+        """
+        await self._failed.wait()
+        assert self._failure is not None
+        raise self._failure
 
     async def sync(self) -> None:
         """There is one copy only."""
@@ -265,7 +277,8 @@ class RocksStore:
                     if database is not None:
                         await trio.to_thread.run_sync(database.close)
                 except DatabaseError as error:
-                    raise _refusal("closed", error) from error
+                    if self._failure is None:  # else the same error, which `run` raised
+                        raise _refusal("closed", error) from error
                 finally:
                     await self._ephemeral.aclose()
 
@@ -284,6 +297,8 @@ class RocksStore:
                     operations, self._pending = self._pending, []
                     with trio.CancelScope(shield=True):
                         await trio.to_thread.run_sync(self._commit, operations)
+                    if self._failure is not None:
+                        self._failed.set()
                     self._tell(operations)
         except trio.Cancelled:
             if operation in self._pending:
@@ -314,6 +329,10 @@ class RocksStore:
             if not group.is_empty:
                 database.write(group.batch, synced=True)
         except Exception as error:
+            if isinstance(error, DatabaseError) and not isinstance(error, DatabaseFull):
+                self._failure = self._failure or MetadataFailed(
+                    f"the metadata store failed, the broker stops, check the disk: {error}"
+                )
             for operation in operations:
                 operation.error = operation.error or _refusal("written", error)
         for operation in operations:

@@ -47,6 +47,11 @@ class MetadataUnavailable(MetadataError):
     """The store cannot be opened, read or written. The text says what to do."""
 
 
+class MetadataFailed(MetadataUnavailable):
+    """A write failed in such a way that the store refuses all later ones until it is opened
+    again."""
+
+
 class MetadataStore(Protocol):
     """Versions start at 0 and grow by one with every put of a node.
 

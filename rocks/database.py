@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 from rocksdict import DBRecoveryMode, Options, Rdict, ReadOptions, WriteOptions
 
 from rocks import check
-from rocks.errors import DatabaseDamaged, DatabaseError, DatabaseInUse
+from rocks.errors import DatabaseDamaged, DatabaseError, DatabaseFull, DatabaseInUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _LOCK: Final = "LOCK"
 _DAMAGE: Final = "Corruption"
 """Prefix of RocksDB's messages about damage."""
+_FULL: Final = "IO error: No space left on device"
 _BLAME: Final = re.compile(r"\s*The file \S*MANIFEST-\d+ may be corrupted\.?")
 _NAMES_MAX: Final = 20
 
@@ -267,4 +268,5 @@ def _failure(doing: str, directory: Path, error: Exception, remedy: str) -> Data
     text = str(error)
     if text.startswith(_DAMAGE):
         return DatabaseDamaged(str(directory), "", text.rstrip(". "), remedy)
-    return DatabaseError(f"{doing} the database {directory}: {text}")
+    kind = DatabaseFull if text.startswith(_FULL) else DatabaseError
+    return kind(f"{doing} the database {directory}: {text}")

@@ -10,6 +10,12 @@ class DatabaseError(Exception):
 
 
 @final
+class DatabaseFull(DatabaseError):
+    """No space is left for a write. RocksDB goes on by itself when there is some again. After any
+    other failed write it refuses all later ones, because the state of its log is unknown."""
+
+
+@final
 class DatabaseInUse(DatabaseError):
     """Another process, or this one, has the database open."""
 
