@@ -44,6 +44,18 @@ def client_connections_within(open_files_max: int, http_configured: int) -> int:
     return max(1, connections_within(open_files_max) - http)
 
 
+def not_admitted_within(open_files_max: int) -> int:
+    """How many connections of one protocol may be open that were accepted and not admitted: they
+    take from the share of storage, so a sixteenth of it."""
+    return max(1, (open_files_max - connections_within(open_files_max)) // 16)
+
+
+def not_admitted_max(wanted: int) -> int:
+    """`wanted`, or fewer where the limit of this process does not allow so many."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, not_admitted_within(soft))
+
+
 def connections_max(http_configured: int) -> int:
     """The bound of the binary protocol under the limit of this process; 0: it has no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

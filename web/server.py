@@ -15,6 +15,7 @@ import structlog
 import trio
 
 from runtime.accepting import TurnedAway, accept_connections
+from runtime.open_files import not_admitted_max
 from web.budgets import ByteBudget, RequestRate
 from web.connection import HttpConnection, Phase
 
@@ -49,7 +50,7 @@ class HttpServer:
         self.rate = RequestRate(limits.requests_per_second_max, trio.current_time())
         self.stopping = False
         self._connections: dict[HttpConnection, None] = {}
-        self._turned_away = TurnedAway(TURNED_AWAY_MAX)
+        self._turned_away = TurnedAway(not_admitted_max(TURNED_AWAY_MAX))
 
     def __len__(self) -> int:
         """Connections being served."""
@@ -70,7 +71,8 @@ class HttpServer:
                     stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
                     serving.start_soon(self.serve_stream, stream)
 
-                accept = partial(accept_connections, per_turn=ACCEPTED_PER_TURN, protocol="HTTP")
+                per_turn = not_admitted_max(ACCEPTED_PER_TURN)
+                accept = partial(accept_connections, per_turn=per_turn, protocol="HTTP")
                 for each in listening:
                     accepting.start_soon(accept, each, serve)
                 task_status.started()

@@ -21,7 +21,7 @@ from broker.net.transport import SocketTransport, StreamTransport
 from protocol import commands
 from protocol.errors import ServerError
 from runtime.accepting import TurnedAway, accept_connections, stop_listening
-from runtime.open_files import connections_max
+from runtime.open_files import connections_max, not_admitted_max
 
 if TYPE_CHECKING:
     from broker.net.attached import Commands
@@ -49,7 +49,7 @@ class BrokerListener:
         self._sockets: list[socket.socket] = []
         self._readers = Readers()
         self._connections_of_files_max = connections_max(http_connections_max)
-        self._turned_away = TurnedAway(TURNED_AWAY_MAX)
+        self._turned_away = TurnedAway(not_admitted_max(TURNED_AWAY_MAX))
 
     @property
     def port(self) -> int:
@@ -78,7 +78,8 @@ class BrokerListener:
                     transport = SocketTransport(connection, f"{host}:{port}", self._readers)
                     nursery.start_soon(self.serve, transport, host)
 
-                accept = partial(accept_connections, per_turn=ACCEPTED_PER_TURN, protocol="binary")
+                per_turn = not_admitted_max(ACCEPTED_PER_TURN)
+                accept = partial(accept_connections, per_turn=per_turn, protocol="binary")
                 for listening in self._sockets:
                     nursery.start_soon(accept, listening, serve)
                 task_status.started()

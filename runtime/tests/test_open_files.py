@@ -10,6 +10,7 @@ from runtime.open_files import (
     client_connections_within,
     connections_within,
     http_connections_within,
+    not_admitted_within,
 )
 
 
@@ -19,6 +20,18 @@ def test_storage_keeps_most_of_its_files_whoever_connects(limit):
     left = kept - bookie_connections_within(limit)
     assert left >= kept * 3 // 4
     assert left >= min(limit // 8, 1_024)
+
+
+@pytest.mark.parametrize("limit", [64, 256, 512, 1_024, 4_096, 20_000, 1_048_576])
+def test_connections_that_are_turned_away_leave_storage_half_of_its_files(limit):
+    """Up to 228 were open at once beside those admitted. Under a limit of 512, of which 128 are
+    kept for storage, a storm of connections ended the broker: it could not create a file."""
+    kept = limit - connections_within(limit)
+    not_admitted = not_admitted_within(limit)
+    assert not_admitted >= 1
+    # Of two protocols: accepted in one turn, and being told the reason.
+    assert 4 * not_admitted <= max(4, kept // 4)
+    assert kept - 4 * not_admitted - bookie_connections_within(limit) >= min(kept // 2, kept - 8)
 
 
 @pytest.mark.parametrize("limit", [64, 256, 1_024, 4_096, 20_000, 1_048_576])
