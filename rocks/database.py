@@ -16,6 +16,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast, final
 
+import structlog
 from rocksdict import DBRecoveryMode, Options, Rdict, ReadOptions, WriteOptions
 
 from rocks import check
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rocksdict import RdictIter, WriteBatch
+
+logger = structlog.get_logger()
 
 _LOCK: Final = "LOCK"
 _DAMAGE: Final = "Corruption"
@@ -49,6 +52,8 @@ class Database:
         self._synced.sync = True
         self.damage = ""
         """The first damage found, as a line for the user; empty: none."""
+        self._is_full = False
+        """The last write found no space."""
 
     @classmethod
     def open(
@@ -96,6 +101,7 @@ class Database:
             self._open_rocks().write(batch, self._synced if synced else self._unsynced)
         except Exception as error:
             raise self._failed("writing", error) from error
+        self._is_full = False
 
     def remove_range(self, first: bytes, end: bytes) -> None:
         """Remove the keys from `first` on, before `end`. Raises: DatabaseError."""
@@ -110,6 +116,14 @@ class Database:
             self._open_rocks().flush_wal(True)
         except Exception as error:
             raise self._failed("syncing", error) from error
+
+    def sequence(self) -> int:
+        """The number of the last change. Changes that were synced are there after any crash, so
+        this never becomes lower. Raises: DatabaseError."""
+        try:
+            return int(self._open_rocks().latest_sequence_number())
+        except Exception as error:
+            raise self._failed("reading", error) from error
 
     def cursor(self) -> Cursor:
         """A cursor over the current rows. Raises: DatabaseError."""
@@ -158,7 +172,13 @@ class Database:
             try:
                 rocks.close()
             except Exception as error:
-                raise self._failed("closing", error) from error
+                if not self._is_full:
+                    raise self._failed("closing", error) from error
+                logger.warning(
+                    "database closed on a full disk: writes that were refused are not in it",
+                    directory=str(self._directory),
+                    error=str(error),
+                )
             finally:
                 os.close(self._lock)
 
@@ -174,6 +194,7 @@ class Database:
         failure = _failure(doing, self._directory, error, self._remedy)
         if isinstance(failure, DatabaseDamaged) and not self.damage:
             self.damage = str(failure)
+        self._is_full = self._is_full or isinstance(failure, DatabaseFull)
         return failure
 
 

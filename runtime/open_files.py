@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import resource
 
+import structlog
+
 RESERVED_FOR_STORAGE_MAX = 2_048
 NO_LIMIT = 2**60
 CONNECTIONS_EXPECTED = 10_000
@@ -25,6 +27,18 @@ def raise_open_files_limit() -> int:
         except (ValueError, OSError):  # some systems enforce a lower bound than they report
             return soft
     return hard
+
+
+def take_open_files(http_configured: int) -> None:
+    """Take what the system allows a broker, and tell its operator if that is little."""
+    limit = raise_open_files_limit()
+    connections = connections_max(http_configured)
+    if 0 < connections < CONNECTIONS_EXPECTED:
+        structlog.get_logger().warning(
+            "few connections are possible; raise the limit of open files (ulimit -n) for more",
+            open_files_max=limit,
+            connections_max=connections,
+        )
 
 
 def connections_within(open_files_max: int) -> int:

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import trio
 
-from web.client import CallFailed, call
+from web.client import CallFailed, fetch
 
 
 @asynccontextmanager
@@ -29,6 +29,11 @@ async def server(*pieces, hang=False):
         port = listeners[0].socket.getsockname()[1]
         yield f"http://127.0.0.1:{port}", heard
         nursery.cancel_scope.cancel()
+
+
+async def call(method, url, seconds, **fields):
+    answer = await fetch(method, url, seconds, **{"body_bytes_max": 1_000_000} | fields)
+    return answer.status
 
 
 async def test_the_status_of_an_answer():
@@ -63,7 +68,23 @@ async def test_a_body_without_an_end_is_not_read_for_ever():
     head = b"HTTP/1.1 200 x\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     async with server(head, *[chunk] * 40) as (url, _heard):
-        assert await call("GET", url + "/", 20) == 200
+        with pytest.raises(CallFailed, match="over 1000000 bytes"):
+            await call("GET", url + "/", 20)
+
+
+async def test_the_body_and_the_place_of_an_answer():
+    head = b"HTTP/1.1 307 x\r\nLocation: http://other/x?y=z\r\nContent-Length: 5\r\n\r\n"
+    async with server(head, b"12", b"345") as (url, heard):
+        answer = await fetch("POST", f"{url}/a", 5, body=b'{"a":1}', body_bytes_max=5)
+        assert answer == (307, "http://other/x?y=z", b"12345")
+        assert b"Content-Length: 7\r\n" in heard
+        assert b"Content-Type: application/json\r\n" in heard
+
+
+async def test_half_a_body_is_no_answer():
+    async with server(b"HTTP/1.1 200 x\r\nContent-Length: 5\r\n\r\n12") as (url, _heard):
+        with pytest.raises(CallFailed):
+            await call("GET", url + "/", 5)
 
 
 @pytest.mark.parametrize("url", ["", "pulsar://a/", "https://a/", "http://"])
