@@ -7,9 +7,11 @@ the records of the protocol. Two things are added here:
   is lost, and report every node that is created, changed or deleted at or below their path. kazoo
   knows one-time watches of single nodes only.
 - The end of a session by this machine's clock. ZooKeeper tells a client that its session has
-  expired only when it is connected again. A client that is cut off must know earlier, because
-  ZooKeeper gives its ephemeral nodes away meanwhile. So a session that was not heard of for its
-  timeout is over, even if ZooKeeper would still resume it.
+  expired only when it is connected again. A client that was cut off, or stopped, must know earlier,
+  because ZooKeeper gives its ephemeral nodes away meanwhile. So a session is in doubt after two
+  thirds of its timeout since the last answered request was sent, and over after all of it, even if
+  ZooKeeper would still resume it. `state` asks the clock: this holds before any thread has noticed.
+  (kazoo gives up a connection without answers only when nothing is sent on it, either.)
 
 Invariants: requests are sent in the order of the calls, and an event that ZooKeeper sends before a
 result is reported before it. `on_state` is called in the event loop, in the order of the changes.
@@ -20,17 +22,20 @@ taken effect.
 from __future__ import annotations
 
 import logging
+import socket
 import struct
+import time
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
 import trio
 from kazoo.client import KazooClient, KazooState
-from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Watch, write_string
+from kazoo.protocol.connection import PING_XID, ConnectionHandler
+from kazoo.protocol.serialization import Connect, Watch, write_string
 from kazoo.retry import KazooRetry
 
+from metadata.session_times import Lease
 from metadata.store import SessionState
 
 if TYPE_CHECKING:
@@ -84,16 +89,91 @@ class _AddWatch(NamedTuple):
 
 @final
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which hands every event to `on_event`."""
+    """kazoo's connection, which hands every event to `on_event` and keeps the time of the session.
+
+    Everything private here runs in kazoo's connection thread. Answers come in the order of the
+    requests, except for those to pings, of which at most one is under way.
+    """
 
     on_event: Callable[[str], None]
-    read_timeout_ms = 0.0
-    """Two thirds of the timeout that ZooKeeper granted."""
 
-    def _connect(self, *arguments: object) -> tuple[float, float]:
-        timeouts: tuple[float, float] = super()._connect(*arguments)
-        self.read_timeout_ms = timeouts[0]
-        return timeouts
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
+        self._lease: Lease | None = None
+        """None: no session has begun. Its times are those of `time.monotonic`."""
+        self._session_id = 0
+        self._is_over = False
+        """Another session has taken its place, or ZooKeeper has ended it."""
+        self._sent: deque[tuple[int, float]] = deque()
+        """Number and time of the requests on this connection that have no answer."""
+        self._ping_sent_at = 0.0
+
+    def state(self, now: float, *, is_connected: bool) -> SessionState:
+        """Of the first session. LOST is final."""
+        lease = self._lease
+        if self._is_over:
+            return SessionState.LOST
+        if lease is None:
+            return SessionState.LIVE
+        return lease.state(now, is_connected=is_connected)
+
+    def due_at(self, *, is_connected: bool) -> float:
+        """When the state changes unless another request is answered."""
+        lease = self._lease
+        if lease is None:
+            return float("inf")
+        return lease.doubtful_at if is_connected else lease.ends_at
+
+    def give_up(self) -> None:
+        """Make kazoo connect again."""
+        try:
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it has ended by itself
+
+    def _answered(self, sent_at: float) -> None:
+        """A request of this time was answered. Too late an answer does not bring a session back,
+        because its end may have been seen."""
+        lease = self._lease
+        if lease is not None and time.monotonic() < lease.ends_at:
+            lease.answered(sent_at)
+
+    def _invoke(self, timeout: float, request: object, xid: int | None = None) -> object:
+        """Sends a request while a connection begins, and waits for the answer."""
+        sent_at = time.monotonic()
+        self._sent.clear()
+        answer = super()._invoke(timeout, request, xid)
+        if isinstance(request, Connect):
+            self._begin(answer[0], sent_at)
+        return answer
+
+    def _begin(self, granted: Connect, sent_at: float) -> None:
+        """A connection is there, with a session that goes on or a new one."""
+        if self._lease is None:
+            if granted.time_out > 0:
+                self._session_id = granted.session_id
+                self._lease = Lease(granted.time_out / 1000, sent_at)
+        elif granted.time_out <= 0 or granted.session_id != self._session_id:
+            self._is_over = True
+        else:
+            self._answered(sent_at)
+
+    def _submit(self, request: object, timeout: float, xid: int | None = None) -> None:
+        if xid == PING_XID:
+            self._ping_sent_at = time.monotonic()
+        elif xid is not None and xid > 0:
+            self._sent.append((xid, time.monotonic()))
+        super()._submit(request, timeout, xid)
+
+    def _read_header(self, timeout: float) -> tuple[Any, bytes, int]:
+        read: tuple[Any, bytes, int] = super()._read_header(timeout)
+        xid = read[0].xid
+        if xid == PING_XID:
+            self._answered(self._ping_sent_at)
+        elif self._sent and self._sent[0][0] == xid:
+            self._answered(self._sent.popleft()[1])
+        return read
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         event, _end = Watch.deserialize(buffer, offset)
@@ -125,10 +205,11 @@ class ZooKeeperSession:
         self._address = address
         self._token = trio.lowlevel.current_trio_token()
         self._on_state = on_state
-        self.state = SessionState.LIVE
+        self._told = SessionState.LIVE
+        """The state that was reported last."""
         self._is_closed = False
-        self._heard = trio.Event()
-        """Set when a session in doubt is live again, or is over."""
+        self._moved = trio.Event()
+        """Replaced, after it is set, whenever `_told` changes."""
         retry = KazooRetry(
             max_tries=-1, delay=0.05, backoff=2, max_delay=_RECONNECT_DELAY_SECONDS_MAX
         )
@@ -157,16 +238,30 @@ class ZooKeeperSession:
         Raises: SessionFailed.
         """
         session = cls(address, on_state, on_event)
+        connected = session._client.start_async()
         try:
-            await trio.to_thread.run_sync(
-                session._client.start, connect_seconds_max, abandon_on_cancel=False
+            # A cancelled wait is left to its thread: a process that is told to end does so now.
+            is_connected = await trio.to_thread.run_sync(
+                connected.wait, connect_seconds_max, abandon_on_cancel=True
             )
-        except KazooTimeoutError:
+        except BaseException:
+            await session.aclose()
+            raise
+        if not is_connected:
             await session.aclose()
             raise SessionFailed(
                 f"no ZooKeeper answered at {address.hosts} within {connect_seconds_max:g} s"
-            ) from None
+            )
+        trio.lowlevel.spawn_system_task(session._keep_time)
         return session
+
+    @property
+    def state(self) -> SessionState:
+        """The state now, which may be seen here a little before it is reported."""
+        told = self._told
+        if told is SessionState.LOST:
+            return told
+        return self._connection.state(time.monotonic(), is_connected=told is SessionState.LIVE)
 
     @property
     def session_id(self) -> int:
@@ -237,8 +332,8 @@ class ZooKeeperSession:
 
     async def settled(self) -> None:
         """Return when the session is live, or lost."""
-        while self.state is SessionState.IN_DOUBT:
-            await self._heard.wait()
+        while self._told is SessionState.IN_DOUBT:
+            await self._moved.wait()
 
     async def aclose(self) -> None:
         """End the session. Its ephemeral nodes go at once when ZooKeeper can be reached."""
@@ -270,34 +365,30 @@ class ZooKeeperSession:
         self._in_event_loop(self._follow, state)
 
     def _follow(self, state: str) -> None:
-        if state == KazooState.CONNECTED:
-            self._become(SessionState.LIVE)
-        elif state == KazooState.LOST:
+        if state == KazooState.LOST:
             self._become(SessionState.LOST)
-        elif self.state is SessionState.LIVE:
-            self._become(SessionState.IN_DOUBT)
-            trio.lowlevel.spawn_system_task(self._expire)
+        else:
+            is_connected = state == KazooState.CONNECTED
+            self._become(self._connection.state(time.monotonic(), is_connected=is_connected))
 
-    async def _expire(self) -> None:
-        """End a session in doubt after its timeout."""
-        heard = self._heard
-        with trio.move_on_after(self._doubt_seconds_max()):
-            await heard.wait()
-        if not heard.is_set():
-            self._become(SessionState.LOST)
-
-    def _doubt_seconds_max(self) -> float:
-        """A third of the timeout. kazoo pings after every third and gives a connection up when
-        nothing comes back for another, so the other two may have passed already."""
-        return self._connection.read_timeout_ms / 2000
+    async def _keep_time(self) -> None:
+        """Give up a connection without answers, and end the session by the clock."""
+        connection = self._connection
+        while self._told is not SessionState.LOST:
+            now, is_connected = time.monotonic(), self._told is SessionState.LIVE
+            state = connection.state(now, is_connected=is_connected)
+            if state is not self._told:
+                self._become(state)
+                connection.give_up()
+            else:
+                with trio.move_on_after(connection.due_at(is_connected=is_connected) - now):
+                    await self._moved.wait()
 
     def _become(self, state: SessionState) -> None:
-        if self.state is SessionState.LOST or self.state is state:
+        if self._told is SessionState.LOST or self._told is state:
             return
-        self.state = state
-        if state is SessionState.IN_DOUBT:
-            self._heard = trio.Event()
-        else:
-            self._heard.set()
+        self._told = state
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
         if not self._is_closed:
             self._on_state(state)

@@ -14,11 +14,14 @@ may have changed.
 
 Reads wait for the connection to come back and are sent again. A write that loses its connection is
 refused, because it may have taken effect. After a lost session a new one is begun at intervals.
+
+Invariants: there is at most one session at a time, and LOST is reported before it is given up. So
+nobody counts on ephemeral nodes of a session that this store has ended.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 from urllib.parse import urlsplit
 
 import structlog
@@ -30,6 +33,7 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    SessionExpiredError,
 )
 
 from metadata.node_keys import node_key
@@ -62,6 +66,20 @@ if TYPE_CHECKING:
     _Request = Callable[[ZooKeeperSession], Awaitable[_Result]]
 
 
+class OpenSession(Protocol):
+    """Begins a session: `ZooKeeperSession.open`, or a simulated one."""
+
+    async def __call__(
+        self,
+        address: ZooKeeperAddress,
+        on_state: Callable[[SessionState], None],
+        on_event: Callable[[str], None],
+        *,
+        connect_seconds_max: float,
+    ) -> ZooKeeperSession:
+        """Raises: SessionFailed."""
+
+
 def zookeeper_address(url: str, session_timeout_seconds: float) -> ZooKeeperAddress:
     """The address in `zk:host:port,host:port/chroot`, `zk://...`, or the same without `zk:`.
 
@@ -90,8 +108,9 @@ def zookeeper_address(url: str, session_timeout_seconds: float) -> ZooKeeperAddr
 class ZooKeeperStore:
     """See the module docstring. Make one with `await ZooKeeperStore.open(...)`."""
 
-    def __init__(self, address: ZooKeeperAddress) -> None:
+    def __init__(self, address: ZooKeeperAddress, open_session: OpenSession) -> None:
         self._address = address
+        self._open_session_at = open_session
         self._session: ZooKeeperSession | None = None
         self._state = SessionState.LOST
         self._watches = Watches()
@@ -99,30 +118,42 @@ class ZooKeeperStore:
         """How many watches there are of each path."""
         self._on_session: list[OnSession] = []
         self._is_closed = False
+        self._is_beginning = False
+        """A session is being begun: one that is lost meanwhile is no reason to begin another."""
+        self._connections = 0
+        """How often the connection came or went."""
         self._changed = trio.Event()
         """Replaced, after it is set, whenever `_state` changes."""
         self.damage = ""
         """Never any: ZooKeeper checks its own files."""
 
     @classmethod
-    async def open(cls, address: ZooKeeperAddress) -> ZooKeeperStore:
+    async def open(
+        cls, address: ZooKeeperAddress, open_session: OpenSession = ZooKeeperSession.open
+    ) -> ZooKeeperStore:
         """Connect and begin a session. Makes the chroot when it is not there.
 
         Raises: MetadataUnavailable.
         """
-        store = cls(address)
+        store = cls(address, open_session)
+        store._is_beginning = True
         try:
             await store._begin_session()
         except (SessionFailed, KazooException) as error:
             await store.aclose()
             raise MetadataUnavailable(_text(error)) from error
+        store._is_beginning = False
         return store
 
     # --- sessions -----------------------------------------------------------------------
 
     @property
     def session_state(self) -> SessionState:
-        """See MetadataStore."""
+        """See MetadataStore. What the clock says holds before it is reported: a process that was
+        stopped beyond its session finds out with its first look."""
+        state = SessionState.LIVE if self._session is None else self._session.state
+        if state is SessionState.LOST or self._state is SessionState.LIVE:
+            return state
         return self._state
 
     @property
@@ -136,54 +167,90 @@ class ZooKeeperStore:
         return lambda: self._on_session.remove(on_change)
 
     async def _begin_session(self) -> None:
-        """Raises: SessionFailed, KazooException."""
-        session = await ZooKeeperSession.open(
+        """Raises: SessionFailed, KazooException: nothing of it is left."""
+        session = await self._open_session_at(
             self._address,
             self._session_changed,
             self._watches.tell,
             connect_seconds_max=_CONNECT_SECONDS_MAX,
         )
         self._session = session
-        await session.make_root()
-        await self._watch_again(session)
+        try:
+            await session.make_root()
+            await self._watch_again(session)
+            if self._is_closed or session.state is SessionState.LOST:
+                raise SessionFailed(f"the session with {self._address.hosts} ended as it began")
+        except BaseException:
+            # It may have come back, and be live for others, before its failure was seen here.
+            await self._give_up_session()
+            raise
+
+    async def _give_up_session(self) -> None:
+        """End the session, if there is one."""
+        session, self._session = self._session, None
+        self._become(SessionState.LOST)
+        if session is not None:
+            await session.aclose()
 
     def _session_changed(self, state: SessionState) -> None:
+        self._connections += 1
         if state is SessionState.LIVE:
             # Not live for others before its watches are.
             trio.lowlevel.spawn_system_task(self._resume)
             return
-        self._become(state)
-        if state is SessionState.LOST and not self._is_closed:
+        if state is SessionState.LOST:
+            self._lose()
+        else:
+            self._become(state)
+
+    def _lose(self) -> None:
+        """The session is over, or is given up: begin another."""
+        self._become(SessionState.LOST)
+        if not self._is_closed and not self._is_beginning:
+            self._is_beginning = True
             trio.lowlevel.spawn_system_task(self._renew)
 
     async def _resume(self) -> None:
         session = self._session
+        if session is None:
+            return
         try:
-            if session is not None:
-                await self._watch_again(session)
+            await self._watch_again(session)
         except KazooException as error:
-            log.info("ZooKeeper connection lost again", reason=_text(error))
+            self._watch_failed(session, error)
+
+    def _watch_failed(self, session: ZooKeeperSession, error: KazooException) -> None:
+        """A watch is not set. With a lost connection all are set again when it is back. Anything
+        else is a refusal, after which no event would come: without a new session, copies in memory
+        would grow old, or the session would stay in doubt."""
+        if isinstance(error, (ConnectionLoss, SessionExpiredError)):
+            log.info("ZooKeeper connection lost, watches not set", reason=_text(error))
+        elif session is self._session:
+            log.error("ZooKeeper refuses a watch: a new session is begun", reason=_text(error))
+            self._lose()
 
     async def _renew(self) -> None:
         """Begin a new session after the last one was lost, however long it takes."""
+        await self._give_up_session()
         while not self._is_closed:
-            lost, self._session = self._session, None
-            if lost is not None:
-                await lost.aclose()
             try:
                 await self._begin_session()
             except (SessionFailed, KazooException) as error:
                 log.warning("no session with ZooKeeper", reason=_text(error))
                 await trio.sleep(_NEW_SESSION_SECONDS)
             else:
-                return
+                break
+        self._is_beginning = False
 
     async def _watch_again(self, session: ZooKeeperSession) -> None:
         """Set all watches on a new connection, then be live. Raises: KazooException."""
+        connections = self._connections
         for path in tuple(self._watched):
             await session.add_watch(path)
         if session is not self._session or session.state is not SessionState.LIVE:
             return
+        if connections != self._connections:
+            return  # some watches are of a connection that was lost; `_resume` sets all again
         self._become(SessionState.LIVE)
         for path in tuple(self._watched):
             self._watches.tell(path)
@@ -205,9 +272,10 @@ class ZooKeeperStore:
         stop_telling = self._watches.add(path, on_change)
         count = self._watched.get(path, 0)
         self._watched[path] = count + 1
-        if not count and self._session is not None:
-            added = self._session.add_watch(path)
-            trio.lowlevel.spawn_system_task(self._watch_is_added, path, added)
+        session = self._session
+        if not count and session is not None:
+            added = session.add_watch(path)
+            trio.lowlevel.spawn_system_task(self._watch_is_added, session, added)
 
         def stop() -> None:
             stop_telling()
@@ -217,12 +285,11 @@ class ZooKeeperStore:
 
         return stop
 
-    async def _watch_is_added(self, path: str, added: Awaitable[None]) -> None:
+    async def _watch_is_added(self, session: ZooKeeperSession, added: Awaitable[None]) -> None:
         try:
             await added
         except KazooException as error:
-            # The connection is lost. All watches are set when it is back.
-            log.info("ZooKeeper watch not set", path=path, reason=_text(error))
+            self._watch_failed(session, error)
 
     # --- reads --------------------------------------------------------------------------
 
@@ -349,10 +416,7 @@ class ZooKeeperStore:
     async def aclose(self) -> None:
         """End the session and its ephemeral nodes. Safe to call twice."""
         self._is_closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.aclose()
-        self._become(SessionState.LOST)
+        await self._give_up_session()
 
     # --- requests -----------------------------------------------------------------------
 

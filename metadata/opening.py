@@ -1,0 +1,82 @@
+"""Opening the metadata store that a URL names.
+
+    zk:host:port,host:port/chroot     ZooKeeper; `zk://` too, as well as no scheme at all
+    unix:/path/of/socket              the store of another process of this machine
+    rocksdb:/path/of/directory        a database of this process alone; `rocksdb://` too
+    memory:                           kept nowhere; `memory:name` too
+
+These are Pulsar's forms, besides `unix:`. Pulsar's BookKeeper driver puts `metadata-store:` before
+them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from metadata.store import MetadataUnavailable
+
+if TYPE_CHECKING:
+    from metadata.store import MetadataStore
+
+UNIX: Final = "unix:"
+ROCKSDB: Final = "rocksdb:"
+MEMORY: Final = "memory:"
+ZOOKEEPER: Final = "zk:"
+_DRIVER: Final = "metadata-store:"
+_NOT_SUPPORTED: Final = ("etcd:", "oxia:")
+
+
+async def open_store(url: str, session_timeout_seconds: float) -> MetadataStore:
+    """Raises: MetadataUnavailable: the URL is of no store, or the store cannot be opened."""
+    rest = url.removeprefix(_DRIVER)
+    if rest.startswith(_NOT_SUPPORTED):
+        raise MetadataUnavailable(
+            f"{url}: Vela has no {rest.partition(':')[0]} store. Use ZooKeeper (zk:host:port)"
+        )
+    if rest.startswith(MEMORY):
+        from metadata.memory_store import MemoryStore
+
+        return MemoryStore()
+    if rest.startswith(UNIX):
+        from metadata.socket_store import SocketStore
+
+        return await SocketStore.open(_path_in(url, rest, UNIX), session_timeout_seconds)
+    if rest.startswith(ROCKSDB):
+        from metadata.rocks_store import RocksStore
+
+        return await RocksStore.open(Path(_path_in(url, rest, ROCKSDB)))
+    from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
+
+    try:
+        address = zookeeper_address(rest, session_timeout_seconds)
+    except ValueError as error:
+        raise MetadataUnavailable(str(error)) from error
+    return await ZooKeeperStore.open(address)
+
+
+def shared_place(url: str) -> object:
+    """The place of a store that several processes share: equal for URLs of the same place.
+
+    Raises: ValueError: the URL is of no such store. The text says what is wrong.
+    """
+    rest = url.removeprefix(_DRIVER)
+    if rest.startswith((*_NOT_SUPPORTED, ROCKSDB, MEMORY)):
+        kind = rest.partition(":")[0]
+        raise ValueError(f"{url}: processes cannot share a store of the kind {kind!r} here")
+    try:
+        if rest.startswith(UNIX):
+            return _path_in(url, rest, UNIX)
+    except MetadataUnavailable as error:
+        raise ValueError(str(error)) from error
+    from metadata.zookeeper_store import zookeeper_address
+
+    return zookeeper_address(rest, 1.0)
+
+
+def _path_in(url: str, rest: str, scheme: str) -> str:
+    path = rest.removeprefix(scheme)
+    path = path.removeprefix("//") if path.startswith("///") or scheme == ROCKSDB else path
+    if not path.startswith("/"):
+        raise MetadataUnavailable(f"{url}: an absolute path should follow {scheme}")
+    return path
