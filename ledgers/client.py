@@ -20,8 +20,10 @@ from ledgers.cluster import FixedCluster
 from ledgers.errors import LedgerNotFound
 from ledgers.ledger_reader import LedgerReader
 from ledgers.ledger_writer import LedgerWriter
+from ledgers.placement import GROUPS_KEY, PlacementRules, encode_groups
 from ledgers.quorum_writer import QuorumWriter
 from ledgers.recovery import recover_ledger
+from ledgers.replication import Replication
 from metadata.ledger_list import live_ledgers
 from metadata.store import MUST_NOT_EXIST, NodeNotFound
 from protocol.bookkeeper.digests import DigestType
@@ -47,7 +49,8 @@ ID_SEQUENCE_PATH: Final = "/ledgers/idgen"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerClientConfig:
-    """How ledgers are replicated and protected (managedLedgerDefaultEnsembleSize and friends)."""
+    """How ledgers are replicated and protected, if their owner does not say otherwise
+    (managedLedgerDefaultEnsembleSize and friends)."""
 
     ensemble_size: int = 1
     write_quorum_size: int = 1
@@ -57,6 +60,11 @@ class LedgerClientConfig:
     request_timeout_s: float = 30.0
     delay_ensemble_change: bool = False
     """Replace a failed bookie only when the ack quorum cannot be had without it."""
+
+    @property
+    def replication(self) -> Replication:
+        """The three numbers."""
+        return Replication(self.ensemble_size, self.write_quorum_size, self.ack_quorum_size)
 
 
 @final
@@ -75,7 +83,8 @@ class LedgerClient:
         are, and a single one is of this process."""
         self._store = store
         self._bookies = bookies
-        self._is_embedded = cluster is None and config.ensemble_size == 1
+        self.has_one_bookie = cluster is None and config.ensemble_size == 1
+        """There is one copy of every entry, in the bookie of this process."""
         self._cluster: Cluster = cluster or FixedCluster(bookies, trio.lowlevel.spawn_system_task)
         self._config = config
         self._clock = clock
@@ -83,32 +92,54 @@ class LedgerClient:
         """Ledgers from this id on were made by this client; those before it existed before. None:
         all existing ledgers did. Known before the first of its own has a record."""
 
+    @property
+    def placement(self) -> PlacementRules:
+        """How bookies are chosen."""
+        return self._cluster.rules
+
+    @property
+    def bookie_ids(self) -> list[str]:
+        """The bookies that are known, sorted."""
+        return sorted(self._bookies)
+
     async def create_ledger(
-        self, custom_metadata: Mapping[str, bytes], listener: WriterListener
+        self,
+        custom_metadata: Mapping[str, bytes],
+        listener: WriterListener,
+        replication: Replication | None = None,
+        *,
+        password: bytes | None = None,
     ) -> EntryWriter:
-        """A new, empty, open ledger.
+        """A new, empty, open ledger. Without `replication`, or with one bookie, that of the
+        configuration, and so for `password`.
 
         Raises: NotEnoughBookies.
         """
         config = self._config
-        ensemble = self._cluster.choose(config.ensemble_size, config.write_quorum_size)
+        copies = config.replication
+        if replication is not None and not self.has_one_bookie:
+            copies = replication
+        groups = copies.groups
+        if groups is not None:
+            custom_metadata = {**custom_metadata, GROUPS_KEY: encode_groups(groups)}
+        ensemble = self._cluster.choose(copies.ensemble_size, copies.write_quorum_size, groups)
         ledger_id = await self._store.next_sequence(ID_SEQUENCE_PATH)
         if self.first_own_id is None or ledger_id < self.first_own_id:
             self.first_own_id = ledger_id  # another task may have taken a later number first
         metadata = LedgerMetadata(
-            ensemble_size=config.ensemble_size,
-            write_quorum_size=config.write_quorum_size,
-            ack_quorum_size=config.ack_quorum_size,
+            ensemble_size=copies.ensemble_size,
+            write_quorum_size=copies.write_quorum_size,
+            ack_quorum_size=copies.ack_quorum_size,
             ensembles={0: ensemble},
             digest_type=config.digest_type,
-            password=config.password,
+            password=config.password if password is None else password,
             ctime_ms=self._clock.wall_ms(),
             custom_metadata=custom_metadata,
         )
         version = await self._store.put(
             ledger_path(ledger_id), encode_ledger_metadata(metadata), MUST_NOT_EXIST
         )
-        if self._is_embedded:
+        if self.has_one_bookie:
             bookie = self._bookies[ensemble[0]]
             return LedgerWriter(self._store, bookie, ledger_id, metadata, version, listener)
         return QuorumWriter(

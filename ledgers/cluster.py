@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from bookie.api import BookieApi
+    from ledgers.placement import BookieGroups
 
 
 class Cluster(Protocol):
@@ -23,8 +24,14 @@ class Cluster(Protocol):
     def bookies(self) -> Mapping[str, BookieApi]:
         """All bookies that can be spoken to, also those that take no new entries."""
 
-    def choose(self, ensemble_size: int, write_quorum_size: int) -> tuple[str, ...]:
-        """Bookies for a new ledger. Raises: NotEnoughBookies."""
+    @property
+    def rules(self) -> PlacementRules:
+        """How bookies are chosen."""
+
+    def choose(
+        self, ensemble_size: int, write_quorum_size: int, groups: BookieGroups | None = None
+    ) -> tuple[str, ...]:
+        """Bookies for a new ledger, of its groups if it has any. Raises: NotEnoughBookies."""
 
     def replace(
         self,
@@ -32,6 +39,7 @@ class Cluster(Protocol):
         failed: AbstractSet[int],
         write_quorum_size: int,
         exclude: AbstractSet[str],
+        groups: BookieGroups | None = None,
     ) -> tuple[str, ...]:
         """The ensemble with other bookies at the failed places, none of `exclude`.
 
@@ -59,17 +67,20 @@ class FixedCluster:
         self.bookies = bookies
         """See Cluster."""
         self._spawn = spawn
-        self._rules = rules if rules is not None else PlacementRules()
+        self.rules = rules if rules is not None else PlacementRules()
         self._racks = racks if racks is not None else RackMap()
         self._turn = 0
 
-    def choose(self, ensemble_size: int, write_quorum_size: int) -> tuple[str, ...]:
+    def choose(
+        self, ensemble_size: int, write_quorum_size: int, groups: BookieGroups | None = None
+    ) -> tuple[str, ...]:
         """See Cluster. Ledgers begin with different bookies."""
         ids = sorted(self.bookies)
         self._turn += 1
         start = self._turn % len(ids) if ids else 0
         ids = ids[start:] + ids[:start]
-        return choose_ensemble(ensemble_size, write_quorum_size, ids, self._racks, self._rules)
+        rules = self.rules.within(groups)
+        return choose_ensemble(ensemble_size, write_quorum_size, ids, self._racks, rules)
 
     def replace(
         self,
@@ -77,6 +88,7 @@ class FixedCluster:
         failed: AbstractSet[int],
         write_quorum_size: int,
         exclude: AbstractSet[str],
+        groups: BookieGroups | None = None,
     ) -> tuple[str, ...]:
         """See Cluster."""
         return choose_replacements(
@@ -85,7 +97,7 @@ class FixedCluster:
             write_quorum_size,
             sorted(self.bookies),
             self._racks,
-            self._rules,
+            self.rules.within(groups),
             exclude=exclude,
         )
 

@@ -19,13 +19,18 @@ class EntryAbsent(LedgerError):
     """It is proved that the entry does not exist: every bookie that could have it said so."""
 
 
-class EntryUnknown(LedgerError):
+class LedgerUnavailable(LedgerError):
+    """Bookies that are needed do not answer, or not as they should. Nothing is proved, and a later
+    attempt may succeed."""
+
+
+class EntryUnknown(LedgerUnavailable):
     """The entry could not be read, and nothing proves that it does not exist."""
 
 
-class RecoveryFailed(LedgerError):
+class RecoveryFailed(LedgerUnavailable):
     """The end of a ledger cannot be decided without guessing."""
 
 
-class NotEnoughBookies(LedgerError):
+class NotEnoughBookies(LedgerUnavailable):
     """The cluster has too few bookies that may be used. It may have more later."""

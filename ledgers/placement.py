@@ -16,7 +16,7 @@ rack map is Pulsar's JSON at `/bookies`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ledgers.errors import NotEnoughBookies
@@ -27,8 +27,55 @@ if TYPE_CHECKING:
 
 RACKS_PATH: Final = "/bookies"
 DEFAULT_RACK: Final = "/default-region/default-rack"
+GROUPS_KEY: Final = "EnsemblePlacementPolicyConfig"
+"""In the custom metadata of ledgers: whoever replaces a bookie later needs the groups, too."""
+_POLICY_CLASS: Final = (
+    "org.apache.pulsar.bookie.rackawareness.IsolatedBookieEnsemblePlacementPolicy"
+)
+_PRIMARY: Final = "isolationBookieGroups"
+_SECONDARY: Final = "secondaryIsolationBookieGroups"
 _STEPS_MAX: Final = 5_000
 """Of the search for a choice with enough racks; reached only with absurd sizes."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BookieGroups:
+    """Names of isolation groups for ledgers that have their own."""
+
+    primary: frozenset[str]
+    secondary: frozenset[str] = frozenset()
+
+
+def encode_groups(groups: BookieGroups) -> bytes:
+    """The value of `GROUPS_KEY` in a ledger's custom metadata."""
+    properties = {_PRIMARY: ",".join(sorted(groups.primary))}
+    if groups.secondary:
+        properties[_SECONDARY] = ",".join(sorted(groups.secondary))
+    return json.dumps({"policyClass": _POLICY_CLASS, "properties": properties}).encode()
+
+
+def groups_of(custom_metadata: Mapping[str, bytes]) -> BookieGroups | None:
+    """The groups that a ledger was made for; None: it has none of its own."""
+    data = custom_metadata.get(GROUPS_KEY)
+    if data is None:
+        return None
+    try:
+        properties: Any = json.loads(data)["properties"]
+        return parse_groups(properties.get(_PRIMARY), properties.get(_SECONDARY))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None  # of another placement policy
+
+
+def parse_groups(primary: object, secondary: object) -> BookieGroups | None:
+    """From names with commas between them. Without a primary group there are none."""
+    first, second = _names(primary), _names(secondary)
+    return BookieGroups(first, second) if first else None
+
+
+def _names(text: object) -> frozenset[str]:
+    names = text.split(",") if isinstance(text, str) else []
+    return frozenset(name.strip() for name in names if name.strip())
 
 
 @final
@@ -48,6 +95,14 @@ class PlacementRules:
     """(bookkeeperClientIsolationGroups); empty: all bookies."""
     secondary_isolation_groups: frozenset[str] = frozenset()
     """(bookkeeperClientSecondaryIsolationGroups)"""
+
+    def within(self, groups: BookieGroups | None) -> PlacementRules:
+        """The same rules for a ledger with groups of its own."""
+        if groups is None:
+            return self
+        return replace(
+            self, isolation_groups=groups.primary, secondary_isolation_groups=groups.secondary
+        )
 
 
 @final

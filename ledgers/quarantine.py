@@ -23,6 +23,8 @@ class QuarantineRules:
     """(bookkeeperClientHealthCheckIntervalSeconds)"""
     quarantine_s: float = 1800.0
     """(bookkeeperClientHealthCheckQuarantineTimeInSeconds)"""
+    ratio: float = 1.0
+    """How likely a bookie is avoided that failed so often (bookkeeperClientQuarantineRatio)."""
     counted_every_s: float = 0.5
     """Failures of one bookie closer together count as one: all its connections end at once."""
 
@@ -38,8 +40,9 @@ class Quarantine:
         self._failures: dict[str, deque[float]] = {}
         self._until: dict[str, float] = {}
 
-    def on_failure(self, bookie_id: str, now: float) -> bool:
-        """Whether the bookie is avoided from now on, and was not before."""
+    def on_failure(self, bookie_id: str, now: float, draw: float = 0.0) -> bool:
+        """Whether the bookie is avoided from now on, and was not before. `draw`: a random number
+        from 0 to below 1."""
         rules = self._rules
         if not rules.is_on:
             return False
@@ -52,6 +55,8 @@ class Quarantine:
         if len(times) < rules.failures:
             return False
         del self._failures[bookie_id]
+        if draw >= rules.ratio:
+            return False
         is_new = self._until.get(bookie_id, now) <= now
         self._until[bookie_id] = now + rules.quarantine_s
         return is_new

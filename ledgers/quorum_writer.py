@@ -37,6 +37,7 @@ from ledgers.ensemble_acks import EnsembleAcks
 from ledgers.entry_writer import EntryWriter, WriterListener
 from ledgers.errors import LedgerFenced, LedgerNotFound, NotEnoughBookies
 from ledgers.held_adds import HeldAdds
+from ledgers.placement import groups_of
 from metadata.store import MetadataUnavailable, VersionConflict
 from protocol.bookkeeper.digests import Digest, master_key
 from protocol.bookkeeper.ledger_metadata import (
@@ -74,6 +75,7 @@ class QuorumWriter(EntryWriter):
         "_cluster",
         "_digest",
         "_failure",
+        "_groups",
         "_is_changing",
         "_is_delaying",
         "_is_stopped",
@@ -108,6 +110,7 @@ class QuorumWriter(EntryWriter):
         self._acks = EnsembleAcks(
             metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size
         )
+        self._groups = groups_of(metadata.custom_metadata)
         self._kept_from = 0
         """The first entry that is kept for sending again."""
         self._lengths: list[int] = []
@@ -320,13 +323,13 @@ class QuorumWriter(EntryWriter):
         """
         ensemble = [place.bookie_id for place in self._places]
         quorum = self.metadata.write_quorum_size
-        replace, left = self._cluster.replace, frozenset(self._left)
+        replace, left, groups = self._cluster.replace, frozenset(self._left), self._groups
         try:
-            return failed, replace(ensemble, failed, quorum, left)
+            return failed, replace(ensemble, failed, quorum, left, groups)
         except NotEnoughBookies:
             for index in failed:
                 if len(failed) > 1 and self._acks.may_go_on(failed - {index}):
-                    return frozenset({index}), replace(ensemble, {index}, quorum, left)
+                    return frozenset({index}), replace(ensemble, {index}, quorum, left, groups)
             raise
 
     def _without_replacement(self, failed: frozenset[int], reason: str) -> None:

@@ -38,6 +38,7 @@ from bookie.api import (
     Status,
 )
 from ledgers.errors import LedgerNotFound, NotEnoughBookies, RecoveryFailed
+from ledgers.placement import groups_of
 from ledgers.quorum import absent_after, is_covered
 from metadata.store import VersionConflict
 from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata, master_key
@@ -293,6 +294,7 @@ class _Recovery:
                     failed | self._without,
                     metadata.write_quorum_size,
                     self._left | set(self._ensemble),
+                    groups_of(metadata.custom_metadata),
                 )
             except NotEnoughBookies:
                 self._without |= failed

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from bookie.api import BookieApi, Turn
+    from ledgers.placement import BookieGroups
     from ledgers.remote.network import Connect
     from metadata.store import MetadataStore
 
@@ -76,12 +77,13 @@ class BookiePool:
         self._store = store
         self._turn = turn
         self._config = config if config is not None else RemoteConfig()
-        self._rules = rules if rules is not None else PlacementRules()
+        self.rules = rules if rules is not None else PlacementRules()
         self._quarantine = Quarantine(quarantine if quarantine is not None else QuarantineRules())
         self._connect = connect
         self._order = order if order is not None else random.Random()
         self._encoder = AddEncoder()
-        self._addresses: dict[str, tuple[str, int]] = {}
+        self.addresses: Mapping[str, tuple[str, int]] = {}
+        """Host and port of every registered bookie by its id."""
         self._remotes: dict[str, RemoteBookie] = {}
         self._scopes: dict[str, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
@@ -149,12 +151,12 @@ class BookiePool:
             _log.info("bookies", writable=len(now_writable), read_only=len(read_only))
         self.writable = now_writable
         self.read_only = tuple(each for each in read_only if each in addresses)
-        self._addresses = addresses
+        self.addresses = addresses
         self._drop_unknown()
 
     def _drop_unknown(self) -> None:
         """Bound what is kept of bookies that are no members any more."""
-        unknown = [each for each in self._remotes if each not in self._addresses]
+        unknown = [each for each in self._remotes if each not in self.addresses]
         for bookie_id in unknown[: max(0, len(unknown) - UNREGISTERED_MAX)]:
             self._scopes.pop(bookie_id).cancel()
             del self._remotes[bookie_id]
@@ -168,12 +170,12 @@ class BookiePool:
         if found is not None:
             return found
         if self._nursery is None or not (
-            bookie_id in self._addresses or address_of_id(bookie_id) is not None
+            bookie_id in self.addresses or address_of_id(bookie_id) is not None
         ):
             return None
 
         def address() -> tuple[str, int]:
-            known = self._addresses.get(bookie_id) or address_of_id(bookie_id)
+            known = self.addresses.get(bookie_id) or address_of_id(bookie_id)
             if known is None:
                 raise OSError(f"bookie {bookie_id} is not registered, its address is not known")
             return known
@@ -203,14 +205,16 @@ class BookiePool:
 
     # --- Cluster ------------------------------------------------------------------------
 
-    def choose(self, ensemble_size: int, write_quorum_size: int) -> tuple[str, ...]:
+    def choose(
+        self, ensemble_size: int, write_quorum_size: int, groups: BookieGroups | None = None
+    ) -> tuple[str, ...]:
         """See Cluster."""
         return choose_ensemble(
             ensemble_size,
             write_quorum_size,
             self._shuffled(),
             self.racks,
-            self._rules,
+            self.rules.within(groups),
             avoid=self.avoided,
         )
 
@@ -220,6 +224,7 @@ class BookiePool:
         failed: AbstractSet[int],
         write_quorum_size: int,
         exclude: AbstractSet[str],
+        groups: BookieGroups | None = None,
     ) -> tuple[str, ...]:
         """See Cluster."""
         return choose_replacements(
@@ -228,7 +233,7 @@ class BookiePool:
             write_quorum_size,
             self._shuffled(),
             self.racks,
-            self._rules,
+            self.rules.within(groups),
             exclude=exclude,
             avoid=self.avoided,
         )
@@ -238,7 +243,7 @@ class BookiePool:
 
     def on_bookie_failed(self, bookie_id: str, reason: str) -> None:
         """See Cluster."""
-        if self._quarantine.on_failure(bookie_id, trio.current_time()):
+        if self._quarantine.on_failure(bookie_id, trio.current_time(), self._order.random()):
             _log.warning("bookie_avoided", bookie=bookie_id, reason=reason)
 
     def spawn(self, work: Callable[..., Awaitable[object]], *arguments: object) -> None:

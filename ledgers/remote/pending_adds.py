@@ -8,7 +8,8 @@ entry that is pending already goes to a layer above those that have the entry, s
 with an entry has its oldest add. Every add of a writer is in the first layer, at its end.
 
 `since` is the time of an add, rounded by the owner: runs are joined only if it is equal, so that
-the age of every add stays known.
+the age of every add stays known. Runs are counted by it, so that the age of the oldest costs as
+much as there are different times, and not as much as there are runs.
 """
 
 from __future__ import annotations
@@ -56,10 +57,12 @@ def _place_of(layer: list[PendingRun], entry_id: int) -> int:
 class PendingAdds:
     """See the module docstring."""
 
-    __slots__ = ("_ledgers", "size_bytes")
+    __slots__ = ("_ledgers", "_runs_since", "size_bytes")
 
     def __init__(self) -> None:
         self._ledgers: dict[int, list[list[PendingRun]]] = {}
+        self._runs_since: dict[float, int] = {}
+        """How many runs there are of each time."""
         self.size_bytes = 0
         """Of all pending adds, as their owner counts them."""
 
@@ -94,6 +97,7 @@ class PendingAdds:
         self.size_bytes += size_bytes
         if above == len(layers):
             layers.append([PendingRun(first, end, sink, size_bytes, since)])
+            self._runs_since[since] = self._runs_since.get(since, 0) + 1
             return True
         layer = layers[above]
         at = bisect_right(layer, first, key=_first_of)
@@ -103,6 +107,7 @@ class PendingAdds:
             before.size_bytes += size_bytes
         else:
             layer.insert(at, PendingRun(first, end, sink, size_bytes, since))
+            self._runs_since[since] = self._runs_since.get(since, 0) + 1
         return True
 
     def answered(self, ledger_id: int, first: int, count: int) -> list[tuple[AddSink, int, int]]:
@@ -153,13 +158,17 @@ class PendingAdds:
                 stop = min(stop, layer[at].first)
         return stop
 
-    @staticmethod
-    def _take(layer: list[PendingRun], at: int, first: int, stop: int) -> int:
+    def _take(self, layer: list[PendingRun], at: int, first: int, stop: int) -> int:
         """Remove entries `first` to `stop` - 1 from a run that has them. Returns their bytes, taken
         to be of equal size."""
         run = layer[at]
         if run.first == first and run.end == stop:
             del layer[at]
+            runs = self._runs_since[run.since] - 1
+            if runs:
+                self._runs_since[run.since] = runs
+            else:
+                del self._runs_since[run.since]
             return run.size_bytes
         entries = run.end - run.first
         size_bytes = run.size_bytes * (stop - first) // entries
@@ -171,20 +180,18 @@ class PendingAdds:
             rest_bytes = run.size_bytes * (run.end - stop) // (run.end - stop + first - run.first)
             run.size_bytes -= rest_bytes
             layer.insert(at + 1, PendingRun(stop, run.end, run.sink, rest_bytes, run.since))
+            self._runs_since[run.since] += 1
         run.end = first
         return size_bytes
 
     def oldest_since(self) -> float | None:
         """The rounded time of the oldest add; None: nothing is pending."""
-        if not self._ledgers:
-            return None
-        return min(
-            run.since for layers in self._ledgers.values() for layer in layers for run in layer
-        )
+        return min(self._runs_since, default=None)
 
     def take_all(self) -> Iterator[tuple[int, PendingRun]]:
         """(ledger id, run) of everything pending, which is forgotten."""
         ledgers, self._ledgers = self._ledgers, {}
+        self._runs_since.clear()
         self.size_bytes = 0
         for ledger_id, layers in ledgers.items():
             for layer in layers:

@@ -128,10 +128,15 @@ class RemoteBookie:
             for channel in self._channels:
                 nursery.start_soon(channel.run)
             task_status.started()
+            config = self._config
+            interval_s = min(config.add_timeout_s, config.read_timeout_s) / TICKS_PER_TIMEOUT
             while True:
-                await trio.sleep(self._config.add_timeout_s / TICKS_PER_TIMEOUT)
+                before = trio.current_time()
+                await trio.sleep(interval_s)
+                # A longer sleep: the process did not run, and could not take answers.
+                elapsed_s = min(trio.current_time() - before, 2 * interval_s)
                 for channel in self._channels:
-                    channel.check_timeout()
+                    channel.check_timeout(elapsed_s)
 
     def _reading_channel(self, ledger_id: int) -> Channel:
         others = len(self._channels) - 1

@@ -1,5 +1,6 @@
 import pytest
 import trio
+import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -261,7 +262,7 @@ def test_recovery_never_loses_a_confirmed_entry(sizes, count, data):
                     entry_id += 1
             assert metadata.length == sum(len(b"%d" % n) for n in range(entry_id))
 
-    trio.run(scenario)
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 async def confirmed_after(replies, count):

@@ -26,6 +26,13 @@ def test_it_can_be_turned_off():
     assert not any(quarantine.on_failure("b", number) for number in range(50))
 
 
+def test_the_ratio_lets_some_go_on_and_counts_them_again():
+    quarantine = Quarantine(QuarantineRules(ratio=0.5))
+    assert not any(quarantine.on_failure("b", now, 0.5) for now in range(5))
+    assert quarantine.avoided(5) == frozenset()
+    assert [quarantine.on_failure("b", now, 0.4) for now in range(5, 10)] == [False] * 4 + [True]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=80))
 def test_a_bookie_is_avoided_only_after_enough_failures_of_its_own(steps):
     quarantine = Quarantine(RULES)

@@ -16,7 +16,7 @@ from ledgers.errors import NotEnoughBookies
 from ledgers.placement import PlacementRules
 from ledgers.remote.addresses import address_of_id, address_of_registration
 from ledgers.remote.bookie_pool import BookiePool
-from ledgers.remote.tests.test_remote_bookie import QUICK, add
+from ledgers.remote.tests.test_remote_bookie import CALM, add
 from ledgers.tests.nodes import running_nodes
 from metadata.memory_store import MemoryStore
 from metadata.store import MetadataUnavailable, SessionState
@@ -32,7 +32,7 @@ def registration(host, port, protocol="bookie-rpc"):
 
 
 @asynccontextmanager
-async def running_pool(store, rules=None, config=QUICK):
+async def running_pool(store, rules=None, config=CALM):
     pool = BookiePool(store, NoTurn(), config, rules, order=random.Random(1))
     async with trio.open_nursery() as nursery:
         await nursery.start(pool.run)

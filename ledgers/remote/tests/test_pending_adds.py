@@ -70,3 +70,31 @@ def test_one_entry_is_not_pending_without_bound():
     assert not pending.add(1, 0, 1, "one too many", 1, 0.0)
     assert pending.add(1, 1, 1, "another entry", 1, 0.0)
     assert pending.answered(1, 0, 1) == [(0, 0, 1)]
+
+
+class Time(float):
+    """A time that counts how often one is compared."""
+
+    compared = 0
+
+    def __lt__(self, other):
+        Time.compared += 1
+        return super().__lt__(other)
+
+    def __gt__(self, other):
+        Time.compared += 1
+        return super().__gt__(other)
+
+    __hash__ = float.__hash__
+
+
+def test_the_age_of_the_oldest_add_does_not_cost_a_look_at_each():
+    """It is asked for many times per second, also of connections with runs of thousands of
+    ledgers."""
+    pending = PendingAdds()
+    times = [Time(number) for number in range(4)]
+    for ledger_id in range(2_000):
+        assert pending.add(ledger_id, 0, 1, None, 10, times[ledger_id % 4])
+    Time.compared = 0
+    assert pending.oldest_since() == 0
+    assert Time.compared <= 10
