@@ -78,6 +78,28 @@ async def check_cookies(
     return plan
 
 
+async def adopt(config: BookieConfig, disk: Disk, store: CookieStore) -> None:
+    """Make a bookie of the cluster of one that had no CookieStore, or whose directories were moved.
+    The caller knows that store and directories belong together. If this is interrupted, the next
+    call completes it. A bookie without any directory stays as it is.
+
+    Raises: BookieRefusesToStart.
+    """
+    paths = map(normpath, (*config.journalDirectories, *config.ledgerDirectories))
+    known = await trio.to_thread.run_sync(
+        lambda: any(_content(disk, path) is not None for path in paths)
+    )
+    if not known:
+        return
+    plan = await check_cookies(config, disk, None)
+    if plan.removed:
+        return  # the start of the bookie compares them with the store
+    cookie = _cookie_of(config, plan, await store.instance_id())
+    await trio.to_thread.run_sync(_write, disk, cookie, plan)
+    if await store.read_cookie(config.bookieId) != encode_cookie(cookie):
+        await store.write_cookie(config.bookieId, encode_cookie(cookie))
+
+
 async def complete_removal(
     config: BookieConfig, disk: Disk, store: CookieStore | None, plan: DirectoryPlan
 ) -> None:

@@ -68,6 +68,10 @@ class EntryIndex(Protocol):
         Raises: DiskFailed.
         """
 
+    def sequences(self) -> tuple[int, int]:
+        """The numbers of the last changes of locations and ledgers. They never become lower than
+        they were at a `sync`."""
+
     def location(self, ledger_id: int, entry_id: int) -> int:
         """The location, 0 if there is none."""
 

@@ -53,6 +53,10 @@ class MemoryIndex:
     def sync(self) -> None:
         """Nothing to do."""
 
+    def sequences(self) -> tuple[int, int]:
+        """Nothing is there after a start."""
+        return 0, 0
+
     def location(self, ledger_id: int, entry_id: int) -> int:
         """The location or 0."""
         entries = self._locations.get(ledger_id)

@@ -1,8 +1,8 @@
 """Rebuilds the index of one ledger directory from its entry logs and the journals.
 
 All locations are in the entry logs: the newest copy of an entry counts. The rows of ledgers are
-taken from the old `ledgers` database if that is intact. If it is not, and for ledgers that it lacks
-(it may be an older copy):
+taken from the old `ledgers` database if that is intact; all of them are fenced if it lost changes
+(`IndexProgress`). If it is not intact, and for ledgers that it lacks (it may be an older copy):
 
 - Every ledger of the entry logs exists. Garbage collection removes those that were deleted.
 - Every ledger is fenced. A forgotten fence would admit two writers; a superfluous one only makes a
@@ -38,6 +38,8 @@ from bookie.disk import RealDisk
 from bookie.entry_log_scan import LogScan
 from bookie.errors import BookieRefusesToStart, Corruption, DiskFailed, StorageError
 from bookie.index import END_KEY, FLAGS_LEDGER, pack_ledger_key, pack_location_key, pack_u64
+from bookie.index_progress import FILE_NAME as PROGRESS
+from bookie.index_progress import IndexProgress
 from bookie.index_rocksdb import LEDGERS, LOCATIONS, REBUILD, open_index_database
 from bookie.journal_writer import journal_ids, journal_path
 from bookie.ledger_handle import decode_ledger_data, encode_ledger_data
@@ -114,6 +116,7 @@ class _Rebuild:
         self._disk = RealDisk()
         self._ledger_ids: set[int] = set()
         self._all_in_limbo = False
+        self._are_fences_lost = False
         self._result = Rebuilt()
 
     def run(self, journal_directories: Sequence[str]) -> Rebuilt:
@@ -125,10 +128,13 @@ class _Rebuild:
         try:
             if (self._directory / LOCATIONS).exists():
                 lock = lock_database(self._directory / LOCATIONS)
-            rows = self._old_rows()
+            was_swapping = (place / LEDGERS).exists() and not (place / LOCATIONS).exists()
+            rows = self._old_rows(may_be_moved=was_swapping)
             # From here on a start is refused until the rebuild has ended.
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir(0o700)
+            if not self._are_fences_lost:
+                (self._directory / PROGRESS).unlink(missing_ok=True)
             self._disk.sync_directory(str(self._directory))
             deleted = {key for key, row in (rows or {}).items() if not _decoded(key, row).exists}
             self._write_locations(place, deleted)
@@ -145,18 +151,26 @@ class _Rebuild:
                 os.close(lock)
         return self._result
 
-    def _old_rows(self) -> dict[int, bytes] | None:
-        """The rows of the old `ledgers` database; None: it is damaged."""
+    def _old_rows(self, *, may_be_moved: bool) -> dict[int, bytes] | None:
+        """The rows of the old `ledgers` database; None: it is damaged. All are fenced if it lost
+        changes. `may_be_moved`: a rebuild that moved databases away was interrupted."""
         path = self._directory / LEDGERS
-        if not path.exists():
+        if may_be_moved and not path.exists():
             replaced = self._replaced()
             path = replaced[-1] / LEDGERS if replaced else path
         try:
             database = open_index_database(path, may_create=False)
             try:
                 rows = {int.from_bytes(k, "big", signed=True): v for k, v in database.items()}
-                for ledger_id, row in rows.items():
-                    _decoded(ledger_id, row)
+                known = {ledger_id: _decoded(ledger_id, row) for ledger_id, row in rows.items()}
+                self._are_fences_lost = database.sequence() < self._synced_sequence()
+                if self._are_fences_lost:
+                    logger.warning(
+                        "fences may be lost, so all ledgers are fenced", database=str(path)
+                    )
+                    for ledger_id in (each for each in known if each >= 0):
+                        known[ledger_id].fenced = True
+                        rows[ledger_id] = encode_ledger_data(known[ledger_id])
             finally:
                 database.close()
         except DatabaseInUse:
@@ -168,6 +182,11 @@ class _Rebuild:
             self._result.rows_kept = False
             return None
         return rows
+
+    def _synced_sequence(self) -> int:
+        """How far the `ledgers` database had come; 0: not known."""
+        synced = IndexProgress(self._disk, str(self._directory)).synced()
+        return 0 if synced is None else synced[1]
 
     def _write_locations(self, place: Path, deleted: set[int]) -> None:
         database = open_index_database(place / LOCATIONS, may_create=True)
@@ -303,6 +322,8 @@ class _Rebuild:
                 os.rename(self._directory / name, replaced / name)
             os.rename(place / name, self._directory / name)
         self._disk.sync_directory(str(replaced))
+        # With lost fences a repeated rebuild had to know that up to here.
+        (self._directory / PROGRESS).unlink(missing_ok=True)
         self._disk.sync_directory(str(self._directory))
         place.rmdir()
         self._disk.sync_directory(str(self._directory))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, WriteBatch
 
-from bookie.errors import BookieRefusesToStart, DiskFailed, IndexUnreadable
+from bookie.errors import BookieRefusesToStart, DiskFailed, DiskFull, IndexUnreadable
 from bookie.index import (
     END_KEY,
     ENTRY_ID_MAX,
@@ -26,7 +26,7 @@ from bookie.index import (
     unpack_u64,
 )
 from rocks.database import Database
-from rocks.errors import DatabaseError
+from rocks.errors import DatabaseError, DatabaseFull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +113,7 @@ class RocksIndex:
         try:
             self._locations.write(cast("WriteBatch", batch))
         except DatabaseError as error:
-            raise DiskFailed(f"the index cannot be written: {error}") from error
+            raise _unwritten(error) from error
 
     def sync(self) -> None:
         """Sync the write-ahead logs of both databases."""
@@ -124,6 +124,13 @@ class RocksIndex:
                 self._ledgers.sync()
         except DatabaseError as error:
             raise DiskFailed(f"the index cannot be synced: {error}") from error
+
+    def sequences(self) -> tuple[int, int]:
+        """RocksDB's sequence numbers."""
+        try:
+            return self._locations.sequence(), self._ledgers.sequence()
+        except DatabaseError as error:
+            raise IndexUnreadable(str(error)) from error
 
     def location(self, ledger_id: int, entry_id: int) -> int:
         """The location or 0."""
@@ -178,7 +185,7 @@ class RocksIndex:
         try:
             self._locations.remove_range(first, pack_location_key(ledger_id + 1, 0))
         except DatabaseError as error:
-            raise DiskFailed(f"the index cannot be written: {error}") from error
+            raise _unwritten(error) from error
 
     def ledgers(self) -> Iterator[tuple[int, bytes]]:
         """All ledger rows, without BookKeeper's flags row and the owner's."""
@@ -198,11 +205,11 @@ class RocksIndex:
                 batch.delete(pack_ledger_key(ledger_id))
             else:
                 batch.put(pack_ledger_key(ledger_id), data)
-        self._ledgers_dirty = True
         try:
             self._ledgers.write(batch)
         except DatabaseError as error:
-            raise DiskFailed(f"the index cannot be written: {error}") from error
+            raise _unwritten(error) from error
+        self._ledgers_dirty = True
 
     def close(self) -> None:
         """Close both databases.
@@ -223,3 +230,10 @@ class RocksIndex:
         except DatabaseError as error:
             raise IndexUnreadable(str(error)) from error
         return int(unpack_u64(value)[0]) if value is not None else 0
+
+
+def _unwritten(error: DatabaseError) -> DiskFull | DiskFailed:
+    """A write that found no space changed nothing, and RocksDB goes on when there is some."""
+    if isinstance(error, DatabaseFull):
+        return DiskFull(f"the index cannot be written: {error}; free some space")
+    return DiskFailed(f"the index cannot be written: {error}")

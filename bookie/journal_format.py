@@ -3,7 +3,8 @@
 A journal file is named `<hex id>.txn` and is BookKeeper's version 6:
 
     file    = header (512 bytes), group*
-    header  = "BKLG", int32 6, [ "VELA", int32 alignment, int64 salt, int32 crc32c ], zeros
+    header  = "BKLG", int32 6, [ "VELA", int32 alignment, int64 salt, int32 crc32c, link ], zeros
+    link    = [ int64 salt of the journal before, int64 its end, int32 crc32c ]
     group   = record+, padding
     record  = int32 length > 0, `length` bytes: int64 ledger id, int64 entry id, rest
     padding = int32 -0x100, int32 n, n bytes
@@ -20,8 +21,11 @@ BookKeeper skips the content of padding. Here its last 28 bytes are a **group tr
 The checksum covers the salt of the header and every byte of the group before it. The sequence
 counts groups of the file from 0. One group is one write and one fdatasync, and a group is written
 only after the fdatasync of the one before (flag 1 says so; absent with journalSyncData=false).
-Hence, for a file whose header carries "VELA":
+Flag 2 is that of a group without records at the end of a file that was closed. The upper 24 bits of
+the flags are the size in MB that the file had when the group before was synced: space is reserved
+ahead. Hence, for a file whose header carries "VELA":
 
+* a file without a group with flag 2 that is shorter than one of its groups says was cut;
 * a group that verifies is complete and is replayed;
 * a bad group that is followed by a good one was durable once: that is damage, refuse to start;
 * a bad group with nothing good after it, of which a sector is missing (zeros where records or the
@@ -30,7 +34,9 @@ Hence, for a file whose header carries "VELA":
   disks write whole sectors of 512 bytes, into zeros. Only if a record itself contains a sector of
   zeros does it look like a torn tail.
 
-The checksum of the header covers its first 24 bytes; an earlier version wrote zeros there. The salt
+The checksum of the header covers its first 24 bytes; an earlier version wrote zeros there. The link
+is in a file that follows another one of the same run, and its checksum covers the salt of the file
+and the link. The salt
 prevents bytes written by a client from looking like a trailer. A file without "VELA" (written by
 BookKeeper itself) is read in the plain way: the end is a length of 0 or a record cut by the end of
 the file; a negative length that is not padding is damage.
@@ -64,15 +70,21 @@ ENTRY_FORCE: Final = -0x4000
 ENTRY_EXPLICIT_LAC: Final = -0x8000
 
 FLAG_PREVIOUS_SYNCED: Final = 1
+FLAG_LAST: Final = 2
+RESERVED_SHIFT: Final = 8
+RESERVED_MB_MAX: Final = (1 << 24) - 1
 
 _PADDING: Final = -0x100
 _MAGIC: Final = b"BKLG"
 _OWN_MAGIC: Final = b"VELA"
 _TRAILER_MAGIC: Final = b"VGRP"
+_MB: Final = 1 << 20
 _CHUNK_SIZE: Final = 4 << 20
 _RECORD_SIZE_MAX: Final = 64 << 20
 
 _HEADER = struct.Struct(">4si4sIQ")
+_LINK = struct.Struct(">QQ")
+_LINK_AT: Final = _HEADER.size + 4
 _SECTOR: Final = 512
 _IDS = struct.Struct(">qq")
 _LENGTH = struct.Struct(">i")
@@ -93,6 +105,8 @@ class JournalHeader:
     size: int
     salt: int | None
     """None: no group trailers, written by BookKeeper."""
+    previous: tuple[int, int] | None = None
+    """(salt, end) of the journal that was closed before this one was created."""
 
 
 class ScanEnd(Enum):
@@ -102,10 +116,14 @@ class ScanEnd(Enum):
     TORN = "torn"
 
 
-def encode_header(alignment: int, salt: int) -> bytes:
+def encode_header(alignment: int, salt: int, previous: tuple[int, int] | None = None) -> bytes:
     """The first 512 bytes of a new file."""
     head = _HEADER.pack(_MAGIC, VERSION, _OWN_MAGIC, alignment, salt)
-    return (head + _CRC.pack(crc32c.crc32c(head))).ljust(HEADER_SIZE, b"\0")
+    head += _CRC.pack(crc32c.crc32c(head))
+    if previous is not None:
+        link = _LINK.pack(*previous)
+        head += link + _CRC.pack(_checksum(link, salt))
+    return head.ljust(HEADER_SIZE, b"\0")
 
 
 def decode_header(data: bytes, path: str) -> JournalHeader | None:
@@ -134,12 +152,25 @@ def decode_header(data: bytes, path: str) -> JournalHeader | None:
                 raise Corruption(
                     path, 8, 4, "neither BookKeeper's header nor one with group trailers"
                 )
-            return JournalHeader(
-                version, HEADER_SIZE, _HEADER.unpack_from(data)[4] if is_own else None
-            )
+            if not is_own:
+                return JournalHeader(version, HEADER_SIZE, None)
+            salt = _HEADER.unpack_from(data)[4]
+            return JournalHeader(version, HEADER_SIZE, salt, _decode_link(data, salt, path))
     if len(data) < HEADER_SIZE and _MAGIC.startswith(data[:4]):
         return None
     raise Corruption(path, 0, len(data), "not a journal header of version 4, 5 or 6")
+
+
+def _decode_link(data: bytes, salt: int, path: str) -> tuple[int, int] | None:
+    link = data[_LINK_AT : _LINK_AT + _LINK.size]
+    (checksum,) = _CRC.unpack_from(data, _LINK_AT + _LINK.size)
+    if not any(link) and not checksum:
+        return None
+    if checksum != _checksum(link, salt):
+        size = _LINK.size + _CRC.size
+        raise Corruption(path, _LINK_AT, size, "the header of the journal is damaged")
+    previous_salt, previous_end = _LINK.unpack(link)
+    return previous_salt, previous_end
 
 
 def encode_master_key(ledger_id: int, master_key: bytes) -> bytes:
@@ -214,7 +245,8 @@ class JournalScan:
     """One pass over a journal file: `groups()` yields the records of each good group, then `end`,
     `end_offset` and `dropped_bytes` say how it ended.
 
-    `read_at(offset, size)` gives the bytes; memory is bounded by the largest group.
+    `read_at(offset, size)` gives the bytes; memory is bounded by the largest group. `reserved_mb`
+    is the size that the file is known to have had.
     """
 
     def __init__(
@@ -224,6 +256,7 @@ class JournalScan:
         size: int,
         header: JournalHeader,
         start: int,
+        reserved_mb: int = 0,
     ) -> None:
         self.end = ScanEnd.CLEAN
         self.end_offset = max(start, header.size)
@@ -233,6 +266,7 @@ class JournalScan:
         self._read_at = read_at
         self._size = size
         self._salt = header.salt
+        self._reserved_mb = reserved_mb
         self._buffer = b""
         self._buffer_start = 0
 
@@ -284,26 +318,37 @@ class JournalScan:
 
     def _own_groups(self, salt: int) -> Iterator[list[bytes]]:
         sequence = -1
+        flags = 0
         while True:
             start = self.end_offset
             head = self._bytes(start, 4)
             if not any(head) and self._rest_is_zero(start):
+                self._refuse_cut(flags)
                 return
             group = self._parse_group(start, salt)
             if group is None or (sequence >= 0 and group[2] != sequence + 1):
+                self._refuse_cut(flags)
                 self._classify(start, salt)
                 return
-            records, self.end_offset, sequence = group
+            records, self.end_offset, sequence, flags = group
+            self._reserved_mb = max(self._reserved_mb, flags >> RESERVED_SHIFT)
             yield records
 
-    def _parse_group(self, start: int, salt: int) -> tuple[list[bytes], int, int] | None:
-        """(records, end, sequence) of the group at `start`, None if it does not verify."""
+    def _refuse_cut(self, flags: int) -> None:
+        """A file keeps the space reserved for it until it is closed, so a shorter one was cut, be
+        it between two groups. `flags` of its last group."""
+        missing = self._reserved_mb * _MB - self._size
+        if missing > 0 and not flags & FLAG_LAST:
+            raise Corruption(self._path, self._size, missing, "the end of the journal was cut off")
+
+    def _parse_group(self, start: int, salt: int) -> tuple[list[bytes], int, int, int] | None:
+        """(records, end, sequence, flags) of the group at `start`, None if it does not verify."""
         records, offset, padding = self._walk(start)
         if padding is None:
             return None
         end = offset + 8 + padding
-        sequence = self._verify(start, end, salt)
-        return None if sequence is None else (records, end, sequence[0])
+        verified = self._verify(start, end, salt)
+        return None if verified is None else (records, end, *verified)
 
     def _walk(self, start: int) -> tuple[list[bytes], int, int | None]:
         """(records, offset where they end, size of the padding that follows or None if something

@@ -9,6 +9,9 @@ several groups. A file system records whether reserved space was written yet, so
 write also has to commit the journal of the file system; the sync of an overwrite does not. Large
 groups are rare and bear that cost themselves. Reserved space reads as zeros anyway, and zeros are
 only written after the last group, so a reader cannot tell the difference.
+
+The size of a file shows later that it was not cut. Each group tells the size that was durable
+before it, and a file is shortened only after a last group that tells so.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import os
 from typing import TYPE_CHECKING, Final, final
 
 from bookie import journal_format
+from bookie.newest_journal import JournalName, NewestJournal
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
@@ -60,13 +64,16 @@ class JournalWriter:
 
     __slots__ = (
         "_alignment",
+        "_claimed_mb",
         "_directory",
         "_disk",
         "_file",
         "_journal_id",
+        "_newest",
         "_position",
         "_preallocate_size",
         "_preallocated",
+        "_reserved_mb",
         "_salt",
         "_sequence",
         "_size_max",
@@ -75,8 +82,16 @@ class JournalWriter:
         "mark",
     )
 
-    def __init__(self, disk: Disk, directory: str, config: BookieConfig, journal_id: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: BookieConfig,
+        journal_id: int,
+        newest: NewestJournal,
+    ) -> None:
         self._disk = disk
+        self._newest = newest
         self._directory = directory
         self._journal_id = journal_id
         self._alignment = config.journalAlignmentSize
@@ -88,8 +103,12 @@ class JournalWriter:
         self._zeroed = 0
         """The reserved space was written up to here; never less than `_position`."""
         self._sequence = 0
+        self._reserved_mb = 0
+        """The size of the file."""
+        self._claimed_mb = 0
+        """Of this, what was synced."""
         self.mark: LogMark = (journal_id, 0)
-        self._open_file()
+        self._open_file(None)
 
     def write_group(self, parts: list[bytes], size_bytes: int) -> int:
         """Append the records in `parts` (each preceded by its length, `size_bytes` together) and
@@ -99,16 +118,14 @@ class JournalWriter:
         """
         if self._position >= self._size_max:
             self._roll()
-        flags = journal_format.FLAG_PREVIOUS_SYNCED if self._sync else 0
-        group = journal_format.finish_group(
-            parts, size_bytes, self._position, self._sequence, self._salt, self._alignment, flags
-        )
+        group = self._finished(parts, size_bytes, 0)
         size = sum(map(len, group))
         end = self._position + size
         if end > self._preallocated and self._preallocate_size:
             ahead = max(self._preallocate_size, size)
             self._file.preallocate(self._preallocated, end - self._preallocated + ahead)
             self._preallocated = end + ahead
+            self._reserved_mb = self._size_mb()
         if self._sync:
             if size < SMALL_GROUP_BYTES and end > self._zeroed:
                 zeros = min(ZEROED_AHEAD_BYTES, self._preallocated - end)
@@ -116,6 +133,7 @@ class JournalWriter:
                     group.append(_ZEROS[:zeros])
                     self._zeroed = end + zeros
             self._file.write_parts_synced_at(self._position, group)
+            self._claimed_mb = self._reserved_mb
         else:
             self._file.write_parts_at(self._position, group)
         self._position = end
@@ -134,22 +152,39 @@ class JournalWriter:
 
     def close(self) -> None:
         """Release the reserved space, sync and close."""
-        self._file.truncate(self._position)
+        if not self._claimed_mb:
+            self._file.truncate(self._position)
+        elif self._position + self._alignment <= self._preallocated:
+            group = self._finished([], 0, journal_format.FLAG_LAST)
+            self._file.write_parts_at(self._position, group)
+            self._file.sync()
+            self._position += sum(map(len, group))
+            self._file.truncate(self._position)
         self._file.sync()
         self._file.close()
+
+    def _finished(self, parts: list[bytes], size_bytes: int, flags: int) -> list[bytes]:
+        """A group at the current position."""
+        if self._sync:
+            flags |= journal_format.FLAG_PREVIOUS_SYNCED
+        flags |= self._claimed_mb << journal_format.RESERVED_SHIFT
+        return journal_format.finish_group(
+            parts, size_bytes, self._position, self._sequence, self._salt, self._alignment, flags
+        )
 
     def _roll(self) -> None:
         # Everything before the new file must be durable before the new file can exist: recovery
         # tolerates a torn tail in the newest file only.
         self.close()
         self._journal_id += 1
-        self._open_file()
+        self._open_file((self._salt, self._position))
 
-    def _open_file(self) -> None:
+    def _open_file(self, previous: tuple[int, int] | None) -> None:
         path = journal_path(self._directory, self._journal_id)
         self._salt = int.from_bytes(os.urandom(8), "big")
         self._file: DiskFile = self._disk.create(path)
-        self._file.write_at(0, journal_format.encode_header(self._alignment, self._salt))
+        header = journal_format.encode_header(self._alignment, self._salt, previous)
+        self._file.write_at(0, header)
         first = -(-journal_format.HEADER_SIZE // self._alignment) * self._alignment
         # BookKeeper reads records from byte 512 on, so the first group starts there; its padding
         # reaches the alignment.
@@ -158,6 +193,12 @@ class JournalWriter:
             self._file.preallocate(0, self._preallocated)
         self._file.sync()
         self._disk.sync_directory(self._directory)
+        self._reserved_mb = self._claimed_mb = self._size_mb()
+        self._newest.store(JournalName(self._journal_id, self._salt, self._claimed_mb))
         self._position = self._zeroed = journal_format.HEADER_SIZE
         self._sequence = 0
         self.mark = (self._journal_id, self._position)
+
+    def _size_mb(self) -> int:
+        """Of the file. Not every file system reserves space."""
+        return min(self._file.size() // _MB, journal_format.RESERVED_MB_MAX)

@@ -2,10 +2,10 @@
 them. Used once, by `Bookie.open`, in a thread.
 
 `<journalDirectory>/current/` has the journal files. `<ledgerDirectory>/current/` has entry logs,
-`lastId`, `lastMark*`, and the RocksDB databases `locations` and `ledgers`. Each has the cookie in
-`VERSION`. A ledger is in the ledger directory that has its row in `ledgers`, wherever that is
-configured. A new ledger goes to directory (id mod directories). Its records go to journal (id mod
-journals). A start replays all journals, so it does not depend on that choice.
+`lastId`, `lastMark*`, `newestJournal*`, and the RocksDB databases `locations` and `ledgers`. Each
+has the cookie in `VERSION`. A ledger is in the ledger directory that has its row in `ledgers`,
+wherever that is configured. A new ledger goes to directory (id mod directories). Its records go to
+journal (id mod journals). A start replays all journals, so it does not depend on that choice.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, final
 from bookie.checkpoint import MarkStore
 from bookie.cookie import belongs
 from bookie.errors import BookieRefusesToStart
+from bookie.index_progress import IndexProgress
 from bookie.index_rocksdb import LEDGERS, LOCATIONS
 from bookie.journal import Journal
 from bookie.journal_writer import JournalWriter
 from bookie.ledger_handle import LedgerHandle, decode_ledger_data
 from bookie.ledger_storage import LedgerStorage
+from bookie.newest_journal import NewestJournal
 from bookie.recovery import JournalReplay
 
 if TYPE_CHECKING:
@@ -114,20 +116,26 @@ class Layout:
         if not self._config.journalWriteData:
             self.writers = [None] * len(self.journal_directories)
             return
+        names = [
+            NewestJournal(self._disk, self.ledger_directories, i)
+            for i in range(len(self.journal_directories))
+        ]
         last_ids = []
-        for directory, mark_store in zip(self.journal_directories, self.marks, strict=True):
+        for directory, mark_store, newest in zip(
+            self.journal_directories, self.marks, names, strict=True
+        ):
             self._disk.make_directories(directory)
             self._disk.restrict(directory)
             replay = JournalReplay(self._disk, directory, self.handle_of, self._flush_full)
-            replay.run(mark_store.load())
+            replay.run(mark_store.load(), newest.load())
             last_ids.append(replay.last_id)
         self._refuse_lost_rows(live_ledgers or set())
         self._flush(everything=True)
-        for directory, last_id, mark_store in zip(
-            self.journal_directories, last_ids, self.marks, strict=True
+        for directory, last_id, mark_store, newest in zip(
+            self.journal_directories, last_ids, self.marks, names, strict=True
         ):
             journal_id = last_id + 1 if last_id >= 0 else now_ms
-            writer = JournalWriter(self._disk, directory, self._config, journal_id)
+            writer = JournalWriter(self._disk, directory, self._config, journal_id, newest)
             mark_store.advance(writer.mark)
             writer.remove_before(writer.mark, self._config.journalMaxBackups)
             self.writers.append(writer)
@@ -174,7 +182,8 @@ class Layout:
     def _carry_over(self, number: int, path: str, live_ledgers: set[int] | None) -> None:
         """Keep the rows, without entries, of a directory that is going to be removed: fences.
 
-        Raises: BookieRefusesToStart: it has entries that a client may still read.
+        Raises: BookieRefusesToStart: it has entries that a client may still read, or its index lost
+            changes, so that they cannot be seen.
         """
         name = f"{path} (ledger directory {number} of this bookie, not in ledgerDirectories)"
         if not belongs(self._disk, path, self.plan, number):
@@ -184,6 +193,7 @@ class Layout:
             )
         index = self._open_index(f"{path}/current")
         try:
+            IndexProgress(self._disk, f"{path}/current").check(index.sequences())
             for ledger_id, data in index.ledgers():
                 if live_ledgers is not None and ledger_id not in live_ledgers:
                     continue

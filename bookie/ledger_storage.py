@@ -19,8 +19,9 @@ import trio
 from bookie import entry_log_format as fmt
 from bookie.disk import JOIN_BELOW_BYTES
 from bookie.entry_log import EntryLogs
-from bookie.errors import StorageError
+from bookie.errors import DiskFull, StorageError
 from bookie.index import END_KEY, pack_location_key, pack_u64
+from bookie.index_progress import IndexProgress
 from bookie.write_cache import FlushHalf, WriteCache
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class LedgerStorage:
         self.directory = directory
         self.index = index
         self.logs = EntryLogs(disk, directory, log_size_limit)
+        self._progress = IndexProgress(disk, directory)
+        self._sequences = index.sequences()
         self.cache = WriteCache(cache_bytes // 2)
         self.writable = True
         """False: the disk is too full for plain adds."""
@@ -55,6 +58,7 @@ class LedgerStorage:
         """False: too full even for recovery adds."""
         self.compaction_allowed = True
         self.major_compaction_allowed = True
+        self._is_index_full = False
         self.writer_limiter = trio.CapacityLimiter(1)
 
     def recover(self) -> set[int]:
@@ -63,6 +67,7 @@ class LedgerStorage:
 
         Raises: StorageError.
         """
+        self._progress.check(self._sequences)
         end = self.index.end_of_logs()
         if not end:
             end = self.logs.end_found()
@@ -95,6 +100,9 @@ class LedgerStorage:
 
         Raises: DiskFull: nothing is lost, the half can be flushed again. DiskFailed: fatal.
         """
+        if self._is_index_full:
+            self.logs.sync()  # an attempt that ended early left bytes, which the end row covers
+            self._write_locations([])  # so that no more is appended while this is refused
         writer = _SliceWriter(self.logs, self.index)
         for handle in half.handles:
             entries = handle.flushing
@@ -108,11 +116,19 @@ class LedgerStorage:
         writer.end_slice()
         if writer.batches:
             self.logs.sync()
-            self._write_locations(writer.batches)
-        if half.rows:
-            self.index.write_ledgers(half.rows)
+        try:
+            if writer.batches:
+                self._write_locations(writer.batches)
+            if half.rows:
+                self.index.write_ledgers(half.rows)
+        except DiskFull:
+            self._is_index_full = True
+            raise
+        self._is_index_full = False
         if half.rows or writer.batches:
+            sequences = self.index.sequences()
             self.index.sync()
+            self._progress.store(sequences)
 
     def _write_locations(self, batches: list[IndexBatch]) -> None:
         """The end of the logs first: any prefix that survives a crash covers its locations."""

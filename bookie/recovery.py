@@ -1,10 +1,10 @@
 """Recovery: replays the journals of a bookie at start.
 
 1. Before this the index was opened: it gives the ledgers, and has the intact entries of all logs.
-2. For each journal: find the file that lastMark names (missing: refuse to start), replay it from
-   the mark on, then replay all later files (one missing in between: refuse to start). Records are
-   applied whether or not they are known.
-3. A torn tail of the newest file is dropped with a warning and cut off, so that it cannot be taken
+2. For each journal: find the files that lastMark and newestJournal name (missing: refuse to start),
+   replay the first from the mark on, then replay all later files (one missing or shorter in
+   between: refuse to start). Records are applied whether or not they are known.
+3. A torn tail of the newest file is dropped with a warning and zeroed, so that it cannot be taken
    for damage at a later start. Damage anywhere else refuses to start.
 4. Everything replayed is flushed; only then may a new journal, a new mark and the removal of old
    journals follow.
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from bookie.disk import Disk, DiskFile
     from bookie.journal_writer import LogMark
     from bookie.ledger_handle import LedgerHandle
+    from bookie.newest_journal import JournalName
 
 logger = structlog.get_logger()
 
 _PROGRESS_SECONDS = 2.0
+_ZEROS = bytes(1 << 20)
 
 
 @final
@@ -57,8 +59,8 @@ class JournalReplay:
         self.last_id = -1
         """Highest journal id found; the next journal gets a higher one."""
 
-    def run(self, mark: LogMark) -> None:
-        """Replay everything from `mark` on.
+    def run(self, mark: LogMark, newest: JournalName | None = None) -> None:
+        """Replay everything from `mark` on. `newest` is the name of the newest journal, if known.
 
         Raises: BookieRefusesToStart, Corruption.
         """
@@ -68,15 +70,27 @@ class JournalReplay:
             raise BookieRefusesToStart(
                 f"journal {journal_path(self._directory, mark[0])} is missing, and its data after "
                 f"offset {mark[1]} is stored nowhere else. Restore it from a backup. Without one, "
-                "move the lastMark files of the ledger directories away and start again; the "
-                "entries acknowledged last are then lost"
+                "move the files lastMark and newestJournal of the ledger directories away and "
+                "start again; the entries acknowledged last are then lost"
             )
+        if newest is not None and newest.journal_id < mark[0]:
+            newest = None  # another version or BookKeeper ran since
+        if newest is not None:
+            self._refuse_without(newest)
         todo = [journal_id for journal_id in ids if journal_id >= mark[0]]
         self._refuse_gaps(todo)
         started = time.monotonic()
+        before = None
         for number, journal_id in enumerate(todo):
             offset = mark[1] if journal_id == mark[0] else 0
-            self._replay_file(journal_id, offset, newest=number == len(todo) - 1)
+            is_named = newest is not None and newest.journal_id == journal_id
+            before = self._replay_file(
+                journal_id,
+                offset,
+                before,
+                newest=number == len(todo) - 1,
+                reserved_mb=newest.reserved_mb if newest is not None and is_named else 0,
+            )
         if self.entries:
             logger.info(
                 "journal replayed",
@@ -86,6 +100,26 @@ class JournalReplay:
                 seconds=round(time.monotonic() - started, 3),
             )
 
+    def _refuse_without(self, newest: JournalName) -> None:
+        """The journal of that name holds what was acknowledged last."""
+        path = journal_path(self._directory, newest.journal_id)
+        try:
+            header = self._header(newest.journal_id)
+        except FileNotFoundError:
+            what = "is missing"
+        else:
+            if header is None:
+                detail = "the header of the journal is missing"
+                raise Corruption(path, 0, fmt.HEADER_SIZE, detail)
+            if header.salt == newest.salt:
+                return
+            what = "is not the one that the bookie wrote, but a copy of another one"
+        raise BookieRefusesToStart(
+            f"journal {path}, the newest one, {what}. What was acknowledged last is stored nowhere "
+            "else. Restore it from a backup. Without one, move the files newestJournal of the "
+            "ledger directories away and start again; the entries acknowledged last are then lost"
+        )
+
     def _refuse_gaps(self, ids: list[int]) -> None:
         """Each journal of ours has the number after the one before it. BookKeeper's are times."""
         for before, after in pairwise(ids):
@@ -93,21 +127,33 @@ class JournalReplay:
                 raise BookieRefusesToStart(
                     f"journal {journal_path(self._directory, before + 1)} is missing, and a later "
                     "one exists. Its data is stored nowhere else. Restore it from a backup. "
-                    f"Without one, move the journals before {after:x}.txn away, and the lastMark "
-                    "files of the ledger directories, and start again; what was acknowledged "
+                    f"Without one, move the journals before {after:x}.txn away, and the files "
+                    "lastMark of the ledger directories, and start again; what was acknowledged "
                     "between is then lost"
                 )
 
     def _is_own(self, journal_id: int) -> bool:
+        header = self._header(journal_id)
+        return header is not None and header.salt is not None
+
+    def _header(self, journal_id: int) -> fmt.JournalHeader | None:
         path = journal_path(self._directory, journal_id)
         file = self._disk.open(path)
         try:
-            header = fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE), path)
+            return fmt.decode_header(file.read_at(0, fmt.HEADER_SIZE), path)
         finally:
             file.close()
-        return header is not None and header.salt is not None
 
-    def _replay_file(self, journal_id: int, offset: int, *, newest: bool) -> None:
+    def _replay_file(
+        self,
+        journal_id: int,
+        offset: int,
+        before: tuple[str, int, int] | None,
+        *,
+        newest: bool,
+        reserved_mb: int,
+    ) -> tuple[str, int, int] | None:
+        """`before` and the result: path, salt and end of the journal before, of this one."""
         path = journal_path(self._directory, journal_id)
         file = self._disk.open(path)
         try:
@@ -119,16 +165,32 @@ class JournalReplay:
                 logger.warning("journal without header, nothing durable in it", file=path)
                 self._disk.remove(path)
                 self.last_id = journal_id - 1  # the next one takes its number: no gap
-                return
+                return None
             if offset > size:
                 raise Corruption(path, size, offset - size, "the journal ends before its mark")
             self._refuse_older_copy(file, header, offset)
-            scan = fmt.JournalScan(path, file.read_at, size, header, offset)
+            if before is not None and header.previous is not None:
+                self._refuse_other(before, header.previous, path)
+            scan = fmt.JournalScan(path, file.read_at, size, header, offset, reserved_mb)
             self._replay_groups(scan, path, size)
             if scan.end is fmt.ScanEnd.TORN:
                 self._drop_tail(file, scan, newest=newest)
+            return None if header.salt is None else (path, header.salt, scan.end_offset)
         finally:
             file.close()
+
+    def _refuse_other(
+        self, before: tuple[str, int, int], previous: tuple[int, int], after: str
+    ) -> None:
+        """A journal names the one that was closed before it."""
+        path, salt, end = before
+        if (salt, end) != previous:
+            raise Corruption(
+                path,
+                end,
+                max(previous[1] - end, 1),
+                f"the journal is an older copy or another one than {after} names",
+            )
 
     def _refuse_older_copy(self, file: DiskFile, header: fmt.JournalHeader, mark: int) -> None:
         """A group ends at the mark. Reserved space there shows that the file was not yet written so
@@ -170,7 +232,10 @@ class JournalReplay:
             bytes=scan.dropped_bytes,
             reason=scan.detail,
         )
-        file.truncate(scan.end_offset)
+        # The file keeps its size, which shows that it was not cut.
+        end = min(scan.end_offset + scan.dropped_bytes, file.size())
+        for at in range(scan.end_offset, end, len(_ZEROS)):
+            file.write_at(at, _ZEROS[: end - at])
         file.sync()
 
     def _apply(self, record: bytes, path: str, offset: int) -> None:

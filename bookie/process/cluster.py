@@ -15,6 +15,7 @@ import structlog
 
 from bookie.errors import BookieRefusesToStart, StorageError
 from metadata.ledger_list import live_ledgers
+from metadata.opening import UNIX, ZOOKEEPER
 from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, VersionConflict
 from protocol.bookkeeper.paths import (
     AVAILABLE_ROOT,
@@ -28,6 +29,8 @@ from protocol.bookkeeper.paths import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bookie.process.config import BookieProcessConfig
     from metadata.store import MetadataStore
 
@@ -36,7 +39,6 @@ log = structlog.get_logger()
 _URI: Final = re.compile(r"zk(\+(?P<layout>[a-z]+))?://(?P<hosts>[^/]+)(?P<root>/.*)?")
 _LAYOUTS: Final = frozenset({None, "hierarchical", "null"})
 _METADATA_STORE: Final = "metadata-store:"
-_ZK: Final = "zk:"
 _KNOWN_FACTORIES: Final = frozenset(
     {
         "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory",
@@ -44,20 +46,27 @@ _KNOWN_FACTORIES: Final = frozenset(
     }
 )
 """Both keep ledgers at `protocol.bookkeeper.paths.ledger_path`."""
+_ID_SEQUENCE_PATH: Final = f"{LEDGERS_ROOT}/idgen"
+"""Where all ledger ids below 2^31 come from."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class MetadataPlace:
-    """Where the ledgers root is: ZooKeeper, and the path above `/ledgers`."""
+    """Where the path above `/ledgers` is."""
 
-    hosts: str
-    chroot: str
+    url: str
+    """As for `metadata.opening.open_store`."""
 
-    @property
-    def url(self) -> str:
-        """As for `metadata.zookeeper_store.zookeeper_address`."""
-        return f"zk:{self.hosts}{self.chroot}"
+
+def is_pulsar_driver(config: BookieProcessConfig) -> bool:
+    """Whether metadataServiceUri names Pulsar's driver instead of BookKeeper's own."""
+    return config.metadataServiceUri.startswith(_METADATA_STORE)
+
+
+def is_store_of_this_machine(config: BookieProcessConfig) -> bool:
+    """Whether the metadata are those of a parent process, beside the directories of its bookies."""
+    return config.metadataServiceUri.startswith(f"{_METADATA_STORE}{UNIX}")
 
 
 def metadata_place(config: BookieProcessConfig) -> MetadataPlace:
@@ -71,9 +80,11 @@ def metadata_place(config: BookieProcessConfig) -> MetadataPlace:
     if uri.startswith(_METADATA_STORE):
         # As in Pulsar, the ledgers root of this driver is always /ledgers, below the chroot.
         rest = uri.removeprefix(_METADATA_STORE)
-        if not rest.startswith(_ZK) and "://" in rest.partition("/")[0] + "//":
+        if rest.startswith(UNIX):
+            return MetadataPlace(rest)
+        if not rest.startswith(ZOOKEEPER) and "://" in rest.partition("/")[0] + "//":
             raise _unknown(uri)
-        hosts, slash, chroot = rest.removeprefix(_ZK).removeprefix("//").partition("/")
+        hosts, slash, chroot = rest.removeprefix(ZOOKEEPER).removeprefix("//").partition("/")
         return _place("metadataServiceUri", hosts, f"{slash}{chroot}".rstrip("/") + LEDGERS_ROOT)
     match = _URI.fullmatch(uri)
     if match is None or match["layout"] not in _LAYOUTS:
@@ -87,13 +98,14 @@ def _place(key: str, hosts: str, root: str) -> MetadataPlace:
         raise BookieRefusesToStart(
             f"{key}: the path of the ledgers, {root!r}, must end in {LEDGERS_ROOT}"
         )
-    return MetadataPlace(hosts.replace(";", ","), root.removesuffix(LEDGERS_ROOT))
+    hosts = hosts.replace(";", ",")
+    return MetadataPlace(f"{ZOOKEEPER}{hosts}{root.removesuffix(LEDGERS_ROOT)}")
 
 
 def _unknown(uri: str) -> BookieRefusesToStart:
     return BookieRefusesToStart(
         f"metadataServiceUri={uri} is not supported: expected zk+hierarchical://host:port/ledgers "
-        "or metadata-store:zk:host:port"
+        "or metadata-store:zk:host:port, or metadata-store:unix:/path/of/socket"
     )
 
 
@@ -156,6 +168,23 @@ class Cluster:
         ledger_ids = await live_ledgers(self._store)
         await self.check()
         return ledger_ids
+
+    async def refuse_older_metadata(self, ledger_ids: Iterable[int]) -> None:
+        """Garbage collection would delete all ledgers that are newer than the metadata. Only for a
+        store that gives all ledger ids itself: elsewhere clients may choose them.
+
+        Raises: BookieRefusesToStart, StorageError, MetadataUnavailable.
+        """
+        next_id = await self._store.peek_sequence(_ID_SEQUENCE_PATH)
+        newer = {ledger_id for ledger_id in ledger_ids if ledger_id >= next_id}
+        unknown = sorted(newer - await self.live_ledgers()) if newer else []
+        if unknown:
+            raise BookieRefusesToStart(
+                "the metadata are older than the bookie's directories, or the end of their "
+                f"write-ahead log is lost: they do not know ledger {unknown[0]} and "
+                f"{len(unknown) - 1} later ones. Restore the metadata directory and the "
+                "directories of all bookies from one backup"
+            )
 
 
 async def initialize_ledgers(store: MetadataStore) -> bool:

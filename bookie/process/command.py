@@ -1,7 +1,4 @@
-"""`vela bookie`: a bookie that is a process of its own, for BookKeeper's and Pulsar's clients.
-
-`vela initialize-cluster-metadata` makes the metadata of a cluster's bookies.
-"""
+"""`vela bookie`: a bookie that is a process of its own, for BookKeeper's and Pulsar's clients."""
 
 from __future__ import annotations
 
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
     from bookie.process.config import BookieProcessConfig
     from bookie.process.identity import Identity
     from bookie.process.running import RunningBookie
+    from metadata.store import MetadataStore
 
 
 @click.group(invoke_without_command=True)
@@ -90,20 +88,14 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
 
     from bookie.process.cluster import metadata_place
     from bookie.process.running import running_bookie
-    from metadata.store import MetadataStore, MetadataUnavailable
+    from metadata.opening import open_store
 
     log = structlog.get_logger()
     url = metadata_place(config).url
 
-    async def open_store() -> MetadataStore:
-        from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
-
-        try:
-            address = zookeeper_address(url, config.zkTimeout / 1000)
-        except ValueError as error:
-            raise MetadataUnavailable(str(error)) from error
+    async def open_metadata() -> MetadataStore:
         log.info("connecting to the metadata store", url=url)
-        return await ZooKeeperStore.open(address)
+        return await open_store(url, config.zkTimeout / 1000)
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
@@ -111,7 +103,7 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
             nursery.start_soon(watch_signals, signals, stop)
             with trio.CancelScope() as until_stop:
                 nursery.start_soon(_cancel, until_stop, stop)
-                async with running_bookie(config, identity, open_store) as bookie:
+                async with running_bookie(config, identity, open_metadata) as bookie:
                     log.info("running", modules=running)
                     print(f"vela bookie ready: {_ready(identity, bookie)}", flush=True)
                     await trio.sleep_forever()
@@ -128,37 +120,3 @@ def _ready(identity: Identity, bookie: RunningBookie) -> str:
     host = f"[{identity.host}]" if ":" in identity.host else identity.host
     text = f"{bookie.bookie_id} bookie://{host}:{bookie.server.port}"
     return f"{text} http://{host}:{bookie.http_port}" if bookie.http_port else text
-
-
-@click.command("initialize-cluster-metadata")
-@click.option(
-    "--metadata-store",
-    "metadata_store",
-    required=True,
-    help="Where the cluster keeps its metadata: zk:host:port,host:port/chroot.",
-)
-def initialize_cluster_metadata(metadata_store: str) -> None:
-    """Make the metadata of a new cluster's ledgers and bookies in ZooKeeper. What is there stays as
-    it is."""
-    import trio
-
-    from metadata.store import MetadataUnavailable
-
-    log_to_stderr("warning")
-    try:
-        was_made = trio.run(_initialize, metadata_store)
-    except (MetadataUnavailable, ValueError) as error:
-        refuse(str(error))
-    click.echo("initialized" if was_made else "was initialized before; nothing changed")
-
-
-async def _initialize(url: str) -> bool:
-    """Raises: MetadataUnavailable, ValueError."""
-    from bookie.process.cluster import initialize_ledgers
-    from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
-
-    store = await ZooKeeperStore.open(zookeeper_address(url, 30.0))
-    try:
-        return await initialize_ledgers(store)
-    finally:
-        await store.aclose()

@@ -8,7 +8,7 @@ and `webServiceAllowedHosts`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from bookie.config import BookieConfig, violated_compaction_rule
 from settings.kinds import Count, NoneAtZero, Port, Positive  # noqa: TC001 - read at run time
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieProcessConfig(BookieConfig):
-    """Frozen configuration of one bookie process."""
+    """Frozen configuration of one bookie process. Autorecovery reads the same file: its keys are
+    added to these."""
 
     numReadWorkerThreads: Count = 8
 
@@ -52,7 +52,8 @@ class BookieProcessConfig(BookieConfig):
 
     # --- metadata -----------------------------------------------------------------------
     metadataServiceUri: str = ""
-    """`zk+hierarchical://host:port;host:port/ledgers` or `metadata-store:zk:host:port/chroot`.
+    """`zk+hierarchical://host:port;host:port/ledgers`, `metadata-store:zk:host:port/chroot`, or
+    `metadata-store:unix:/path/of/socket` for the store of another process of this machine.
     Empty: zkServers and zkLedgersRootPath."""
     zkServers: str = "localhost:2181"
     zkLedgersRootPath: str = "/ledgers"
@@ -151,6 +152,6 @@ def start_notices(config: BookieProcessConfig, bind_host: str) -> list[str]:
     if config.autoRecoveryDaemonEnabled:
         notices.append(
             "autoRecoveryDaemonEnabled has no effect: this process copies no ledgers of lost "
-            "bookies. Run autorecovery as a process of its own"
+            "bookies. Run `vela autorecovery` beside it"
         )
     return notices

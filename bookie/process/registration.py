@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 RETRY_SECONDS: Final = 1.0
+UNREGISTER_SECONDS_MAX: Final = 5.0
+"""A store that is out of reach does not hold up the end of a process for longer."""
 LOOK_AGAIN_SECONDS: Final = 10.0
 """A node of another session is looked at so often, besides when it changes."""
 _SESSION_PROPERTY: Final = "vela.session"
@@ -83,6 +85,8 @@ class Registration:
         self._changed = trio.Event()
         self._content = b""
         self._wanted = ""
+        self._settling = trio.Lock()
+        """Held while nodes are made and deleted."""
         self._is_over = False
         self.path = ""
         """The node that is there, as far as is known; empty: none."""
@@ -95,7 +99,8 @@ class Registration:
     async def register(self, seconds_max: float) -> None:
         """Return when the bookie is known.
 
-        Raises: BookieRefusesToStart: its id belongs to another session that goes on. StorageError.
+        Raises: BookieRefusesToStart: its id belongs to another session that goes on, or there is
+            no session with the store. StorageError.
         """
         self._store.watch_session(self._session_changed)
         for path in (available_path(self._bookie_id), read_only_path(self._bookie_id)):
@@ -104,6 +109,11 @@ class Registration:
             while not await self._settle():
                 await self._wait()
             return
+        if self._store.session_state is not SessionState.LIVE:
+            raise BookieRefusesToStart(
+                f"the metadata store could not be reached for {seconds_max:g} s, so bookie "
+                f"{self._bookie_id!r} is not registered. Look at the store, and start again"
+            )
         raise BookieRefusesToStart(
             f"bookie id {self._bookie_id!r} is taken: {self._wanted} has been there for "
             f"{seconds_max:g} s. Stop the other process, or give this one another bookieId"
@@ -119,15 +129,32 @@ class Registration:
             await self._wait()
 
     async def unregister(self) -> None:
-        """Delete the node, so that clients turn to others before this bookie is gone."""
+        """Delete the node, so that clients turn to others before this bookie is gone. Waits for a
+        request that is under way: it may make a node, as one that was cancelled may have. There
+        are two nodes while the bookie goes from one state to the other."""
         self._is_over = True
-        path, self.path = self.path, ""
-        if not path:
+        self._changed.set()
+        reason = f"no answer in {UNREGISTER_SECONDS_MAX:g} s"
+        with trio.move_on_after(UNREGISTER_SECONDS_MAX):
+            try:
+                async with self._settling:
+                    self.path = ""
+                    await self._delete_own(available_path(self._bookie_id))
+                    await self._delete_own(read_only_path(self._bookie_id))
+                return
+            except MetadataUnavailable as error:
+                reason = str(error)
+        log.info("not unregistered: the node goes with its session", reason=reason)
+
+    async def _delete_own(self, path: str) -> None:
+        """Delete the node if it is of this session. Raises: MetadataUnavailable."""
+        found = await self._store.get(path)
+        if found is None or found[0] != self._content:
             return
         try:
-            await self._store.delete(path)
-        except (NodeNotFound, VersionConflict, MetadataUnavailable) as error:
-            log.info("not unregistered: the node goes with its session", reason=str(error))
+            await self._store.delete(path, found[1])
+        except (NodeNotFound, VersionConflict):
+            return  # it went with its session, and may be another's now
 
     async def _wait(self) -> None:
         seconds = LOOK_AGAIN_SECONDS if self.path != self._wanted else float("inf")
@@ -138,9 +165,10 @@ class Registration:
     async def _settle(self) -> bool:
         """Make and delete nodes until they are as they should be. False: another session's node is
         in the way, or there is no session."""
-        while self._store.session_state is SessionState.LIVE and not self._is_over:
+        while self._store.session_state is SessionState.LIVE:
             try:
-                return await self._settle_once()
+                async with self._settling:
+                    return not self._is_over and await self._settle_once()
             except MetadataUnavailable as error:
                 log.warning("bookie not registered yet", reason=str(error))
                 await trio.sleep(RETRY_SECONDS)
@@ -167,12 +195,7 @@ class Registration:
         if content is not self._content:
             return False  # the session was lost meanwhile; `_changed` is set
         self.path = wanted
-        found = await self._store.get(other)
-        if found is not None and found[0] == content:
-            try:
-                await self._store.delete(other)
-            except NodeNotFound:
-                return True
+        await self._delete_own(other)
         return True
 
     def _session_changed(self, state: SessionState) -> None:

@@ -14,7 +14,6 @@ registration makes a second writer harmless, and registers with the next session
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
@@ -26,15 +25,18 @@ from bookie.bookie import Bookie
 from bookie.errors import BookieRefusesToStart, StorageError
 from bookie.net.server import BookieServer, BookieServerConfig
 from bookie.permissions import DIRECTORY_MODE, OTHERS
-from bookie.process.cluster import Cluster, StoredCookies, require_cluster
-from bookie.process.http import BookieApplication
+from bookie.process.cluster import (
+    Cluster,
+    StoredCookies,
+    is_store_of_this_machine,
+    require_cluster,
+)
+from bookie.process.http import BookieState
+from bookie.process.http_port import bind, serve_state
 from bookie.process.registration import Endpoint, Registration
 from runtime.file_lock import FileInUse, take_lock
 from runtime.open_files import bookie_process_connections_max
 from settings.kinds import or_no_limit
-from web.callers import CallerRules
-from web.limits import HttpLimits
-from web.server import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -50,7 +52,6 @@ ENDPOINT: Final = "bookie"
 ENDPOINT_PROTOCOL: Final = "bookie-rpc"
 HTTP_ENDPOINT: Final = "httpserver"
 HTTP_ENDPOINT_PROTOCOL: Final = "http"
-HTTP_CONNECTIONS_MAX: Final = 64
 _SESSIONS_WAITED: Final = 2
 """Timeouts for which a node of a former session is waited for at start."""
 
@@ -81,16 +82,25 @@ async def running_bookie(
     config = replace(config, bookieId=identity.bookie_id)
     async with AsyncExitStack() as stack:
         lock_directories(stack, (*config.journalDirectories, *config.ledgerDirectories))
-        listeners = await _bind(stack, identity.bind_host, config.bookiePort, "bookiePort")
+        listeners = await bind(stack, identity.bind_host, config.bookiePort, "bookiePort")
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
-        http = await _serve_http(stack, nursery, config, identity)
+        state = BookieState()
+        http_port = await serve_state(
+            stack,
+            nursery,
+            config,
+            identity,
+            lambda metrics_only: state.answers(metrics_only=metrics_only),
+        )
 
         store = await open_store()
         stack.push_async_callback(_shielded, store.aclose)
         cluster = await require_cluster(store)
         bookie = await _open_bookie(config, store, cluster)
         stack.push_async_callback(_shielded, bookie.aclose)
+        if is_store_of_this_machine(config):
+            await cluster.refuse_older_metadata(bookie.ledger_ids())
         bookie.set_live_ledgers(cluster.live_ledgers)
         if not config.readOnlyModeEnabled:
             nursery.start_soon(_stop_when_full, bookie)
@@ -102,12 +112,12 @@ async def running_bookie(
         front = await stack.enter_async_context(trio.open_nursery())
         stack.callback(front.cancel_scope.cancel)
         await front.start(server.run)
-        http.application.bookie, http.application.server = bookie, server
+        state.bookie, state.server = bookie, server
 
         endpoints = [Endpoint(ENDPOINT, ENDPOINT_PROTOCOL, identity.host, port)]
-        if http.port and config.httpServerEnabled:
+        if http_port and config.httpServerEnabled:
             endpoints.append(
-                Endpoint(HTTP_ENDPOINT, HTTP_ENDPOINT_PROTOCOL, identity.host, http.port)
+                Endpoint(HTTP_ENDPOINT, HTTP_ENDPOINT_PROTOCOL, identity.host, http_port)
             )
         registration = Registration(
             store, identity.bookie_id, endpoints, bookie.is_writable, cluster.check
@@ -116,11 +126,11 @@ async def running_bookie(
         stack.push_async_callback(_shielded, registration.unregister)
         await registration.register(_SESSIONS_WAITED * config.zkTimeout / 1000)
         front.start_soon(registration.run)
-        http.application.is_ready = True
+        state.is_ready = True
         try:
-            yield RunningBookie(identity.bookie_id, bookie, server, registration, http.port)
+            yield RunningBookie(identity.bookie_id, bookie, server, registration, http_port)
         finally:
-            http.application.is_stopping = True
+            state.is_stopping = True
 
 
 def lock_directories(stack: ExitStack | AsyncExitStack, directories: tuple[str, ...]) -> None:
@@ -136,56 +146,6 @@ def lock_directories(stack: ExitStack | AsyncExitStack, directories: tuple[str, 
             raise BookieRefusesToStart(
                 f"cannot use directory {directory}: {error.strerror}"
             ) from error
-
-
-async def _bind(stack: AsyncExitStack, host: str, port: int, key: str) -> list[trio.SocketListener]:
-    """Raises: BookieRefusesToStart."""
-    try:
-        listeners = await trio.open_tcp_listeners(port, host=host)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise BookieRefusesToStart(f"cannot listen on {host}:{port} ({key}): {reason}") from error
-    for listener in listeners:
-        stack.callback(listener.socket.close)
-    return listeners
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Http:
-    application: BookieApplication
-    port: int
-
-
-async def _serve_http(
-    stack: AsyncExitStack,
-    nursery: trio.Nursery,
-    config: BookieProcessConfig,
-    identity: Identity,
-) -> _Http:
-    """HTTP, if it is switched on. Raises: BookieRefusesToStart."""
-    names = (identity.host, config.advertisedAddress, socket.gethostname(), socket.getfqdn())
-    application = BookieApplication(
-        CallerRules(names, config.webServiceAllowedHosts), metrics_only=not config.httpServerEnabled
-    )
-    if config.httpServerEnabled:
-        key, port = "httpServerPort", config.httpServerPort
-    elif "prometheus" in config.statsProviderClass.lower():
-        key, port = "prometheusStatsHttpPort", config.prometheusStatsHttpPort
-    else:
-        return _Http(application, 0)
-    host = config.httpServerHost or identity.bind_host
-    listeners = await _bind(stack, host, port, key)
-    bound = int(listeners[0].socket.getsockname()[1])
-    sockets = [listener.socket for listener in listeners]
-    listening = [socket.socket(fileno=os.dup(each.fileno())) for each in sockets]
-    for each in listening:
-        each.setblocking(False)
-    stop = trio.Event()
-    stack.callback(stop.set)
-    limits = HttpLimits(connections_max=HTTP_CONNECTIONS_MAX)
-    await nursery.start(HttpServer(application, limits).serve, listening, stop)
-    return _Http(application, bound)
 
 
 async def _open_bookie(

@@ -284,6 +284,12 @@ class SimDisk:
         _resize(inode.visible, size)
         _resize(inode.durable, size)
 
+    def lose(self, path: str) -> None:
+        """Everything below a path is gone, as with a disk that was replaced."""
+        for name in [each for each in self._names if each.startswith(f"{path}/")]:
+            del self._names[name]
+            self._durable_names.pop(name, None)
+
     def content(self, path: str) -> bytes:
         """The visible content of a file."""
         return bytes(self._names[path].visible)
@@ -373,6 +379,10 @@ class SimIndex:
                 if self._power.spend():
                     raise PowerLost("power lost syncing the index")
                 setattr(self._log, f"durable_{which}", len(getattr(self._log, which)))
+
+    def sequences(self) -> tuple[int, int]:
+        """See EntryIndex."""
+        return len(self._log.locations), len(self._log.ledgers)
 
     def location(self, ledger_id: int, entry_id: int) -> int:
         """See EntryIndex."""

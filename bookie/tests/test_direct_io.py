@@ -17,6 +17,7 @@ from bookie import direct_io, journal_format
 from bookie.disk import DIRECT_BYTES_MIN, RealDisk
 from bookie.errors import DiskFailed
 from bookie.journal_writer import JournalWriter, journal_path
+from bookie.newest_journal import NewestJournal
 from bookie.tests.conftest import SMALL, whole
 
 PAGE = direct_io.ALIGNMENT
@@ -166,7 +167,7 @@ def test_groups_of_any_size_are_read_back_from_a_real_journal(
         journalMaxSizeMB=64,
         journalSyncData=True,
     )
-    writer = JournalWriter(disk, directory, config, 1)
+    writer = JournalWriter(disk, directory, config, 1, NewestJournal(disk, [], 0))
     path = journal_path(directory, 1)
     expected = []
     for entry_id, size in enumerate(sizes):

@@ -112,12 +112,17 @@ def test_a_flipped_bit_in_the_last_group_is_damage(groups, data):
 
 
 def test_a_flipped_bit_in_the_header_is_damage_or_changes_nothing():
-    content, _starts = journal_of([[whole(1, 0)]])
-    header = fmt.decode_header(content[:512], "f")
+    for previous in (None, (SALT + 1, 1 << 20)):
+        header_flips(fmt.encode_header(512, SALT, previous), previous)
+
+
+def header_flips(content, previous):
+    header = fmt.decode_header(content, "f")
+    assert header.previous == previous
     for bit in range(8 * 512):
-        broken = bytearray(content[:512])
+        broken = bytearray(content)
         broken[bit // 8] ^= 1 << bit % 8
-        if bit < 8 * 28:
+        if bit < 8 * 48:
             with pytest.raises(Corruption):
                 fmt.decode_header(bytes(broken), "f")
         else:

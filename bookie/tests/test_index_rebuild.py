@@ -15,6 +15,7 @@ from bookie.config import BookieConfig
 from bookie.errors import BookieRefusesToStart, Corruption, DiskFailed
 from bookie.index_rebuild import rebuild_index
 from bookie.tests.conftest import KEY, RecordingSink, body_or_status, entry, whole
+from bookie.tests.test_directories import write
 from protocol.bookkeeper.digests import has_valid_crc
 
 LEDGERS = 5
@@ -209,3 +210,55 @@ async def test_a_rebuild_that_is_killed_anywhere_is_seen_and_can_be_repeated(tmp
         shutil.rmtree(directory)
     assert ended.returncode == 0
     assert calls > 10
+
+
+# --- fences ---------------------------------------------------------------------------------
+
+
+async def fence_one(directory):
+    """Ledger 1, and the fence is in the database."""
+    bookie = await Bookie.open(config_of(directory))
+    await bookie.fence_ledger(1, KEY)
+    await bookie.checkpoint()
+    await bookie.aclose()
+
+
+async def status_of_add(directory):
+    """What the former writer of ledger 1 is answered."""
+    bookie = await Bookie.open(config_of(directory))
+    try:
+        sink = RecordingSink()
+        bookie.add_entry(1, 20, entry(1, 20), KEY, 0, sink)
+        await sink.wait_for(1)
+        return sink.statuses()[0]
+    finally:
+        await bookie.aclose()
+
+
+async def test_a_rebuild_after_the_database_of_ledgers_lost_changes_keeps_its_fences(tmp_path):
+    bookie = await Bookie.open(config_of(tmp_path))
+    await write(bookie, 0, 20, range(LEDGERS))
+    await bookie.aclose()
+    current = tmp_path / "l/current"
+    shutil.copytree(current / "ledgers", tmp_path / "older")
+    await fence_one(tmp_path)
+    shutil.rmtree(current / "ledgers")
+    shutil.copytree(tmp_path / "older", current / "ledgers")
+    with pytest.raises(BookieRefusesToStart, match="ledgers: the database ends at change"):
+        await Bookie.open(config_of(tmp_path))
+    rebuild_checked(tmp_path)
+    assert await status_of_add(tmp_path) == Status.FENCED
+
+
+async def test_rows_of_an_earlier_rebuild_are_not_taken_for_a_database_that_was_moved_away(
+    tmp_path,
+):
+    bookie = await Bookie.open(config_of(tmp_path))
+    await write(bookie, 0, 20, range(LEDGERS))
+    await bookie.aclose()
+    rebuild_checked(tmp_path)
+    await fence_one(tmp_path)
+    for name in ("locations", "ledgers"):
+        shutil.move(tmp_path / "l/current" / name, tmp_path / name)
+    rebuild_checked(tmp_path)
+    assert await status_of_add(tmp_path) == Status.FENCED

@@ -128,6 +128,9 @@ async def test_an_older_copy_of_the_rows_of_ledgers_is_refused_and_rebuilt(tmp_p
         shutil.copytree(tmp_path / "data", tmp_path / str(first))
     current = tmp_path / "data/l0/current"
     restore(current / "ledgers", tmp_path / "0/l0/current/ledgers")
+    with pytest.raises(BookieRefusesToStart, match="l0/current/ledgers: the database ends at"):
+        await Bookie.open(config_of(tmp_path / "data"), live_ledgers=live_ledgers)
+    (current / "indexProgress").unlink()  # which earlier versions do not have
     for _start in range(2):
         with pytest.raises(BookieRefusesToStart, match="l0/current/ledgers: the row of ledger 6"):
             await Bookie.open(config_of(tmp_path / "data"), live_ledgers=live_ledgers)

@@ -107,7 +107,11 @@ async def test_without_a_backup_the_advice_of_the_refusals_leads_to_a_start(mach
     machine.disk.remove(mark_of)
     with pytest.raises(BookieRefusesToStart, match="lastMark"):
         await machine.open()
-    for path in [each for each in machine.disk.paths("") if "/lastMark" in each]:
+    for path in [
+        each
+        for each in machine.disk.paths("")
+        if each.startswith(("/l/current/lastMark", "/l/current/newestJournal"))
+    ]:
         machine.disk.remove(path)
     if machine.disk.exists(journal):
         with pytest.raises(Corruption, match="move it away") as refusal:
@@ -123,7 +127,11 @@ async def test_a_damaged_journal_moved_away_costs_what_only_it_held(machine):
     with pytest.raises(Corruption, match="move it away") as refusal:
         await machine.open()
     machine.disk.remove(refusal.value.path)
-    for path in [each for each in machine.disk.paths("") if "/lastMark" in each]:
+    for path in [
+        each
+        for each in machine.disk.paths("")
+        if each.startswith(("/l/current/lastMark", "/l/current/newestJournal"))
+    ]:
         machine.disk.remove(path)
     assert await present(machine) == []
 
@@ -310,6 +318,7 @@ async def lose_index_end(machine, count=150, **changes):
             if not first:
                 rows = len(machine.indexes._logs["/l/current"].locations)
     del machine.indexes._logs["/l/current"].locations[rows:]
+    machine.disk.remove("/l/current/indexProgress")  # else the loss is refused
     return range(2 * count)
 
 

@@ -19,6 +19,7 @@ from protocol.bookkeeper.paths import INSTANCE_ID_PATH, LAYOUT, LAYOUT_PATH, led
 @pytest.mark.parametrize(
     ("keys", "url"),
     [
+        ({"metadataServiceUri": "metadata-store:unix:/a/store.sock"}, "unix:/a/store.sock"),
         ({}, "zk:localhost:2181"),
         ({"zkServers": "a:1,b:2", "zkLedgersRootPath": "/x/ledgers"}, "zk:a:1,b:2/x"),
         ({"metadataServiceUri": "zk+hierarchical://a:1;b:2/ledgers"}, "zk:a:1,b:2"),

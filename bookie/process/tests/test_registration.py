@@ -131,6 +131,12 @@ async def test_the_node_of_a_former_session_is_waited_for(store, registration):
     assert registration.path == WRITABLE
 
 
+async def test_a_store_out_of_reach_is_no_id_that_is_taken(store, registration, autojump_clock):
+    store.become(SessionState.IN_DOUBT)
+    with pytest.raises(BookieRefusesToStart, match="could not be reached for 30 s"):
+        await registration.register(30)
+
+
 async def test_an_id_that_is_taken_is_refused(store, registration):
     await store.another_session().put_ephemeral(WRITABLE, b"")
     with pytest.raises(BookieRefusesToStart, match="'b1:3181' is taken"):
@@ -171,3 +177,80 @@ async def test_an_end_stays_an_end(store, registration):
             await registration.run()
         nursery.cancel_scope.cancel()
     assert await nodes(store) == []
+
+
+async def test_an_end_while_a_node_is_made_leaves_none(store, registration):
+    """The request is under way when the bookie is told to end, and is answered afterwards."""
+    put_ephemeral, asked, go_on = store.put_ephemeral, trio.Event(), trio.Event()
+
+    async def slowly(path, value):
+        asked.set()
+        await go_on.wait()
+        await put_ephemeral(path, value)
+
+    store.put_ephemeral = slowly
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registration.run)
+        await asked.wait()
+        nursery.start_soon(registration.unregister)
+        await trio.testing.wait_all_tasks_blocked()
+        go_on.set()
+    assert await nodes(store) == []
+
+
+async def test_an_end_after_a_cancelled_request_deletes_what_it_made(store, registration):
+    put_ephemeral, made = store.put_ephemeral, trio.Event()
+
+    async def unanswered(path, value):
+        await put_ephemeral(path, value)
+        made.set()
+        await trio.sleep_forever()
+
+    store.put_ephemeral = unanswered
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registration.run)
+        await made.wait()
+        nursery.cancel_scope.cancel()
+    await registration.unregister()
+    assert await nodes(store) == []
+
+
+async def test_an_end_between_two_states_deletes_both_nodes(store, disk, registration):
+    await registration.register(1)
+    put_ephemeral, made = store.put_ephemeral, trio.Event()
+
+    async def unanswered(path, value):
+        await put_ephemeral(path, value)
+        made.set()
+        await trio.sleep_forever()
+
+    store.put_ephemeral = unanswered
+    disk.writable = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registration.run)
+        await made.wait()
+        nursery.cancel_scope.cancel()
+    assert await nodes(store) == [WRITABLE, READ_ONLY]
+    await registration.unregister()
+    assert await nodes(store) == []
+
+
+async def test_an_end_spares_the_node_of_another_session(store, registration):
+    await registration.register(1)
+    await store.delete(WRITABLE)
+    await store.another_session().put_ephemeral(WRITABLE, b"another bookie's")
+    await registration.unregister()
+    assert await nodes(store) == [WRITABLE]
+
+
+async def test_an_end_does_not_wait_long_for_a_store_out_of_reach(
+    store, registration, autojump_clock
+):
+    await registration.register(1)
+
+    async def never(_path):
+        await trio.sleep_forever()
+
+    store.get = never
+    with trio.fail_after(10):
+        await registration.unregister()

@@ -112,6 +112,33 @@ async def test_all_directories_wiped_are_refused(cluster, config, tmp_path):
     assert "decommissioned" in await refusal(fresh, cluster)
 
 
+async def test_metadata_of_this_machine_that_are_older_than_the_directories_are_refused(
+    cluster, config
+):
+    """As after a restored backup: garbage collection would delete what is newer."""
+    of_machine = replace(config, metadataServiceUri="metadata-store:unix:/run/metadata.sock")
+    ledger_id = await cluster.next_sequence("/ledgers/idgen")
+    async with running(of_machine, cluster) as (bookie, _), peer_of(bookie.server) as peer:
+        assert (await peer.ask(add(ledger_id, 0))).status == Status.OK
+    async with running(of_machine, cluster):
+        pass  # it is no matter that the ledger has no record: it may have been deleted
+    older = MemoryStore()
+    await initialize_ledgers(older)
+    for path in (INSTANCE_ID_PATH, cookie_path("b1")):
+        await older.put(path, (await cluster.get(path))[0], None)
+    text = await refusal(of_machine, older)
+    assert text.startswith("the metadata are older than the bookie's directories")
+    assert f"ledger {ledger_id} " in text
+
+
+async def test_ids_that_clients_chose_are_no_sign_of_older_metadata(cluster, config):
+    """In a store that others share, as ZooKeeper is."""
+    async with running(config, cluster) as (bookie, _), peer_of(bookie.server) as peer:
+        assert (await peer.ask(add(2**40, 0))).status == Status.OK
+    async with running(config, cluster):
+        pass
+
+
 async def test_directories_of_another_cluster_are_refused(cluster, config):
     async with running(config, cluster):
         pass
