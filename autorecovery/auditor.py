@@ -1,0 +1,302 @@
+"""The auditor: finds the ledgers that lack copies, and marks them.
+
+After bookies were lost it reads the metadata of all ledgers and marks those that name a bookie that
+is not registered. At long intervals it looks at the copies of all closed ledgers, too.
+
+A ledger whose metadata is damaged is told of and left out: no other ledger suffers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from autorecovery import records
+from autorecovery.copies import CopyReader
+from autorecovery.fragments import BAD, bookies_of, fragments_of
+from autorecovery.schedule import AuditSchedule
+from autorecovery.statistics import Distribution
+from metadata.ledger_list import live_ledgers
+from metadata.store import MetadataUnavailable, SessionState
+from protocol.bookkeeper.ledger_metadata import InvalidMetadata, decode_ledger_metadata
+from protocol.bookkeeper.paths import (
+    AVAILABLE_ROOT,
+    READ_ONLY_ROOT,
+    UNDERREPLICATION_ROOT,
+    ledger_path,
+)
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    from autorecovery.config import AutorecoveryConfig
+    from autorecovery.marks import Marks
+    from ledgers.remote.bookie_pool import BookiePool
+    from metadata.store import MetadataStore
+    from protocol.bookkeeper.ledger_metadata import LedgerMetadata
+
+log = structlog.get_logger()
+
+RETRY_S: Final = 5.0
+READS_AT_ONCE: Final = 16
+_READ_ONLY_NAME: Final = READ_ONLY_ROOT.rpartition("/")[2]
+
+
+async def registered_bookies(store: MetadataStore) -> frozenset[str]:
+    """All bookies that are registered now, writable or not. Raises: MetadataUnavailable."""
+    await store.sync()
+    # A bookie that changes to read-only is at both places for a moment, and never at none.
+    names = await store.children(AVAILABLE_ROOT)
+    read_only = await store.children(READ_ONLY_ROOT)
+    again = await store.children(AVAILABLE_ROOT)
+    return frozenset((*names, *read_only, *again)) - {_READ_ONLY_NAME}
+
+
+async def writable_bookies(store: MetadataStore) -> frozenset[str]:
+    """The bookies that take entries. Raises: MetadataUnavailable."""
+    return frozenset(await store.children(AVAILABLE_ROOT)) - {_READ_ONLY_NAME}
+
+
+async def for_each_ledger(
+    store: MetadataStore, look: Callable[[int, LedgerMetadata], Awaitable[None]]
+) -> int:
+    """Call `look` for every ledger that exists all the time, some at once. Returns the number of
+    ledgers whose metadata is damaged. Raises: MetadataUnavailable."""
+    pending = sorted(await live_ledgers(store), reverse=True)
+    damaged = 0
+
+    async def work() -> None:
+        nonlocal damaged
+        while pending:
+            ledger_id = pending.pop()
+            path = ledger_path(ledger_id)
+            stored = await store.get(path)
+            if stored is None:
+                continue
+            try:
+                metadata = decode_ledger_metadata(stored[0])
+            except InvalidMetadata as error:
+                damaged += 1
+                log.error("ledger metadata is damaged", path=path, reason=str(error))
+                continue
+            await look(ledger_id, metadata)
+
+    failure: MetadataUnavailable | None = None
+
+    async def work_unless_failed(scope: trio.CancelScope) -> None:
+        nonlocal failure
+        try:
+            await work()
+        except MetadataUnavailable as error:
+            failure = error
+            scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(READS_AT_ONCE):
+            nursery.start_soon(work_unless_failed, nursery.cancel_scope)
+    if failure is not None:
+        raise failure
+    return damaged
+
+
+@final
+class Auditor:
+    """See the module docstring. `run` while this process is elected."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        marks: Marks,
+        pool: BookiePool,
+        config: AutorecoveryConfig,
+        chance: random.Random,
+    ) -> None:
+        self._store = store
+        self._marks = marks
+        self._pool = pool
+        self._config = config
+        self._chance = chance
+        self._changed = trio.Event()
+        self._delay_written = False
+        self._may_differ = False
+        """The connection was lost for a while: the delay may have been written unseen."""
+        self.audits = 0
+        self.ledgers_marked = 0
+        self.ledgers_damaged = 0
+        """At the last audit."""
+        self.ledgers_checked = 0
+        """Ledgers whose copies were looked at."""
+        self.audit_times = Distribution()
+        """Milliseconds of an audit."""
+        self.check_times = Distribution()
+        """Milliseconds of a look at the copies of all ledgers."""
+        self.marked_per_audit = Distribution()
+        self._schedule = AuditSchedule(
+            config.auditorPeriodicBookieCheckInterval, config.lostBookieRecoveryDelay, 0.0
+        )
+        self._former_delayed = 0
+        self._former_cancelled = 0
+
+    @property
+    def audits_delayed(self) -> int:
+        """See AuditSchedule."""
+        return self._former_delayed + self._schedule.audits_delayed
+
+    @property
+    def delays_cancelled(self) -> int:
+        """See AuditSchedule."""
+        return self._former_cancelled + self._schedule.delays_cancelled
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        config, store = self._config, self._store
+        stops = [
+            store.watch(path, self._on_change) for path in (AVAILABLE_ROOT, UNDERREPLICATION_ROOT)
+        ]
+        self._former_delayed = self.audits_delayed
+        self._former_cancelled = self.delays_cancelled
+        schedule = self._schedule = AuditSchedule(
+            config.auditorPeriodicBookieCheckInterval,
+            config.lostBookieRecoveryDelay,
+            trio.current_time(),
+        )
+        try:
+            while True:
+                try:
+                    await self._follow(schedule)
+                except MetadataUnavailable as error:
+                    log.warning("no audit now", reason=str(error))
+                    schedule.audit_now(trio.current_time())
+                    await trio.sleep(RETRY_S)
+        finally:
+            for stop in stops:
+                stop()
+
+    async def _follow(self, schedule: AuditSchedule) -> None:
+        """Raises: MetadataUnavailable."""
+        await self._marks.prepare()
+        stored = await self._marks.delay_s()
+        if stored is None:
+            # As BookKeeper's auditor: the configured one is known to all, and a command changes it.
+            delay = str(self._config.lostBookieRecoveryDelay).encode()
+            await self._store.put(records.DELAY_PATH, delay, None)
+        else:
+            schedule.on_delay(stored, trio.current_time())
+        self._delay_written = False
+        ledgers_check_at = await self._next_ledgers_check()
+        while True:
+            registered = await registered_bookies(self._store)
+            now = trio.current_time()
+            schedule.on_registered(registered, now)
+            if self._delay_written or self._may_differ:
+                was_written = self._delay_written
+                self._delay_written = self._may_differ = False
+                delay_s = await self._marks.delay_s() or 0
+                if was_written or delay_s != schedule.delay_s:
+                    schedule.on_delay(delay_s, now)
+            due = min(schedule.next_audit(), ledgers_check_at)
+            if now < due or self._store.session_state is not SessionState.LIVE:
+                await self._wait(due - now)
+            elif await self._marks.is_disabled():
+                await self._wait(math.inf)
+            elif now >= schedule.next_audit():
+                schedule.on_audit_begun(now)
+                await self.mark_lost(registered)
+            else:
+                await self.check_ledgers()
+                ledgers_check_at = await self._next_ledgers_check()
+
+    async def mark_lost(self, registered: frozenset[str]) -> int:
+        """Mark the ledgers that name bookies which are not registered. Returns how many.
+
+        Raises: MetadataUnavailable.
+        """
+        marked = 0
+        begun = trio.current_time()
+
+        async def look(ledger_id: int, metadata: LedgerMetadata) -> None:
+            nonlocal marked
+            lost = bookies_of(metadata) - registered
+            if lost:
+                await self._marks.add(ledger_id, sorted(lost), _wall_ms())
+                marked += 1
+
+        self.ledgers_damaged = await for_each_ledger(self._store, look)
+        self.audits += 1
+        self.ledgers_marked += marked
+        self.marked_per_audit.add(marked)
+        self.audit_times.add((trio.current_time() - begun) * 1000)
+        log.info(
+            "bookies audited",
+            bookies=len(registered),
+            ledgers_marked=marked,
+            ledgers_damaged=self.ledgers_damaged,
+        )
+        return marked
+
+    async def check_ledgers(self) -> int:
+        """Look at the copies of all closed ledgers, and mark those that lack one. Returns how many.
+
+        Raises: MetadataUnavailable.
+        """
+        config = self._config
+        marked = 0
+        begun = trio.current_time()
+
+        async def look(ledger_id: int, metadata: LedgerMetadata) -> None:
+            nonlocal marked
+            self.ledgers_checked += 1
+            reader = CopyReader(self._pool.bookies, ledger_id, metadata, config.readEntryTimeout)
+            registered = frozenset((*self._pool.writable, *self._pool.read_only))
+            copies = await reader.states(
+                registered, config.auditorLedgerVerificationPercentage, self._chance
+            )
+            lacking = {
+                fragment.ensemble[place]
+                for fragment in fragments_of(metadata)
+                for place in range(len(fragment.ensemble))
+                if copies[fragment.first, place] in BAD
+            }
+            if lacking:
+                await self._marks.add(ledger_id, sorted(lacking), _wall_ms())
+                marked += 1
+
+        await for_each_ledger(self._store, look)
+        now_ms = records.encode_ledgers_checked(_wall_ms())
+        await self._store.put(records.LEDGERS_CHECKED_PATH, now_ms, None)
+        self.ledgers_marked += marked
+        self.check_times.add((trio.current_time() - begun) * 1000)
+        log.info("copies of all ledgers checked", ledgers_marked=marked)
+        return marked
+
+    async def _next_ledgers_check(self) -> float:
+        """On the scale of trio's clock."""
+        interval_s = self._config.auditorPeriodicCheckInterval
+        if interval_s <= 0:
+            return math.inf
+        stored = await self._store.get(records.LEDGERS_CHECKED_PATH)
+        checked_ms = records.ledgers_checked_ms(stored[0]) if stored is not None else 0
+        passed_s = max(0.0, (_wall_ms() - checked_ms) / 1000)
+        return trio.current_time() + max(0.0, interval_s - passed_s)
+
+    async def _wait(self, seconds: float) -> None:
+        with trio.move_on_after(max(0.0, seconds)):
+            await self._changed.wait()
+            await trio.sleep(0.05)  # changes come in groups
+        self._changed = trio.Event()
+
+    def _on_change(self, path: str) -> None:
+        if path.startswith((records.MARKS_ROOT, records.LOCKS_ROOT)):
+            return
+        self._delay_written = self._delay_written or path == records.DELAY_PATH
+        self._may_differ = self._may_differ or path == UNDERREPLICATION_ROOT
+        self._changed.set()
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,98 @@
+"""The keys of autorecovery: those of the bookie, which has the same file, and its own.
+
+Names and meanings are BookKeeper's (`bookkeeper.conf`), defaults are those of Pulsar's file. Of the
+bookie's keys those count that name the process and the metadata store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from bookie.process.config import ALIASES, BookieProcessConfig
+from settings.kinds import Count, Positive  # noqa: TC001 - read at run time
+from settings.rules import KeyRules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutorecoveryConfig(BookieProcessConfig):
+    """Frozen configuration of one autorecovery process."""
+
+    # --- the auditor --------------------------------------------------------------------
+    auditorPeriodicBookieCheckInterval: Count = 86_400
+    """Seconds between audits without a reason; 0: only after a bookie was lost."""
+    auditorPeriodicCheckInterval: Count = 604_800
+    """Seconds between looks at the copies of all closed ledgers; 0: never."""
+    auditorLedgerVerificationPercentage: Count = 0
+    """Of the entries of a copy that are looked at besides the first and the last one; 100 at
+    most."""
+    lostBookieRecoveryDelay: Count = 0
+    """Seconds for which a single lost bookie is waited for. `bookkeeper shell
+    lostbookierecoverydelay` sets it for the cluster, and then counts instead of this."""
+
+    # --- the worker ---------------------------------------------------------------------
+    openLedgerRereplicationGracePeriod: Count = 30_000
+    """Milliseconds that the writer of an open ledger has to replace a lost bookie; then the ledger
+    is closed."""
+    rereplicationEntryBatchSize: Positive = 100
+    """Entries copied at once."""
+    addEntryTimeout: Positive = 30
+    """Seconds for the answer to a copied entry."""
+    readEntryTimeout: Positive = 30
+
+    # --- where copies go ----------------------------------------------------------------
+    minNumRacksPerWriteQuorum: Positive = 2
+    enforceMinNumRacksPerWriteQuorum: bool = False
+    """true: an entry is rather not copied than to fewer racks."""
+
+
+REFUSED: Final[Mapping[str, str]] = {
+    "bookieAuthProviderFactoryClass": "Vela's autorecovery does not authenticate to bookies yet",
+    "clientAuthProviderFactoryClass": "Vela's autorecovery does not authenticate to bookies yet",
+    "tlsProviderFactoryClass": "Vela's autorecovery does not speak TLS to bookies yet",
+    "zkEnableSecurity": "Vela does not set access control lists in ZooKeeper yet",
+}
+
+NOT_APPLICABLE: Final[Mapping[str, str]] = {
+    "auditorPeriodicPlacementPolicyCheckInterval": "the placement of ledgers is not audited",
+    "auditorPeriodicReplicasCheckInterval": (
+        "copies are checked every auditorPeriodicCheckInterval, entry by entry as far as "
+        "auditorLedgerVerificationPercentage says"
+    ),
+    "ensemblePlacementPolicy": "copies go to other racks where there are several",
+    "repairedPlacementPolicyNotAdheringBookieEnable": "the placement of ledgers is not audited",
+    "replicationRateByBytes": "copying is not slowed down",
+}
+
+_PROTECTING: Final = frozenset(
+    {
+        "bookieId",
+        "enforceMinNumRacksPerWriteQuorum",
+        "lostBookieRecoveryDelay",
+        "metadataServiceUri",
+        "openLedgerRereplicationGracePeriod",
+        "zkLedgersRootPath",
+        "zkServers",
+    }
+)
+
+
+def check_together(config: AutorecoveryConfig) -> str:
+    """The violated rule between keys, or an empty text."""
+    if config.auditorLedgerVerificationPercentage > 100:
+        return "auditorLedgerVerificationPercentage is at most 100"
+    return ""
+
+
+AUTORECOVERY_KEYS: Final = KeyRules(
+    config_type=AutorecoveryConfig,
+    aliases=ALIASES,
+    refused=REFUSED,
+    not_applicable=NOT_APPLICABLE,
+    protecting=_PROTECTING,
+    check_together=check_together,
+)

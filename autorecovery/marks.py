@@ -1,0 +1,187 @@
+"""Marks: the ledgers that lack copies, as nodes in the metadata store, and the locks on them.
+
+A mark names bookies whose copies may be gone. It is a hint: whoever repairs the ledger looks for
+itself. The worker with the lock, an ephemeral node, repairs; two at once would do no harm, because
+compare-and-set decides on the ledger's metadata. A mark is deleted in the version that was read
+before the work, so that a later word about the ledger is not lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from autorecovery import records
+from metadata.store import (
+    MUST_NOT_EXIST,
+    MetadataUnavailable,
+    NodeNotFound,
+    VersionConflict,
+)
+from protocol.bookkeeper.paths import (
+    underreplicated_ledger_id_of,
+    underreplicated_path,
+    underreplication_lock_path,
+)
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncGenerator, Callable, Iterable
+
+    from metadata.store import MetadataStore
+
+_CONTENTION_MAX = 100
+"""Attempts to change a mark that others change at the same time."""
+_LEVELS = 4
+"""Of the tree of marks, above its leaves."""
+
+
+class WrongLayout(Exception):
+    """The marks are laid out in a way that is not known here."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A mark as it was read."""
+
+    ledger_id: int
+    replicas: tuple[str, ...]
+    version: int
+
+
+@final
+class Marks:
+    """See the module docstring. Every method may raise MetadataUnavailable."""
+
+    def __init__(self, store: MetadataStore, holder: str) -> None:
+        """`holder`: the name in this process's locks."""
+        self._store = store
+        self._holder = holder
+        self._in_doubt: set[int] = set()
+        """Ledgers whose lock this session may have: what it asked for was not answered."""
+
+    async def prepare(self) -> None:
+        """Make the layout if need be. Raises: WrongLayout."""
+        try:
+            await self._store.put(records.LAYOUT_PATH, records.encode_layout(), MUST_NOT_EXIST)
+        except VersionConflict:
+            found = await self._store.get(records.LAYOUT_PATH)
+            if found is not None and not records.is_known_layout(found[0]):
+                raise WrongLayout(
+                    f"{records.LAYOUT_PATH} is not of type {records.LAYOUT_TYPE} and version "
+                    f"{records.LAYOUT_VERSION}: another program keeps its marks of ledgers there"
+                ) from None
+
+    async def is_disabled(self) -> bool:
+        """Whether replication is switched off (`bookkeeper shell autorecovery -disable`)."""
+        return await self._store.exists(records.DISABLE_PATH)
+
+    async def delay_s(self) -> int | None:
+        """lostBookieRecoveryDelay; None: nobody has set it."""
+        found = await self._store.get(records.DELAY_PATH)
+        return None if found is None else records.delay_seconds(found[0])
+
+    async def add(self, ledger_id: int, replicas: Iterable[str], now_ms: int) -> None:
+        """Mark the ledger, or add these bookies to its mark."""
+        path = underreplicated_path(ledger_id)
+        lacking = tuple(replicas)
+        for _attempt in range(_CONTENTION_MAX):
+            found = await self._store.get(path)
+            if found is None:
+                record, version = records.encode_mark(lacking, now_ms), MUST_NOT_EXIST
+            else:
+                # Written even if it names them already: a worker that looked before these bookies
+                # were lost again must not delete it.
+                record = records.merged_mark(found[0], lacking, now_ms) or found[0]
+                version = found[1]
+            try:
+                await self._store.put(path, record, version)
+            except VersionConflict:
+                continue
+            return
+        raise MetadataUnavailable(f"{path} is changed by others all the time, try again")
+
+    async def get(self, ledger_id: int) -> Mark | None:
+        """The mark of a ledger."""
+        found = await self._store.get(underreplicated_path(ledger_id))
+        if found is None:
+            return None
+        return Mark(ledger_id, records.replicas_of_mark(found[0]), found[1])
+
+    async def ledger_ids(self, order: random.Random | None = None) -> AsyncGenerator[int]:
+        """All marked ledgers; shuffled, so that several workers begin with different ones."""
+        pending = [(records.MARKS_ROOT, 0)]
+        while pending:
+            path, level = pending.pop()
+            names = await self._store.children(path)
+            if order is not None:
+                order.shuffle(names)
+            if level < _LEVELS:
+                pending.extend((f"{path}/{name}", level + 1) for name in names)
+                continue
+            for name in names:
+                ledger_id = underreplicated_ledger_id_of(f"{path}/{name}")
+                if ledger_id is not None:
+                    yield ledger_id
+
+    async def lock_one(
+        self, is_waiting: Callable[[int], bool], order: random.Random
+    ) -> Mark | None:
+        """Take the lock of a marked ledger; None: there is none that is free and not waiting."""
+        for ledger_id in tuple(self._in_doubt):
+            await self.unlock(ledger_id)
+        locked = set(await self._store.children(records.LOCKS_ROOT))
+        ids = self.ledger_ids(order)
+        try:
+            async for ledger_id in ids:
+                name = underreplication_lock_path(ledger_id).rpartition("/")[2]
+                if is_waiting(ledger_id) or name in locked or not await self.lock(ledger_id):
+                    continue
+                mark = await self.get(ledger_id)
+                if mark is not None:
+                    return mark
+                await self.unlock(ledger_id)
+        finally:
+            await ids.aclose()
+        return None
+
+    async def lock(self, ledger_id: int) -> bool:
+        """Take the lock of one ledger. False: another worker has it."""
+        path = underreplication_lock_path(ledger_id)
+        self._in_doubt.add(ledger_id)
+        try:
+            await self._store.put_ephemeral(path, records.encode_lock(self._holder))
+        except VersionConflict:
+            self._in_doubt.discard(ledger_id)
+            return False
+        return True
+
+    async def unlock(self, ledger_id: int) -> None:
+        """Give the lock back. If that is not answered it is tried again before the next lock is
+        taken: a lock that is left lasts as long as the session."""
+        path = underreplication_lock_path(ledger_id)
+        found = await self._store.get(path)
+        if found is not None and found[0] == records.encode_lock(self._holder):
+            try:
+                await self._store.delete(path)
+            except NodeNotFound:
+                pass
+        self._in_doubt.discard(ledger_id)
+
+    async def remove(self, mark: Mark) -> bool:
+        """The ledger has all its copies. False: it was marked again since `mark` was read."""
+        path = underreplicated_path(mark.ledger_id)
+        try:
+            await self._store.delete(path, mark.version)
+        except VersionConflict:
+            return False
+        except NodeNotFound:
+            return True
+        for _level in range(_LEVELS):
+            path = path.rpartition("/")[0]
+            try:
+                await self._store.delete(path)
+            except (NodeNotFound, VersionConflict):
+                break  # it has other marks below it, or is no node of its own
+        return True
