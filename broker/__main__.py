@@ -1,5 +1,5 @@
-"""The command line: `vela standalone`, `vela bookie`, `vela initialize-cluster-metadata`,
-`vela perf`, `vela pipeline`.
+"""The command line: `vela standalone`, `vela bookie`, `vela perf`, `vela pipeline`, and the tools
+of a cluster, whose modules are loaded when they are asked for.
 
 Every user error ends in one line on stderr that starts with `vela:` and a non-zero exit. A
 traceback means a bug. The ready line is the only output on stdout; logs go to stderr.
@@ -10,27 +10,52 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import click
 
-from bookie.process.command import bookie, initialize_cluster_metadata
+from bookie.process.command import bookie
 from broker.bookie_command import rebuild_index
+from broker.broker_command import broker as broker_of_cluster
 from broker.data_directory import DEFAULT_DATA_DIRECTORY
 from broker.perf.command import perf
 from broker.pipeline_command import pipeline
 from runtime.command_line import LEVELS, first_of, log_to_stderr, refuse, watch_signals
 
+MACHINE_BROKERS_MAX: Final = 64
+MACHINE_BOOKIES_MAX: Final = 16
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from broker.config import BrokerConfig
+
+LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {
+    "autorecovery": "autorecovery.command",
+    "bookie-decommission": "autorecovery.decommission_command",
+    "initialize-cluster-metadata": "broker.cluster_command",
+    "ledger": "inspection.command",
+}
+"""Modules of commands that no server needs; `command` is the command."""
 
 
 @final
 class _Commands(click.Group):
     """Reports a wrong command or option like every other refusal: in one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, sorted."""
+        return sorted({*super().list_commands(ctx), *LOADED_WHEN_ASKED_FOR})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One of them; None: there is none of this name."""
+        module = LOADED_WHEN_ASKED_FOR.get(cmd_name)
+        if module is None:
+            return super().get_command(ctx, cmd_name)
+        found: click.Command = import_module(module).command
+        return found
 
     def make_context(
         self,
@@ -75,7 +100,7 @@ main.add_command(perf)
 main.add_command(pipeline)
 bookie.add_command(rebuild_index)
 main.add_command(bookie)
-main.add_command(initialize_cluster_metadata)
+main.add_command(broker_of_cluster)
 
 
 @main.command()
@@ -103,6 +128,18 @@ main.add_command(initialize_cluster_metadata)
     "--broker-port", type=click.IntRange(0, 65535), help="Binary protocol; 0: a free port."
 )
 @click.option("--web-port", type=click.IntRange(0, 65535), help="HTTP; 0: a free port.")
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, MACHINE_BROKERS_MAX),
+    default=1,
+    show_default=True,
+    help="Processes that share the topics; the ports given are the first one's.",
+)
+@click.option(
+    "--bookies",
+    type=click.IntRange(1, MACHINE_BOOKIES_MAX),
+    help="Bookies in processes of their own [default: one in the broker's process].",
+)
 @click.option("--bind-address", help="Address to listen on [default: 127.0.0.1].")
 @click.option("--advertised-address", help="Host that clients are told to connect to.")
 @click.option(
@@ -115,11 +152,13 @@ def standalone(
     strict_config: bool,
     broker_port: int | None,
     web_port: int | None,
+    brokers: int,
+    bookies: int | None,
     bind_address: str | None,
     advertised_address: str | None,
     log_level: str,
 ) -> None:
-    """Run broker and bookie in one process until SIGTERM or SIGINT."""
+    """Run broker and bookie in one process, or several processes, until SIGTERM or SIGINT."""
     from broker.config_file import load_config
     from broker.start_notices import start_notices
     from settings.reading import ConfigError
@@ -132,6 +171,21 @@ def standalone(
         "bindAddress": bind_address,
         "advertisedAddress": advertised_address,
     }
+    if brokers > 1 or bookies is not None:
+        from broker.machine.command import run_machine
+
+        if in_memory:
+            refuse("--in-memory is one process: leave --brokers and --bookies out")
+        run_machine(
+            brokers,
+            bookies or 1,
+            data_dir,
+            config_files,
+            overrides,
+            log_level,
+            strict=strict_config,
+        )
+        return
     try:
         loaded = load_config(config_files, os.environ, overrides, strict=strict_config)
     except ConfigError as error:
@@ -147,11 +201,14 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     import trio
 
     from bookie.errors import StorageError
-    from broker.app import StartError
+    from broker.assembly.parts import StartError
     from broker.data_directory import DataDirectoryError
+    from broker.free_memory import limit_arenas
     from metadata.store import MetadataUnavailable
+    from runtime.open_files import take_open_files
 
-    _take_open_files(config)
+    limit_arenas()
+    take_open_files(config.maxHttpServerConnections)
     try:
         trio.run(_serve, config, data_directory, running)
     except* (StartError, DataDirectoryError, StorageError, MetadataUnavailable) as group:
@@ -161,26 +218,12 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     refuse(str(first_of(refusal)))
 
 
-def _take_open_files(config: BrokerConfig) -> None:
-    import structlog
-
-    from runtime import open_files
-
-    limit = open_files.raise_open_files_limit()
-    connections = open_files.connections_max(config.maxHttpServerConnections)
-    if 0 < connections < open_files.CONNECTIONS_EXPECTED:
-        structlog.get_logger().warning(
-            "few connections are possible; raise the limit of open files (ulimit -n) for more",
-            open_files_max=limit,
-            connections_max=connections,
-        )
-
-
 async def _serve(config: BrokerConfig, data_directory: Path | None, running: str) -> None:
     import structlog
     import trio
 
     from broker.app import running_broker
+    from broker.free_memory import return_free_memory
     from broker.tuning import tune_process
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -189,6 +232,7 @@ async def _serve(config: BrokerConfig, data_directory: Path | None, running: str
             nursery.start_soon(watch_signals, signals, stop)
             async with running_broker(config, data_directory) as broker:
                 tune_process()
+                nursery.start_soon(return_free_memory)
                 urls = f"{broker.broker_service_url} {broker.web_service_url}"
                 if broker.bookie_address:
                     urls += f" bookie://{broker.bookie_address}"

@@ -43,7 +43,7 @@ def rebuild_index(
     import structlog
 
     from bookie.errors import StorageError
-    from broker.app import StartError
+    from broker.assembly.parts import StartError
     from broker.data_directory import DataDirectoryError
     from runtime.command_line import refuse
     from settings.reading import ConfigError
@@ -76,7 +76,7 @@ def _rebuild_of_standalone(
     data_dir: Path, config_files: tuple[Path, ...], skip_damaged: bool
 ) -> None:
     """Raises: ConfigError, DataDirectoryError, StartError, StorageError."""
-    from broker.app import bookie_config
+    from broker.assembly.embedded import bookie_config
     from broker.config_file import load_config
     from broker.data_directory import DataDirectory
 

@@ -155,6 +155,7 @@ class BrokerConfig:
     managedLedgerCursorRolloverTimeInSeconds: Positive = 14_400
     managedLedgerCursorPositionFlushSeconds: Positive = 60
     managedLedgerDefaultMarkDeleteRateLimit: Rate = 1.0
+    managedLedgerForceRecovery: bool = False
     managedLedgerMaxUnackedRangesToPersist: Count = 10_000
     managedLedgerMaxUnackedRangesToPersistInMetadataStore: Count = 1_000
     managedLedgerMaxBatchDeletedIndexToPersist: Count = 10_000

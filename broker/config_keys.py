@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from bookie.config import violated_compaction_rule
 from broker.config import BrokerConfig
+from broker.policies.persistence import violated_quorum_rule
 from settings.rules import Alias, KeyRules
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ NOT_APPLICABLE: Final[Mapping[str, str]] = {
 }
 """Keys that name other processes, which a standalone broker does not have."""
 
-_PROTECTING: Final = frozenset(
+PROTECTING: Final = frozenset(
     {
         "acknowledgmentAtBatchIndexLevelEnabled",
         "advertisedAddress",
@@ -86,15 +87,7 @@ _PROTECTING: Final = frozenset(
 
 def check_together(config: BrokerConfig) -> str:
     """The violated rule between keys, or an empty text."""
-    ensemble = config.managedLedgerDefaultEnsembleSize
-    write = config.managedLedgerDefaultWriteQuorum
-    ack = config.managedLedgerDefaultAckQuorum
-    if not ensemble >= write >= ack:
-        return (
-            "managedLedgerDefaultEnsembleSize >= managedLedgerDefaultWriteQuorum >= "
-            f"managedLedgerDefaultAckQuorum must hold, found {ensemble}, {write}, {ack}"
-        )
-    return violated_compaction_rule(config)
+    return violated_quorum_rule(config) or violated_compaction_rule(config)
 
 
 BROKER_KEYS: Final = KeyRules(
@@ -102,6 +95,6 @@ BROKER_KEYS: Final = KeyRules(
     aliases=ALIASES,
     refused=REFUSED,
     not_applicable=NOT_APPLICABLE,
-    protecting=_PROTECTING,
+    protecting=PROTECTING,
     check_together=check_together,
 )

@@ -96,6 +96,17 @@ class DataDirectory:
         os.close(self._descriptor)
 
 
+def refuse_several_bookies(path: Path) -> None:
+    """Refuse the directory of several processes (`broker/machine`): one would serve a part.
+
+    Raises: DataDirectoryError.
+    """
+    if any(path.glob(f"{BOOKKEEPER}[2-9]*/*/current/VERSION")):
+        raise DataDirectoryError(
+            f"data directory {path} has data of several bookies: start with --brokers and --bookies"
+        )
+
+
 def _refuse_unusable(path: Path) -> None:
     """Refuse a path that cannot be recorded, or data of other programs.
 

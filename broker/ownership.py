@@ -33,6 +33,8 @@ class Whereabouts:
     authoritative: bool = True
     """With a redirect: the broker that is asked next becomes the owner if there is none yet, and
     asks nobody else."""
+    through_service_url: bool = False
+    """The client stays with the URL that it was configured with, which leads to this broker."""
 
 
 class Ownership(Protocol):
@@ -42,8 +44,19 @@ class Ownership(Protocol):
     def this_broker(self) -> BrokerAddress:
         """The addresses reported for topics that this broker serves."""
 
+    @property
+    def here(self) -> Whereabouts:
+        """The answer for these topics."""
+
     def serves(self, topic: TopicName) -> bool:
         """Whether this broker owns the topic now."""
+
+    async def settle(self, topic: TopicName) -> None:
+        """Wait, for a bounded time, while it is undecided whether this broker owns the topic.
+        Clients ask for topics here that this broker owned before it was started again.
+
+        Raises: BrokerError.
+        """
 
     async def owner_of(self, topic: TopicName, *, authoritative: bool = False) -> Whereabouts:
         """The topic's owner, assigned if necessary, or the broker to ask for it.
@@ -76,6 +89,14 @@ class Cluster(Protocol):
     def owned_bundles(self) -> Mapping[str, bool]:
         """Names of the bundles of this broker, and whether it serves them now."""
 
+    async def ownership_status(self) -> Mapping[str, Mapping[str, str | bool]]:
+        """Pulsar's NamespaceOwnershipStatus by the name of each bundle of this broker, those of its
+        heartbeat namespaces included. Raises: BrokerError."""
+
+    async def check_health(self, *, as_pulsar_1: bool) -> None:
+        """Store a message in a heartbeat namespace of this broker, and read it. Raises:
+        BrokerError: that is not possible now."""
+
     async def boundaries(self, namespace_name: str) -> list[str]:
         """The boundaries of the bundles of a namespace. Raises: BrokerError."""
 
@@ -83,6 +104,13 @@ class Cluster(Protocol):
         self, namespace_name: str, range_text: str, *, authoritative: bool = False
     ) -> Whereabouts:
         """As `Ownership.owner_of`. Raises: Refusal, BrokerError."""
+
+    async def ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """The status and body of the answer to an administrative request, given by the broker that
+        it belongs to. `path` includes the query.
+
+        Raises: ServiceNotReady: there is none, or it does not answer.
+        """
 
     async def unload_bundle(self, namespace_name: str, range_text: str) -> None:
         """Close the topics of a bundle and give it up, if this broker owns it.
@@ -108,14 +136,20 @@ class SoleBroker:
 
     def __init__(self, address: BrokerAddress) -> None:
         self.this_broker = address
+        self.here = Whereabouts(address, through_service_url=True)
 
     def serves(self, topic: TopicName) -> bool:
         """Always."""
         del topic
         return True
 
+    async def settle(self, topic: TopicName) -> None:
+        """Nothing is undecided."""
+        del topic
+        await trio.lowlevel.checkpoint()
+
     async def owner_of(self, topic: TopicName, *, authoritative: bool = False) -> Whereabouts:
         """This broker."""
         del topic, authoritative
         await trio.lowlevel.checkpoint()
-        return Whereabouts(self.this_broker)
+        return self.here

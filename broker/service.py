@@ -26,11 +26,11 @@ from broker.topic.entry_index import entry_interceptor
 from broker.topic.errors import TopicBusy
 from broker.topic.housekeeping import Housekeeping
 from broker.topic.non_persistent import NonPersistentTopic
-from broker.topic.persistent import PersistentTopic, retention_of
+from broker.topic.persistent import PersistentTopic, ledger_policies_of
 from broker.topic.services import TopicServices
 from broker.topic_lists import TopicLists
-from broker.turn import Turns
-from protocol.errors import ServiceNotReady, TopicNotFound
+from ledgers.errors import LedgerError
+from protocol.errors import BrokerError, ServiceNotReady, TopicNotFound
 from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from broker.schemas.registry import SchemaRegistry
     from broker.subscription.factory import SubscriptionKinds
     from broker.topic.topic import Topic
+    from broker.turn import Turns
     from metadata.store import MetadataStore
     from runtime.clock import Clock
 
@@ -81,13 +82,14 @@ class BrokerService:
         schemas: SchemaRegistry,
         clock: Clock,
         subscription_kinds: SubscriptionKinds,
+        turns: Turns,
     ) -> None:
         self.store = store
         self.factory = factory
         self.namespaces = namespaces
         self.schemas = schemas
         self.clock = clock
-        self.turns = Turns()
+        self.turns = turns
         self.services = TopicServices(
             config=config,
             clock=clock,
@@ -148,6 +150,8 @@ class BrokerService:
     async def _unload_logged(self, topic: Topic) -> None:
         try:
             await self._unload(topic, "the broker is shutting down")
+        except (BrokerError, LedgerError) as error:
+            log.error("cannot close topic", topic=topic.name.full, error=str(error))
         except Exception as error:
             log.error("cannot close topic", topic=topic.name.full, exc_info=error)
 
@@ -213,7 +217,7 @@ class BrokerService:
             return topic
         if self._stopping:
             raise ServiceNotReady("The broker is shutting down; look up again")
-        self._check_served(name)
+        await self._check_served(name)
         namespace = await self.namespaces.check_topic(name, create=create)
         policies = namespace.policies.of_topic()
         if not name.persistent:
@@ -224,8 +228,11 @@ class BrokerService:
         self.topics[name.full] = topic
         return topic
 
-    def _check_served(self, name: TopicName) -> None:
+    async def _check_served(self, name: TopicName) -> None:
         """Raises: ServiceNotReady: another broker may own the topic. Pulsar's text."""
+        if self.ownership.serves(name):
+            return
+        await self.ownership.settle(name)
         if not self.ownership.serves(name):
             url = self.ownership.this_broker.web_service_url
             raise ServiceNotReady(
@@ -237,8 +244,9 @@ class BrokerService:
         seconds = self.config.topicLoadTimeoutSeconds
         with trio.move_on_after(seconds):
             async with self._load_slots:
-                retention = retention_of(policies.effective)
-                ledger = await self.factory.open(name.managed_ledger_name, retention)
+                ledger = await self.factory.open(
+                    name.managed_ledger_name, ledger_policies_of(policies.effective)
+                )
                 topic = PersistentTopic(self.services, name, policies, ledger)
                 policies.watch(topic)
                 try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from bookie.config import BookieConfig
 from broker.config import DEFAULT_CONFIG, WILDCARD_ADDRESSES
+from broker.policies.persistence import persistence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,9 +35,10 @@ def start_notices(config: BrokerConfig, *, in_memory: bool) -> list[str]:
         notices.append(
             "journalSyncData=false: a power failure loses messages that were acknowledged"
         )
-    if config.managedLedgerDefaultEnsembleSize > 1:
+    ensemble_size = persistence_of(config).ensemble_size
+    if ensemble_size > 1:
         notices.append(
-            f"managedLedgerDefaultEnsembleSize={config.managedLedgerDefaultEnsembleSize} counts "
+            f"managedLedgerDefaultEnsembleSize={ensemble_size} counts "
             "as 1: standalone has one bookie, so there is one copy of every message"
         )
     if in_memory:

@@ -5,9 +5,11 @@
   a full collection walks in one stop of the loop. Rarer young collections and far rarer old ones
   keep that out of the latency tail; cycles (exceptions, finished tasks) are still collected. The
   first threshold bounds one stop of the loop while thousands of topics or consumers are made: it is
-  about 1 us for each new object that lives. The product of the first two stays a million, so cycles
-  of that age are found. Freezing what lives from time to time would hide cycles for ever that form
-  later, such as those of connections that end.
+  about 1 us for each new object that lives. The product of the first two bounds the stops of the
+  next generation: with a million they took 120-300 ms while 100,000 consumers subscribed, with
+  100,000 they take 12-50 ms. Cycles that live longer wait for a full collection. Freezing what
+  lives from time to time would hide cycles for ever that form later, such as those of connections
+  that end.
 * Thread switch interval. The event loop shares the interpreter with the journal and flush threads.
   A thread that comes back from fdatasync asks for the interpreter; with Python's 5 ms the answer to
   a whole group of publishes waits that long while the loop is busy. 0.5 ms bounds it, and costs
@@ -25,7 +27,7 @@ import gc
 import sys
 from typing import Final
 
-GC_THRESHOLDS: Final = (5_000, 200, 100)
+GC_THRESHOLDS: Final = (5_000, 20, 1_000)
 SWITCH_INTERVAL_SECONDS: Final = 0.0005
 
 

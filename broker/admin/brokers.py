@@ -12,13 +12,31 @@ from broker.refusal import not_found, precondition_failed
 from settings.reading import as_properties
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.admin.context import AdminRequest
+
+_PULSAR_1: Final = "V1"
+_PULSAR_2: Final = "V2"
 
 
 async def health(request: AdminRequest) -> str:
-    """Only reached once the broker is ready. Messages can be stored."""
-    await request.context.check_healthy()
+    """Only reached once the broker is ready. Messages can be stored: in a cluster one is, in a
+    heartbeat namespace of this broker, and is read again."""
+    context = request.context
+    await context.check_healthy()
+    if context.cluster is not None:
+        await context.cluster.check_health(as_pulsar_1=_is_pulsar_1(request))
     return "ok"
+
+
+def _is_pulsar_1(request: AdminRequest) -> bool:
+    """The form of the namespace that a check is asked for. Raises: Refusal: there is no such
+    form."""
+    given = request.query.get("topicVersion", _PULSAR_1)
+    if given not in (_PULSAR_1, _PULSAR_2):
+        raise not_found("HTTP 404 Not Found")
+    return given == _PULSAR_1
 
 
 async def ready(request: AdminRequest) -> str:
@@ -70,7 +88,7 @@ async def set_dynamic(request: AdminRequest) -> dict[str, Any] | str:
     key, value = request.names["key"], request.names["value"]
     if key not in DYNAMIC_KEYS:
         raise precondition_failed("Can't update non-dynamic configuration")
-    await _store(request, {**request.context.dynamic, key: value})
+    await _store(request, lambda values: {**values, key: value})
     return ""
 
 
@@ -79,24 +97,30 @@ async def delete_dynamic(request: AdminRequest) -> str:
     key = request.names["key"]
     if key not in DYNAMIC_KEYS:
         raise precondition_failed("Can't delete non-dynamic configuration")
-    kept = {name: value for name, value in request.context.dynamic.items() if name != key}
-    await _store(request, kept)
+    await _store(
+        request, lambda values: {name: each for name, each in values.items() if name != key}
+    )
     return ""
 
 
-async def internal_configuration(_request: AdminRequest) -> dict[str, str]:
-    """The place of the metadata: this process."""
+async def internal_configuration(request: AdminRequest) -> dict[str, str]:
+    """The place of the metadata; empty: this process."""
+    url = request.context.metadata_url
     return {
-        "metadataStoreUrl": "",
-        "configurationMetadataStoreUrl": "",
+        "metadataStoreUrl": url,
+        "configurationMetadataStoreUrl": url,
         "ledgersRootPath": "/ledgers",
     }
 
 
-async def _store(request: AdminRequest, values: dict[str, str]) -> None:
+async def _store(request: AdminRequest, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+    """Other brokers may change other keys at the same time."""
     context = request.context
-    if not await create_json(context.store, DYNAMIC_CONFIGURATION_PATH, values):
-        await change_json(context.store, DYNAMIC_CONFIGURATION_PATH, lambda _old: values)
+    values = await change_json(context.store, DYNAMIC_CONFIGURATION_PATH, change)
+    while values is None:
+        values = change({})
+        if not await create_json(context.store, DYNAMIC_CONFIGURATION_PATH, values):
+            values = await change_json(context.store, DYNAMIC_CONFIGURATION_PATH, change)
     await context.set_dynamic(values)
 
 

@@ -66,10 +66,7 @@ async def owned(request: AdminRequest) -> dict[str, Any]:
         if address is None:
             raise not_found(f"Broker {broker_id} not found")
         raise Redirect(f"{address.web_service_url}{request.raw_path}")
-    return {
-        name: {"broker_assignment": "shared", "is_controlled": False, "is_active": is_active}
-        for name, is_active in cluster.owned_bundles.items()
-    }
+    return dict(await cluster.ownership_status())
 
 
 _BUNDLE: Final = "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}"

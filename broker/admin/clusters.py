@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.router import Route
-from broker.refusal import Refusal
+from broker.cluster.isolation_records import delete_records, read_policies
+from broker.refusal import Refusal, precondition_failed
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -38,8 +39,13 @@ async def change(request: AdminRequest) -> str:
 
 
 async def delete(request: AdminRequest) -> None:
-    """Remove a cluster."""
-    await request.context.namespaces.clusters.delete(request.names["cluster"])
+    """Remove a cluster that has no isolation policies, with its failure domains."""
+    context, cluster = request.context, request.names["cluster"]
+    policies = await read_policies(context.store, cluster)
+    if policies is not None and policies.policies:
+        raise precondition_failed("Cluster not empty")
+    await delete_records(context.store, cluster)
+    await context.namespaces.clusters.delete(cluster)
 
 
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}"

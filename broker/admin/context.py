@@ -15,7 +15,6 @@ from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from bookie.bookie import Bookie
     from broker.config import BrokerConfig
     from broker.namespaces.namespaces import Namespaces
     from broker.ownership import Cluster
@@ -46,6 +45,22 @@ class Metrics(Protocol):
         """A reading of everything, as of now."""
 
 
+class StorageHealth(Protocol):
+    """The state of what stores messages. Sentences for the user; empty: nothing is wrong."""
+
+    @property
+    def failure(self) -> str:
+        """Why the broker is of no use to clients."""
+
+    @property
+    def unwritable(self) -> str:
+        """Why nothing can be stored now, although what is stored can be read."""
+
+    @property
+    def damage(self) -> str:
+        """Stored data that cannot be read."""
+
+
 @final
 @dataclass(slots=True, kw_only=True)
 class AdminContext:
@@ -60,15 +75,19 @@ class AdminContext:
     schemas: SchemaRegistry
     ledgers: LedgerClient
     service: BrokerService
-    bookie: Bookie | None
+    health: StorageHealth
     bookie_addresses: Mapping[str, str]
     """Bookie id, as in ledger metadata -> `host:port` where it serves reads to other processes."""
     metrics: Metrics
     broker_service_url: str
     web_service_url: str
     version: str
+    metadata_url: str = ""
+    """Where other processes find the metadata; empty: in this process only."""
     cluster: Cluster | None = None
     """None: this broker has all topics."""
+    create_shadow: Callable[[TopicName, Mapping[str, str]], Awaitable[None]] | None = None
+    """Makes a shadow topic of the source that its properties name; None: there are none."""
     dynamic: dict[str, str] = field(default_factory=dict)
     """Dynamic configuration: key -> value as given."""
 
@@ -83,16 +102,16 @@ class AdminContext:
     async def check_healthy(self) -> None:
         """Raises: Refusal: the broker cannot store messages now."""
         await self.check_ready()
-        if self.bookie is not None and not self.bookie.is_writable():
-            raise Refusal(503, "The bookie is read-only: nothing can be stored, the disk is full")
-        damage = self.store.damage or (self.bookie.damage if self.bookie is not None else "")
+        if self.health.unwritable:
+            raise Refusal(503, self.health.unwritable)
+        damage = self.store.damage or self.health.damage
         if damage:
             raise Refusal(503, f"Stored data is damaged: {damage}")
 
     async def check_ready(self) -> None:
         """Raises: Refusal: clients cannot use the broker. With a full disk they can still read."""
-        if self.bookie is not None and self.bookie.statistics().state == "failed":
-            raise Refusal(503, "The bookie has failed: nothing can be stored, see the log")
+        if self.health.failure:
+            raise Refusal(503, self.health.failure)
 
     @property
     def broker_id(self) -> str:

@@ -56,7 +56,12 @@ async def bundle(request: AdminRequest) -> str:
     namespace = await request.context.namespaces.find(request.namespace_name)
     if namespace is None:
         raise not_found("Namespace not found")
-    boundaries = [int(text, 16) for text in namespace.policies.record.bundles["boundaries"]]
+    cluster = request.context.cluster
+    if cluster is None:
+        texts = namespace.policies.record.bundles["boundaries"]
+    else:
+        texts = await cluster.boundaries(request.namespace_name)
+    boundaries = [int(text, 16) for text in texts]
     position = crc32(request.topic.full.encode())
     for start, end in pairwise(boundaries):
         if start <= position < end or end == boundaries[-1]:

@@ -8,7 +8,7 @@ topics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from starlette.responses import JSONResponse
 
@@ -22,10 +22,29 @@ from broker.policies.given import (
     retention,
     strategy,
 )
+from broker.policies.persistence import persistence
 from broker.refusal import Refusal, not_found
 
 if TYPE_CHECKING:
-    from broker.admin.context import AdminRequest
+    from collections.abc import Callable
+
+    from broker.admin.context import AdminContext, AdminRequest
+
+Json = Any
+
+
+def _refuse_nothing(_context: AdminContext, _value: Json) -> None:
+    pass
+
+
+def refuse_copies(context: AdminContext, value: Json) -> None:
+    """A broker with one bookie of its own cannot have several. Raises: Refusal."""
+    if context.ledgers.has_one_bookie and value["bookkeeperEnsemble"] > 1:
+        raise Refusal(
+            400,
+            "Bookkeeper-Ensemble must be 1, because this broker stores everything in its own "
+            "bookie. Use `vela broker` with several bookies for more copies",
+        )
 
 
 @final
@@ -44,6 +63,9 @@ class Policy:
     """The answer of GET instead, if DELETE leaves nothing."""
     nullable: bool = False
     """Whether a body of null unsets it, as in Pulsar."""
+    refuse: Callable[[AdminContext, Json], None] = _refuse_nothing
+    """Raises: Refusal: what the check kept cannot be had of this broker."""
+    empty: str = "The request entity cannot be empty."
 
 
 POLICIES: Final = (
@@ -55,6 +77,13 @@ POLICIES: Final = (
     Policy("maxProducersPerTopic", "max_producers_per_topic", limit),
     Policy("maxConsumersPerTopic", "max_consumers_per_topic", limit),
     Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", limit),
+    Policy(
+        "persistence",
+        "persistence",
+        persistence,
+        refuse=refuse_copies,
+        empty="persistence policies should not be null",
+    ),
     Policy("retention", "retention_policies", retention, nullable=True),
     Policy(
         "schemaCompatibilityStrategy",
@@ -80,8 +109,9 @@ def _routes_of(policy: Policy) -> tuple[Route, ...]:
     async def change(request: AdminRequest) -> None:
         value = await request.json()
         if value is None and not policy.nullable:
-            raise Refusal(400, "The request entity cannot be empty.")
+            raise Refusal(400, policy.empty)
         kept = policy.unset if value is None else policy.check(policy.path, value)
+        policy.refuse(request.context, kept)
         await _store(request, policy.field, kept)
 
     async def remove(request: AdminRequest) -> None:

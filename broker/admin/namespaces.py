@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.admin.namespace_policies import refuse_copies
 from broker.admin.router import Route
+from broker.policies.persistence import persistence
 from broker.refusal import Refusal, conflict, not_found
-from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, encode_name
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminContext, AdminRequest
@@ -29,6 +31,9 @@ async def get(request: AdminRequest) -> dict[str, Any]:
 async def create(request: AdminRequest) -> None:
     """Add a namespace."""
     given = await request.json_object()
+    stored = (given or {}).get("persistence")
+    if stored is not None:
+        refuse_copies(request.context, persistence("persistence", stored))
     await request.context.namespaces.create(request.namespace_name, given)
 
 
@@ -52,13 +57,24 @@ async def delete_with_topics(context: AdminContext, namespace_name: str) -> None
         *await namespaces.topics(namespace_name, PERSISTENT),
         *await context.service.topic_lists.loaded(namespace_name, NON_PERSISTENT),
     ]:
-        await context.service.delete_topic(TopicName.parse(topic), force=True)
+        await _delete_topic(context, TopicName.parse(topic))
     namespace = await namespaces.find(namespace_name)
     for domain in (PERSISTENT, NON_PERSISTENT):
         for topic in await namespaces.partitioned_topics(namespace_name, domain):
             assert namespace is not None
             await namespace.partitioned.delete(TopicName.parse(topic))
     await namespaces.delete(namespace_name)
+
+
+async def _delete_topic(context: AdminContext, topic: TopicName) -> None:
+    """Raises: Refusal, BrokerError."""
+    if context.cluster is None:
+        await context.service.delete_topic(topic, force=True)
+        return
+    path = f"/admin/v2/{topic.domain}/{topic.namespace_name}/{encode_name(topic.local_name)}"
+    status, _body = await context.cluster.ask("DELETE", f"{path}?force=true", b"")
+    if status >= 300 and status != 404:  # 404: it is gone, or was never used
+        raise Refusal(status, f"The owner of {topic.full} answered {status} to its deletion")
 
 
 async def topics(request: AdminRequest) -> list[str]:

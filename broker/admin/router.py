@@ -38,6 +38,8 @@ class Route:
     handler: Handler
     at_owner: bool = False
     """Whether the broker that owns the topic of the path has to answer."""
+    by_parts: Callable[[AdminRequest, int], Awaitable[Any]] | None = None
+    """In a cluster: answers for a topic with so many partitions, instead of `handler`."""
 
 
 def decode_segment(name: str, raw: str) -> str:

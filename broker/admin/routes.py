@@ -6,9 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.admin import (
+    anti_affinity,
+    bookies,
     brokers,
     bundles,
     clusters,
+    failure_domains,
+    isolation_policies,
     lookup,
     messages,
     metrics_page,
@@ -22,6 +26,7 @@ from broker.admin import (
     topics,
 )
 from broker.admin.missing import missing_routes
+from broker.admin.parts import by_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,16 +46,20 @@ def all_routes() -> tuple[Route, ...]:
     present = (
         *metrics_page.ROUTES,
         *brokers.ROUTES,
+        *bookies.ROUTES,
         *clusters.ROUTES,
+        *isolation_policies.ROUTES,
+        *failure_domains.ROUTES,
+        *anti_affinity.ROUTES,
         *tenants.ROUTES,
         *namespaces.ROUTES,
         *bundles.ROUTES,
         *namespace_policies.ROUTES,
-        *at_owner(topics.ROUTES),
-        *partitions.ROUTES,
-        *at_owner(subscriptions.ROUTES),
+        *by_parts(at_owner(topics.ROUTES)),
+        *by_parts(partitions.ROUTES),
+        *by_parts(at_owner(subscriptions.ROUTES)),
         *at_owner(messages.ROUTES),
-        *at_owner(stats.ROUTES),
+        *by_parts(at_owner(stats.ROUTES)),
         *schemas.ROUTES,
         *lookup.ROUTES,
     )

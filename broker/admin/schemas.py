@@ -13,7 +13,7 @@ from protocol.errors import IncompatibleSchema
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
-    from broker.schemas.registry import StoredSchema
+    from broker.schemas.schema_format import StoredSchema
     from broker.schemas.schema_info import SchemaInfo
 
 

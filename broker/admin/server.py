@@ -94,6 +94,10 @@ class AdminApplication:
         )
         if route.at_owner:
             await send_to_owner(request)
+        if route.by_parts is not None and context.cluster is not None:
+            count = await context.namespaces.partitions_of(request.topic)
+            if count:
+                return _as_response(await route.by_parts(request, count))
         return _as_response(await route.handler(request))
 
 

@@ -23,7 +23,7 @@ from protocol.bookkeeper.ledger_metadata_text import ledger_metadata_text
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from broker.admin.context import AdminRequest
+    from broker.admin.context import AdminContext, AdminRequest
     from broker.topic.topic import Topic
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -85,7 +85,22 @@ async def _internal(request: AdminRequest, topic: PersistentTopic) -> Iterator[s
             return str(error)
 
     texts = await _of_ledgers(topic, text_of) if request.flag("metadata") else {}
-    return internal_stats(topic, texts)
+    return internal_stats(topic, texts, await _schema_ledgers(context, topic))
+
+
+async def _schema_ledgers(context: AdminContext, topic: PersistentTopic) -> list[Json]:
+    """The ledgers of the topic's schemas. One that was not closed has no counts."""
+    rows: list[Json] = []
+    for ledger_id in await context.schemas.ledgers_of(topic.name):
+        try:
+            metadata = await context.ledgers.metadata_of(ledger_id)
+        except LedgerError:
+            continue  # deleted meanwhile, or lost: requests for the schema tell that
+        row = {"ledgerId": ledger_id, "entries": 0, "size": 0, "offloaded": False}
+        if metadata.is_closed:
+            row |= {"entries": metadata.last_entry_id + 1, "size": metadata.length}
+        rows.append(row | {"underReplicated": False})
+    return rows
 
 
 async def ledger_layouts(request: AdminRequest) -> Json:

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
+from broker.admin.stats_sums import ADDED_UP, ADDED_UP_OF_SUBSCRIPTIONS
 from broker.admin.streaming import encoded, json_array, json_fields, json_map
 from broker.subscription.statistics import iso_time
 from broker.topic.persistent import INTERNAL_CURSORS, PersistentTopic
@@ -53,21 +54,6 @@ _NO_LEDGER: Final[Json] = {
 CONSUMERS_IN_ROW_MAX: Final = 4
 _STATES: Final = {"Open": "LedgerOpened", "Rolling": "ClosingLedger"}
 """Pulsar's names of states that differ from Vela's."""
-_ADDED_UP: Final = (
-    "msgRateIn",
-    "msgThroughputIn",
-    "msgRateOut",
-    "msgThroughputOut",
-    "bytesInCounter",
-    "msgInCounter",
-    "bytesOutCounter",
-    "msgOutCounter",
-    "storageSize",
-    "backlogSize",
-    "waitingPublishers",
-    "nonContiguousDeletedMessagesRanges",
-    "delayedMessageIndexSizeInBytes",
-)
 _SUMS_OF_TOPIC: Final = (
     "msgRateOut",
     "msgThroughputOut",
@@ -77,21 +63,6 @@ _SUMS_OF_TOPIC: Final = (
     "delayedMessageIndexSizeInBytes",
 )
 """Fields of subscriptions that are summed for their topic."""
-_ADDED_UP_OF_SUBSCRIPTIONS: Final = (
-    "msgRateOut",
-    "msgThroughputOut",
-    "bytesOutCounter",
-    "msgOutCounter",
-    "msgRateRedeliver",
-    "messageAckRate",
-    "msgBacklog",
-    "backlogSize",
-    "msgBacklogNoDelayed",
-    "msgDelayed",
-    "msgInReplay",
-    "unackedMessages",
-    "nonContiguousDeletedMessagesRanges",
-)
 
 
 class SubscriptionRow(NamedTuple):
@@ -254,7 +225,7 @@ class PartitionedStats:
                 self._subscriptions[row.name] = (dict(row.fields), list(row.consumers))
             else:
                 fields, consumers = known
-                for field in _ADDED_UP_OF_SUBSCRIPTIONS:
+                for field in ADDED_UP_OF_SUBSCRIPTIONS:
                     fields[field] += row.fields[field]
                 consumers += row.consumers
             yield row.name, row.pieces() if self._per_part else iter(("",))
@@ -262,7 +233,7 @@ class PartitionedStats:
     def _sums(self) -> Json:
         first = self._fields[0] if self._fields else {}
         kept = {key: first[key] for key in first if key not in ("ownerBroker", "topicEpoch")}
-        total = {name: sum(fields[name] for fields in self._fields) for name in _ADDED_UP}
+        total = {name: sum(fields[name] for fields in self._fields) for name in ADDED_UP}
         rate = total["msgRateIn"]
         average = total["msgThroughputIn"] / rate if rate else 0.0
         return {**kept, **total, "averageMsgSize": average, "metadata": self._metadata}
@@ -286,7 +257,9 @@ def consumer_json(consumer: ConsumerStatistics) -> Json:
     return row
 
 
-def internal_stats(topic: PersistentTopic, ledger_metadata: dict[int, str]) -> Iterator[str]:
+def internal_stats(
+    topic: PersistentTopic, ledger_metadata: dict[int, str], schema_ledgers: Sequence[Json] = ()
+) -> Iterator[str]:
     """PersistentTopicInternalStats as JSON. As in Pulsar, the newest ledger's own row has 0
     entries: its numbers are `currentLedgerEntries` and `currentLedgerSize`."""
     statistics = topic.ledger.statistics()
@@ -310,7 +283,7 @@ def internal_stats(topic: PersistentTopic, ledger_metadata: dict[int, str]) -> I
         "pendingAddEntriesCount": statistics.pending_appends,
         "lastConfirmedEntry": position_text(statistics.last_confirmed),
         "state": _STATES.get(statistics.state, statistics.state),
-        "schemaLedgers": [],
+        "schemaLedgers": list(schema_ledgers),
         "compactedLedger": _NO_LEDGER,
         "properties": dict(statistics.properties),
     }

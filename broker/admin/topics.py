@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from broker.admin.router import Route
 from broker.operations import run_owned
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
-from broker.topic.persistent import PersistentTopic
+from broker.topic.persistent import PersistentTopic, ledger_policies_of
 from protocol.errors import TopicNotFound
 from protocol.metadata import is_batch
 from protocol.position import EARLIEST
@@ -91,10 +91,12 @@ SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 
 
 def refuse_shadow(properties: dict[str, Any] | None) -> None:
-    """Raises: Refusal: the properties request a shadow topic, which Vela does not support."""
+    """Raises: Refusal: the properties request a shadow topic, and none can be made here."""
     if SHADOW_SOURCE in (properties or {}):
         raise Refusal(
-            501, f"Vela has no shadow topics yet: the property {SHADOW_SOURCE} has no effect"
+            501,
+            "there are no shadows of partitioned topics, nor in a broker that shares topics with "
+            f"no others: the property {SHADOW_SOURCE} has no effect",
         )
 
 
@@ -102,7 +104,8 @@ async def create(request: AdminRequest) -> None:
     """Create a plain topic, whatever the rules for topics of clients. Body: properties or null."""
     context, topic = request.context, request.topic
     properties = await request.json_object()
-    refuse_shadow(properties)
+    if context.create_shadow is None:
+        refuse_shadow(properties)
     namespace = await context.namespaces.get(request.namespace_name)
     if topic.is_partition:
         base = topic.partitioned_base
@@ -120,9 +123,13 @@ async def create(request: AdminRequest) -> None:
             )
     if await context.namespaces.topic_exists(topic):
         raise conflict("This topic already exists")
+    if properties and SHADOW_SOURCE in properties and context.create_shadow is not None:
+        await context.create_shadow(topic, text_map(properties))
+        return
     if topic.persistent:
         # The topic exists once its managed ledger does.
-        await context.service.factory.open(topic.managed_ledger_name)
+        policies = ledger_policies_of(namespace.policies.effective)
+        await context.service.factory.open(topic.managed_ledger_name, policies)
     created = await context.service.get_or_load_topic(topic, create=True)
     if properties and isinstance(created, PersistentTopic):
         await created.ledger.set_properties(text_map(properties))

@@ -57,19 +57,24 @@ class Acknowledgements:
         """Acknowledged ids that referred to an entry."""
         self.last_ms = 0
         self.closed = False
+        self._is_connected = False
 
     def connect(
         self, fanout: Fanout, keeper: CursorKeeper, tell_end: Callable[[Consumer, int], None]
     ) -> None:
         """Sets the objects to notify. Called once, before the first acknowledgement."""
+        self._is_connected = True
         self._fanout = fanout
         self._keeper = keeper
         self._tell_end = tell_end
 
     def disconnect(self) -> None:
         """Forget everything: the subscription has ended, and a connection may still refer to its
-        acknowledgements. They have no effect from now on."""
+        acknowledgements. They have no effect from now on. May be called again."""
         self.closed = True
+        if not self._is_connected:
+            return
+        self._is_connected = False
         del self._fanout, self._keeper, self._tell_end
         del self._attached, self._cursors, self._groups, self._ledger, self._ordinals, self._window
 

@@ -225,7 +225,7 @@ class CursorKeeper:
                 await self._try_store(everything=True)
                 if self._store is not None:
                     await self._store.close()
-        except LedgerError as error:
+        except (LedgerError, BrokerError) as error:  # the next load recovers the ledger
             _log.warning("virtual_cursors_ledger_not_closed", error=str(error))
         finally:
             self._running = False
@@ -309,7 +309,7 @@ class CursorKeeper:
     async def load(self) -> None:
         """Load the stored state. Called once, before any consumer joins.
 
-        Raises: BrokerError PersistenceError.
+        Raises: BrokerError ServiceNotReady: it cannot be read now. PersistenceError: it is damaged.
         """
         store = self._store
         if store is None or store.ledger_id is None:

@@ -7,8 +7,8 @@ So at any instant the property names either no ledger or one whose last commit l
 snapshot.
 
 Recovery fences the ledger, takes the last commit, and reads the chunks it lists. A ledger that is
-gone or holds no commit is reported as lost. If it cannot be read now, the topic fails to open and
-clients retry: in doubt no position is dropped.
+gone, or proved to lack the commit or a chunk, is reported as lost. If it cannot be read now, the
+subscription fails to open and clients retry: in doubt no position is dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from broker.broadcast.snapshot_codec import (
 )
 from broker.managed_ledger.cursor_record import ATTACHED_LEDGER_PROPERTY, attached_ledger
 from ledgers.awaited_ledger import AwaitedLedger, LedgerMaker
-from ledgers.errors import LedgerError, LedgerNotFound
+from ledgers.errors import EntryAbsent, LedgerError, LedgerNotFound
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
@@ -108,21 +108,21 @@ class SnapshotStore:
     async def load(self) -> dict[ChunkKey, bytes]:
         """The newest blob of every chunk; nothing if nothing was ever stored.
 
-        Raises: BrokerError PersistenceError: it cannot be read now.
+        Raises: BrokerError ServiceNotReady: it cannot be read now.
         """
         ledger_id = self.ledger_id
         if ledger_id is None:
             return {}
         try:
             return await self._load(ledger_id)
-        except (LedgerNotFound, SnapshotDamaged) as error:
+        except (LedgerNotFound, EntryAbsent, SnapshotDamaged) as error:
             _log.error("virtual_cursors_lost", ledger_id=ledger_id, error=str(error))
             self.lost = True
             return {}
         except LedgerError as error:
             raise BrokerError(
-                ServerError.PersistenceError,
-                f"the virtual cursors in ledger {ledger_id} cannot be read now: {error}",
+                ServerError.ServiceNotReady,
+                f"the virtual cursors in ledger {ledger_id} cannot be read now, try again: {error}",
             ) from error
 
     async def _load(self, ledger_id: int) -> dict[ChunkKey, bytes]:

@@ -85,7 +85,7 @@ class Balancer:
 
     async def _count(self) -> None:
         """Add the reports that are new to the histories."""
-        histories = self._cluster.histories
+        histories = self._cluster.placement.histories
         for broker_id, report in self._cluster.members.reports.items():
             if self._counted.get(broker_id) == report.updated_ms:
                 continue
@@ -107,7 +107,7 @@ class Balancer:
 
     async def _store_histories(self) -> None:
         """Raises: MetadataUnavailable."""
-        histories = dict(self._cluster.histories)
+        histories = dict(self._cluster.placement.histories)
         for name, history in histories.items():
             if parse_bundle(name) is not None:
                 await self._store.put(f"{BUNDLE_DATA_PATH}/{name}", encode(history.record), None)
@@ -126,8 +126,9 @@ class Balancer:
         self._moved = {name: since for name, since in self._moved.items() if now - since < grace}
         reports = dict(cluster.members.reports)
         self._usage = smoothed_usage(self._usage, reports, rules)
+        left_out = await cluster.placement.bundles_that_stay(reports) | self._moved.keys()
         chosen = bundles_to_shed(
-            reports, cluster.histories, self._usage, frozenset(self._moved), rules
+            reports, cluster.placement.histories, self._usage, frozenset(left_out), rules
         )
         for broker_id, names in chosen.items():
             for name in names:
@@ -148,7 +149,7 @@ class Balancer:
                 if bundle is not None and bundle.namespace_name not in counts:
                     await _attempt(self._count_bundles, bundle, counts)
         rules = cluster.config.splitting
-        for bundle in bundles_to_split(reports, cluster.histories, counts, rules):
+        for bundle in bundles_to_split(reports, cluster.placement.histories, counts, rules):
             log.info("splitting a bundle", bundle=bundle.name)
             await _attempt(cluster.split_anywhere, bundle)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import structlog
 import trio
 
-from broker.cluster.bundles import parse_bundle
+from broker.cluster.bundles import parse_bundle, topic_hash
 from broker.cluster.records import OWNERS_PATH, Owner, encode, owner_path
 from metadata.store import MetadataUnavailable, NodeNotFound, SessionState, VersionConflict
 from protocol.errors import MetadataError, ServiceNotReady
@@ -40,6 +40,19 @@ log = structlog.get_logger()
 _RETRY_SECONDS: Final = 1.0
 _REMEMBERED_MAX: Final = 200_000
 """Owners in memory. Beyond, all are read again."""
+
+
+class FormerSession(ServiceNotReady):
+    """The bundle is still owned by an earlier session of this broker, which is about to end."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(f"{bundle.name} is still owned by an earlier session of this broker")
+
+
+async def certain() -> bool:
+    """For `BundleOwners.acquire`: the bundle is one whatever the store says."""
+    await trio.lowlevel.checkpoint()
+    return True
 
 
 class CloseTopics(Protocol):
@@ -79,7 +92,10 @@ class BundleOwners:
         *,
         doubt_seconds_max: float,
         close_seconds_max: float,
+        on_change: Callable[[Bundle], None],
     ) -> None:
+        """`on_change` is called with a bundle that may have another owner."""
+        self._on_change = on_change
         self._store = store
         self._session = session
         self._this_broker = this_broker
@@ -95,6 +111,8 @@ class BundleOwners:
         self._known: dict[str, Owner | None] = {}
         """Owners by the path of their nodes."""
         self._changes = 0
+        self._awaited: dict[str, trio.Event] = {}
+        """By path: set when the node may have changed."""
         self._suspects: dict[Bundle, _Held] = {}
         """Held bundles whose nodes are to be read again."""
         self._touched = trio.Event()
@@ -113,6 +131,10 @@ class BundleOwners:
                 nursery.start_soon(self._check_touched)
                 nursery.start_soon(self._give_up_in_doubt)
                 task_status.started()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    self._nursery = None
         finally:
             self._end_watch()
 
@@ -120,12 +142,11 @@ class BundleOwners:
 
     def serves(self, topic: TopicName) -> bool:
         """Whether topics of its bundle are served here now."""
-        if not self._session.is_live:
+        mine = self._of_namespace.get(topic.namespace_name)
+        if not mine or not self._session.is_live:
             return False
-        return any(
-            held.is_active and held.bundle.contains(topic)
-            for held in self._of_namespace.get(topic.namespace_name, ())
-        )
+        place = topic_hash(topic)
+        return any(held.is_active and held.bundle.covers(place) for held in mine)
 
     def holds(self, bundle: Bundle) -> bool:
         """Whether exactly this bundle is served here now."""
@@ -164,6 +185,20 @@ class BundleOwners:
                 self._known.clear()
             self._known[path] = owner
         return owner
+
+    async def wait_for_change(self, bundle: Bundle, seen: Owner) -> None:
+        """Return when the bundle's node may be another one than `find` gave."""
+        path = owner_path(bundle)
+        while self._known.get(path) == seen:
+            await self._awaited.setdefault(path, trio.Event()).wait()
+        await trio.lowlevel.checkpoint()
+
+    def _tell_waiting(self, path: str | None) -> None:
+        """None: all of them."""
+        for each in (path,) if path is not None else tuple(self._awaited):
+            waiting = self._awaited.pop(each, None)
+            if waiting is not None:
+                waiting.set()
 
     async def _read(self, bundle: Bundle) -> Owner | None:
         found = await self._store.get(owner_path(bundle))
@@ -227,9 +262,7 @@ class BundleOwners:
                 held.was_touched = False
                 return None  # made by an attempt that did not learn of it
             if owner.address.web_service_url == self._this_broker.web_service_url:
-                raise ServiceNotReady(
-                    f"{bundle.name} is still owned by an earlier session of this broker"
-                ) from None
+                raise FormerSession(bundle) from None
             return owner
         held.was_touched = False
         return None
@@ -292,8 +325,10 @@ class BundleOwners:
             await trio.lowlevel.checkpoint()
 
     async def leave(self) -> None:
-        """Give up all bundles, and acquire none any more."""
+        """Give up all bundles, and acquire none any more. Nothing to do if it does not run."""
         self._is_leaving = True
+        if self._nursery is None:
+            return
         self._give_up_all("the broker is shutting down")
         while self._leaving:
             await next(iter(self._leaving.values())).wait()
@@ -307,8 +342,7 @@ class BundleOwners:
             self._free_later(held.bundle, held.session, close=True)
 
     def _free_later(self, bundle: Bundle, session: str, *, close: bool) -> None:
-        assert self._nursery is not None
-        if bundle not in self._leaving:
+        if self._nursery is not None and bundle not in self._leaving:
             self._leaving[bundle] = trio.Event()
             self._nursery.start_soon(self._free, bundle, session, close)
 
@@ -355,6 +389,7 @@ class BundleOwners:
     def _session_changed(self, state: SessionState) -> None:
         self._known.clear()
         self._changes += 1
+        self._tell_waiting(None)
         if state is SessionState.LOST:
             self._give_up_all("the session with the metadata store is lost")
         moved, self._session_moved = self._session_moved, trio.Event()
@@ -379,13 +414,16 @@ class BundleOwners:
         if path == OWNERS_PATH:
             # Anything may have changed, most likely nothing.
             self._known.clear()
+            self._tell_waiting(None)
             for held in (*self._held.values(), *self._acquiring.values()):
                 self._suspect(held)
             return
         self._known.pop(path, None)
+        self._tell_waiting(path)
         bundle = parse_bundle(path.removeprefix(f"{OWNERS_PATH}/"))
         if bundle is None:
             return
+        self._on_change(bundle)
         for mine in (self._held.get(bundle), self._acquiring.get(bundle)):
             if mine is not None:
                 mine.is_active = False
@@ -424,3 +462,4 @@ class BundleOwners:
         log.warning("bundle lost: its node is gone", bundle=bundle.name)
         self._remove(held)
         self._free_later(bundle, held.session, close=True)
+        self._on_change(bundle)

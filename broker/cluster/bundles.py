@@ -15,6 +15,8 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from broker.cluster.heartbeat import heartbeat_broker
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -33,7 +35,7 @@ class Bundle(NamedTuple):
     """One range of hashes of a namespace."""
 
     namespace_name: str
-    """`tenant/namespace`."""
+    """`tenant/namespace`; `pulsar/<cluster>/<broker>` of a heartbeat namespace of Pulsar 1."""
     lower: int
     upper: int
 
@@ -49,9 +51,10 @@ class Bundle(NamedTuple):
 
     def contains(self, topic: TopicName) -> bool:
         """Whether the topic belongs to this range."""
-        if topic.namespace_name != self.namespace_name:
-            return False
-        place = topic_hash(topic)
+        return topic.namespace_name == self.namespace_name and self.covers(topic_hash(topic))
+
+    def covers(self, place: int) -> bool:
+        """Whether topics of the namespace with this hash belong to this range."""
         return self.lower <= place < self.upper or place == self.upper == HASH_MAX
 
     def overlaps(self, other: Bundle) -> bool:
@@ -67,7 +70,9 @@ def parse_bundle(name: str) -> Bundle | None:
     """The bundle of this name; None: it is no name of a bundle."""
     namespace_name, _, range_text = name.rpartition("/")
     bounds = parse_range(range_text)
-    if bounds is None or namespace_name.count("/") != 1:
+    if bounds is None:
+        return None
+    if namespace_name.count("/") != 1 and not heartbeat_broker(namespace_name):
         return None
     return Bundle(namespace_name, *bounds)
 
@@ -83,6 +88,39 @@ def parse_range(text: str) -> tuple[int, int] | None:
 
 def _parse_boundary(text: str) -> int | None:
     return int(text, 16) if _BOUNDARY.fullmatch(text) else None
+
+
+@final
+class BundlesOfBroker:
+    """The bundles of one broker, to find those of very many topics.
+
+    While a bundle is split its parts are there with it; any of them is found then.
+    """
+
+    __slots__ = ("_by_namespace",)
+
+    def __init__(self, bundles: Iterable[Bundle]) -> None:
+        self._by_namespace: dict[str, list[Bundle]] = {}
+        """Sorted by their lower boundaries."""
+        for bundle in sorted(bundles):
+            self._by_namespace.setdefault(bundle.namespace_name, []).append(bundle)
+
+    def of(self, topic: TopicName) -> Bundle | None:
+        """The bundle of a topic; None: it is of none of these."""
+        bundles = self._by_namespace.get(topic.namespace_name)
+        if bundles is None:
+            return None
+        place = topic_hash(topic)
+        index = bisect_right(bundles, place, key=_lower_of)
+        while index:
+            index -= 1
+            if bundles[index].covers(place):
+                return bundles[index]
+        return None
+
+
+def _lower_of(bundle: Bundle) -> int:
+    return bundle.lower
 
 
 class NotABundle(Exception):
@@ -105,6 +143,11 @@ class Boundaries:
             raise ValueError(f"{namespace_name}: boundaries should rise from 0 to 0xffffffff")
         self.namespace_name = namespace_name
         self.points = points
+
+    @classmethod
+    def whole(cls, namespace_name: str) -> Boundaries:
+        """One bundle."""
+        return cls(namespace_name, (0, HASH_MAX))
 
     @classmethod
     def parse(cls, namespace_name: str, texts: Iterable[object]) -> Boundaries:

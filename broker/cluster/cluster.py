@@ -12,41 +12,42 @@ namespace was deleted or somebody else changed the boundaries, is given up.
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
 
-from broker.cluster.bundle_owners import BundleOwners
+from broker.cluster.bundle_owners import BundleOwners, FormerSession
 from broker.cluster.bundles import (
     Bundle,
     NotABundle,
-    middle_of_range,
-    middle_of_topics,
-    topic_hash,
 )
-from broker.cluster.decisions import Assignments, PlacementLimits
+from broker.cluster.heartbeat import heartbeat_broker
+from broker.cluster.heartbeat_bundles import HeartbeatBundles
+from broker.cluster.isolation import Standing
 from broker.cluster.load import Identity, report_of
 from broker.cluster.members import Members
 from broker.cluster.namespace_bundles import NamespaceBundles
+from broker.cluster.peers import Peers
+from broker.cluster.placement import Placement
 from broker.cluster.session import ClusterSession
+from broker.cluster.splitter import ALGORITHMS, Splitter
 from broker.operations import run_owned
 from broker.ownership import Whereabouts
 from broker.refusal import precondition_failed
-from metadata.store import VersionConflict
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
-from web.client import CallFailed, call
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from broker.broker_address import BrokerAddress
     from broker.cluster.bundle_owners import CloseTopics
     from broker.cluster.config import ClusterConfig
+    from broker.cluster.health_check import HealthCheck
     from broker.cluster.load import LoadSource
-    from broker.cluster.namespace_bundles import StoredBoundaries
-    from broker.cluster.records import BrokerReport, BundleHistory
+    from broker.cluster.records import BrokerReport, Owner
     from broker.namespaces.namespaces import Namespaces
     from metadata.store import MetadataStore
     from protocol.topic_name import TopicName
@@ -55,15 +56,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _RETRY_SECONDS: Final = 1.0
-_ATTEMPTS_MAX: Final = 10
-RANGE_EQUALLY: Final = "range_equally_divide"
-TOPIC_COUNT_EQUALLY: Final = "topic_count_equally_divide"
-_PULSARS_ALGORITHMS: Final = (
-    RANGE_EQUALLY,
-    TOPIC_COUNT_EQUALLY,
-    "specified_positions_divide",
-    "flow_or_qps_equally_divide",
-)
 
 
 @final
@@ -83,10 +75,12 @@ class ClusterOwnership:
         close_topics: CloseTopics,
         load: LoadSource,
         version: str,
+        health_check: HealthCheck | None = None,
     ) -> None:
         """`process_name` is different for every process that ever used the store; `version` is
-        Pulsar's."""
+        Pulsar's. `health_check` None: this broker cannot store messages."""
         self.this_broker = this_broker
+        self.here = Whereabouts(this_broker)
         self.config = config
         self._clock = clock
         self._load = load
@@ -99,34 +93,57 @@ class ClusterOwnership:
             close_topics,
             doubt_seconds_max=config.doubt_seconds_max,
             close_seconds_max=config.namespaceBundleUnloadingTimeoutMs / 1000,
+            on_change=self._owner_changed,
         )
         self._bundles = NamespaceBundles(store, namespaces, self._boundaries_changed)
         self.members = Members(store, self.session, this_broker, self._report, config)
-        self._assignments = Assignments()
-        self.histories: dict[str, BundleHistory] = {}
-        """The load of bundles over time by name, kept while this broker is the leader."""
+        self.placement = Placement(store, self._bundles, self.members, config, clock)
+        self._heartbeats = HeartbeatBundles(
+            self._owners, self.session, config.clusterName, self.members.broker_id
+        )
+        self._splitter = Splitter(
+            self._bundles, self._owners, self.session, load, self._boundaries_changed
+        )
+        self._health_check = health_check
+        self._peers = Peers(this_broker, config.namespaceBundleUnloadingTimeoutMs / 1000)
         self._changed_namespaces: set[str] = set()
         self._boundaries_moved = trio.Event()
         self._changing: dict[str, trio.Lock] = {}
         """Held while bundles of a namespace are split, or compared with the boundaries."""
         self._nursery: trio.Nursery | None = None
+        self._joined = trio.Event()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be a member of the cluster until cancelled. Call `leave` first for a clean end."""
+        """Be a member of the cluster until cancelled. Call `leave` first for a clean end. Started
+        when it can be asked for owners; `wait_joined` tells when it is a member."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 await nursery.start(self._owners.run)
                 nursery.start_soon(self._follow_boundaries)
-                await nursery.start(self.members.run)
+                nursery.start_soon(self._heartbeats.run)
                 task_status.started()
+                await nursery.start(self.members.run)
+                self._joined.set()
         finally:
+            self._nursery = None
             self._bundles.close()
+            self.placement.close()
             self.session.close()
+
+    async def wait_joined(self) -> None:
+        """Return when this broker is a member. That waits for the end of an earlier session of the
+        same broker."""
+        await self._joined.wait()
+
+    def _owner_changed(self, bundle: Bundle) -> None:
+        self.placement.changed(bundle)
+        self._heartbeats.owner_changed(bundle)
 
     async def leave(self) -> None:
         """Hand everything over: be assigned nothing more, close all topics, free their bundles.
         Call it while the ports are still open, so that clients hear where their topics went."""
+        self._heartbeats.stop()
         await self.members.leave()
         await self._owners.leave()
 
@@ -134,10 +151,20 @@ class ClusterOwnership:
         return await report_of(
             self._identity,
             self._load,
-            self._owners.bundles,
+            self._reported,
             self.session.name,
             self._clock.wall_ms(),
         )
+
+    @property
+    def _reported(self) -> dict[Bundle, bool]:
+        """The bundles of this broker except its heartbeat namespaces, and whether it serves them
+        now."""
+        return {
+            bundle: is_active
+            for bundle, is_active in self._owners.bundles.items()
+            if not heartbeat_broker(bundle.namespace_name)
+        }
 
     # --- Ownership ----------------------------------------------------------------------
 
@@ -150,46 +177,82 @@ class ClusterOwnership:
         boundaries = await self._bundles.of(topic.namespace_name)
         return await self._locate(boundaries.bundle_of(topic), authoritative)
 
+    async def settle(self, topic: TopicName) -> None:
+        """See Ownership. The topics of an earlier session of this broker become those of this
+        session, unless another broker is faster: a client that knows this broker as their owner
+        asks for them here, and has no other place to ask."""
+        boundaries = await self._bundles.of(topic.namespace_name)
+        bundle = boundaries.bundle_of(topic)
+        if not self.session.is_live:
+            return
+        owner = await self._owners.find(bundle)
+        if owner is not None and self._is_former(owner):
+            await self._locate(bundle, authoritative=True)
+
+    def _is_former(self, owner: Owner) -> bool:
+        """Whether the owner is an earlier session of this broker."""
+        return (
+            owner.address.web_service_url == self.this_broker.web_service_url
+            and owner.session != self.session.name
+        )
+
     async def _locate(self, bundle: Bundle, authoritative: bool) -> Whereabouts:
-        """Raises: BrokerError."""
+        """The answer is held while the bundle is owned by an earlier session of this broker. Some
+        clients never ask again after a refusal.
+
+        Raises: BrokerError.
+        """
+        with trio.move_on_after(self.config.former_session_seconds_max):
+            while True:
+                try:
+                    return await self._locate_now(bundle, authoritative)
+                except FormerSession:
+                    seen = await self._owners.find(bundle)
+                    if seen is not None and self._is_former(seen):
+                        await self._owners.wait_for_change(bundle, seen)
+        raise FormerSession(bundle)
+
+    async def _locate_now(self, bundle: Bundle, authoritative: bool) -> Whereabouts:
+        """Raises: FormerSession, BrokerError."""
         if self._owners.holds(bundle):
-            return Whereabouts(self.this_broker)
+            return self.here
         session = self.session.check_live()
         owner = await self._owners.find(bundle)
         if owner is None:
             return await self._assign(bundle, authoritative)
         if owner.session == session:
             return await self._acquire(bundle)
+        if self._is_former(owner):
+            raise FormerSession(bundle)
         if owner.is_disabled:
             raise ServiceNotReady(f"Namespace bundle {bundle.name} is being unloaded")
-        if owner.address.web_service_url == self.this_broker.web_service_url:
-            raise ServiceNotReady(
-                f"{bundle.name} is still owned by an earlier session of this broker; try again"
-            )
         return Whereabouts(owner.address)
 
     async def _assign(self, bundle: Bundle, authoritative: bool) -> Whereabouts:
         """Find an owner for a bundle that has none."""
-        if authoritative:
-            return await self._acquire(bundle)
         members = self.members
+        if heartbeat := heartbeat_broker(bundle.namespace_name):
+            await members.refresh()
+            return await self._send_to(heartbeat, bundle, authoritative=self.is_leader)
+        if authoritative:
+            await self.placement.check_may_own(bundle)
+            return await self._acquire(bundle)
         await members.refresh()
         leader = members.leader
         if leader is not None and leader.broker_id in self._others:
             address = members.reports[leader.broker_id].address
             return Whereabouts(address, is_redirect=True, authoritative=False)
-        limits = PlacementLimits(
-            self.config.loadBalancerBrokerOverloadedThresholdPercentage / 100,
-            self.config.loadBalancerBrokerMaxTopics,
-        )
-        chosen = self._assignments.assign(
-            bundle, members.reports, self.histories, limits, self._clock.now()
-        )
-        if chosen is None:
-            raise ServiceNotReady(f"No broker was available to own {bundle.name}")
-        if chosen == members.broker_id:
+        chosen = await self.placement.choose(bundle)
+        return await self._send_to(chosen, bundle, authoritative=True)
+
+    async def _send_to(self, broker_id: str, bundle: Bundle, *, authoritative: bool) -> Whereabouts:
+        """Own the bundle, if it is to be at this broker; else the other broker is asked next."""
+        if broker_id == self.members.broker_id:
             return await self._acquire(bundle)
-        return Whereabouts(members.reports[chosen].address, is_redirect=True, authoritative=True)
+        report = self.members.reports.get(broker_id)
+        if report is None:
+            raise ServiceNotReady(f"Broker {broker_id} is not a member of the cluster now")
+        return Whereabouts(report.address, is_redirect=True, authoritative=authoritative)
 
     @property
     def _others(self) -> set[str]:
@@ -227,7 +290,34 @@ class ClusterOwnership:
     @property
     def owned_bundles(self) -> Mapping[str, bool]:
         """See Cluster."""
-        return {bundle.name: is_active for bundle, is_active in self._owners.bundles.items()}
+        return {bundle.name: is_active for bundle, is_active in self._reported.items()}
+
+    async def ownership_status(self) -> dict[str, dict[str, str | bool]]:
+        """Pulsar's NamespaceOwnershipStatus by the name of each bundle of this broker, those of its
+        heartbeat namespaces included. Raises: MetadataError."""
+        policies = await self.placement.policies()
+        return {
+            bundle.name: {
+                "broker_assignment": (
+                    policies.standing_of(bundle.namespace_name, self.members.broker_id)
+                    or Standing.SHARED
+                ).value,
+                "is_controlled": policies.policy_of(bundle.namespace_name) is not None,
+                "is_active": is_active,
+            }
+            for bundle, is_active in self._owners.bundles.items()
+        }
+
+    async def check_health(self, *, as_pulsar_1: bool) -> None:
+        """Store a message in a heartbeat namespace of this broker, and read it.
+
+        Raises: BrokerError: that is not possible now.
+        """
+        of_pulsar_1, of_pulsar_2 = self._heartbeats.bundles
+        bundle = of_pulsar_1 if as_pulsar_1 else of_pulsar_2
+        if self._health_check is None or not self._owners.holds(bundle):
+            raise ServiceNotReady(f"{bundle.namespace_name} is not owned by this broker now")
+        await self._health_check.run(bundle.namespace_name)
 
     async def boundaries(self, namespace_name: str) -> list[str]:
         """See Cluster."""
@@ -241,6 +331,7 @@ class ClusterOwnership:
 
     async def _find(self, namespace_name: str, range_text: str) -> Bundle:
         """Raises: Refusal, BrokerError."""
+        _refuse_heartbeat(namespace_name)
         boundaries = await self._bundles.of(namespace_name)
         try:
             return boundaries.find(range_text)
@@ -250,25 +341,26 @@ class ClusterOwnership:
     async def unload_bundle(self, namespace_name: str, range_text: str) -> None:
         """See Cluster."""
         bundle = await self._find(namespace_name, range_text)
-        self._assignments.free(bundle)
+        self.placement.free(bundle)
         await self._owners.release(bundle)
 
     async def unload_namespace(self, namespace_name: str) -> None:
         """See Cluster."""
+        _refuse_heartbeat(namespace_name)
         boundaries = await self._bundles.of(namespace_name)
         for bundle in boundaries.bundles:
             await self.unload_anywhere(bundle)
 
     async def unload_anywhere(self, bundle: Bundle) -> None:
         """Have the owner of a bundle give it up, if it has one. Raises: BrokerError."""
-        self._assignments.free(bundle)
+        self.placement.free(bundle)
         if self._owners.holds(bundle):
             await self._owners.release(bundle)
             return
         owner = await self._owners.find(bundle)
         if owner is None or owner.address.web_service_url == self.this_broker.web_service_url:
             return
-        await self._ask(owner.address, bundle, "unload")
+        await self._peers.change_bundle(owner.address, bundle, "unload")
 
     async def split_anywhere(self, bundle: Bundle) -> None:
         """Have the owner of a bundle split it by the default algorithm. Raises: BrokerError,
@@ -280,27 +372,22 @@ class ClusterOwnership:
         owner = await self._owners.find(bundle)
         if owner is not None:
             flag = "true" if unload else "false"
-            await self._ask(owner.address, bundle, f"split?unload={flag}")
+            await self._peers.change_bundle(owner.address, bundle, f"split?unload={flag}")
 
-    async def _ask(self, address: BrokerAddress, bundle: Bundle, what: str) -> None:
-        """Have another broker do something with its bundle. Raises: ServiceNotReady."""
-        url = f"{address.web_service_url}/admin/v2/namespaces/{bundle.name}/{what}"
-        try:
-            status = await call("PUT", url, self.config.namespaceBundleUnloadingTimeoutMs / 1000)
-        except CallFailed as error:
-            raise ServiceNotReady(f"The owner of {bundle.name} does not answer: {error}") from None
-        if status >= 300 and status != 307:  # 307: it owns the bundle no more
-            raise ServiceNotReady(f"The owner of {bundle.name} answered {status} to {what}")
+    async def ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        """See Cluster."""
+        return await self._peers.ask(method, path, body)
 
     async def split_bundle(
         self, namespace_name: str, range_text: str, algorithm: str, *, unload: bool
     ) -> None:
         """See Cluster."""
+        _refuse_heartbeat(namespace_name)
         algorithm = algorithm or self.config.defaultNamespaceBundleSplitAlgorithm
-        if algorithm not in (RANGE_EQUALLY, TOPIC_COUNT_EQUALLY):
+        if algorithm not in ALGORITHMS:
             raise precondition_failed(
                 "Unsupported namespace bundle split algorithm, supported algorithms are "
-                f"[{', '.join(_PULSARS_ALGORITHMS[:2])}]"
+                f"[{', '.join(ALGORITHMS)}]"
             )
         await self._bundles.of(namespace_name)
         assert self._nursery is not None
@@ -311,66 +398,10 @@ class ClusterOwnership:
         self, namespace_name: str, range_text: str, algorithm: str, unload: bool
     ) -> None:
         async with self._alone(namespace_name):
-            for _attempt in range(_ATTEMPTS_MAX):
-                stored = await self._bundles.read(namespace_name)
-                try:
-                    bundle = stored.boundaries.find(range_text)
-                except NotABundle as error:
-                    raise precondition_failed(str(error)) from None
-                place = self._place_of_split(bundle, algorithm)
-                if place is None:
-                    raise precondition_failed(
-                        f"Bundle {bundle.name} cannot be split by {algorithm}"
-                    )
-                parts = [
-                    Bundle(namespace_name, bundle.lower, place),
-                    Bundle(namespace_name, place, bundle.upper),
-                ]
-                if await self._split_at(stored, bundle, parts, place):
-                    break
-            else:
-                raise ServiceNotReady(f"The bundles of {namespace_name} change all the time")
+            parts = await self._splitter.split(namespace_name, range_text, algorithm)
         if unload:
             for part in parts:
                 await self._owners.release(part)
-
-    def _place_of_split(self, bundle: Bundle, algorithm: str) -> int | None:
-        if algorithm == RANGE_EQUALLY:
-            return middle_of_range(bundle)
-        inside = [
-            topic_hash(topic) for topic, _load in self._load.topics() if bundle.contains(topic)
-        ]
-        return middle_of_topics(bundle, inside)
-
-    async def _split_at(
-        self, stored: StoredBoundaries, bundle: Bundle, parts: list[Bundle], place: int
-    ) -> bool:
-        """Own the parts, store the boundaries, give up the whole: in this order, so that no other
-        broker can own a part before. False: the boundaries have changed meanwhile.
-
-        Raises: BrokerError: the outcome is learned by `_follow_boundaries`.
-        """
-        session = self.session.check_live()
-        if not self._owners.holds(bundle):
-            raise ServiceNotReady(f"{bundle.name} is not owned by this broker; look up again")
-        try:
-            for part in parts:
-                owner = await self._owners.acquire(part, _yes)
-                if owner.session != session:
-                    raise ServiceNotReady(f"{part.name} is owned by another broker; try again")
-            # From here to the request no other task runs: the request belongs to this session.
-            if not (self.session.is_still(session) and self._owners.holds(bundle)):
-                raise ServiceNotReady(f"{bundle.name} is not owned by this broker any more")
-            await self._bundles.replace(stored, stored.boundaries.split(bundle, [place]))
-        except VersionConflict:
-            for part in parts:
-                await self._owners.release(part, close=False)
-            return False
-        except BaseException:
-            self._boundaries_changed(bundle.namespace_name)
-            raise
-        await self._owners.release(bundle, close=False)
-        return True
 
     # --- boundaries ---------------------------------------------------------------------
 
@@ -408,10 +439,21 @@ class ClusterOwnership:
                     log.info("giving up what is no bundle any more", bundle=bundle.name)
                     await self._owners.release(bundle)
 
-    def _alone(self, namespace_name: str) -> trio.Lock:
-        return self._changing.setdefault(namespace_name, trio.Lock())
+    @asynccontextmanager
+    async def _alone(self, namespace_name: str) -> AsyncIterator[None]:
+        lock = self._changing.setdefault(namespace_name, trio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            # Namespaces come and go: the lock stays while somebody has it or waits for it.
+            if not lock.locked() and not lock.statistics().tasks_waiting:
+                self._changing.pop(namespace_name, None)
 
 
-async def _yes() -> bool:
-    await trio.lowlevel.checkpoint()
-    return True
+def _refuse_heartbeat(namespace_name: str) -> None:
+    """Raises: Refusal."""
+    if heartbeat_broker(namespace_name):
+        raise precondition_failed(
+            f"{namespace_name} is the heartbeat namespace of a broker: it is not moved or split"
+        )

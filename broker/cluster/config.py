@@ -13,6 +13,7 @@ from broker.cluster.decisions import SheddingRules, SplitRules
 class ClusterConfig:
     """See the module docstring."""
 
+    clusterName: str = "standalone"
     metadataStoreSessionTimeoutMillis: int = 30_000
     namespaceBundleUnloadingTimeoutMs: int = 60_000
     """The longest time that topics of a bundle are given to close. The bundle is free after it."""
@@ -29,6 +30,8 @@ class ClusterConfig:
     defaultNamespaceBundleSplitAlgorithm: str = "range_equally_divide"
     loadBalancerBrokerOverloadedThresholdPercentage: float = 85.0
     loadBalancerBrokerMaxTopics: int = 50_000
+    failureDomainsEnabled: bool = False
+    """Whether namespaces of an anti-affinity group are spread over failure domains first."""
     shedding: SheddingRules = field(default_factory=SheddingRules)
     splitting: SplitRules = field(default_factory=SplitRules)
 
@@ -37,3 +40,9 @@ class ClusterConfig:
         """So long topics stay open while the store cannot be reached. A store ends a session in
         doubt after a third of the timeout or later, so as much again is left to close them."""
         return self.metadataStoreSessionTimeoutMillis / 6000
+
+    @property
+    def former_session_seconds_max(self) -> float:
+        """So long an answer is held for the end of an earlier session of this broker: the store
+        ends it after its timeout. Clients give up a request after 30 s."""
+        return min(self.metadataStoreSessionTimeoutMillis / 1000 + 5.0, 25.0)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
+from broker.cluster.bundles import BundlesOfBroker
 from broker.cluster.records import UNKNOWN, BrokerReport, BundleLoad, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from broker.broker_address import BrokerAddress
     from broker.cluster.bundles import Bundle
@@ -38,7 +39,8 @@ class LoadSource(Protocol):
         """Of the process, since the last call or over a short time."""
 
     def topics(self) -> Iterable[tuple[TopicName, BundleLoad]]:
-        """The loaded topics, each with its own load and `topics` = 1."""
+        """The loaded topics, each with its own load and `topics` = 1. Other tasks run between the
+        steps of an iteration."""
 
 
 @final
@@ -55,13 +57,13 @@ async def report_of(
     identity: Identity, source: LoadSource, owned: Iterable[Bundle], session: str, wall_ms: int
 ) -> BrokerReport:
     """The report as of now. Topics are counted in slices."""
-    by_namespace: dict[str, list[Bundle]] = {}
-    loads: dict[str, BundleLoad] = {}
-    for bundle in owned:
-        by_namespace.setdefault(bundle.namespace_name, []).append(bundle)
-        loads[bundle.name] = BundleLoad()
-    for number, (topic, load) in enumerate(list(source.topics()), 1):
-        _count(by_namespace, loads, topic, load)
+    owned = list(owned)
+    bundles = BundlesOfBroker(owned)
+    loads = {bundle: BundleLoad() for bundle in owned}
+    for number, (topic, load) in enumerate(source.topics(), 1):
+        bundle = bundles.of(topic)
+        if bundle is not None:
+            loads[bundle] += load
         if number % TOPICS_PER_SLICE == 0:
             await trio.lowlevel.checkpoint()
     resources = source.resources()
@@ -71,21 +73,9 @@ async def report_of(
         memory=resources.memory,
         bandwidth_in=resources.bandwidth_in,
         bandwidth_out=resources.bandwidth_out,
-        bundles=loads,
+        bundles={bundle.name: load for bundle, load in loads.items()},
         updated_ms=wall_ms,
         started_ms=identity.started_ms,
         version=identity.version,
         session=session,
     )
-
-
-def _count(
-    by_namespace: Mapping[str, list[Bundle]],
-    loads: dict[str, BundleLoad],
-    topic: TopicName,
-    load: BundleLoad,
-) -> None:
-    for bundle in by_namespace.get(topic.namespace_name, ()):
-        if bundle.contains(topic):
-            loads[bundle.name] = loads[bundle.name] + load
-            return

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from broker.cluster.bundles import Boundaries
+from broker.cluster.heartbeat import heartbeat_broker
 from broker.cluster.records import decode, encode
 from broker.namespaces.names import LOCAL_POLICIES_PATH, local_policies_path, namespace_below
-from metadata.store import MUST_NOT_EXIST, VersionConflict
+from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, VersionConflict
 from protocol.errors import MetadataError, TopicNotFound
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from metadata.store import MetadataStore
 
 Json = dict[str, Any]
+ANTI_AFFINITY_FIELD: Final = "namespaceAntiAffinityGroup"
 _REMEMBERED_MAX: Final = 100_000
 """Namespaces in memory. Beyond, all are read again."""
+_CONTENTION_MAX: Final = 100
+"""Attempts to make a node that others change at the same time."""
 
 
 class StoredBoundaries(NamedTuple):
@@ -32,6 +36,19 @@ class StoredBoundaries(NamedTuple):
     boundaries: Boundaries
     version: int
     record: Json
+
+    @property
+    def anti_affinity_group(self) -> str:
+        """Without regard to case, as in Pulsar; empty: none."""
+        group = self.record.get(ANTI_AFFINITY_FIELD)
+        return group.strip().lower() if isinstance(group, str) else ""
+
+
+class _Known(NamedTuple):
+    """What is remembered of a node."""
+
+    boundaries: Boundaries
+    anti_affinity_group: str
 
 
 @final
@@ -48,7 +65,7 @@ class NamespaceBundles:
         self._store = store
         self._namespaces = namespaces
         self._on_change = on_change
-        self._known: dict[str, Boundaries] = {}
+        self._known: dict[str, _Known] = {}
         self._changes = 0
         """Of any namespace. A record read before a change is not remembered."""
         self._end = store.watch(LOCAL_POLICIES_PATH, self._changed)
@@ -70,7 +87,8 @@ class NamespaceBundles:
 
     def in_memory(self, namespace_name: str) -> Boundaries | None:
         """The boundaries, if they are known without reading."""
-        return self._known.get(namespace_name)
+        known = self._known.get(namespace_name)
+        return None if known is None else known.boundaries
 
     async def of(self, namespace_name: str) -> Boundaries:
         """The boundaries of an existing namespace. No await when in memory.
@@ -78,29 +96,58 @@ class NamespaceBundles:
         Raises: BrokerError: TopicNotFound, MetadataError.
         """
         known = self._known.get(namespace_name)
-        return known if known is not None else (await self.read(namespace_name)).boundaries
+        return known.boundaries if known else (await self.read(namespace_name)).boundaries
+
+    async def anti_affinity_group_of(self, namespace_name: str) -> str:
+        """The group of an existing namespace, in lower case; empty: none. No await when in memory.
+
+        Raises: BrokerError: TopicNotFound, MetadataError.
+        """
+        known = self._known.get(namespace_name)
+        return (
+            known.anti_affinity_group
+            if known
+            else (await self.read(namespace_name)).anti_affinity_group
+        )
 
     async def read(self, namespace_name: str) -> StoredBoundaries:
-        """The same, read now. Raises: as `of`."""
+        """The same, read now. A heartbeat namespace is one bundle, and nobody stores that.
+
+        Raises: as `of`.
+        """
+        if heartbeat_broker(namespace_name):
+            return StoredBoundaries(Boundaries.whole(namespace_name), MUST_NOT_EXIST, {})
         path = local_policies_path(namespace_name)
-        while True:
+        for _attempt in range(_CONTENTION_MAX):
             changes = self._changes
             found = await self._store.get(path)
             if found is not None and (stored := _parse(namespace_name, *found)) is not None:
                 if changes == self._changes:
                     if len(self._known) >= _REMEMBERED_MAX:
                         self._known.clear()
-                    self._known[namespace_name] = stored.boundaries
+                    self._known[namespace_name] = _Known(
+                        stored.boundaries, stored.anti_affinity_group
+                    )
                 return stored
             await self._create(namespace_name, found)
+        raise MetadataUnavailable(f"{path} is changed by others all the time, try again")
 
     async def _create(self, namespace_name: str, found: tuple[bytes, int] | None) -> None:
-        """Write the boundaries of the policies to a node without any."""
+        """Write the boundaries of the policies to a node without any.
+
+        Raises: TopicNotFound, MetadataError: they are no boundaries.
+        """
         namespace = await self._namespaces.find(namespace_name)
         if namespace is None:
             raise TopicNotFound("Namespace not found")
         given = namespace.bundles_given
-        boundaries = Boundaries.parse(namespace_name, given.get("boundaries") or ())
+        try:
+            boundaries = Boundaries.parse(namespace_name, given.get("boundaries") or ())
+        except ValueError as error:
+            raise MetadataError(
+                f"The bundles in the policies of {error}. Delete the namespace, and create it "
+                "with such boundaries or none"
+            ) from None
         record = {} if found is None else decode(found[0]) or {}
         version = MUST_NOT_EXIST if found is None else found[1]
         try:

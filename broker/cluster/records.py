@@ -32,7 +32,7 @@ BROKER_AVERAGES_PATH: Final = "/loadbalance/broker-time-average"
 OWNERS_PATH: Final = "/namespace"
 
 _SESSION: Final = "velaSession"
-_LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 _SHORT_TERM_SAMPLES: Final = 10
 _LONG_TERM_SAMPLES: Final = 1000
 
@@ -291,6 +291,8 @@ class BrokerReport:
     started_ms: int = 0
     version: str = ""
     session: str = ""
+    load_manager: str = LOAD_MANAGER
+    """The Java class whose records and rules the broker follows."""
 
     @property
     def broker_id(self) -> str:
@@ -341,7 +343,7 @@ class BrokerReport:
             "brokerVersionString": self.version,
             "protocols": {},
             "advertisedListeners": _listeners(self.address),
-            "loadManagerClassName": _LOAD_MANAGER,
+            "loadManagerClassName": LOAD_MANAGER,
             "startTimestamp": self.started_ms,
             "maxResourceUsage": self.usage,
             "loadReportType": "LocalBrokerData",
@@ -380,6 +382,7 @@ class BrokerReport:
             started_ms=int(_number(record, "startTimestamp")),
             version=_text(record, "brokerVersionString"),
             session=_text(record, _SESSION),
+            load_manager=_text(record, "loadManagerClassName") or LOAD_MANAGER,
         )
 
 

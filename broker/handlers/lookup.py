@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.ownership import Whereabouts
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import InvalidTopicName, NotAllowed, ServiceNotReady
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
+    from broker.ownership import Whereabouts
 
 Mode = pb.CommandGetTopicsOfNamespace
 _DOMAINS: Final = {
@@ -73,7 +73,7 @@ def handle_lookup(
         raise ServiceNotReady(f"the broker do not have {listener} listener")
     if not (broker.namespaces.is_loaded(topic.namespace_name) and ownership.serves(topic)):
         return _lookup_after_loading(broker, session, topic, body)
-    _answer_lookup(session, Whereabouts(ownership.this_broker), body)
+    _answer_lookup(session, ownership.here, body)
     return None
 
 
@@ -91,7 +91,10 @@ def _answer_lookup(session: ClientSession, found: Whereabouts, body: pb.CommandL
         answer = commands.lookup_redirect(body.request_id, url, authoritative=found.authoritative)
     else:
         answer = commands.lookup_connect(
-            body.request_id, url, authoritative=True, proxy_through_service_url=True
+            body.request_id,
+            url,
+            authoritative=True,
+            proxy_through_service_url=found.through_service_url,
         )
     session.send(answer)
 

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from broker.topic.topic import Topic
 
 _EARLIEST = pb.CommandSubscribe.Earliest
+_TEMPORARY = frozenset(
+    {ServerError.ServiceNotReady, ServerError.MetadataError, ServerError.PersistenceError}
+)
+"""Codes of refusals that a later SUBSCRIBE may not meet."""
 
 
 def handle_subscribe(broker: Broker, session: ClientSession, body: pb.CommandSubscribe) -> None:
@@ -112,6 +116,16 @@ class _Subscribing:
         self._vacate()
         if not self._place.cancelled:
             self._session.refuse(self._command(), error)
+            if isinstance(error, BrokerError):
+                self._ask_again(error)
+
+    def _ask_again(self, error: BrokerError) -> None:
+        """Let clients of the C++ library (4.2 and before) subscribe again. After a retryable error
+        of its first SUBSCRIBE a consumer of theirs takes itself for connected, and waits for its
+        timeout. CLOSE_CONSUMER ends that, and clients that do not know the consumer any more
+        ignore it."""
+        if error.server_error in _TEMPORARY:
+            self._session.send(commands.close_consumer(self._body.consumer_id))
 
     def _command(self) -> pb.BaseCommand:
         return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=self._body)
@@ -188,6 +202,7 @@ class _Subscribing:
             self._vacate()
             handle.remove()
             session.send(commands.error(body.request_id, error.server_error, error.message))
+            self._ask_again(error)
         else:
             session.consumers[body.consumer_id] = handle
             session.send(commands.success(body.request_id))

@@ -32,18 +32,17 @@ from bookie.api import Status
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.ledger_table import LedgerRow
-from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from ledgers.errors import LedgerError, LedgerFenced, LedgerNotFound
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from broker.entry import Entry
     from broker.managed_ledger.context import AppendListener, LedgerContext
     from broker.managed_ledger.entry_cache import TopicCache
     from broker.managed_ledger.ledger_list import LedgerList
-    from ledgers.entry_writer import EntryWriter
+    from ledgers.entry_writer import EntryWriter, WriterListener
 
 _log = structlog.get_logger()
 
@@ -64,6 +63,10 @@ _FINAL_STATES = frozenset({AppendState.FENCED, AppendState.TERMINATED, AppendSta
 
 def _nothing() -> None:
     pass
+
+
+async def _no_ledger(_listener: WriterListener) -> EntryWriter:
+    raise LedgerError("the topic is closed")
 
 
 @final
@@ -91,6 +94,7 @@ class Appender:
         "_confirmed",
         "_context",
         "_contexts",
+        "_create_ledger",
         "_current",
         "_drained",
         "_entries_max",
@@ -121,8 +125,10 @@ class Appender:
         cache: TopicCache,
         on_ledgers_changed: Callable[[], None],
         release_acked: Callable[[], None],
+        create_ledger: Callable[[WriterListener], Awaitable[EntryWriter]],
     ) -> None:
         self._context = context
+        self._create_ledger = create_ledger
         self._list = ledger_list
         self._cache = cache
         self._on_ledgers_changed = on_ledgers_changed
@@ -395,7 +401,7 @@ class Appender:
             rows.pop()
         elif old is not None:
             rows[-1].timestamp_ms = closed_ms
-        writer = await context.client.create_ledger(ledger_custom_metadata(self._list.name), self)
+        writer = await self._create_ledger(self)
         await self._list.save([*rows, LedgerRow(writer.ledger_id)])
         if self.state is not AppendState.ROLLING:
             return  # fenced meanwhile; the next owner drops the empty ledger
@@ -481,6 +487,7 @@ class Appender:
         an open outcome."""
         self.listener = NO_LISTENER
         self._on_ledgers_changed = self._release_acked = _nothing
+        self._create_ledger = _no_ledger
 
     def _stop(self, state: AppendState, failure: BrokerError) -> None:
         self.state = state

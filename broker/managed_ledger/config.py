@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from ledgers.replication import Replication
 
 _MIB = 1024 * 1024
 
@@ -25,15 +26,29 @@ class RetentionPolicy:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerPolicies:
+    """What may differ between topics, and change while they are loaded."""
+
+    retention: RetentionPolicy = RetentionPolicy()
+    replication: Replication | None = None
+    """Of ledgers made from now on; None: as the ledger client is configured."""
+    mark_delete_rate_max: float = 1.0
+    """How many times per second a cursor that changes is stored; 0 or less: no limit. A crash may
+    lose the acks since the last time."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedLedgerConfig:
-    """One object for all topics of a broker. Retention can be changed per topic."""
+    """One object for all topics of a broker."""
 
     max_entries_per_ledger: int = 50_000
     max_size_per_ledger_bytes: int = 2048 * _MIB
     min_rollover_time_s: float = 600.0
     max_rollover_time_s: float = 240 * 60.0
 
-    retention: RetentionPolicy = RetentionPolicy()
+    policies: LedgerPolicies = LedgerPolicies()
+    """Of ledgers that are opened without any."""
     retention_check_interval_s: float = 120.0
 
     cache_size_bytes: int = 64 * _MIB
@@ -42,11 +57,13 @@ class ManagedLedgerConfig:
     read_ahead_size_bytes: int = 1 * _MIB
     """Size of one backlog read. The next one is fetched while this one is being consumed."""
 
-    cursor_flush_interval_s: float = 1.0
-    """A changed cursor is stored at the latest after this time. A crash may lose that much."""
+    cursor_flush_interval_max_s: float = 60.0
+    """Bounds that of each topic."""
     cursor_max_entries_per_ledger: int = 50_000
     cursor_rollover_time_s: float = 14_400.0
     cursor_flushes_in_flight_max: int = 64
+    force_recovery: bool = False
+    """A cursor whose ledger cannot be read continues from its record in the metadata store."""
     max_ranges_as_ranges: int = 500
     """Above it a cursor ledger stores individual acks as bit words: 8 bytes per 64 entries and a
     hundred times cheaper to write. Pulsar 4.0 reads both forms."""
@@ -65,10 +82,6 @@ class ManagedLedgerConfig:
     @classmethod
     def from_broker_config(cls, config: BrokerConfig) -> ManagedLedgerConfig:
         """The settings from the configuration file."""
-        rate = config.managedLedgerDefaultMarkDeleteRateLimit
-        flush_s = min(
-            1.0 / rate if rate > 0 else 0.0, config.managedLedgerCursorPositionFlushSeconds
-        )
         rollover_minutes_min = config.managedLedgerMinLedgerRolloverTimeMinutes
         rollover_minutes_max = config.managedLedgerMaxLedgerRolloverTimeMinutes
         return cls(
@@ -80,9 +93,10 @@ class ManagedLedgerConfig:
             cache_size_bytes=config.managedLedgerCacheSizeMB * _MIB,
             cache_eviction_time_s=config.managedLedgerCacheEvictionTimeThresholdMillis / 1000,
             cache_eviction_interval_s=max(0.1, config.managedLedgerCacheEvictionIntervalMs / 1000),
-            cursor_flush_interval_s=max(0.05, flush_s),
+            cursor_flush_interval_max_s=config.managedLedgerCursorPositionFlushSeconds,
             cursor_max_entries_per_ledger=config.managedLedgerCursorMaxEntriesPerLedger,
             cursor_rollover_time_s=config.managedLedgerCursorRolloverTimeInSeconds,
+            force_recovery=config.managedLedgerForceRecovery,
             max_ranges_to_persist=config.managedLedgerMaxUnackedRangesToPersist,
             max_ranges_in_metadata_store=(
                 config.managedLedgerMaxUnackedRangesToPersistInMetadataStore

@@ -6,9 +6,11 @@ position goes to the new ledger first, then the record in the metadata store is 
 it (compare-and-set), then the old ledger is deleted. If the bookies refuse, the position is stored
 inline in that record instead. A clean close also stores it inline, unless it has too many ranges.
 
-Recovery takes the last whole position. If the cursor ledger is empty, lost or unreadable, recovery
-uses the position in the metadata store. That one is older: messages are delivered again, and none
-is lost.
+Recovery takes the last whole position. The position in the metadata store is another one: older, or
+after a reset perhaps later. So recovery uses it only if the cursor ledger is proved to have none:
+it does not exist, or holds no whole position. While its bookies do not answer, or answer with
+damaged entries, the topic is refused and clients try again. `force_recovery`
+(managedLedgerForceRecovery) uses the position in the metadata store all the same.
 
 Formats: `cursor_record`. A conflict on the record means that another broker owns the topic.
 """
@@ -33,7 +35,7 @@ from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.paths import cursor_info_path
 from ledgers.awaited_ledger import AwaitedLedger
-from ledgers.errors import LedgerError
+from ledgers.errors import EntryAbsent, LedgerError, LedgerNotFound
 from metadata.owned_record import OwnedRecord
 from metadata.store import NodeNotFound, VersionConflict
 
@@ -56,9 +58,11 @@ class CursorStore:
         topic_name: str,
         cursor_name: str,
         check_owner: Callable[[], Awaitable[None]],
+        on_ownership_lost: Callable[[str], None],
     ) -> None:
         self._context = context
         self._check_owner = check_owner
+        self._on_ownership_lost = on_ownership_lost
         self._topic_name = topic_name
         self._cursor_name = cursor_name
         self._path = cursor_info_path(topic_name, cursor_name)
@@ -76,7 +80,8 @@ class CursorStore:
     async def load(self) -> tuple[CursorPosition | None, dict[str, str]]:
         """The stored position and the cursor's properties.
 
-        Raises: OwnershipLost: the record is gone.
+        Raises: OwnershipLost: the record is gone. LedgerUnavailable: the position cannot be read
+            now, and may be in the cursor ledger.
         """
         stored = await self._record.get()
         if stored is None:
@@ -88,16 +93,24 @@ class CursorStore:
         try:
             position = await self._load_from_ledger(record.cursor_ledger_id)
         except LedgerError as error:
-            _log.warning(
-                "cursor_ledger_unreadable",
-                topic=self._topic_name,
-                cursor=self._cursor_name,
-                ledger_id=record.cursor_ledger_id,
-                error=str(error),
-                consequence="messages acknowledged since the record was written come again",
-            )
-            position = None
+            is_proved = isinstance(error, LedgerNotFound | EntryAbsent)
+            if not is_proved and not self._context.config.force_recovery:
+                raise
+            self._warn_of_lost_ledger(record.cursor_ledger_id, str(error))
+            return record.position, record.properties
+        if position is None:
+            self._warn_of_lost_ledger(record.cursor_ledger_id, "it holds no position")
         return position or record.position, record.properties
+
+    def _warn_of_lost_ledger(self, ledger_id: int, reason: str) -> None:
+        _log.warning(
+            "cursor_ledger_lost",
+            topic=self._topic_name,
+            cursor=self._cursor_name,
+            ledger_id=ledger_id,
+            error=reason,
+            consequence="messages acknowledged since the record was written come again",
+        )
 
     async def _load_from_ledger(self, ledger_id: int) -> CursorPosition | None:
         client = self._context.client
@@ -228,11 +241,15 @@ class CursorStore:
     async def _put(self, data: bytes) -> None:
         # A new owner writes the list before it reads the cursors. If this broker wrote into their
         # records after that, the new owner would only doubt its ownership.
-        await self._check_owner()
         try:
-            await self._record.put(data)
-        except VersionConflict:
-            raise OwnershipLost(self._topic_name) from None
+            await self._check_owner()
+            try:
+                await self._record.put(data)
+            except VersionConflict:
+                raise OwnershipLost(self._topic_name) from None
+        except OwnershipLost as error:
+            self._on_ownership_lost(str(error))
+            raise
         except BaseException:
             self._ledger = None  # the record may refer to another ledger now: read it again
             raise

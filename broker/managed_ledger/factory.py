@@ -5,8 +5,8 @@ writer, and its entries and size are put into the list. Empty ledgers are droppe
 created, and the list is written by compare-and-set. From then on the former owner can neither
 append nor change the list. Then the cursors are restored.
 
-One background task serves all topics. It stores dirty cursors every flush interval, evicts old
-entries from the cache, and periodically trims ledgers by retention. This task and all tasks spawned
+Background tasks serve all topics. They store dirty cursors every flush interval, evict old entries
+from the cache, and periodically trim ledgers by retention. These tasks and all tasks spawned
 by the ledgers live in the nursery of `run`, so none outlives the factory.
 """
 
@@ -25,16 +25,16 @@ from broker.managed_ledger.ledger import ManagedLedger, refuse_missing
 from broker.managed_ledger.ledger_list import LedgerList, OwnershipLost
 from broker.managed_ledger.ledger_record import LedgerRecord, decode_ledger_record
 from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
-from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
-from ledgers.errors import LedgerError
+from broker.slices import for_each, in_slices
+from ledgers.errors import LedgerError, LedgerUnavailable
 from metadata.store import MUST_NOT_EXIST, NodeNotFound
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from broker.managed_ledger.config import ManagedLedgerConfig, RetentionPolicy
+    from broker.managed_ledger.config import LedgerPolicies, ManagedLedgerConfig
     from broker.managed_ledger.cursor import Cursor
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
@@ -62,7 +62,8 @@ class ManagedLedgerFactory:
         self._clock = clock
         self._nursery: trio.Nursery | None = None
         self._ended = False
-        self._dirty: dict[Cursor, ManagedLedger] = {}
+        self._dirty: dict[float, dict[Cursor, ManagedLedger]] = {}
+        """Cursors to store, by the interval of their ledgers. Each interval has a task."""
         self._opening: dict[str, trio.Event] = {}
         self.cache = EntryCache(config.cache_size_bytes, config.cache_eviction_time_s)
         self.ledgers: dict[str, ManagedLedger] = {}
@@ -74,7 +75,6 @@ class ManagedLedgerFactory:
         """Serve until cancelled. Close the ledgers (`aclose`) first."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._keep_cursors_stored)
             nursery.start_soon(self._keep_cache_small)
             task_status.started()
             try:
@@ -87,34 +87,39 @@ class ManagedLedgerFactory:
         if not self._ended:  # A bookie may answer later than that: its task would be cancelled.
             self._nursery.start_soon(task, *args)
 
-    async def _keep_cursors_stored(self) -> None:
+    async def _keep_cursors_stored(self, interval_s: float) -> None:
+        """Until no cursor with this interval changes any more."""
         while True:
-            await trio.sleep(self._config.cursor_flush_interval_s)
-            if self._dirty:
-                await self.flush_cursors()
+            await trio.sleep(interval_s)
+            dirty = self._dirty[interval_s]
+            if not dirty:
+                del self._dirty[interval_s]
+                return
+            self._dirty[interval_s] = {}
+            await self._flush(dirty)
 
     async def flush_cursors(self) -> None:
         """Store every cursor that has changed."""
-        dirty, self._dirty = self._dirty, {}
-        limiter = trio.CapacityLimiter(self._config.cursor_flushes_in_flight_max)
-        async with trio.open_nursery() as nursery:
-            for cursor, ledger in dirty.items():
-                nursery.start_soon(self._flush_cursor, ledger, cursor, limiter)
+        for interval_s, dirty in list(self._dirty.items()):
+            self._dirty[interval_s] = {}
+            await self._flush(dirty)
 
-    async def _flush_cursor(
-        self, ledger: ManagedLedger, cursor: Cursor, limiter: trio.CapacityLimiter
-    ) -> None:
-        async with limiter:
-            if ledger.fenced or ledger.cursors.get(cursor.name) is not cursor:
-                return
-            try:
-                await cursor.flush()
-            except OwnershipLost as error:
-                ledger.appender.fence(str(error))
-            except Exception as error:
-                _log.warning(
-                    "cursor_flush_failed", topic=ledger.name, cursor=cursor.name, error=str(error)
-                )
+    async def _flush(self, dirty: Mapping[Cursor, ManagedLedger]) -> None:
+        at_once_max = min(len(dirty), self._config.cursor_flushes_in_flight_max)
+        await for_each(dirty.items(), self._flush_cursor, at_once_max)
+
+    async def _flush_cursor(self, dirty: tuple[Cursor, ManagedLedger]) -> None:
+        cursor, ledger = dirty
+        if ledger.fenced or ledger.cursors.get(cursor.name) is not cursor:
+            return
+        try:
+            await cursor.flush()
+        except OwnershipLost as error:
+            ledger.appender.fence(str(error))
+        except Exception as error:
+            _log.warning(
+                "cursor_flush_failed", topic=ledger.name, cursor=cursor.name, error=str(error)
+            )
 
     async def _keep_cache_small(self) -> None:
         while True:
@@ -125,17 +130,21 @@ class ManagedLedgerFactory:
     async def _keep_ledgers_trimmed(self) -> None:
         while True:
             await trio.sleep(self._config.retention_check_interval_s)
-            for ledger in list(self.ledgers.values()):
-                ledger.appender.roll_if_too_old(self._clock.now())
-                ledger.request_trim()
+            await in_slices(map(self._roll_and_trim, list(self.ledgers.values())))
+
+    def _roll_and_trim(self, ledger: ManagedLedger) -> None:
+        if self.ledgers.get(ledger.name) is ledger:  # Not closed since the slices began.
+            ledger.appender.roll_if_too_old(self._clock.now())
+            ledger.request_trim()
 
     # --- opening ------------------------------------------------------------------------
 
-    async def open(self, name: str, retention: RetentionPolicy | None = None) -> ManagedLedger:
+    async def open(self, name: str, policies: LedgerPolicies | None = None) -> ManagedLedger:
         """The managed ledger with this name (`tenant/namespace/persistent/encoded topic`), created
         if it does not exist. Opening an open one returns the same object.
 
-        Raises: OwnershipLost, BrokerError PersistenceError or MetadataError.
+        Raises: OwnershipLost, BrokerError PersistenceError or MetadataError. BrokerError
+            ServiceNotReady: bookies that are needed do not answer, and clients try again.
         """
         while name in self._opening:
             await self._opening[name].wait()
@@ -144,9 +153,13 @@ class ManagedLedgerFactory:
             return known
         event = self._opening[name] = trio.Event()
         try:
-            ledger = await self._open(name, retention or self._config.retention)
+            ledger = await self._open(name, policies or self._config.policies)
             self.ledgers[name] = ledger
             return ledger
+        except LedgerUnavailable as error:
+            raise BrokerError(
+                ServerError.ServiceNotReady, f"{name} cannot be opened now, try again: {error}"
+            ) from error
         except LedgerError as error:
             raise BrokerError(
                 ServerError.PersistenceError, f"managed ledger {name} cannot be opened: {error}"
@@ -155,7 +168,7 @@ class ManagedLedgerFactory:
             del self._opening[name]
             event.set()
 
-    async def _open(self, name: str, retention: RetentionPolicy) -> ManagedLedger:
+    async def _open(self, name: str, policies: LedgerPolicies) -> ManagedLedger:
         stored = await self._store.get(ledger_info_path(name))
         record = LedgerRecord() if stored is None else decode_ledger_record(stored[0])
         version = MUST_NOT_EXIST if stored is None else stored[1]
@@ -169,10 +182,10 @@ class ManagedLedgerFactory:
         table = LedgerTable(rows)
         ledger_list = LedgerList(self._store, name, table, record, version)
         ledger = ManagedLedger(
-            self._context, ledger_list, retention, self._on_cursor_dirty, self._on_closed
+            self._context, ledger_list, policies, self._on_cursor_dirty, self._on_closed
         )
         if record.terminated_position is None:
-            writer = await self._client.create_ledger(ledger_custom_metadata(name), ledger.appender)
+            writer = await ledger.create_ledger(ledger.appender)
             await ledger_list.save([*rows, LedgerRow(writer.ledger_id)])
             table.open_ledger(writer.ledger_id)
             ledger.appender.start(writer)
@@ -212,7 +225,12 @@ class ManagedLedgerFactory:
         row.timestamp_ms = row.timestamp_ms or self._clock.wall_ms()
 
     def _on_cursor_dirty(self, ledger: ManagedLedger, cursor: Cursor) -> None:
-        self._dirty[cursor] = ledger
+        interval_s = ledger.cursor_flush_interval_s
+        dirty = self._dirty.get(interval_s)
+        if dirty is None:
+            dirty = self._dirty[interval_s] = {}
+            self._spawn(self._keep_cursors_stored, interval_s)
+        dirty[cursor] = ledger
 
     # --- closing and deleting -----------------------------------------------------------
 

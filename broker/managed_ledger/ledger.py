@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
-import trio
 
 from broker.managed_ledger.appender import Appender, AppendState
 from broker.managed_ledger.backlog_reader import BacklogReader
@@ -25,6 +24,7 @@ from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.managed_ledger.cursor_store import CursorStore
 from broker.managed_ledger.entry_cache import TopicCache
 from broker.managed_ledger.ledger_list import OwnershipLost
+from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.publish_time_search import newest_before
 from broker.managed_ledger.statistics import (
     CursorStatistics,
@@ -32,24 +32,27 @@ from broker.managed_ledger.statistics import (
     ManagedLedgerStatistics,
 )
 from broker.managed_ledger.trimming import trimmable_count
+from broker.slices import for_each
 from ledgers.errors import LedgerError
-from protocol.errors import BrokerError, ServerError
+from protocol.errors import BrokerError, ServerError, ServiceNotReady, TopicTerminated
 from protocol.position import position_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from broker.entry import Entry
-    from broker.managed_ledger.config import RetentionPolicy
+    from broker.managed_ledger.config import LedgerPolicies
     from broker.managed_ledger.context import AppendListener, LedgerContext
     from broker.managed_ledger.ledger_list import LedgerList
     from ledgers.client import LedgerClient
+    from ledgers.entry_writer import EntryWriter, WriterListener
     from ledgers.ledger_reader import LedgerReader
     from protocol.position import Position
 
 _log = structlog.get_logger()
 
 _CLOSE_TIMEOUT_S: Final = 5.0
+_FLUSH_INTERVAL_MIN_S: Final = 0.05
 _RELEASE_CURSORS_MAX: Final = 8
 _READERS_MAX: Final = 16
 _STATISTICS_RANGES_MAX: Final = 100
@@ -92,7 +95,7 @@ class ManagedLedger:
         self,
         context: LedgerContext,
         ledger_list: LedgerList,
-        retention: RetentionPolicy,
+        policies: LedgerPolicies,
         on_cursor_dirty: Callable[[ManagedLedger, Cursor], None],
         on_closed: Callable[[ManagedLedger], None],
     ) -> None:
@@ -105,10 +108,16 @@ class ManagedLedger:
         self._on_closed = on_closed
         self._is_trimming = False
         self.name = ledger_list.name
-        self.retention = retention
+        self.policies = policies
+        """May be replaced at any time: new ledgers, trims and cursors follow it."""
         self.cursors: dict[str, Cursor] = {}
         self._appender = Appender(
-            context, ledger_list, self._cache, self.request_trim, self.release_acked
+            context,
+            ledger_list,
+            self._cache,
+            self.request_trim,
+            self.release_acked,
+            self.create_ledger,
         )
         self._reader = BacklogReader(
             ledger_list.name,
@@ -184,6 +193,11 @@ class ManagedLedger:
     def terminated(self) -> bool:
         """No entry will be added any more."""
         return self._list.terminated_position is not None
+
+    def check_appendable(self) -> None:
+        """Raises: TopicTerminated."""
+        if self.terminated:
+            raise TopicTerminated("Topic was already terminated")
 
     @property
     def ledger_ids(self) -> set[int]:
@@ -270,8 +284,11 @@ class ManagedLedger:
         """Delete the cursor and its stored state. Unknown names are ignored. If that fails the
         cursor remains as before.
 
-        Raises: MetadataUnavailable.
+        Raises: MetadataUnavailable, BrokerError ServiceNotReady: the ledger is closed, and what is
+            stored of the cursor belongs to those who open it again.
         """
+        if self._appender.state is AppendState.CLOSED:
+            raise ServiceNotReady("the topic is being closed: look it up again")
         cursor = self.cursors.get(name)
         if cursor is not None:
             await cursor.delete()
@@ -284,7 +301,9 @@ class ManagedLedger:
     ) -> Cursor:
         store: CursorStore | None = None
         if durable:
-            store = CursorStore(self._context, self.name, name, self._list.check_owner)
+            store = CursorStore(
+                self._context, self.name, name, self._list.check_owner, self._appender.fence
+            )
         return Cursor(
             name,
             self._table,
@@ -305,6 +324,27 @@ class ManagedLedger:
         """Release cached entries that every cursor has acknowledged."""
         if 0 < len(self.cursors) <= _RELEASE_CURSORS_MAX:
             self._cache.drop_acked(min(c.mark_delete for c in self.cursors.values()))
+
+    @property
+    def cursor_flush_interval_s(self) -> float:
+        """A cursor that has changed is stored after this time."""
+        rate = self.policies.mark_delete_rate_max
+        interval_s = 1.0 / rate if rate > 0 else 0.0
+        return max(
+            _FLUSH_INTERVAL_MIN_S,
+            min(interval_s, self._context.config.cursor_flush_interval_max_s),
+        )
+
+    # --- writing ------------------------------------------------------------------------
+
+    async def create_ledger(self, listener: WriterListener) -> EntryWriter:
+        """A ledger for entries of the topic; for the factory and the appender.
+
+        Raises: NotEnoughBookies, MetadataUnavailable.
+        """
+        return await self._context.client.create_ledger(
+            ledger_custom_metadata(self.name), listener, self.policies.replication
+        )
 
     # --- trimming -----------------------------------------------------------------------
 
@@ -342,8 +382,10 @@ class ManagedLedger:
         return len(dropped)
 
     def _trimmable(self) -> int:
-        now_ms = self._context.clock.wall_ms()
-        return trimmable_count(self._table.rows, self.slowest_durable(), self.retention, now_ms)
+        if len(self._table.rows) < 2:  # Most topics: the ledger that is written is kept.
+            return 0
+        now_ms, retention = self._context.clock.wall_ms(), self.policies.retention
+        return trimmable_count(self._table.rows, self.slowest_durable(), retention, now_ms)
 
     # --- durable changes ----------------------------------------------------------------
 
@@ -389,10 +431,9 @@ class ManagedLedger:
             self._appender.state = AppendState.CLOSED
         try:
             if not fenced:
-                limiter = trio.CapacityLimiter(self._context.config.cursor_flushes_in_flight_max)
-                async with trio.open_nursery() as nursery:
-                    for cursor in self.cursors.values():
-                        nursery.start_soon(self._close_cursor, cursor, limiter)
+                at_once_max = self._context.config.cursor_flushes_in_flight_max
+                cursors = list(self.cursors.values())
+                await for_each(cursors, self._close_cursor, min(len(cursors), at_once_max))
         finally:
             self._cache.clear()
             self._on_closed(self)
@@ -403,14 +444,11 @@ class ManagedLedger:
         self._appender.disconnect()
         self.cursors.clear()
 
-    async def _close_cursor(self, cursor: Cursor, limiter: trio.CapacityLimiter) -> None:
-        async with limiter:
-            try:
-                await cursor.close()
-            except Exception as error:  # the other cursors are still to be stored
-                _log.warning(
-                    "cursor_not_stored", topic=self.name, cursor=cursor.name, error=str(error)
-                )
+    async def _close_cursor(self, cursor: Cursor) -> None:
+        try:
+            await cursor.close()
+        except Exception as error:  # the other cursors are still to be stored
+            _log.warning("cursor_not_stored", topic=self.name, cursor=cursor.name, error=str(error))
 
     async def _stop_appends(self, state: AppendState) -> None:
         try:

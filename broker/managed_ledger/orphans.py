@@ -18,13 +18,14 @@ A ledger is deleted only if all of the following are proved. In doubt it is kept
 
 One broker at a time searches: it holds a node that is deleted with its session.
 
-Other ledgers (schemas, compacted topics and delayed indexes of real Pulsar, plain BookKeeper) say
-so in their record and are left alone.
+Ledgers of schemas have an owner of their own (`LedgerOwner`), which proves the same in another way.
+Other ledgers (compacted topics and delayed indexes of real Pulsar, plain BookKeeper) say so in
+their record and are left alone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 import trio
@@ -37,11 +38,12 @@ from ledgers.errors import LedgerNotFound
 from metadata.store import MetadataUnavailable, VersionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from broker.managed_ledger.ledger import ManagedLedger
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
+    from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
 _log = structlog.get_logger()
 
@@ -51,6 +53,24 @@ _PAUSE_SECONDS: Final = 0.05
 _LOGGED_MAX: Final = 10
 LEASE_PATH: Final = "/vela/orphan-collector"
 """The node of the broker that currently searches for orphans."""
+
+
+class LedgerOwner(Protocol):
+    """Whatever keeps ledgers beside the managed ledgers, and lists of them."""
+
+    async def listed(self, get: Callable[[str], Awaitable[bytes | None]]) -> set[int]:
+        """Every ledger in its lists, as far as these can be read. This only avoids examining each
+        ledger by itself. `get` reads a node at the pace of the search.
+
+        Raises: MetadataUnavailable.
+        """
+
+    async def has_lost(self, ledger_id: int, metadata: LedgerMetadata) -> bool:
+        """Whether it is proved that the ledger is its own and that no list names it or will name
+        it. The ledger existed before this process made its first one.
+
+        Raises: MetadataUnavailable; any other error: what may name the ledger cannot be read.
+        """
 
 
 @final
@@ -63,12 +83,15 @@ class OrphanCollector:
         client: LedgerClient,
         opened: Mapping[str, ManagedLedger],
         serves: Callable[[str], bool],
+        others: Sequence[LedgerOwner] = (),
     ) -> None:
-        """`serves`: whether this broker serves the topic of the managed ledger of that name."""
+        """`serves`: whether this broker serves the topic of the managed ledger of that name.
+        `others`: who owns ledgers beside the managed ledgers."""
         self._store = store
         self._serves = serves
         self._client = client
         self._opened = opened
+        self._others = others
         self._reads = 0
 
     async def run(self) -> None:
@@ -102,6 +125,8 @@ class OrphanCollector:
         found = await self._client.live_ledgers()
         first_own_id = self._client.first_own_id  # read after the listing: see the module docstring
         candidates = found - await self._all_listed()
+        for other in self._others:
+            candidates -= await other.listed(self._get)
         deleted = []
         for ledger_id in sorted(candidates):
             if first_own_id is not None and ledger_id >= first_own_id:
@@ -116,7 +141,9 @@ class OrphanCollector:
         try:
             metadata = await self._client.metadata_of(ledger_id)
             name = managed_ledger_of(metadata.custom_metadata)
-            if name is None or not self._serves(name):
+            if name is None:
+                return any([await other.has_lost(ledger_id, metadata) for other in self._others])
+            if not self._serves(name):
                 return False
             return ledger_id not in await self._listed(name) and self._serves(name)
         except LedgerNotFound:

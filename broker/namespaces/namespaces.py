@@ -20,9 +20,13 @@ import trio
 
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import (
+    BOOKIE_GROUPS_FIELD,
+    LOCAL_POLICIES_PATH,
     MANAGED_LEDGERS_PATH,
     PARTITIONED_TOPICS_PATH,
     POLICIES_PATH,
+    PRIMARY_GROUPS,
+    SECONDARY_GROUPS,
     is_entity_name,
     local_policies_path,
     managed_ledger_path,
@@ -38,14 +42,16 @@ from broker.policies.record import Policies
 from broker.policies.scopes import BrokerPolicies, NamespacePolicies
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.slices import sorted_in_slices
+from ledgers.placement import parse_groups
 from metadata.store import NodeNotFound
 from protocol.errors import NotAllowed, TopicNotFound
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, decode_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from broker.config import BrokerConfig
+    from ledgers.placement import BookieGroups
     from metadata.store import MetadataStore
 
 log = structlog.get_logger()
@@ -111,15 +117,22 @@ class Namespaces:
         self.is_loaded_topic: Callable[[TopicName], bool] = lambda _topic: False
         """Whether the broker has the topic in memory. Set by the composition root."""
         store.watch(POLICIES_PATH, self._policies_changed)
+        store.watch(LOCAL_POLICIES_PATH, self._local_policies_changed)
         store.watch(PARTITIONED_TOPICS_PATH, self._partitioned_changed)
         store.watch(MANAGED_LEDGERS_PATH, self._managed_ledger_changed)
 
     def _policies_changed(self, path: str) -> None:
-        if path == POLICIES_PATH:  # the store cannot tell what has changed
+        self._record_changed(POLICIES_PATH, path)
+
+    def _local_policies_changed(self, path: str) -> None:
+        self._record_changed(LOCAL_POLICIES_PATH, path)
+
+    def _record_changed(self, root: str, path: str) -> None:
+        if path == root:  # the store cannot tell what has changed
             for each in self._loaded.values():
                 each.policies_version += 1
             return
-        name, rest = namespace_below(POLICIES_PATH, path)
+        name, rest = namespace_below(root, path)
         namespace = self._loaded.get(name)
         if namespace is not None and not rest:
             namespace.policies_version += 1
@@ -148,23 +161,35 @@ class Namespaces:
             namespace.topics_changed += 1
             namespace.topics_known.discard(decode_name(element))
 
+    @property
+    def in_memory(self) -> Collection[str]:
+        """Names of the namespaces that are answered from memory."""
+        return self._loaded.keys()
+
     async def use(self, config: BrokerConfig) -> None:
         """Apply another configuration from now on. Raises: as `NamespacePolicies.replace`."""
         self._config = config
         await self._policies.use(config)
 
     async def bootstrap(self, service_url: str, broker_service_url: str) -> None:
-        """Make sure that the cluster, `public/default` and `pulsar/system` exist."""
-        cluster = self._config.clusterName
+        """Make sure that the cluster exists with this one broker, and what `make_defaults` says."""
         await self.clusters.put(
-            cluster, {"serviceUrl": service_url, "brokerServiceUrl": broker_service_url}
+            self._config.clusterName,
+            {"serviceUrl": service_url, "brokerServiceUrl": broker_service_url},
         )
+        await self.make_defaults()
+
+    async def make_defaults(self) -> None:
+        """Make sure that `public/default` and `pulsar/system` exist. Other brokers may do the same
+        at the same time."""
+        cluster = self._config.clusterName
         for tenant, namespace in (("public", "default"), ("pulsar", "system")):
             if not await self.tenants.exists(tenant):
                 info = {"adminRoles": [], "allowedClusters": [cluster]}
                 await create_json(self._store, tenant_path(tenant), info)
             if await self.find(f"{tenant}/{namespace}") is None:
-                await self._create(f"{tenant}/{namespace}", None)
+                fields = Policies.fresh(None, self._config).fields
+                await create_json(self._store, policies_path(f"{tenant}/{namespace}"), fields)
 
     # --- namespaces ---------------------------------------------------------------------
 
@@ -187,7 +212,7 @@ class Namespaces:
                 # Registered before it is read, so that no change in between is missed.
                 self._loaded[namespace_name] = namespace
             try:
-                fields = await self._read(namespace)
+                fields, groups = await self._read(namespace)
             except BaseException:
                 if namespace.policies_read < 0:
                     self._unload(namespace_name)
@@ -195,27 +220,36 @@ class Namespaces:
             if fields is None:
                 self._unload(namespace_name)
                 return None
-        if fields != namespace.policies.record.fields:
+        policies = namespace.policies
+        if fields != policies.record.fields or groups != policies.bookie_groups:
             without = without_effect(fields)
             if without:
                 log.warning("policies without effect", namespace=namespace_name, policies=without)
             # Watchers may request the namespace: not while others wait for the lock.
-            await namespace.policies.replace(Policies(fields))
+            policies.bookie_groups = groups
+            await policies.replace(Policies(fields))
         return namespace
 
-    async def _read(self, namespace: Namespace) -> Json | None:
+    async def _read(self, namespace: Namespace) -> tuple[Json | None, BookieGroups | None]:
         """Bring a namespace up to date except for its policies, which are returned; None: it is
-        deleted."""
+        deleted. With its groups of bookies, if it has any."""
         while True:
             version = namespace.policies_version
             fields = await read_json(self._store, policies_path(namespace.name))
+            groups = None
             if fields is not None:
+                groups = await self._read_groups(namespace.name)
                 await namespace.partitioned.refresh()
             if version == namespace.policies_version and (
                 fields is None or namespace.partitioned.is_current
             ):
                 namespace.policies_read = version
-                return fields
+                return fields, groups
+
+    async def _read_groups(self, namespace_name: str) -> BookieGroups | None:
+        record = await read_json(self._store, local_policies_path(namespace_name)) or {}
+        groups = record.get(BOOKIE_GROUPS_FIELD) or {}
+        return parse_groups(groups.get(PRIMARY_GROUPS), groups.get(SECONDARY_GROUPS))
 
     def is_loaded(self, namespace_name: str) -> bool:
         """Whether the namespace exists and is in memory, so that `find` returns it at once."""

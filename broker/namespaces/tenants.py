@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import CLUSTERS_PATH, POLICIES_PATH, is_entity_name, tenant_path
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+GLOBAL_CLUSTER: Final = "global"
+
 
 @final
 class Clusters:
@@ -24,8 +26,10 @@ class Clusters:
         self._store = store
 
     async def names(self) -> list[str]:
-        """All clusters."""
-        return await self._store.children(CLUSTERS_PATH)
+        """All clusters. Not the record `global`, which Pulsar makes for namespaces of former
+        versions."""
+        names = await self._store.children(CLUSTERS_PATH)
+        return [name for name in names if name != GLOBAL_CLUSTER]
 
     async def get(self, cluster: str) -> Json:
         """Raises: Refusal."""

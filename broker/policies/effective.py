@@ -10,11 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from broker.policies.persistence import Persistence, persistence_in, persistence_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.config import BrokerConfig
     from broker.policies.record import Policies
+    from ledgers.placement import BookieGroups
 
 Json = Any
 
@@ -30,6 +33,10 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "encryptionRequireOnProducer",
         "isAllowAutoUpdateSchemaEnabled",
         "isSchemaValidationEnforced",
+        "managedLedgerDefaultAckQuorum",
+        "managedLedgerDefaultEnsembleSize",
+        "managedLedgerDefaultMarkDeleteRateLimit",
+        "managedLedgerDefaultWriteQuorum",
         "maxConsumersPerTopic",
         "maxProducersPerTopic",
         "maxSubscriptionsPerTopic",
@@ -54,6 +61,10 @@ class EffectivePolicies:
     deduplication: bool
     encryption_required: bool
     """Producers that do not encrypt are refused."""
+    bookie_groups: BookieGroups | None
+    """The bookies of its entries; None: as the broker is configured."""
+    persistence: Persistence
+    """The bookies of its entries, and how often its cursors are stored."""
     retention_minutes: int
     """How long messages are kept after their acknowledgement; -1 = for ever."""
     retention_megabytes: int
@@ -73,9 +84,13 @@ class EffectivePolicies:
 
 
 def resolve(
-    config: BrokerConfig, namespace: Policies, topic: Mapping[str, Json] | None = None
+    config: BrokerConfig,
+    namespace: Policies,
+    topic: Mapping[str, Json] | None = None,
+    bookie_groups: BookieGroups | None = None,
 ) -> EffectivePolicies:
-    """The policies in force. `topic` has the fields of `Policies` that a topic may override."""
+    """The policies in force. `topic` has the fields of `Policies` that a topic may override.
+    `bookie_groups` are the namespace's; Pulsar keeps them apart from its policies."""
     levels = (topic or {}, namespace.fields)
 
     def said(field: str, fallback: Json) -> Json:
@@ -91,6 +106,7 @@ def resolve(
         "retentionTimeInMinutes": config.defaultRetentionTimeInMinutes,
         "retentionSizeInMB": config.defaultRetentionSizeInMB,
     }
+    persistence = said("persistence", None)
     return EffectivePolicies(
         auto_topic_creation=(
             config.allowAutoTopicCreation
@@ -106,6 +122,10 @@ def resolve(
         deduplication=bool(said("deduplicationEnabled", config.brokerDeduplicationEnabled)),
         encryption_required=(
             bool(said("encryption_required", False)) or config.encryptionRequireOnProducer
+        ),
+        bookie_groups=bookie_groups,
+        persistence=(
+            persistence_of(config) if persistence is None else persistence_in(persistence)
         ),
         retention_minutes=int(retention.get("retentionTimeInMinutes", 0)),
         retention_megabytes=int(retention.get("retentionSizeInMB", 0)),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
 from broker.config import SchemaStrategy
+from broker.policies.persistence import persistence
 from broker.refusal import Refusal, precondition_failed
 
 Json = Any
@@ -160,6 +161,7 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "max_producers_per_topic": whole_number,
     "max_subscriptions_per_topic": whole_number,
     "max_topics_per_namespace": whole_number,
+    "persistence": persistence,
     "properties": _object,
     "replication_clusters": _texts,
     "retention_policies": retention,
@@ -189,7 +191,6 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "offload_policies": (),
     "offload_threshold": (-1,),
     "offload_threshold_in_seconds": (-1,),
-    "persistence": (),
     "publishMaxMessageRate": (),
     "replicatorDispatchRate": (),
     "resource_group_name": (),

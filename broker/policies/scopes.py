@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.policies.record import Policies
+    from ledgers.placement import BookieGroups
 
 
 class PolicyWatcher(Protocol):
@@ -61,6 +62,8 @@ class NamespacePolicies:
         self._watched: set[TopicPolicies] = set()
         self.record = record
         """The namespace's own policies, for code that shows or changes them."""
+        self.bookie_groups: BookieGroups | None = None
+        """The bookies of new ledgers. Set it before `replace`."""
         self.effective = resolve(broker.config, record)
 
     def of_topic(self) -> TopicPolicies:
@@ -77,7 +80,7 @@ class NamespacePolicies:
 
     def resolve(self) -> list[TopicPolicies]:
         """Compute the policies in force. Returns the watched topics for which they changed."""
-        self.effective = resolve(self._broker.config, self.record)
+        self.effective = resolve(self._broker.config, self.record, None, self.bookie_groups)
         return [topic for topic in self._watched if topic.resolve()]
 
     def watch(self, topic: TopicPolicies) -> None:
@@ -91,7 +94,7 @@ class NamespacePolicies:
 
     def resolve_topic(self, record: Mapping[str, Any]) -> EffectivePolicies:
         """The policies in force for a topic with policies of its own."""
-        return resolve(self._broker.config, self.record, record)
+        return resolve(self._broker.config, self.record, record, self.bookie_groups)
 
     def close(self) -> None:
         """The namespace is deleted."""

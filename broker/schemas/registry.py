@@ -1,9 +1,12 @@
 """The schemas of topics, with versions, for PRODUCER, SUBSCRIBE, GET_SCHEMA and REST.
 
-There is one node per version, `/schemas/<namespace>/<encoded topic>/<version>`, written with "must
-not exist". If two clients register the same schema at the same time they get the same version,
-because the loser reads again and finds the winner's. A deletion is a version too (a tombstone), so
-that numbers are never used twice. A forced deletion removes all versions and starts again at 0.
+They are stored as in Pulsar (`SchemaLedgers`). If two clients register the same schema at the same
+time they get the same version, because the loser reads again and finds the winner's. A deletion is
+a version too, so that numbers are never used twice. A forced deletion removes all versions and
+starts again at 0.
+
+What was read is kept until a watch tells that the list of a topic changed, which another broker may
+do. Then only the list and new versions are read: versions never change.
 
 All partitions of a topic share its schemas, and so do both domains, as in Pulsar.
 """
@@ -11,13 +14,9 @@ All partitions of a topic share its schemas, and so do both domains, as in Pulsa
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
-from broker.namespaces.json_nodes import create_json, read_json
-from broker.namespaces.names import SCHEMAS_PATH
 from broker.schemas.checker import SchemaChecker
 from broker.schemas.compatibility import (
     check_compatible,
@@ -25,8 +24,9 @@ from broker.schemas.compatibility import (
     check_valid,
     find_same,
 )
+from broker.schemas.schema_cache import LoadedSchemas, SchemaCache
 from broker.schemas.schema_info import InvalidSchema, SchemaInfo
-from metadata.store import NodeNotFound
+from broker.schemas.schema_ledgers import SchemaLedgers, SchemaLost
 from protocol.errors import IncompatibleSchema
 from protocol.topic_name import encode_name
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.policies.effective import EffectivePolicies
     from broker.schemas.budget import Budget
+    from broker.schemas.schema_format import StoredSchema
+    from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
     from protocol import pulsar_api_pb2 as pb
     from protocol.topic_name import TopicName
@@ -44,9 +46,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _VERSION: Final = struct.Struct(">q")
-_CACHED_TOPICS_MAX: Final = 10_000
-_VERDICTS_MAX: Final = 16
-"""Per topic."""
 Result = TypeVar("Result")
 NO_VERSION: Final = b""
 """schema_version of a topic without a schema."""
@@ -65,63 +64,16 @@ def version_number(version: bytes) -> int | None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class StoredSchema:
-    """One version. `schema` is None for a tombstone."""
-
-    version: int
-    schema: SchemaInfo | None
-    timestamp_ms: int
-
-
-@final
-class _Loaded:
-    """The versions of one topic, oldest first, and recent results for other schemas."""
-
-    __slots__ = ("verdicts", "versions")
-
-    def __init__(self, versions: list[StoredSchema]) -> None:
-        self.versions = versions
-        self.verdicts: dict[tuple[object, ...], Any] = {}
-
-    @property
-    def next_version(self) -> int:
-        """The number of the next version."""
-        return self.versions[-1].version + 1 if self.versions else 0
-
-    def live(self) -> list[StoredSchema]:
-        """Every version since the last deletion."""
-        live: list[StoredSchema] = []
-        for each in self.versions:
-            if each.schema is None:
-                live = []
-            else:
-                live.append(each)
-        return live
-
-    def schemas(self) -> list[SchemaInfo]:
-        """The schemas of the live versions."""
-        return [each.schema for each in self.live() if each.schema is not None]
-
-    def remember(self, key: tuple[object, ...], result: object) -> None:
-        """Keep a result, with the last few others."""
-        if len(self.verdicts) >= _VERDICTS_MAX:
-            self.verdicts.pop(next(iter(self.verdicts)))
-        self.verdicts[key] = result
-
-
-@final
 class SchemaRegistry:
     """All schemas of all topics."""
 
-    def __init__(self, store: MetadataStore, clock: Clock, config: BrokerConfig) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(
+        self, store: MetadataStore, ledgers: LedgerClient, clock: Clock, config: BrokerConfig
+    ) -> None:
+        self.ledgers = SchemaLedgers(store, ledgers, clock)
+        self._cache = SchemaCache(store, self.ledgers)
         self._config = config
         self._checker = SchemaChecker(config)
-        self._cache: OrderedDict[str, _Loaded] = OrderedDict()
-        self._writes = 0
-        """Ensures that data read during a write is not kept."""
 
     def use(self, config: BrokerConfig) -> None:
         """Apply another configuration from now on."""
@@ -165,7 +117,7 @@ class SchemaRegistry:
         if schema is None or is_no_schema(schema):
             return
         info = SchemaInfo.from_wire(schema)
-        loaded = await self._load(schema_id_of(topic))
+        loaded = await self._cache.load(schema_id_of(topic))
         existing = loaded.schemas()
         if existing:
             strategy = policies.schema_strategy
@@ -204,27 +156,22 @@ class SchemaRegistry:
         """The version of the schema: an existing one, or a new one if it may follow.
 
         Raises: InvalidSchema: it is not valid; BrokerError: IncompatibleSchema: it may not follow,
-        or is too large or too complex; UnknownError, see `find_same`; ServiceNotReady: try again.
+        or is too large or too complex; UnknownError, see `find_same`; ServiceNotReady,
+        PersistenceError, MetadataUnavailable: try again.
         """
         schema_id = schema_id_of(topic)
         while True:
-            loaded = await self._load(schema_id)
+            loaded = await self._cache.load(schema_id)
             live = loaded.live()
             found = await self._find_or_check(loaded, schema, strategy, allow_new=allow_new)
             if found is not None:
                 return live[found].version
-            if await self._load(schema_id) is not loaded:
-                continue  # another client has added or deleted one
-            version = loaded.next_version
-            timestamp_ms = self._clock.wall_ms()
-            path = f"{SCHEMAS_PATH}/{schema_id}/{version}"
-            created = await create_json(self._store, path, schema.to_stored(timestamp_ms))
-            self._forget(schema_id)
-            if created:
+            version = await self._cache.add(schema_id, loaded, schema)
+            if version is not None:
                 return version
 
     async def _find_or_check(
-        self, loaded: _Loaded, schema: SchemaInfo, strategy: str, *, allow_new: bool
+        self, loaded: LoadedSchemas, schema: SchemaInfo, strategy: str, *, allow_new: bool
     ) -> int | None:
         """Index of the schema among the live ones; None: it is new and may follow them."""
         existing = loaded.schemas()
@@ -252,7 +199,7 @@ class SchemaRegistry:
 
     async def check(self, topic: TopicName, schema: SchemaInfo, strategy: str) -> None:
         """Check whether it could be registered. Raises: as `put`."""
-        loaded = await self._load(schema_id_of(topic))
+        loaded = await self._cache.load(schema_id_of(topic))
         existing = loaded.schemas()
 
         def check(budget: Budget) -> None:
@@ -270,7 +217,7 @@ class SchemaRegistry:
 
     async def _check(
         self,
-        loaded: _Loaded,
+        loaded: LoadedSchemas,
         what: tuple[object, ...],
         check: Callable[[Budget], Result],
         schema: SchemaInfo,
@@ -279,7 +226,7 @@ class SchemaRegistry:
         self._checker.check_size(len(schema.data))
         key = (*what, schema.type_name, sha256(schema.data).digest())
         if key in loaded.verdicts:
-            known: Result = loaded.verdicts[key]
+            known: Result = loaded.verdicts[key]  # type: ignore[assignment]
             return known
         result = await self._checker.run(check)
         loaded.remember(key, result)
@@ -293,8 +240,8 @@ class SchemaRegistry:
         return None
 
     async def newest(self, topic: TopicName) -> StoredSchema | None:
-        """The newest version, which is a tombstone when the schema has been deleted."""
-        versions = (await self._load(schema_id_of(topic))).versions
+        """The newest version, which is a deletion when the schema has been deleted."""
+        versions = (await self._cache.load(schema_id_of(topic))).versions
         return versions[-1] if versions else None
 
     async def latest(self, topic: TopicName) -> StoredSchema | None:
@@ -304,52 +251,30 @@ class SchemaRegistry:
 
     async def all(self, topic: TopicName) -> list[StoredSchema]:
         """Every version since the last deletion, oldest first."""
-        return (await self._load(schema_id_of(topic))).live()
+        return (await self._cache.load(schema_id_of(topic))).live()
+
+    async def ledgers_of(self, topic: TopicName) -> list[int]:
+        """The ledgers of all versions, oldest first; none of a list that cannot be read.
+
+        Raises: MetadataUnavailable.
+        """
+        try:
+            locator = await self.ledgers.locator(schema_id_of(topic))
+        except SchemaLost:
+            return []
+        return list(dict.fromkeys(each.ledger_id for each in locator.index))
 
     async def delete(self, topic: TopicName, *, force: bool = False) -> int:
-        """Delete the schema. Returns the version of the tombstone, -1 when forced."""
+        """Delete the schema. Returns the version of the deletion, -1 when forced: then its history
+        and its ledgers are deleted, too.
+
+        Raises: PersistenceError, MetadataUnavailable.
+        """
         schema_id = schema_id_of(topic)
-        while True:
-            loaded = await self._load(schema_id)
-            if force:
-                for each in loaded.versions:
-                    try:
-                        await self._store.delete(f"{SCHEMAS_PATH}/{schema_id}/{each.version}")
-                    except NodeNotFound:
-                        continue
-                self._forget(schema_id)
-                return -1
-            version = loaded.next_version
-            record = {"deleted": True, "timestamp": self._clock.wall_ms()}
-            path = f"{SCHEMAS_PATH}/{schema_id}/{version}"
-            created = await create_json(self._store, path, record)
-            self._forget(schema_id)
-            if created:
-                return version
-
-    def _forget(self, schema_id: str) -> None:
-        self._writes += 1
-        self._cache.pop(schema_id, None)
-
-    async def _load(self, schema_id: str) -> _Loaded:
-        cached = self._cache.get(schema_id)
-        if cached is not None:
-            self._cache.move_to_end(schema_id)
-            return cached
-        parent = f"{SCHEMAS_PATH}/{schema_id}"
-        versions: list[StoredSchema] = []
-        writes = self._writes
-        for number in sorted(map(int, await self._store.children(parent))):
-            record = await read_json(self._store, f"{parent}/{number}")
-            if record is not None:
-                schema = None if record.get("deleted") else SchemaInfo.from_stored(record)
-                versions.append(StoredSchema(number, schema, int(record["timestamp"])))
-        loaded = _Loaded(versions)
-        if writes == self._writes:
-            self._cache[schema_id] = loaded
-        if len(self._cache) > _CACHED_TOPICS_MAX:
-            self._cache.popitem(last=False)
-        return loaded
+        if not force:
+            return await self._cache.add_deletion(schema_id)
+        await self._cache.delete(schema_id)
+        return -1
 
 
 def schema_id_of(topic: TopicName) -> str:

@@ -69,6 +69,11 @@ class SchemaInfo:
         properties = {each.key: each.value for each in schema.properties}
         return cls(_TYPE_NAMES[schema.type], schema.schema_data, properties)
 
+    @property
+    def size_bytes(self) -> int:
+        """Characters of the properties count as bytes."""
+        return len(self.data) + sum(len(key) + len(self.properties[key]) for key in self.properties)
+
     def to_wire(self, name: str) -> pb.Schema:
         """For the answer to GET_SCHEMA; `name` is the schema's id."""
         number = pb.Schema.Type.Name(_TYPE_NUMBERS[self.type_name])
@@ -88,8 +93,9 @@ class SchemaInfo:
             type_name = "NONE"
         if type_name not in _TYPE_NUMBERS or type_name == "AUTO_CONSUME":
             raise Refusal(400, f"Unknown schema type {body.get('type')}")
-        properties = {str(key): str(value) for key, value in (body.get("properties") or {}).items()}
-        text = body.get("schema") or ""
+        given = body.get("properties") or {}
+        properties = {_storable(str(key)): _storable(str(value)) for key, value in given.items()}
+        text = _storable(body.get("schema") or "")
         if type_name == "KEY_VALUE" and text:
             return cls(type_name, _key_value_from_text(text, properties), properties)
         return cls(type_name, text.encode(), properties)
@@ -128,6 +134,11 @@ class SchemaInfo:
         )
 
 
+def _storable(text: str) -> str:
+    """JSON may hold half a surrogate pair, which UTF-8 cannot. Java's `getBytes` does the same."""
+    return text.encode(errors="replace").decode()
+
+
 def _take_part(data: bytes) -> tuple[bytes, bytes]:
     if len(data) < _LENGTH.size:
         raise InvalidSchema("Invalid schema definition data for KEY_VALUE schema")
@@ -152,7 +163,7 @@ def _key_value_from_text(text: str, properties: dict[str, str]) -> bytes:
             raise InvalidSchema(
                 f"Invalid schema definition data for {type_name.lower()} schema : '{definition}'"
             )
-        encoded = definition.encode()
+        encoded = definition.encode(errors="replace")
         packed += _LENGTH.pack(len(encoded)) + encoded
     return packed
 

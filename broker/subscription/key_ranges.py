@@ -119,7 +119,7 @@ class ConsistentHashing:
     If points coincide, the first consumer owns them, and the next one when it leaves.
     """
 
-    __slots__ = ("_holders", "_numbers", "_points", "_ring", "_slots")
+    __slots__ = ("_holders", "_numbers", "_own", "_points", "_ring", "_slots")
 
     def __init__(self, points: int, slot_count: int = SLOT_COUNT) -> None:
         self._points = points
@@ -127,6 +127,8 @@ class ConsistentHashing:
         self._ring: list[int] = []
         self._holders: dict[int, list[Consumer]] = {}
         self._numbers: dict[Consumer, int] = {}
+        self._own: dict[Consumer, list[int]] = {}
+        """The points of each consumer, ascending."""
 
     def slot(self, key: bytes) -> int:
         """1 to slots - 1."""
@@ -147,7 +149,8 @@ class ConsistentHashing:
         """Put its points on the ring. A number distinguishes consumers of one name."""
         taken = {number for each, number in self._numbers.items() if each.name == consumer.name}
         self._numbers[consumer] = min(set(range(len(taken) + 1)) - taken)
-        for point in self._points_of(consumer):
+        self._own[consumer] = own = self._points_of(consumer)
+        for point in own:
             holders = self._holders.get(point)
             if holders is None:
                 self._holders[point] = [consumer]
@@ -159,10 +162,8 @@ class ConsistentHashing:
         """Take its points off the ring."""
         if consumer not in self._numbers:
             return
-        for point in self._points_of(consumer):
-            holders = self._holders.get(point)
-            if holders is None or consumer not in holders:
-                continue
+        for point in self._own.pop(consumer):
+            holders = self._holders[point]
             holders.remove(consumer)
             if not holders:
                 del self._holders[point]
@@ -170,8 +171,22 @@ class ConsistentHashing:
         del self._numbers[consumer]
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
-        """Its ranges, with neighbouring ones joined."""
-        return tuple((start, end) for start, end, owner in self.ranges() if owner is consumer)
+        """Its ranges, with neighbouring ones joined. The rest of the ring is not looked at: it may
+        have a hundred thousand points."""
+        ring, holders = self._ring, self._holders
+        ends = [point for point in self._own.get(consumer, ()) if holders[point][0] is consumer]
+        if not ends:
+            return ()
+        found: list[tuple[int, int]] = []
+        if ends[0] == ring[0] and ring[-1] < self._slots:
+            ends.append(self._slots)  # around the ring: the slots after the last point
+        for end in ends:
+            at = bisect_left(ring, end)
+            start = ring[at - 1] + 1 if at else 1
+            if found and found[-1][1] == start - 1:
+                start = found.pop()[0]
+            found.append((start, end))
+        return tuple(found)
 
     def ranges(self) -> Iterator[tuple[int, int, Consumer]]:
         """Those of a consumer that follow each other are one."""

@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from bookie.api import Status
 from bookie.tests.conftest import KEY, RecordingSink, entry
-from broker.app import StartError, running_broker
+from broker.app import running_broker
+from broker.assembly.parts import StartError
 from broker.config import BrokerConfig
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from runtime.testing.conditions import eventually
@@ -36,7 +37,7 @@ async def write_ledgers(broker, count):
     for _number in range(count):
         custom = ledger_custom_metadata("public/default/persistent/topic")
         writer = await broker.admin.ledgers.create_ledger(custom, None)
-        bookie = broker.admin.bookie
+        bookie = broker.bookie
         sink = RecordingSink()
         body = entry(writer.ledger_id, 0)
         bookie.add_entry(writer.ledger_id, 0, body, KEY, 0, sink)

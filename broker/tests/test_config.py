@@ -153,9 +153,8 @@ def test_compaction_that_is_off_need_not_fit_the_other(tmp_path: Path):
     assert load_config([path], {}).config.majorCompactionThreshold == 0
 
 
-@pytest.mark.parametrize("name", ["broker.conf", "standalone.conf"])
-def test_shipped_files_hold_only_keys_with_an_effect(name: str):
-    path = REPOSITORY / "conf" / name
+def test_the_shipped_file_holds_only_keys_with_an_effect():
+    path = REPOSITORY / "conf" / "standalone.conf"
     for setting in read_properties(path):
         assert setting.key in BrokerConfig.__dataclass_fields__, setting
     assert load_config([path], {}).without_effect_count == 0
@@ -172,7 +171,6 @@ def test_conf_offers_every_key_with_its_default():
     standalone = REPOSITORY / "conf" / "standalone.conf"
     offered = {setting.key for setting in read_properties(standalone)}
     assert offered == set(BrokerConfig.__dataclass_fields__)
-    assert load_config([REPOSITORY / "conf" / "broker.conf"], {}).config == DEFAULT_CONFIG
     given = load_config([standalone], {}).config
     changed = {key for key in offered if getattr(given, key) != getattr(DEFAULT_CONFIG, key)}
     assert changed == {"gcWaitTime", "diskUsageThreshold", "diskUsageWarnThreshold"}

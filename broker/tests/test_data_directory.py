@@ -31,7 +31,7 @@ async def use(config, directory):
     async with running_broker(config, directory) as broker:
         custom = ledger_custom_metadata("public/default/persistent/topic")
         await broker.admin.ledgers.create_ledger(custom, None)
-        await broker.admin.bookie.checkpoint()
+        await broker.bookie.checkpoint()
         assert open_to_others(directory) == []
 
 

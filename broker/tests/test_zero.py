@@ -94,7 +94,6 @@ def test_managed_ledgers_of_a_broker_with_zeros():
     config = ManagedLedgerConfig.from_broker_config(all_zero())
     assert config.max_entries_per_ledger == 1, "a ledger is full after each entry"
     assert config.retention_check_interval_s == math.inf
-    assert config.cursor_flush_interval_s < 0.1, "no limit to the rate"
     slow = BrokerConfig(
         managedLedgerMinLedgerRolloverTimeMinutes=10, managedLedgerMaxLedgerRolloverTimeMinutes=0
     )

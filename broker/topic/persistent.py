@@ -18,14 +18,15 @@ import trio
 
 from broker.entry import Entry
 from broker.histograms import EntrySizes, PublishTimes
-from broker.managed_ledger.config import RetentionPolicy
+from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
 from broker.subscription.request import SubscriptionRequest
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topic.producer import Producer, Publish
 from broker.topic.topic import Topic
+from ledgers.replication import Replication
 from protocol import commands
-from protocol.errors import BrokerError, ServerError, TopicTerminated
+from protocol.errors import BrokerError, ServerError
 from protocol.metadata import broker_entry_metadata, count_messages
 from protocol.templates import ReceiptTemplate
 
@@ -126,13 +127,13 @@ class PersistentTopic(Topic):
     async def apply_policies(self) -> None:
         """Apply the policies in force now. Cheap when nothing has changed."""
         async with self._applying:
-            self._apply_retention()
+            self._apply_ledger_policies()
             await self._apply_deduplication()
 
-    def _apply_retention(self) -> None:
-        retention = retention_of(self.policies.effective)
-        if retention != self.ledger.retention:
-            self.ledger.retention = retention
+    def _apply_ledger_policies(self) -> None:
+        policies = ledger_policies_of(self.policies.effective)
+        if policies != self.ledger.policies:
+            self.ledger.policies = policies
             self.ledger.request_trim()
 
     async def _apply_deduplication(self) -> None:
@@ -154,9 +155,8 @@ class PersistentTopic(Topic):
     # --- publishing ---------------------------------------------------------------------
 
     def check_publishable(self) -> None:
-        """Raises: BrokerError TopicTerminatedError."""
-        if self.ledger.terminated:
-            raise TopicTerminated("Topic was already terminated")
+        """Raises: BrokerError TopicTerminatedError, or NotAllowedError for a shadow."""
+        self.ledger.check_appendable()
 
     def publish(self, producer: Producer, send: Send) -> None:
         """Take a message. Its receipt or refusal is sent when the outcome is known."""
@@ -454,8 +454,7 @@ class PersistentTopic(Topic):
 
     async def delete_cursor(self, name: str) -> None:
         """Delete the position of a subscription."""
-        if name in self.ledger.cursors:
-            await self.ledger.delete_cursor(name)
+        await self.ledger.delete_cursor(name)
 
     async def open_kept_subscription(self, name: str) -> None:
         """Open the subscription of an existing cursor, as when the topic was loaded."""
@@ -467,10 +466,12 @@ class PersistentTopic(Topic):
 
     async def close_storage(self) -> None:
         """Release the ledger. All messages taken are answered first."""
-        if self.dedup is not None:
-            await self.dedup.snapshot()
-        await self.services.factory.close(self.ledger.name)
-        self.ledger.disconnect()
+        try:
+            if self.dedup is not None:
+                await self.dedup.snapshot()
+        finally:
+            await self.services.factory.close(self.ledger.name)
+            self.ledger.disconnect()
 
     async def delete_storage(self) -> None:
         """Delete the ledger with its cursors and all other data under the topic's name."""
@@ -478,8 +479,18 @@ class PersistentTopic(Topic):
         self.ledger.disconnect()
 
 
-def retention_of(policies: EffectivePolicies) -> RetentionPolicy:
-    """How long consumed messages are kept."""
-    return RetentionPolicy(
-        time_minutes=policies.retention_minutes, size_mb=policies.retention_megabytes
+def ledger_policies_of(policies: EffectivePolicies) -> LedgerPolicies:
+    """What the topic's ledger does of its policies."""
+    stored = policies.persistence
+    return LedgerPolicies(
+        retention=RetentionPolicy(
+            time_minutes=policies.retention_minutes, size_mb=policies.retention_megabytes
+        ),
+        replication=Replication(
+            stored.ensemble_size,
+            stored.write_quorum_size,
+            stored.ack_quorum_size,
+            policies.bookie_groups,
+        ),
+        mark_delete_rate_max=stored.mark_delete_rate_max,
     )

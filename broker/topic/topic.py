@@ -321,7 +321,8 @@ class Topic(ProducerTopic):
         try:
             await self.delete_cursor(name)
         except Exception:
-            await self.open_kept_subscription(name)
+            if not self.closing:
+                await self.open_kept_subscription(name)
             raise
         self.touch()
 
@@ -353,7 +354,8 @@ class Topic(ProducerTopic):
         self.touch()
         try:
             await subscription.close()
-            await self.delete_cursor(name)
+            if not self.closing:
+                await self.delete_cursor(name)
         except Exception as error:
             log.warning(
                 "cannot drop a non-durable subscription; it goes with the topic",

@@ -33,6 +33,17 @@ class Several:
             raise precondition_failed("Invalid upper boundary")
         return self.found
 
+    async def ownership_status(self):
+        await trio.lowlevel.checkpoint()
+        return {
+            name: {"broker_assignment": "shared", "is_controlled": False, "is_active": is_active}
+            for name, is_active in self.owned_bundles.items()
+        }
+
+    async def check_health(self, *, as_pulsar_1):
+        await trio.lowlevel.checkpoint()
+        self.done.append(("check", as_pulsar_1))
+
     async def unload_bundle(self, *arguments):
         await trio.lowlevel.checkpoint()
         self.done.append(("unload", *arguments))
@@ -82,6 +93,13 @@ async def test_a_bundle_of_another_broker_is_asked_of_it(http, cluster):
     assert response.headers["location"] == (
         f"http://other:8080/admin/v2/{BUNDLE}/split?unload=false&authoritative=true"
     )
+
+
+async def test_a_health_check_stores_a_message_of_the_form_that_is_asked_for(http, cluster):
+    for query in ("", "?topicVersion=V1", "?topicVersion=V2"):
+        assert (await http.client.get(f"/admin/v2/brokers/health{query}")).text == "ok"
+    assert (await http.client.get("/admin/v2/brokers/health?topicVersion=V3")).status_code == 404
+    assert cluster.done == [("check", True), ("check", True), ("check", False)]
 
 
 async def test_what_is_said_of_the_cluster(http, broker, cluster):

@@ -118,6 +118,48 @@ async def test_a_body_of_null_sets_nothing(http):
     assert await http("POST", f"{N}/maxProducersPerTopic") == empty
 
 
+def copies(ensemble, write, ack, rate=0.0):
+    return {
+        "bookkeeperEnsemble": ensemble,
+        "bookkeeperWriteQuorum": write,
+        "bookkeeperAckQuorum": ack,
+        "managedLedgerMaxMarkDeleteRate": rate,
+    }
+
+
+async def test_persistence_is_set_shown_and_taken_back(http, broker):
+    await http("PUT", "persistent/public/default/a")
+    topic = await broker.service.get_or_load_topic(TopicName.parse("a"), create=False)
+    before = topic.ledger.cursor_flush_interval_s
+    assert await http("GET", f"{N}/persistence") == (200, None)
+    assert await http("POST", f"{N}/persistence", copies(1, 1, 1, 4.0)) == (204, None)
+    assert await http("GET", f"{N}/persistence") == (200, copies(1, 1, 1, 4.0))
+    assert topic.ledger.cursor_flush_interval_s == 0.25
+    assert await http("DELETE", f"{N}/persistence") == (204, None)
+    assert await http("GET", f"{N}/persistence") == (200, None)
+    assert topic.ledger.cursor_flush_interval_s == before
+    missing = (404, "Namespace does not exist")
+    assert await http("POST", "namespaces/public/no/persistence", copies(1, 1, 1)) == missing
+    null = (400, "persistence policies should not be null")
+    assert await http("POST", f"{N}/persistence") == null
+
+
+async def test_more_copies_than_the_one_bookie_of_the_broker_are_refused_by_name(http):
+    for method, path, body in (
+        ("POST", f"{N}/persistence", copies(3, 2, 2)),
+        ("POST", f"{N}/persistence", {}),
+        ("PUT", "namespaces/public/n1", {"persistence": copies(2, 2, 2)}),
+    ):
+        status, reason = await http(method, path, body)
+        assert (status, "Bookkeeper-Ensemble must be 1" in reason) == (400, True)
+    assert (await http("GET", "namespaces/public/n1"))[0] == 404
+    assert await http("PUT", "namespaces/public/n1", {"persistence": copies(1, 1, 1)}) == (
+        204,
+        None,
+    )
+    assert await http("GET", "namespaces/public/n1/persistence") == (200, copies(1, 1, 1))
+
+
 async def test_shadow_topics_are_refused(http):
     shadow = {"PULSAR.SHADOW_SOURCE": "persistent://public/default/a"}
     status, reason = await http("PUT", "persistent/public/default/s", shadow)

@@ -33,7 +33,7 @@ async def test_health_is_exactly_ok(http):
 
 
 async def test_health_is_503_with_the_reason_while_nothing_can_be_stored(http, broker):
-    bookie = broker.admin.bookie
+    bookie = broker.bookie
     (storage,) = bookie._storages
     storage.writable = False
     status, reason = await http("GET", "brokers/health")
@@ -222,3 +222,20 @@ async def test_bytes_is_read_back_as_none_and_may_be_posted_again(http):
     for _ in range(2):
         assert await http("POST", f"{S}/b/schema", posted) == (200, {"version": {"version": 0}})
         assert (await http("GET", f"{S}/b/schema"))[1]["type"] == "NONE"
+
+
+async def test_internal_statistics_name_the_ledgers_of_schemas(http):
+    topic = "persistent/public/default/a"
+    assert (await http("PUT", topic))[0] == 204
+    assert (await http("GET", f"{topic}/internalStats"))[1]["schemaLedgers"] == []
+    for number in range(2):
+        text = f'{{"type":"record","name":"A","fields":[],"doc":"{number}"}}'
+        body = {"type": "AVRO", "schema": text, "properties": {"n": str(number)}}
+        assert (await http("POST", f"{S}/a/schema", body))[0] == 200
+    await http("DELETE", f"{S}/a/schema")
+    rows = (await http("GET", f"{topic}/internalStats"))[1]["schemaLedgers"]
+    assert [row["entries"] for row in rows] == [1] * len(rows)
+    assert len({row["ledgerId"] for row in rows}) == len(rows) >= 2
+    assert all(row["size"] > 40 for row in rows)
+    await http("DELETE", f"{S}/a/schema?force=true")
+    assert (await http("GET", f"{topic}/internalStats"))[1]["schemaLedgers"] == []

@@ -30,6 +30,7 @@ from broker.slices import (
     NAMES_PER_SLICE,
     STEPS_PER_SLICE,
     SharedReadings,
+    for_each,
     in_slices,
     portions,
     sorted_in_slices,
@@ -510,3 +511,51 @@ async def test_consumers_that_come_and_go_while_statistics_are_made_do_no_harm(b
 async def test_steps_of_work_without_text_end_a_slice():
     """Rows that are only counted give others a turn as well."""
     assert list(slices([""] * (3 * STEPS_PER_SLICE))) == [""] * 3
+
+
+async def test_work_for_many_values_is_begun_for_a_few_of_them_at_a_time():
+    begun, released = [], trio.Event()
+
+    async def work(value):
+        begun.append(value)
+        await released.wait()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(for_each, range(MANY), work, 8)
+        await trio.testing.wait_all_tasks_blocked()
+        assert begun == list(range(8))
+        released.set()
+    assert begun == list(range(MANY))
+
+
+async def test_work_that_needs_no_wait_lets_others_run():
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async def work(value):
+        del value
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await for_each(range(MANY), work, 8)
+        nursery.cancel_scope.cancel()
+    assert turns >= MANY // 8
+
+
+async def test_failed_work_is_told_and_ends_the_rest():
+    done = []
+
+    async def work(value):
+        done.append(value)
+        if value == 20:
+            raise OSError("no room")
+
+    with pytest.raises(ExceptionGroup) as told:
+        await for_each(range(MANY), work, 8)
+    assert told.group_contains(OSError, match="no room")
+    assert len(done) < MANY

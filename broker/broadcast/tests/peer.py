@@ -93,7 +93,15 @@ class Peer:
         await self.until(lambda: request_id in self.answers)
         return self.answers.pop(request_id)
 
-    async def subscribe(self, *consumers, sub_type=SHARED, subscription="all", flow=1000, **fields):
+    async def subscribe(
+        self,
+        *consumers,
+        sub_type=SHARED,
+        subscription="all",
+        flow=1000,
+        topic=TOPIC,
+        **fields,
+    ):
         """Subscribe (id, name) pairs, pipelined; their answers."""
         fields.setdefault("metadata", BROADCAST)
         requests, frames = [], []
@@ -102,7 +110,7 @@ class Peer:
             requests.append(request_id)
             frames.append(
                 client.subscribe(
-                    TOPIC,
+                    topic,
                     subscription,
                     consumer_id,
                     request_id,
@@ -135,7 +143,7 @@ def _field(command):
 
 
 @asynccontextmanager
-async def peer(running, *, producer=False):
+async def peer(running, *, producer=False, topic=TOPIC):
     url = urlsplit(running.broker_service_url)
     stream = await trio.open_tcp_stream(url.hostname, url.port)
     async with trio.open_nursery() as nursery:
@@ -143,7 +151,7 @@ async def peer(running, *, producer=False):
         nursery.start_soon(connection.run)
         await connection.send(client.connect())
         if producer:
-            answer = await connection.ask(lambda request: client.producer(TOPIC, 1, request))
+            answer = await connection.ask(lambda request: client.producer(topic, 1, request))
             assert answer.type == pb.BaseCommand.PRODUCER_SUCCESS, answer
         try:
             yield connection

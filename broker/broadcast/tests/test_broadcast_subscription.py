@@ -14,6 +14,7 @@ from broker.broadcast.tests.world import World, received, settle
 from broker.subscription.statistics import at_once
 from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED
 from broker.subscription.tests.fakes import FakeSession
+from ledgers.errors import EntryAbsent, EntryUnknown
 from protocol.errors import BrokerError, ConsumerBusy, NotAllowed, ServerError
 
 
@@ -363,6 +364,39 @@ async def test_a_lost_snapshot_makes_unknown_names_start_at_the_main_cursor(auto
         world.ack(consumer, positions[0])
         for ledger_id in world.ledger.client.ledgers:
             world.ledger.client.ledgers[ledger_id] = None
+        await world.crash()
+        again = await world.join("a")
+        await settle()
+        assert received(again) == positions[1:]
+
+
+async def test_a_snapshot_that_cannot_be_read_now_is_waited_for(autojump_clock):
+    async with opened() as world:
+        consumer = await world.join("a")
+        await world.subscription.commit()
+        positions = world.publish(3)
+        await settle()
+        world.ack(consumer, positions[1], cumulative=True)
+        await trio.sleep(3)
+        world.ledger.client.read_error = EntryUnknown("no bookie answers")
+        with pytest.raises(BrokerError) as refused:
+            await world.crash()
+        assert refused.value.server_error == ServerError.ServiceNotReady
+        world.ledger.client.read_error = None
+        await world.open()
+        again = await world.join("a")
+        await settle()
+        assert received(again) == positions[2:]
+
+
+async def test_a_snapshot_that_is_proved_to_be_gone_is_lost(autojump_clock):
+    async with opened() as world:
+        consumer = await world.join("a")
+        await world.subscription.commit()
+        positions = world.publish(3)
+        await settle()
+        world.ack(consumer, positions[0])
+        world.ledger.client.read_error = EntryAbsent("every bookie says so")
         await world.crash()
         again = await world.join("a")
         await settle()

@@ -27,11 +27,13 @@ PROPERTIES = {"vela.broadcast": "true"}
 
 
 class SnapshotLedgers:
-    """Ledgers that confirm when told to by the loop; `failing` makes appends fail."""
+    """Ledgers that confirm when told to by the loop; `failing` makes appends fail, and
+    `read_error` reads."""
 
     def __init__(self):
         self.ledgers = {}
         self.failing = False
+        self.read_error = None
 
     async def create_ledger(self, custom_metadata, listener):
         await trio.lowlevel.checkpoint()
@@ -45,17 +47,20 @@ class SnapshotLedgers:
         return SimpleNamespace(last_entry_id=len(self.ledgers[ledger_id]) - 1)
 
     def reader_of(self, ledger_id, metadata):
-        return SnapshotReader(self.ledgers[ledger_id])
+        return SnapshotReader(self.ledgers[ledger_id], self.read_error)
 
     async def delete(self, ledger_id):
         self.ledgers[ledger_id] = None
 
 
 class SnapshotReader:
-    def __init__(self, entries):
+    def __init__(self, entries, error=None):
         self.entries = entries
+        self.error = error
 
     async def read(self, first, last, size_bytes_max=1 << 20):
+        if self.error is not None:
+            raise self.error
         return self.entries[first : first + 1]
 
 

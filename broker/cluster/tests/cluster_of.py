@@ -55,7 +55,7 @@ class Broker:
         return Resources()
 
     def topics(self):
-        return self.open_topics.items()
+        return list(self.open_topics.items())
 
     async def owner_of(self, name, **fields):
         return await self.ownership.owner_of(name, **fields)

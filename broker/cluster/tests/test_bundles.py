@@ -10,6 +10,7 @@ from broker.cluster.bundles import (
     HASH_MAX,
     Boundaries,
     Bundle,
+    BundlesOfBroker,
     NotABundle,
     middle_of_range,
     middle_of_topics,
@@ -44,6 +45,20 @@ def test_boundaries_survive_their_texts(inner):
     for bundle in boundaries.bundles:
         assert parse_bundle(bundle.name) == bundle
         assert boundaries.find(bundle.range_text) == bundle
+
+
+@given(points, points, st.lists(st.text(min_size=1, max_size=10), max_size=10), st.randoms())
+def test_a_topic_is_counted_in_a_bundle_of_the_broker_that_contains_it(inner, finer, names, order):
+    """Also while some bundles are split: those of two sets of boundaries, or some of them."""
+    every = {*Boundaries("t/n", inner).bundles, *Boundaries("t/n", finer).bundles}
+    mine = order.sample(sorted(every), order.randrange(len(every) + 1))
+    bundles = BundlesOfBroker(mine)
+    for name in names:
+        topic = TopicName("persistent", "t", "n", name)
+        fitting = [each for each in mine if each.contains(topic)]
+        found = bundles.of(topic)
+        assert found in fitting or (found is None and not fitting)
+        assert bundles.of(TopicName("persistent", "t", "other", name)) is None
 
 
 @given(points, places, st.text(max_size=10))

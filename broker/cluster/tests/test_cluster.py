@@ -323,6 +323,29 @@ async def test_bundles_of_a_deleted_namespace_are_given_up(autojump_clock):
         assert await broker.store.children("/namespace/public/other") == []
 
 
+async def test_policies_with_boundaries_that_are_none_are_refused_by_name(autojump_clock):
+    async with cluster_of(2) as (broker, other):
+        gap = {"numBundles": 1, "boundaries": ["0x10000000", "0x20000000"]}
+        await broker.namespaces.create("public/gap", {"bundles": gap})
+        for each in (broker, other):
+            with pytest.raises(MetadataError, match=r"public/gap.*Delete the namespace"):
+                await each.owner_of(topic("t", "public/gap"), authoritative=True)
+        await other.namespaces.delete("public/gap")
+        await owned(broker, topic("t"))
+
+
+async def test_nothing_is_kept_of_namespaces_that_came_and_went(autojump_clock):
+    async with cluster_of(1) as (broker,):
+        for number in range(5):
+            namespace = f"public/n{number}"
+            await broker.namespaces.create(namespace, None)
+            bundle = await owned(broker, topic("t", namespace))
+            await broker.ownership.split_bundle(namespace, bundle.range_text, "", unload=False)
+            await broker.namespaces.delete(namespace)
+        await wait_all_tasks_blocked()
+        assert broker.ownership._changing == {}
+
+
 async def test_damaged_records_are_refused_and_hurt_nobody_else(autojump_clock):
     async with cluster_of(2) as (broker, other):
         bundle = await owned(broker, topic("t"))

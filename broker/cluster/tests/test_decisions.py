@@ -133,22 +133,30 @@ def test_a_broker_keeps_a_bundle_and_never_gives_one_twice(megabytes, usage, oth
 
 
 def test_usage_follows_the_reports_slowly():
-    reports = {"a": report("a", cpu=1.0)}
     rules = SheddingRules()
-    usage = {}
+    usage = smoothed_usage({}, {"a": report("a", cpu=0.0)}, rules)
     for _round in range(3):
-        usage = smoothed_usage(usage, reports, rules)
+        usage = smoothed_usage(usage, {"a": report("a", cpu=1.0)}, rules)
     assert round(usage["a"], 3) == 0.271
     assert smoothed_usage(usage, {}, rules) == {}
+
+
+def test_the_usage_of_a_broker_that_joins_begins_with_its_report():
+    """From 0 it would lower the average, and equally busy brokers would shed load to it."""
+    rules = SheddingRules()
+    earlier = {"a": 0.9, "b": 0.9}
+    reports = {name: report(name, cpu=0.9) for name in ("a", "b", "c")}
+    usage = smoothed_usage(earlier, reports, rules)
+    assert {name: round(each, 6) for name, each in usage.items()} == dict.fromkeys("abc", 0.9)
 
 
 def test_bundles_beyond_a_limit_are_split():
     loads = {
         bundle(1).name: BundleLoad(topics=1001),
         bundle(2).name: BundleLoad(topics=1000, producers=500, consumers=500),
-        bundle(3).name: BundleLoad(producers=500, consumers=501),
-        bundle(4).name: BundleLoad(),
-        bundle(5).name: BundleLoad(),
+        bundle(3).name: BundleLoad(topics=2, producers=500, consumers=501),
+        bundle(4).name: BundleLoad(topics=2),
+        bundle(5).name: BundleLoad(topics=2),
         "no bundle": BundleLoad(topics=5000),
     }
     histories = {bundle(4).name: busy(0, 30_001), bundle(5).name: busy(101 * MB)}
@@ -157,3 +165,61 @@ def test_bundles_beyond_a_limit_are_split():
     assert bundles_to_split(reports, histories, {"t/n": 4}, SplitRules()) == expected
     assert bundles_to_split(reports, histories, {"t/n": 126}, SplitRules()) == expected[:2]
     assert bundles_to_split(reports, histories, {}, SplitRules()) == []
+
+
+def test_a_bundle_with_one_busy_topic_is_not_split():
+    """Again and again otherwise, until the namespace has the maximum of bundles."""
+    loads = {bundle(1).name: BundleLoad(topics=1, producers=2_000, consumers=2_000)}
+    histories = {bundle(1).name: busy(500 * MB, 100_000)}
+    reports = {"a": report("a", loads=loads)}
+    assert bundles_to_split(reports, histories, {"t/n": 4}, SplitRules()) == []
+
+
+def test_no_limit_of_sessions_splits_nothing():
+    loads = {bundle(1).name: BundleLoad(topics=2, producers=2_000, consumers=2_000)}
+    reports = {"a": report("a", loads=loads)}
+    rules = SplitRules(loadBalancerNamespaceBundleMaxSessions=0)
+    assert bundles_to_split(reports, {}, {"t/n": 4}, rules) == []
+    assert bundles_to_split(reports, {}, {"t/n": 4}, SplitRules()) == [bundle(1)]
+
+
+def test_bundles_that_left_a_broker_do_not_count_until_its_next_report():
+    """All bundles of a broker were unloaded, and are assigned again before it reports."""
+    mine = [bundle(number) for number in range(8)]
+    theirs = [bundle(number) for number in range(8, 16)]
+    reports = {"a": report("a", mine), "b": report("b", theirs)}
+    assignments = Assignments()
+    for each in mine:
+        assignments.free(each)
+        assignments.changed(each, reports)
+    chosen = [assignments.assign(each, reports, {}, LIMITS, 0.0) for each in mine]
+    assert chosen == ["a"] * 8
+
+
+def test_what_left_counts_again_when_a_later_report_has_it():
+    mine = bundle(0)
+    old = report("a", [mine])
+    assignments = Assignments()
+    assignments.changed(mine, {"a": old})
+    assert assignments.assign(bundle(1), {"a": old, "b": report("b")}, {}, LIMITS, 0.0) in "ab"
+    later = {"a": replace(old, updated_ms=1), "b": report("b")}
+    assert [
+        assignments.assign(bundle(number), later, {}, LIMITS, 100.0) for number in range(2, 3)
+    ] == ["b"]
+
+
+@given(st.integers(1, 5), st.integers(1, 40), st.data())
+def test_an_unloaded_namespace_is_spread_evenly_whatever_the_old_reports_say(brokers, count, data):
+    names = [f"b{number}" for number in range(brokers)]
+    bundles = [bundle(number) for number in range(count)]
+    before = {each: data.draw(st.sampled_from(names)) for each in bundles}
+    reports = {
+        name: report(name, [each for each, owner in before.items() if owner == name])
+        for name in names
+    }
+    assignments = Assignments()
+    for each in bundles:
+        assignments.changed(each, reports)
+    chosen = [assignments.assign(each, reports, {}, LIMITS, 0.0) for each in bundles]
+    counts = [chosen.count(name) for name in names]
+    assert max(counts) - min(counts) <= 1

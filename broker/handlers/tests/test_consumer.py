@@ -416,3 +416,19 @@ async def test_statistics_show_who_is_there():
         await publisher.stream.aclose()
         await eventually(lambda: not broker.topic(TOPIC).access.producers)
         assert topic_stats()["msgInCounter"] == 5
+
+
+async def test_a_consumer_that_is_refused_for_now_is_told_to_come_again():
+    """The C++ library does not retry a first SUBSCRIBE after a retryable error, because it takes
+    the consumer for connected: a topic that could not be loaded cost its clients 30 s."""
+    async with running() as broker:
+        connection = await broker.connect()
+        broker.service._stopping = True
+        await connection.send(c.subscribe(TOPIC, "s", 7, connection.rid()))
+        assert (await connection.error()).error == pb.ServiceNotReady
+        assert (await connection.expect(T.CLOSE_CONSUMER)).consumer_id == 7
+        broker.service._stopping = False
+        await connection.subscribe(TOPIC, consumer_id=7)
+        await connection.send(c.subscribe(TOPIC, "s", 8, connection.rid()))
+        assert (await connection.error()).error == pb.ConsumerBusy
+        await connection.nothing_more()

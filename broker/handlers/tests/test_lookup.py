@@ -92,10 +92,14 @@ class OwnedElsewhere:
 
     def __init__(self, this_broker, other):
         self.this_broker = this_broker
+        self.here = Whereabouts(this_broker)
         self.other = other
 
     def serves(self, topic):
         return topic.namespace_name != "public/default"
+
+    async def settle(self, topic):
+        """Nothing is undecided."""
 
     async def owner_of(self, topic, *, authoritative=False):
         await trio.lowlevel.checkpoint()
@@ -111,8 +115,11 @@ async def test_a_lookup_names_the_owner_of_the_topic():
         for _when_loaded in range(2):
             answer = await lookup_of(connection, "persistent://public/default/t")
             assert answer.brokerServiceUrl == other.broker_service_url
+            assert not answer.proxy_through_service_url
             answer = await lookup_of(connection, "persistent://pulsar/system/t")
             assert answer.brokerServiceUrl == this_broker.broker_service_url
+            # A client that goes through the URL it was configured with may reach another broker.
+            assert not answer.proxy_through_service_url
 
 
 async def test_a_topic_of_another_broker_is_not_loaded():
@@ -151,6 +158,9 @@ class SentOn:
 
     def serves(self, topic):
         return False
+
+    async def settle(self, topic):
+        """Nothing is undecided."""
 
     async def owner_of(self, topic, *, authoritative=False):
         await trio.lowlevel.checkpoint()

@@ -15,7 +15,7 @@ import trio
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from broker.entry import Entry
-from broker.managed_ledger.config import ManagedLedgerConfig
+from broker.managed_ledger.config import LedgerPolicies, ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from ledgers.client import LedgerClient, LedgerClientConfig
 from metadata.rocks_store import RocksStore
@@ -24,7 +24,9 @@ from runtime.clock import SystemClock
 
 NAME = "public/default/persistent/topic"
 CONFIG = ManagedLedgerConfig(
-    max_entries_per_ledger=1000, min_rollover_time_s=0.0, cursor_flush_interval_s=0.05
+    max_entries_per_ledger=1000,
+    min_rollover_time_s=0.0,
+    policies=LedgerPolicies(mark_delete_rate_max=0),
 )
 
 

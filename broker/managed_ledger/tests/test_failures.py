@@ -9,8 +9,9 @@ from structlog.testing import capture_logs
 
 from bookie.api import Status
 from broker.managed_ledger.appender import AppendState
-from broker.managed_ledger.config import RetentionPolicy
+from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
 from broker.managed_ledger.cursor_store import CursorStore
+from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.paths import cursor_info_path, ledger_info_path
 from broker.managed_ledger.tests.world import (
     NAME,
@@ -26,6 +27,8 @@ from metadata.store import MetadataUnavailable
 from protocol.bookkeeper.paths import ledger_path
 from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST
+
+FOR_EVER = RetentionPolicy(time_minutes=-1, size_mb=-1)
 
 
 class HeldPut:
@@ -80,7 +83,7 @@ def failing(error):
     ("error", "code"),
     [
         (MetadataUnavailable("the disk is full"), ServerError.MetadataError),
-        (RecoveryFailed("no bookie answers"), ServerError.PersistenceError),
+        (RecoveryFailed("no bookie answers"), ServerError.ServiceNotReady),
     ],
 )
 async def test_cursors_that_cannot_be_restored_refuse_the_topic_with_one_error(
@@ -100,6 +103,64 @@ async def test_cursors_that_cannot_be_restored_refuse_the_topic_with_one_error(
         assert refused.value.server_error == code
         assert str(error) in str(refused.value)
         assert sorted((await open_ledger(factory)).cursors) == ["one", "two"]
+
+
+@pytest.mark.parametrize("status", [Status.UNREACHABLE, Status.TIMED_OUT, Status.IO_ERROR])
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_a_silent_bookie_of_a_cursor_refuses_the_topic_until_it_answers(
+    autojump_clock, status, is_closed
+):
+    world = World(max_ranges_in_metadata_store=0)
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        positions = await append_and_wait(ledger, *(b"%d" % number for number in range(9)))
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        cursor.ack_cumulative(positions[1])
+        await cursor.flush()
+        cursor.ack_cumulative(positions[4])
+        cursor.ack_individual(positions[7])
+        await cursor.flush()
+        if is_closed:
+            await factory.aclose()
+        before = cursor.mark_delete, cursor.acked_ranges()
+        cursor_ledger_id = cursor.cursor_ledger[0]
+    world.crash_bookie()
+    world.bookie.read_status = lambda ledger_id, _: (
+        status if ledger_id == cursor_ledger_id else Status.OK
+    )
+    async with world.broker() as factory:
+        for _attempt in range(2):
+            with pytest.raises(BrokerError) as refused:
+                await factory.open(NAME)
+            assert refused.value.server_error == ServerError.ServiceNotReady
+        world.bookie.read_status = lambda _ledger_id, _entry_id: Status.OK
+        cursor = (await open_ledger(factory)).cursors["s"]
+        assert (cursor.mark_delete, cursor.acked_ranges()) == before
+
+
+@pytest.mark.parametrize("force_recovery", [False, True])
+async def test_a_damaged_cursor_ledger_gives_its_position_up_only_if_told_to(
+    autojump_clock, force_recovery
+):
+    world = World(force_recovery=force_recovery, max_ranges_in_metadata_store=0)
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        positions = await append_and_wait(ledger, *(b"%d" % number for number in range(9)))
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        cursor.ack_cumulative(positions[1])
+        await cursor.flush()
+        cursor.ack_cumulative(positions[4])
+        cursor.ack_individual(positions[7])
+        await factory.aclose()
+    entries = world.bookie.ledgers[cursor.cursor_ledger[0]]
+    entries[max(entries)] = entries[max(entries)][:-1] + b"?"
+    async with world.broker() as factory:
+        if force_recovery:
+            assert (await open_ledger(factory)).cursors["s"].mark_delete == positions[1]
+        else:
+            with pytest.raises(BrokerError) as refused:
+                await factory.open(NAME)
+            assert refused.value.server_error == ServerError.ServiceNotReady
 
 
 @pytest.mark.parametrize("path", [ledger_info_path(NAME), cursor_info_path(NAME, "s")])
@@ -316,7 +377,7 @@ async def test_a_topic_goes_on_after_writes_that_nobody_heard_of(takes_effect, a
 async def test_a_read_goes_on_behind_the_ledgers_trimmed_meanwhile(
     count_max, payloads, autojump_clock
 ):
-    world = World(retention=RetentionPolicy(time_minutes=-1, size_mb=-1), max_entries_per_ledger=3)
+    world = World(policies=LedgerPolicies(retention=FOR_EVER), max_entries_per_ledger=3)
     async with world.broker() as factory:
         await append_and_wait(await open_ledger(factory), *[b"%d" % n for n in range(6)])
         await factory.aclose()
@@ -324,7 +385,7 @@ async def test_a_read_goes_on_behind_the_ledgers_trimmed_meanwhile(
         ledger = await open_ledger(factory)
         cursor = await ledger.open_cursor("s", EARLIEST)
         cursor.ack_cumulative(ledger.position_after_n(EARLIEST, 3))
-        ledger.retention = RetentionPolicy()
+        ledger.policies = LedgerPolicies()
         held = HeldGet(world.store, ledger_path(ledger.first_position[0]))
 
         async def read():
@@ -354,3 +415,21 @@ def test_a_bookie_that_refuses_after_the_end_of_the_broker_harms_nothing():
 
     for turns in range(4):
         trio.run(scenario, turns, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda cursor: cursor.reset(EARLIEST), lambda cursor: cursor.set_properties({"a": "b"})],
+    ids=["reset", "properties"],
+)
+async def test_a_cursor_change_that_meets_another_owner_ends_the_topic(autojump_clock, change):
+    world = World()
+    async with world.broker() as former:
+        ledger = await open_ledger(former)
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        await append_and_wait(ledger, b"a", b"b")
+        async with world.broker() as present:
+            await open_ledger(present)
+            with pytest.raises(OwnershipLost):
+                await change(cursor)
+            assert ledger.fenced, "a topic that stays open refuses its subscription for ever"

@@ -14,6 +14,7 @@ from broker.managed_ledger.tests.world import (
     read_all,
     settle,
 )
+from broker.slices import STEPS_PER_SLICE
 from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST, LATEST
 
@@ -292,11 +293,11 @@ async def test_what_nobody_subscribes_to_is_kept_over_a_restart_until_retention_
 
 
 async def test_retention_by_time(autojump_clock):
-    from broker.managed_ledger.config import RetentionPolicy
+    from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
 
     world = World(
         max_entries_per_ledger=2,
-        retention=RetentionPolicy(time_minutes=10, size_mb=-1),
+        policies=LedgerPolicies(retention=RetentionPolicy(time_minutes=10, size_mb=-1)),
         retention_check_interval_s=60.0,
     )
     async with world.broker() as factory:
@@ -459,3 +460,61 @@ async def test_after_a_short_outage_publishing_goes_on_soon(autojump_clock):
             before = len(ledger.listener.contexts)
             await publish_every(ledger, 1.0)
             assert len(ledger.listener.contexts) > before
+
+
+class ManyLedgers:
+    """Ledgers whose trimming tells how often other tasks ran since the first of them."""
+
+    def __init__(self, nursery):
+        self.name = ""
+        self.appender = self
+        self.turns = []
+        self.turn = 0
+        self.all_asked = trio.Event()
+        self._nursery = nursery
+
+    def roll_if_too_old(self, now):
+        if not self.turns:
+            self._nursery.start_soon(self._count)
+
+    def request_trim(self):
+        self.turns.append(self.turn)
+        if len(self.turns) == 640:
+            self.all_asked.set()
+
+    async def _count(self):
+        while True:
+            self.turn += 1
+            await trio.lowlevel.checkpoint()
+
+
+async def test_retention_of_many_topics_is_checked_in_slices(autojump_clock):
+    world = World(retention_check_interval_s=10.0)
+    async with world.broker() as factory, trio.open_nursery() as nursery:
+        many = ManyLedgers(nursery)
+        factory.ledgers = _Same(many, 640)
+        await many.all_asked.wait()
+        nursery.cancel_scope.cancel()
+    assert many.turns[-1] >= 640 // STEPS_PER_SLICE - 2
+
+
+class _Same:
+    """One ledger under many names."""
+
+    def __init__(self, ledger, count):
+        self._ledger = ledger
+        self._count = count
+
+    def values(self):
+        return [self._ledger] * self._count
+
+    def get(self, name):
+        return self._ledger
+
+
+async def test_a_topic_with_one_ledger_is_not_asked_for_its_slowest_cursor(autojump_clock):
+    async with World().broker() as factory:
+        ledger = await open_ledger(factory)
+        await ledger.open_cursor("s", EARLIEST)
+        ledger.cursors = None  # Walking 10,000 of them would take milliseconds.
+        ledger.request_trim()

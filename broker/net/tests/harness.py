@@ -25,6 +25,7 @@ from broker.schemas.registry import SchemaRegistry
 from broker.service import BrokerService
 from broker.subscription.factory import SubscriptionKinds
 from broker.subscription.stock import STOCK
+from broker.turn import Turns
 from ledgers.client import LedgerClient, LedgerClientConfig
 from metadata.memory_store import MemoryStore
 from protocol import client as c
@@ -175,8 +176,9 @@ async def running(limits=None, clock=None, **settings):
             store=store,
             factory=factory,
             namespaces=namespaces,
-            schemas=SchemaRegistry(store, clock, config),
+            schemas=SchemaRegistry(store, ledgers, clock, config),
             subscription_kinds=SubscriptionKinds(BROADCAST, STOCK),
+            turns=Turns(),
             clock=clock,
         )
         if limits:

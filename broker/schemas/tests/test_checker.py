@@ -12,15 +12,15 @@ import trio.lowlevel
 
 from broker.config import DEFAULT_CONFIG
 from broker.schemas.checker import SchemaChecker
-from broker.schemas.registry import SchemaRegistry
 from broker.schemas.schema_info import SchemaInfo
+from broker.schemas.tests.world import registry_on
 from metadata.memory_store import MemoryStore
 from protocol.errors import IncompatibleSchema, ServiceNotReady
 from protocol.topic_name import TopicName
-from runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from broker.schemas.budget import Budget
+    from broker.schemas.registry import SchemaRegistry
 
 TOPIC = TopicName.parse("public/default/a")
 
@@ -108,7 +108,7 @@ async def test_checks_beyond_the_pending_ones_are_refused():
 
 def schemas(**keys: object) -> SchemaRegistry:
     config = dataclasses.replace(DEFAULT_CONFIG, **keys)
-    return SchemaRegistry(MemoryStore(), SystemClock(), config)
+    return registry_on(MemoryStore(), config)
 
 
 async def test_a_definition_that_is_too_large_is_refused_before_it_is_parsed():

@@ -15,11 +15,11 @@ from broker.policies.effective import EffectivePolicies, resolve
 from broker.policies.record import Policies
 from broker.schemas.registry import SchemaRegistry, version_bytes, version_number
 from broker.schemas.schema_info import InvalidSchema, SchemaInfo
+from broker.schemas.tests.world import registry_on
 from metadata.memory_store import MemoryStore
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import IncompatibleSchema
 from protocol.topic_name import TopicName
-from runtime.clock import SystemClock
 
 TOPIC = TopicName.parse("public/default/a")
 
@@ -41,7 +41,7 @@ def avro(text: str, **properties: str) -> SchemaInfo:
 
 def registry(store: MemoryStore | None = None, **keys: object) -> SchemaRegistry:
     config = dataclasses.replace(DEFAULT_CONFIG, **keys)
-    return SchemaRegistry(store or MemoryStore(), SystemClock(), config)
+    return registry_on(store or MemoryStore(), config)
 
 
 def policies(**fields: object) -> EffectivePolicies:
@@ -207,6 +207,13 @@ def test_what_was_registered_comes_back_byte_for_byte(data: bytes, properties: d
         assert SchemaInfo.from_wire(schema.to_wire("a")) == schema
 
     trio.run(scenario)
+
+
+async def test_half_a_surrogate_pair_is_stored_as_a_question_mark():
+    schemas = registry()
+    schema = await schemas.posted({"type": "STRING", "properties": {"a\ud800": "\udfff"}})
+    await schemas.put(TOPIC, schema, "FULL")
+    assert (await schemas.latest(TOPIC)).schema.properties == {"a?": "?"}
 
 
 def test_version_bytes_are_eight_and_big_endian():

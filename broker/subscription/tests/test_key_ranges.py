@@ -111,3 +111,31 @@ def test_consumers_of_one_name_share_the_ring_and_a_reconnect_changes_nothing():
     again = consumer("same")
     ranges.add(again)
     assert ranges.ranges_of(again) == before
+
+
+class CountedRing(list):
+    """Points that count how many of them are looked at; a binary search passes by uncounted."""
+
+    looked_at = 0
+
+    def __iter__(self):
+        for point in super().__iter__():
+            self.looked_at += 1
+            yield point
+
+    def __getitem__(self, at):
+        self.looked_at += 1
+        return super().__getitem__(at)
+
+
+def test_the_ranges_of_one_consumer_do_not_take_the_whole_ring():
+    """A client may ask for the statistics of its consumer: 500 consumers took 20 ms."""
+    ranges = ConsistentHashing(100)
+    consumers = [consumer(f"c{number}") for number in range(50)]
+    for each in consumers:
+        ranges.add(each)
+    expected = [(start, end) for start, end, owner in ranges.ranges() if owner is consumers[7]]
+    ring = ranges._ring = CountedRing(ranges._ring)
+    assert list(ranges.ranges_of(consumers[7])) == expected
+    assert len(ring) > 4_000
+    assert ring.looked_at <= len(ring) // 2

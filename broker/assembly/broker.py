@@ -1,0 +1,213 @@
+"""Puts a broker together from the parts of a deployment, in order, and shuts it down.
+
+Up: sockets bound -> HTTP answering 503 -> storage -> namespaces (`public/default` exists) -> broker
+service -> owners of topics known -> binary protocol accepted (and reads of a bookie) -> topics may
+be assigned to this broker -> HTTP answers. Only then is it ready.
+
+Down, in reverse: topics are handed to other brokers, no new connections are accepted, topics are
+closed (pending publishes are answered, cursors written), sessions end, the storage is closed. The
+order is the same after the bookie or the metadata store has failed (`outliving`).
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from broker.admin.context import AdminContext
+from broker.admin.http_limits import http_limits_from
+from broker.admin.router import Router
+from broker.admin.routes import all_routes
+from broker.admin.server import AdminApplication, serve_http
+from broker.assembly.followers import DynamicConfiguration, PolicyChanges
+from broker.assembly.listening import bind_broker, bind_http, url_host
+from broker.assembly.outliving import outliving
+from broker.assembly.parts import Served
+from broker.broadcast.selection import BROADCAST
+from broker.broker_address import BrokerAddress
+from broker.handlers.table import BrokerCommands
+from broker.metrics.exposition import MetricsSource
+from broker.namespaces.namespaces import Namespaces
+from broker.net.listener import BrokerListener
+from broker.schemas.conversion import SchemaConversion
+from broker.schemas.registry import SchemaRegistry
+from broker.service import BrokerService
+from broker.subscription.factory import SubscriptionKinds
+from broker.subscription.stock import STOCK
+from broker.turn import Turns
+from runtime.clock import SystemClock
+from web.callers import CallerRules
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from bookie.bookie import Bookie
+    from broker.assembly.parts import BookiePorts, Deployment, Owners, Storage
+    from broker.config import BrokerConfig
+    from runtime.clock import Clock
+
+log = structlog.get_logger()
+
+PULSAR_VERSION: Final = "4.0.8"
+"""The Pulsar version whose behaviour this broker has, as reported to clients."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunningBroker:
+    """A broker that clients can use."""
+
+    broker_service_url: str
+    web_service_url: str
+    service: BrokerService
+    admin: AdminContext
+    bookie: Bookie | None
+    """The bookie of this process, if it has one."""
+    bookie_address: str = ""
+    """`host:port` where that bookie serves reads; empty: it does not."""
+
+
+@asynccontextmanager
+async def assembled_broker(
+    config: BrokerConfig, deployment: Deployment
+) -> AsyncIterator[RunningBroker]:
+    """A ready broker for the duration of the block.
+
+    Raises: StartError, bookie.errors.StorageError, MetadataUnavailable.
+    """
+    async with AsyncExitStack() as stack:
+        clock = SystemClock()
+        web_socket = stack.enter_context(bind_http(config.bindAddress, config.webServicePort))
+        application = AdminApplication(Router(all_routes()), _caller_rules(config))
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stack.callback(nursery.cancel_scope.cancel)
+        http_stop = trio.Event()
+        limits = http_limits_from(config)
+        await nursery.start(serve_http, application, limits, [web_socket], http_stop)
+
+        turns = Turns()
+        storage = await deployment.open_storage(stack, nursery, turns, clock)
+        turns.kick_storage = storage.kick
+        schemas = SchemaRegistry(storage.store, storage.ledgers, clock, config)
+        conversion = SchemaConversion(storage.store, schemas.ledgers)
+        await conversion.run()
+        service = _service_over(storage, config, schemas, turns, clock)
+        listener = BrokerListener(
+            service.connections, BrokerCommands(service), config.maxHttpServerConnections
+        )
+        await bind_broker(listener, config.bindAddress, config.brokerServicePort)
+        stack.callback(listener.stop_accepting)
+        host = url_host(config.advertised_host)
+        address = BrokerAddress(
+            f"pulsar://{host}:{listener.port}", f"http://{host}:{web_socket.getsockname()[1]}"
+        )
+        served = Served(
+            config=config,
+            address=address,
+            storage=storage,
+            service=service,
+            clock=clock,
+            version=PULSAR_VERSION,
+        )
+        owners = deployment.owners(served)
+        service.ownership = owners.ownership
+        await owners.prepare()
+        front = await stack.enter_async_context(outliving(nursery))
+        await front.start(service.run)
+        await front.start(conversion.finish)
+        await front.start(owners.run)
+        await front.start(listener.run)
+        ports = await deployment.open_bookie_ports(front, storage, host)
+        metrics = MetricsSource(config, service, storage.bookie, PULSAR_VERSION, ports.server)
+        await front.start(metrics.run)
+        admin = _admin_over(config, address, storage, service, owners, ports, metrics)
+        await front.start(DynamicConfiguration(storage.store, admin).run)
+        await front.start(PolicyChanges(storage.store, service.namespaces).run)
+        await owners.wait_joined()
+        application.context = admin
+        try:
+            yield RunningBroker(
+                address.broker_service_url,
+                address.web_service_url,
+                service,
+                admin,
+                storage.bookie,
+                ports.own,
+            )
+        finally:
+            await _close_topics(service, owners, config, http_stop, listener)
+
+
+def _service_over(
+    storage: Storage, config: BrokerConfig, schemas: SchemaRegistry, turns: Turns, clock: Clock
+) -> BrokerService:
+    return BrokerService(
+        config=config,
+        store=storage.store,
+        factory=storage.factory,
+        namespaces=Namespaces(storage.store, config),
+        schemas=schemas,
+        subscription_kinds=SubscriptionKinds(BROADCAST, STOCK),
+        turns=turns,
+        clock=clock,
+    )
+
+
+def _admin_over(
+    config: BrokerConfig,
+    address: BrokerAddress,
+    storage: Storage,
+    service: BrokerService,
+    owners: Owners,
+    ports: BookiePorts,
+    metrics: MetricsSource,
+) -> AdminContext:
+    return AdminContext(
+        config=config,
+        file_config=config,
+        clock=service.clock,
+        store=storage.store,
+        namespaces=service.namespaces,
+        schemas=service.schemas,
+        ledgers=storage.ledgers,
+        service=service,
+        health=storage.health,
+        bookie_addresses=ports.addresses,
+        metrics=metrics,
+        broker_service_url=address.broker_service_url,
+        web_service_url=address.web_service_url,
+        metadata_url=storage.metadata_url,
+        version=PULSAR_VERSION,
+        cluster=owners.cluster,
+        create_shadow=storage.create_shadow,
+    )
+
+
+async def _close_topics(
+    service: BrokerService,
+    owners: Owners,
+    config: BrokerConfig,
+    http_stop: trio.Event,
+    listener: BrokerListener,
+) -> None:
+    """Hand topics over, close the ports, then close what is left."""
+    seconds = config.brokerShutdownTimeoutMs / 1000
+    with trio.move_on_after(seconds, shield=True) as scope:
+        await owners.leave()
+        http_stop.set()
+        listener.stop_accepting()
+        await service.close()
+    if scope.cancelled_caught:
+        http_stop.set()
+        listener.stop_accepting()
+        log.error("topics were not closed in time, going on without them", seconds=seconds)
+
+
+def _caller_rules(config: BrokerConfig) -> CallerRules:
+    own = (config.bindAddress, config.advertisedAddress, socket.gethostname())
+    return CallerRules(own, config.webServiceAllowedHosts)

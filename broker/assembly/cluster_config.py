@@ -1,0 +1,246 @@
+"""The configuration of a broker of a cluster: the keys of every broker, and those of `vela broker`.
+
+Names, types and defaults are those of Pulsar's broker.conf. Keys of the embedded bookie are read
+and have no effect.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+
+from bookie.config import BookieConfig
+from broker.assembly.ledger_client import replicating
+from broker.cluster.config import ClusterConfig
+from broker.cluster.decisions import SheddingRules, SplitRules
+from broker.config import WILDCARD_ADDRESSES, BrokerConfig
+from broker.config_keys import (
+    ALIASES,
+    PROTECTING,
+    REFUSED,
+    check_together,
+)
+from broker.policies.persistence import persistence_of
+from ledgers.placement import PlacementRules
+from ledgers.quarantine import QuarantineRules
+from ledgers.remote.config import RemoteConfig
+from metadata.opening import UNIX, shared_place
+from settings.kinds import Bounds, Count, Positive, Rate
+from settings.rules import Alias, KeyRules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledgers.client import LedgerClientConfig
+
+_Seconds = Annotated[int, Bounds(1)]
+_Minutes = Annotated[float, Bounds(0.001)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterBrokerConfig(BrokerConfig):
+    """All settings of `vela broker`."""
+
+    # --- the cluster --------------------------------------------------------------------
+    clusterName: str = ""
+    metadataStoreUrl: str = ""
+    configurationMetadataStoreUrl: str = ""
+    bookkeeperMetadataServiceUri: str = ""
+    metadataStoreSessionTimeoutMillis: Annotated[int, Bounds(1_000)] = 30_000
+
+    # --- ledgers ------------------------------------------------------------------------
+    managedLedgerDefaultEnsembleSize: Positive = 2
+    managedLedgerDefaultWriteQuorum: Positive = 2
+    managedLedgerDefaultAckQuorum: Positive = 2
+    bookkeeperNumberOfChannelsPerBookie: Positive = 16
+    bookkeeperClientTimeoutInSeconds: _Seconds = 30
+    bookkeeperClientRackawarePolicyEnabled: bool = True
+    bookkeeperClientRegionawarePolicyEnabled: bool = False
+    bookkeeperClientMinNumRacksPerWriteQuorum: Positive = 2
+    bookkeeperClientEnforceMinNumRacksPerWriteQuorum: bool = False
+    bookkeeperClientIsolationGroups: tuple[str, ...] = ()
+    bookkeeperClientSecondaryIsolationGroups: tuple[str, ...] = ()
+    bookkeeperClientHealthCheckEnabled: bool = True
+    bookkeeperClientHealthCheckIntervalSeconds: _Seconds = 60
+    bookkeeperClientHealthCheckErrorThresholdPerInterval: Positive = 5
+    bookkeeperClientHealthCheckQuarantineTimeInSeconds: _Seconds = 1_800
+    bookkeeperClientQuarantineRatio: Annotated[float, Bounds(0, 1)] = 1.0
+    bookkeeper_delayEnsembleChange: bool = False
+
+    # --- owners of topics ---------------------------------------------------------------
+    namespaceBundleUnloadingTimeoutMs: Positive = 60_000
+    defaultNamespaceBundleSplitAlgorithm: Literal[
+        "range_equally_divide", "topic_count_equally_divide"
+    ] = "range_equally_divide"
+    loadBalancerEnabled: bool = True
+    loadBalancerReportUpdateMinIntervalMillis: Positive = 5_000
+    loadBalancerReportUpdateMaxIntervalMinutes: Positive = 15
+    loadBalancerReportUpdateThresholdPercentage: Rate = 10.0
+    loadBalancerSheddingEnabled: bool = True
+    loadBalancerSheddingIntervalMinutes: _Minutes = 1.0
+    loadBalancerSheddingGracePeriodMinutes: Rate = 30.0
+    loadBalancerBrokerThresholdShedderPercentage: Rate = 10.0
+    loadBalancerHistoryResourcePercentage: Annotated[float, Bounds(0, 1)] = 0.9
+    loadBalancerBundleUnloadMinThroughputThreshold: Rate = 10.0
+    loadBalancerResourceQuotaUpdateIntervalMinutes: _Minutes = 15.0
+    loadBalancerAutoBundleSplitEnabled: bool = True
+    loadBalancerAutoUnloadSplitBundlesEnabled: bool = True
+    loadBalancerSplitIntervalMinutes: _Minutes = 1.0
+    loadBalancerNamespaceBundleMaxTopics: Count = 1_000
+    loadBalancerNamespaceBundleMaxSessions: Count = 1_000
+    loadBalancerNamespaceBundleMaxMsgRate: Rate = 30_000
+    loadBalancerNamespaceBundleMaxBandwidthMbytes: Rate = 100
+    loadBalancerNamespaceMaximumBundles: Positive = 128
+    loadBalancerBrokerOverloadedThresholdPercentage: Rate = 85.0
+    loadBalancerBrokerMaxTopics: Positive = 50_000
+    failureDomainsEnabled: bool = False
+
+    def ownership(self) -> ClusterConfig:
+        """Of `broker.cluster`."""
+        return ClusterConfig(
+            **_shared(self, ClusterConfig),
+            shedding=SheddingRules(**_shared(self, SheddingRules)),
+            splitting=SplitRules(**_shared(self, SplitRules)),
+        )
+
+    def bookies(self) -> RemoteConfig:
+        """How the ledger client speaks to bookies."""
+        seconds = float(self.bookkeeperClientTimeoutInSeconds)
+        return RemoteConfig(
+            channels=self.bookkeeperNumberOfChannelsPerBookie,
+            add_timeout_s=seconds,
+            read_timeout_s=seconds,
+        )
+
+    def ledgers(self) -> LedgerClientConfig:
+        """How ledgers are replicated, recovered and repaired while they are written."""
+        return replace(
+            replicating(self),
+            request_timeout_s=float(self.bookkeeperClientTimeoutInSeconds),
+            delay_ensemble_change=self.bookkeeper_delayEnsembleChange,
+        )
+
+    def placement(self) -> PlacementRules:
+        """Which bookies store a ledger."""
+        return PlacementRules(
+            is_rack_aware=self.bookkeeperClientRackawarePolicyEnabled,
+            is_region_aware=self.bookkeeperClientRegionawarePolicyEnabled,
+            racks_min=self.bookkeeperClientMinNumRacksPerWriteQuorum,
+            are_racks_enforced=self.bookkeeperClientEnforceMinNumRacksPerWriteQuorum,
+            isolation_groups=frozenset(self.bookkeeperClientIsolationGroups),
+            secondary_isolation_groups=frozenset(self.bookkeeperClientSecondaryIsolationGroups),
+        )
+
+    def quarantine(self) -> QuarantineRules:
+        """Which bookies are avoided."""
+        return QuarantineRules(
+            is_on=self.bookkeeperClientHealthCheckEnabled,
+            failures=self.bookkeeperClientHealthCheckErrorThresholdPerInterval,
+            interval_s=self.bookkeeperClientHealthCheckIntervalSeconds,
+            quarantine_s=self.bookkeeperClientHealthCheckQuarantineTimeInSeconds,
+            ratio=self.bookkeeperClientQuarantineRatio,
+        )
+
+
+_Rules = TypeVar("_Rules", bound=ClusterConfig | SheddingRules | SplitRules)
+
+
+def _shared(config: ClusterBrokerConfig, rules: type[_Rules]) -> dict[str, Any]:
+    """The keys of `rules` that have a value of their own in `config`."""
+    return {
+        field.name: getattr(config, field.name)
+        for field in fields(rules)
+        if hasattr(config, field.name)
+    }
+
+
+_ZK: Final = "zk:"
+_METADATA_STORE: Final = "metadata-store:"
+_SCHEME: Final = re.compile(r"(oxia|etcd|rocksdb|memory):")
+
+
+def _check(config: ClusterBrokerConfig) -> str:
+    """The violated rule between keys, or an empty text."""
+    if not config.metadataStoreUrl:
+        return "metadataStoreUrl is not set: name ZooKeeper as zk:host:port,host:port/path"
+    if not config.clusterName:
+        return "clusterName is not set: name the cluster that its metadata was initialized for"
+    try:
+        place = shared_place(store_url(config))
+        others = {
+            "configurationMetadataStoreUrl": config.configurationMetadataStoreUrl,
+            "bookkeeperMetadataServiceUri": _plain(config.bookkeeperMetadataServiceUri),
+        }
+        for key, url in others.items():
+            if url and shared_place(url) != place:
+                return (
+                    f"{key}={url} is another place than metadataStoreUrl: Vela keeps all metadata "
+                    "of a cluster in one store"
+                )
+    except ValueError as error:
+        return str(error)
+    return check_together(config)
+
+
+def store_url(config: ClusterBrokerConfig) -> str:
+    """Where the metadata are: `zk:...`, or `unix:...`."""
+    url = config.metadataStoreUrl.removeprefix(_METADATA_STORE)
+    return url if url.startswith((_ZK, UNIX)) or _SCHEME.match(url) else f"{_ZK}{url}"
+
+
+def _plain(uri: str) -> str:
+    """The place of BookKeeper's metadata in the form of metadataStoreUrl."""
+    if uri.startswith(_METADATA_STORE):
+        return uri.removeprefix(_METADATA_STORE)
+    return uri.replace("zk+hierarchical://", "zk://").replace(";", ",").removesuffix("/ledgers")
+
+
+_ALIASES: Final[Mapping[str, Alias]] = {
+    **ALIASES,
+    "zookeeperServers": Alias("metadataStoreUrl", wins=False),
+    "zkServers": Alias("metadataStoreUrl", wins=False),
+    "zooKeeperSessionTimeoutMillis": Alias("metadataStoreSessionTimeoutMillis", wins=True),
+    "configurationStoreServers": Alias("configurationMetadataStoreUrl", wins=False),
+    "globalZookeeperServers": Alias("configurationMetadataStoreUrl", wins=False),
+}
+
+CLUSTER_KEYS: Final = KeyRules(
+    config_type=ClusterBrokerConfig,
+    aliases=_ALIASES,
+    refused=REFUSED,
+    not_applicable={"metadataServiceUri": "it is a key of bookies; brokers use metadataStoreUrl"},
+    protecting=PROTECTING | {"clusterName", "metadataStoreUrl"},
+    check_together=_check,
+)
+
+_OF_THE_BOOKIE: Final = frozenset(field.name for field in fields(BookieConfig)) | {"bookiePort"}
+_DEFAULT: Final = ClusterBrokerConfig()
+
+
+def listening_notices(config: ClusterBrokerConfig) -> list[str]:
+    """Sentences for the log about who can connect."""
+    if config.bindAddress not in WILDCARD_ADDRESSES:
+        return []
+    return [
+        f"listening on all addresses (bindAddress={config.bindAddress}) without "
+        "authentication: any host that can connect can read, write and delete all data"
+    ]
+
+
+def start_notices(config: ClusterBrokerConfig) -> list[str]:
+    """Sentences for the log, the most serious first."""
+    notices = listening_notices(config)
+    if persistence_of(config).ack_quorum_size == 1:
+        notices.append(
+            "managedLedgerDefaultAckQuorum=1: a message is acknowledged when one bookie has it, "
+            "and the loss of that bookie loses it"
+        )
+    ignored = [
+        key
+        for key in sorted(_OF_THE_BOOKIE)
+        if hasattr(config, key) and getattr(config, key) != getattr(_DEFAULT, key)
+    ]
+    if ignored:
+        notices.append(f"without effect, because bookies are other processes: {', '.join(ignored)}")
+    return notices

@@ -1,0 +1,136 @@
+"""In what brokers differ: where they store, who owns topics, which ports of bookies they open.
+
+A `Deployment` supplies these parts, and `assembled_broker` puts a broker together from them. All
+other parts are the same for a broker with a bookie of its own and for one of a cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, final
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AsyncExitStack
+
+    from bookie.bookie import Bookie
+    from bookie.net.server import BookieServer
+    from broker.admin.context import StorageHealth
+    from broker.broker_address import BrokerAddress
+    from broker.config import BrokerConfig
+    from broker.managed_ledger.factory import ManagedLedgerFactory
+    from broker.ownership import Cluster, Ownership
+    from broker.service import BrokerService
+    from broker.turn import Turns
+    from ledgers.client import LedgerClient
+    from metadata.store import MetadataStore
+    from protocol.topic_name import TopicName
+    from runtime.clock import Clock
+
+
+class StartError(Exception):
+    """The broker cannot start. The text is one line for the user."""
+
+
+async def shielded(close: Callable[[], Awaitable[None]]) -> None:
+    """For the callbacks of a stack: what is opened is closed, also after a cancellation."""
+    with trio.CancelScope(shield=True):
+        await close()
+
+
+def _nothing() -> None:
+    """There is nothing to hand over at the end of a turn."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Everything below topics, running."""
+
+    store: MetadataStore
+    ledgers: LedgerClient
+    factory: ManagedLedgerFactory
+    health: StorageHealth
+    bookie: Bookie | None = None
+    """The bookie of this process, if it has one."""
+    kick: Callable[[], None] = _nothing
+    """Hands all added entries to the bookies: part of the end of a turn."""
+    metadata_url: str = ""
+    """Where other processes find the metadata; empty: in this process only."""
+    create_shadow: Callable[[TopicName, Mapping[str, str]], Awaitable[None]] | None = None
+    """Makes a shadow topic of the source that its properties name; None: there are none."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BookiePorts:
+    """Where processes that bypass the broker read entries."""
+
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Bookie id, as in ledger metadata -> `host:port`."""
+    own: str = ""
+    """`host:port` of this process's bookie; empty: none."""
+    server: BookieServer | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A broker whose ports are known and that serves nothing yet."""
+
+    config: BrokerConfig
+    address: BrokerAddress
+    storage: Storage
+    service: BrokerService
+    clock: Clock
+    version: str
+    """Of Pulsar, as reported to clients."""
+
+
+class Owners(Protocol):
+    """Who owns topics, and this broker's part in it."""
+
+    @property
+    def ownership(self) -> Ownership:
+        """For lookups, and before a topic is loaded."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """For administrators. None: this broker has all topics."""
+
+    async def prepare(self) -> None:
+        """Make sure that what clients expect in a new cluster is there. No client is connected.
+
+        Raises: StartError, MetadataUnavailable.
+        """
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        """Take part until cancelled. Started when it can be asked for owners."""
+
+    async def wait_joined(self) -> None:
+        """Return when topics may be assigned to this broker."""
+
+    async def leave(self) -> None:
+        """Hand all topics over while the ports are still open."""
+
+
+class Deployment(Protocol):
+    """See the module docstring."""
+
+    async def open_storage(
+        self, stack: AsyncExitStack, nursery: trio.Nursery, turns: Turns, clock: Clock
+    ) -> Storage:
+        """Open everything below topics; `stack` closes it in reverse order. Tasks run in `nursery`.
+
+        Raises: StartError, bookie.errors.StorageError, MetadataUnavailable.
+        """
+
+    def owners(self, broker: Served) -> Owners:
+        """The owners of topics, as this broker sees them."""
+
+    async def open_bookie_ports(
+        self, front: trio.Nursery, storage: Storage, host: str
+    ) -> BookiePorts:
+        """Serve reads of bookies. `host` is the broker's in URLs. Raises: StartError."""

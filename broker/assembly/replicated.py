@@ -1,0 +1,229 @@
+"""A broker of a cluster: metadata in a store that it shares with others, ledgers on bookies that
+are other processes, topics shared by ownership of bundles.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, cast, final
+
+import trio
+
+from bookie.errors import BookieRefusesToStart
+from bookie.process.cluster import require_cluster
+from broker.assembly.outliving import outliving
+from broker.assembly.parts import BookiePorts, StartError, Storage, shielded
+from broker.assembly.process_load import ProcessLoad
+from broker.cluster.balancer import Balancer
+from broker.cluster.cluster import ClusterOwnership
+from broker.cluster.health_check import HealthCheck
+from broker.cluster.records import BROKERS_PATH, LOAD_MANAGER, BrokerReport
+from broker.follow.following_factory import FollowingFactory
+from broker.follow.owner_search import OwnerSearch
+from broker.follow.records_read import RecordsRead
+from broker.managed_ledger.config import ManagedLedgerConfig
+from broker.managed_ledger.factory import ManagedLedgerFactory
+from broker.namespaces.tenants import Clusters
+from broker.policies.persistence import persistence_of
+from ledgers.client import LedgerClient
+from ledgers.remote.bookie_pool import BookiePool
+from protocol.bookkeeper.paths import INSTANCE_ID_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from contextlib import AsyncExitStack
+
+    from broker.assembly.cluster_config import ClusterBrokerConfig
+    from broker.assembly.parts import Served
+    from broker.turn import Turns
+    from metadata.store import MetadataStore
+    from runtime.clock import Clock
+
+_CLUSTERS_NAMED_MAX: Final = 5
+
+
+@final
+class Replicated:
+    """The Deployment of a broker of a cluster."""
+
+    def __init__(
+        self,
+        config: ClusterBrokerConfig,
+        open_store: Callable[[trio.Nursery], Awaitable[MetadataStore]],
+        metadata_url: str,
+    ) -> None:
+        """`open_store` may start tasks of the store in the nursery. `metadata_url`: where other
+        processes find the store."""
+        self._config = config
+        self._open_store = open_store
+        self._metadata_url = metadata_url
+        self._pool: BookiePool | None = None
+        self._following: FollowingFactory | None = None
+
+    async def open_storage(
+        self, stack: AsyncExitStack, nursery: trio.Nursery, turns: Turns, clock: Clock
+    ) -> Storage:
+        """See Deployment."""
+        config = self._config
+        store = await self._open_store(nursery)
+        stack.push_async_callback(shielded, store.aclose)
+        await _refuse_other_clusters(store, config.clusterName)
+        await refuse_other_load_managers(store)
+        pool = BookiePool(store, turns, config.bookies(), config.placement(), config.quarantine())
+        await nursery.start(pool.run)
+        self._pool = pool
+        ledgers = LedgerClient(store, pool.bookies, config.ledgers(), clock, pool)
+        managed = ManagedLedgerConfig.from_broker_config(config)
+        records = RecordsRead(store)
+        factory = ManagedLedgerFactory(records, ledgers, managed, clock)
+        following = FollowingFactory(store, ledgers, managed, clock, factory, records)
+        self._following = following
+        background = await stack.enter_async_context(outliving(nursery))
+        await background.start(factory.run)
+        await background.start(following.run)
+        return Storage(
+            store=store,
+            ledgers=ledgers,
+            # A topic uses a followed ledger in all respects like a managed one.
+            factory=cast("ManagedLedgerFactory", following),
+            health=_BookiesHealth(pool, persistence_of(config).ensemble_size),
+            kick=pool.kick,
+            metadata_url=self._metadata_url,
+            create_shadow=following.create,
+        )
+
+    def owners(self, broker: Served) -> ClusterMember:
+        """See Deployment."""
+        member = ClusterMember(broker, self._config)
+        assert self._following is not None
+        self._following.begin(OwnerSearch(member.ownership), broker.service.unload_topic)
+        return member
+
+    async def open_bookie_ports(
+        self, front: trio.Nursery, storage: Storage, host: str
+    ) -> BookiePorts:
+        """See Deployment. The bookies have ports of their own."""
+        del front, storage, host
+        await trio.lowlevel.checkpoint()
+        assert self._pool is not None
+        return BookiePorts(_Addresses(self._pool))
+
+
+@final
+class ClusterMember:
+    """The Owners of a broker that shares topics with others."""
+
+    def __init__(self, broker: Served, config: ClusterBrokerConfig) -> None:
+        self._namespaces = broker.service.namespaces
+        self.ownership = self.cluster = ClusterOwnership(
+            broker.storage.store,
+            self._namespaces,
+            broker.address,
+            config=config.ownership(),
+            clock=broker.clock,
+            process_name=uuid.uuid4().hex,
+            close_topics=broker.service.close_topics,
+            load=ProcessLoad(broker.service, broker.clock),
+            version=broker.version,
+            health_check=HealthCheck(broker.storage.factory, broker.clock),
+        )
+        self._balancer = Balancer(broker.storage.store, self.ownership, broker.clock)
+
+    async def prepare(self) -> None:
+        """See Owners."""
+        await self._namespaces.make_defaults()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """See Owners."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.ownership.run)
+            nursery.start_soon(self._balancer.run)
+            task_status.started()
+
+    async def wait_joined(self) -> None:
+        """See Owners."""
+        await self.ownership.wait_joined()
+
+    async def leave(self) -> None:
+        """See Owners."""
+        await self.ownership.leave()
+
+
+async def _refuse_other_clusters(store: MetadataStore, cluster: str) -> None:
+    """Raises: StartError: the store has no bookies' metadata, or not those of this cluster.
+    MetadataUnavailable."""
+    if await store.get(INSTANCE_ID_PATH) is None:
+        raise StartError(
+            f"the metadata store has no {INSTANCE_ID_PATH}: it is not that of a cluster. Make one "
+            "with `vela initialize-cluster-metadata` or `bin/pulsar initialize-cluster-metadata`, "
+            "or correct metadataStoreUrl"
+        )
+    try:
+        await require_cluster(store)
+    except BookieRefusesToStart as error:
+        raise StartError(str(error)) from error
+    known = await Clusters(store).names()
+    if cluster not in known:
+        named = ", ".join(known[:_CLUSTERS_NAMED_MAX]) or "none"
+        raise StartError(
+            f"clusterName={cluster}: the metadata store was initialized for other clusters "
+            f"({named}). Correct clusterName, or initialize the metadata of this cluster"
+        )
+
+
+async def refuse_other_load_managers(store: MetadataStore) -> None:
+    """Pulsar's ExtensibleLoadManagerImpl keeps the owners of bundles in a topic. This broker would
+    not see them, and would serve the same topics.
+
+    Raises: StartError: a member of the cluster follows other rules. MetadataUnavailable.
+    """
+    for broker_id in await store.children(BROKERS_PATH):
+        found = await store.get(f"{BROKERS_PATH}/{broker_id}")
+        report = None if found is None else BrokerReport.parse(found[0])
+        if report is not None and report.load_manager != LOAD_MANAGER:
+            raise StartError(
+                f"the broker {broker_id} of this cluster has loadManagerClassName="
+                f"{report.load_manager}, and owns topics by other rules than this one. Stop the "
+                f"brokers that have it, or have them use {LOAD_MANAGER}"
+            )
+
+
+@final
+class _BookiesHealth:
+    """The StorageHealth of bookies that are other processes."""
+
+    failure = ""
+    damage = ""
+
+    def __init__(self, pool: BookiePool, ensemble_size: int) -> None:
+        self._pool = pool
+        self._ensemble_size = ensemble_size
+
+    @property
+    def unwritable(self) -> str:
+        writable = len(self._pool.writable)
+        if writable >= self._ensemble_size:
+            return ""
+        return (
+            f"{writable} bookies accept entries, and a ledger needs {self._ensemble_size} "
+            "(managedLedgerDefaultEnsembleSize): nothing can be stored"
+        )
+
+
+@final
+class _Addresses(Mapping[str, str]):
+    """Where registered bookies are read, `host:port` by id."""
+
+    def __init__(self, pool: BookiePool) -> None:
+        self._pool = pool
+
+    def __getitem__(self, bookie_id: str) -> str:
+        host, port = self._pool.addresses[bookie_id]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pool.addresses)
+
+    def __len__(self) -> int:
+        return len(self._pool.addresses)

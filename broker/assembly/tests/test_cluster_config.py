@@ -1,0 +1,126 @@
+"""The configuration of `vela broker`: Pulsar's keys, and what they must name."""
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from bookie.config import BookieConfig
+from broker.assembly.cluster_config import (
+    CLUSTER_KEYS,
+    ClusterBrokerConfig,
+    start_notices,
+    store_url,
+)
+from broker.cluster.config import ClusterConfig
+from broker.cluster.decisions import SheddingRules, SplitRules
+from settings.reading import ConfigError, load_config, read_properties
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+STOCK = REPOSITORY / "conf" / "broker.conf"
+OF_THE_BOOKIE = {field.name for field in fields(BookieConfig)} | {
+    "bookieMaxConnections",
+    "bookiePort",
+    "maxBatchReadSize",
+    "nettyMaxFrameSizeBytes",
+}
+NEEDED = {"metadataStoreUrl": "zk:127.0.0.1:2181", "clusterName": "pulsar-cluster"}
+
+
+def load(**keys):
+    environment = {f"PULSAR_PREFIX_{key}": value for key, value in keys.items()}
+    return load_config(CLUSTER_KEYS, [], environment)
+
+
+def refusal(**keys):
+    with pytest.raises(ConfigError) as error:
+        load(**keys)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_the_shipped_file_offers_every_key_of_a_broker_with_its_default():
+    offered = {setting.key for setting in read_properties(STOCK)}
+    assert offered == set(ClusterBrokerConfig.__dataclass_fields__) - OF_THE_BOOKIE
+    loaded = load_config(CLUSTER_KEYS, [STOCK], {}, strict=True)
+    assert loaded.config == ClusterBrokerConfig(**NEEDED)
+    assert loaded.without_effect_count == 0
+
+
+def test_every_key_of_the_cluster_reaches_the_part_that_it_is_for():
+    config = ClusterBrokerConfig(**NEEDED | {"clusterName": ClusterConfig().clusterName})
+    for rules in (ClusterConfig, SheddingRules, SplitRules):
+        for field in fields(rules):
+            if field.name not in ("shedding", "splitting"):
+                assert hasattr(config, field.name), field.name
+                assert getattr(config, field.name) == getattr(rules(), field.name), field.name
+    changed = replace(
+        config,
+        loadBalancerNamespaceBundleMaxTopics=7,
+        loadBalancerSheddingGracePeriodMinutes=3.0,
+        metadataStoreSessionTimeoutMillis=6_000,
+        bookkeeperClientTimeoutInSeconds=4,
+        bookkeeperClientIsolationGroups=("a",),
+        bookkeeperClientHealthCheckEnabled=False,
+        bookkeeperClientQuarantineRatio=0.5,
+        bookkeeper_delayEnsembleChange=True,
+    )
+    ownership = changed.ownership()
+    assert ownership.splitting.loadBalancerNamespaceBundleMaxTopics == 7
+    assert ownership.shedding.loadBalancerSheddingGracePeriodMinutes == 3.0
+    assert ownership.doubt_seconds_max == 1.0
+    assert changed.bookies().add_timeout_s == 4.0
+    assert changed.placement().isolation_groups == {"a"}
+    assert not changed.quarantine().is_on
+    assert changed.quarantine().ratio == 0.5
+    assert changed.ledgers().request_timeout_s == 4.0
+    assert changed.ledgers().delay_ensemble_change
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["bookkeeperClientSpeculativeReadTimeoutInMillis", "bookkeeperExplicitLacIntervalInMills"],
+)
+def test_what_the_ledger_client_does_not_do_is_told(key):
+    (notice,) = load(**NEEDED, **{key: "100"}).notices
+    assert (notice.setting.key, notice.text) == (key, "has no effect")
+
+
+def test_what_must_be_named_is_asked_for_in_one_line():
+    assert "metadataStoreUrl is not set" in refusal(clusterName="c")
+    assert "clusterName is not set" in refusal(metadataStoreUrl="zk:a:1")
+    assert "should name" in refusal(**NEEDED | {"metadataStoreUrl": "zk:/path"})
+
+
+@pytest.mark.parametrize("key", ["zookeeperServers", "zkServers"])
+def test_older_names_of_the_store(key):
+    config = load(clusterName="c", **{key: "a:1,b:2/chroot"}).config
+    assert store_url(config) == "zk:a:1,b:2/chroot"
+
+
+def test_places_that_are_one_are_accepted_and_others_refused():
+    same = {
+        "configurationMetadataStoreUrl": "zk:127.0.0.1:2181",
+        "bookkeeperMetadataServiceUri": "zk+hierarchical://127.0.0.1:2181/ledgers",
+    }
+    assert load(**NEEDED, **same).notices == ()
+    for key in same:
+        text = refusal(**NEEDED, **{key: "zk:other:2181"})
+        assert re.search(f"{key}=.* is another place than metadataStoreUrl", text)
+
+
+def test_keys_of_a_bookie_are_named_because_they_have_no_effect():
+    config = replace(ClusterBrokerConfig(**NEEDED), journalSyncData=False, bookiePort=3181)
+    (notice,) = start_notices(config)
+    assert "bookiePort, journalSyncData" in notice
+    assert start_notices(ClusterBrokerConfig(**NEEDED)) == []
+    (notice,) = start_notices(
+        replace(
+            ClusterBrokerConfig(**NEEDED),
+            managedLedgerDefaultEnsembleSize=1,
+            managedLedgerDefaultWriteQuorum=1,
+            managedLedgerDefaultAckQuorum=1,
+        )
+    )
+    assert "managedLedgerDefaultAckQuorum=1" in notice

@@ -1,0 +1,116 @@
+"""`vela broker`: one broker of a cluster, with metadata in ZooKeeper and bookies that are other
+processes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from runtime.command_line import LEVELS, first_of, log_to_stderr, refuse, watch_signals
+
+if TYPE_CHECKING:
+    import trio
+
+    from broker.assembly.cluster_config import ClusterBrokerConfig
+    from metadata.store import MetadataStore
+
+
+@click.command()
+@click.option(
+    "--config",
+    "config_files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A broker.conf; PULSAR_PREFIX_<key> variables override it. May be repeated.",
+)
+@click.option(
+    "--strict-config", is_flag=True, help="Refuse keys that are not known instead of warning."
+)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="For stderr."
+)
+def broker(config_files: tuple[Path, ...], strict_config: bool, log_level: str) -> None:
+    """Run a broker of a cluster until SIGTERM or SIGINT."""
+    from broker.hot_modules import use_compiled
+
+    running = use_compiled()
+    from broker.assembly.cluster_config import CLUSTER_KEYS, start_notices
+    from settings.reading import ConfigError, load_config
+    from settings.report import report_settings
+
+    log_to_stderr(log_level)
+    try:
+        loaded = load_config(CLUSTER_KEYS, config_files, os.environ, strict=strict_config)
+    except ConfigError as error:
+        refuse(str(error))
+    report_settings(loaded, start_notices(loaded.config))
+    _run(loaded.config, running)
+
+
+def _run(config: ClusterBrokerConfig, running: str) -> None:
+    import trio
+
+    from broker.assembly.parts import StartError
+    from broker.free_memory import limit_arenas
+    from metadata.store import MetadataUnavailable
+    from protocol.errors import MetadataError
+    from runtime.open_files import take_open_files
+
+    limit_arenas()
+    take_open_files(config.maxHttpServerConnections)
+    try:
+        trio.run(_serve, config, running)
+    except* (StartError, MetadataUnavailable, MetadataError) as group:
+        refusal = group
+    else:
+        return
+    refuse(str(first_of(refusal)))
+
+
+async def _serve(config: ClusterBrokerConfig, running: str) -> None:
+    import structlog
+    import trio
+
+    from broker.assembly.broker import assembled_broker
+    from broker.assembly.cluster_config import store_url
+    from broker.assembly.replicated import Replicated
+    from broker.free_memory import return_free_memory
+    from broker.tuning import tune_process
+    from metadata.opening import open_store
+
+    log = structlog.get_logger()
+    url = store_url(config)
+
+    async def open_metadata(_nursery: trio.Nursery) -> MetadataStore:
+        log.info("connecting to the metadata store", url=url)
+        return await open_store(url, config.metadataStoreSessionTimeoutMillis / 1000)
+
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            stop, ready = trio.Event(), trio.Event()
+            nursery.start_soon(watch_signals, signals, stop)
+            with trio.CancelScope() as starting:
+                nursery.start_soon(_cancel_start, starting, stop, ready)
+                deployment = Replicated(config, open_metadata, url)
+                async with assembled_broker(config, deployment) as broker:
+                    ready.set()
+                    tune_process()
+                    nursery.start_soon(return_free_memory)
+                    log.info("running", modules=running)
+                    urls = f"{broker.broker_service_url} {broker.web_service_url}"
+                    print(f"vela broker ready: {urls}", flush=True)
+                    await stop.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def _cancel_start(scope: trio.CancelScope, stop: trio.Event, ready: trio.Event) -> None:
+    """A start may wait for long: for ZooKeeper, or for the end of a former session. A broker that
+    is ready hands its topics over instead."""
+    await stop.wait()
+    if not ready.is_set():
+        scope.cancel()

@@ -1,0 +1,245 @@
+"""A connection to another broker, as its client.
+
+Answers go to those who asked. Everything else that the broker sends goes to one callback, in order,
+and the next bytes are not received before it has returned: a follower that is busy slows its owner
+down through the socket, and costs it no memory beyond what the owner allows any client. Receiving
+never waits for sending, because the owner does not read from a client that does not read.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Final, final
+from urllib.parse import urlsplit
+
+import structlog
+import trio
+
+from protocol import client
+from protocol import pulsar_api_pb2 as pb
+from protocol.connection import COMMANDS
+from protocol.errors import BrokerError, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from protocol.frames import ParsedFrame
+
+RECEIVE_BYTES: Final = 1 << 20
+ANSWER_SECONDS_MAX: Final = 30.0
+CONNECT_SECONDS_MAX: Final = 10.0
+UNSENT_BYTES_MAX: Final = 1 << 20
+SILENCE_SECONDS_MAX: Final = 15.0
+"""After this much silence the broker is asked for a sign of life, and after as much again it counts
+as gone."""
+CLIENT_VERSION: Final = "Vela follower"
+
+_Type = pb.BaseCommand
+_ANSWERS: Final = frozenset(
+    {
+        _Type.SUCCESS,
+        _Type.ERROR,
+        _Type.LOOKUP_RESPONSE,
+        _Type.GET_LAST_MESSAGE_ID_RESPONSE,
+    }
+)
+
+log = structlog.get_logger()
+
+
+class LinkLost(Exception):
+    """There is no connection, or it has ended. The text says why."""
+
+
+@final
+class _Answer:
+    __slots__ = ("command", "done")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.command: pb.BaseCommand | None = None
+
+
+@final
+class OwnerConnection:
+    """See the module docstring. Made by `open`."""
+
+    def __init__(
+        self, stream: trio.SocketStream, take: Callable[[list[ParsedFrame]], Awaitable[None]]
+    ) -> None:
+        self._stream = stream
+        self._take = take
+        self._codec = client.Client()
+        self._waiting: dict[int, _Answer] = {}
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._wake_writer = trio.Event()
+        self._connected: _Answer | None = _Answer()
+        self._ended = trio.Event()
+        self.failure = ""
+        """Why it has ended; empty while it has not."""
+        self.server_version = ""
+
+    @classmethod
+    async def open(
+        cls,
+        service_url: str,
+        nursery: trio.Nursery,
+        take: Callable[[list[ParsedFrame]], Awaitable[None]],
+    ) -> OwnerConnection:
+        """Connect to `pulsar://host:port`. Its task runs in the nursery until `close`.
+
+        Raises: LinkLost.
+        """
+        try:
+            parts = urlsplit(service_url)
+            with trio.fail_after(CONNECT_SECONDS_MAX):
+                stream = await trio.open_tcp_stream(parts.hostname or "", parts.port or 6650)
+        except (OSError, ValueError, trio.TooSlowError) as error:
+            raise LinkLost(f"cannot connect to {service_url}: {error}") from None
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = cls(stream, take)
+        nursery.start_soon(connection.run)
+        nursery.start_soon(connection.write)
+        try:
+            await connection.shake_hands()
+        except BaseException:
+            connection.close("the handshake failed")
+            raise
+        return connection
+
+    async def shake_hands(self) -> None:
+        """Raises: LinkLost: the broker refused, or did not answer."""
+        greeting = self._connected
+        assert greeting is not None
+        features = pb.FeatureFlags(supports_broker_entry_metadata=True)
+        self.send(client.connect(CLIENT_VERSION, feature_flags=features))
+        with trio.move_on_after(CONNECT_SECONDS_MAX):
+            await greeting.done.wait()
+        if greeting.command is None:
+            raise LinkLost(self.failure or "the broker does not answer CONNECT")
+        self.server_version = greeting.command.connected.server_version
+
+    # --- requests -----------------------------------------------------------------------
+
+    def send(self, frames: bytes) -> None:
+        """Send it after what was sent before. Raises: LinkLost."""
+        if self.failure:
+            raise LinkLost(self.failure)
+        self._unsent.append(frames)
+        self._unsent_bytes += len(frames)
+        if self._unsent_bytes > UNSENT_BYTES_MAX:
+            self.close("the broker takes nothing")
+            raise LinkLost(self.failure)
+        self._wake_writer.set()
+
+    async def write(self) -> None:
+        """Send what is to be sent until the connection ends. Never raises."""
+        try:
+            while not self.failure:
+                await self._wake_writer.wait()
+                self._wake_writer = trio.Event()
+                frames = b"".join(self._unsent)
+                self._unsent.clear()
+                self._unsent_bytes = 0
+                await self._stream.send_all(frames)
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self.close(f"lost: {error}")
+
+    async def ask(self, make: Callable[[int], bytes]) -> pb.BaseCommand:
+        """The answer to the request that `make` makes for a request id.
+
+        Raises: BrokerError: the broker refuses. LinkLost.
+        """
+        request_id = self._codec.next_request_id()
+        answer = self._waiting[request_id] = _Answer()
+        try:
+            self.send(make(request_id))
+            with trio.move_on_after(ANSWER_SECONDS_MAX):
+                await answer.done.wait()
+        finally:
+            self._waiting.pop(request_id, None)
+        command = answer.command
+        if command is None:
+            self.close("the broker does not answer")
+            raise LinkLost(self.failure)
+        if command.type == _Type.ERROR:
+            raise BrokerError(command.error.error, command.error.message)
+        return command
+
+    # --- receiving ----------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Receive until the connection ends. Never raises."""
+        try:
+            while not self.failure:
+                data = await self._receive()
+                if not data:
+                    self.close("closed by the broker")
+                    return
+                await self._dispatch(data)
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self.close(f"lost: {error}")
+        except (LinkLost, BrokerError, ProtocolError) as error:
+            self.close(str(error))
+        except Exception as error:
+            log.error("follower stops listening to the owner", exc_info=error)
+            self.close(f"{type(error).__name__}: {error}")
+        finally:
+            self.close("cancelled")
+
+    async def _receive(self) -> bytes:
+        for attempt in range(2):
+            with trio.move_on_after(SILENCE_SECONDS_MAX):
+                return bytes(await self._stream.receive_some(RECEIVE_BYTES))
+            if attempt == 0:
+                self.send(client.ping())
+        raise LinkLost(f"no sign of life for {2 * SILENCE_SECONDS_MAX:.0f} s")
+
+    async def _dispatch(self, data: bytes) -> None:
+        rest: list[ParsedFrame] = []
+        for frame in self._codec.receive(data):
+            command = frame[0]
+            kind = command.type
+            if kind == _Type.PING:
+                self.send(client.pong())
+            elif kind == _Type.CONNECTED and self._connected is not None:
+                self._resolve(self._connected, command)
+                self._connected = None
+            elif kind in _ANSWERS:
+                self._answered(command)
+            elif kind != _Type.PONG:
+                rest.append(frame)
+        if rest:
+            await self._take(rest)
+
+    def _answered(self, command: pb.BaseCommand) -> None:
+        content = getattr(command, COMMANDS[command.type].field)
+        answer = self._waiting.get(content.request_id)
+        if answer is not None:
+            self._resolve(answer, command)
+        elif command.type == _Type.ERROR:
+            raise LinkLost(command.error.message)
+
+    @staticmethod
+    def _resolve(answer: _Answer, command: pb.BaseCommand | None) -> None:
+        answer.command = command
+        answer.done.set()
+
+    # --- end ----------------------------------------------------------------------------
+
+    def close(self, reason: str) -> None:
+        """End it, once. Those who wait for an answer get LinkLost."""
+        if self.failure:
+            return
+        self.failure = reason
+        self._stream.socket.close()
+        self._wake_writer.set()
+        for answer in (*self._waiting.values(), self._connected):
+            if answer is not None:
+                answer.done.set()
+        self._ended.set()
+
+    async def wait_ended(self) -> None:
+        """Return when it has ended, for whatever reason."""
+        await self._ended.wait()
