@@ -25,6 +25,8 @@ ROOMS = (
     "metadata",
     "bookie",
     "ledgers",
+    "autorecovery",
+    "inspection",
     "broker",
     "pipeline",
 )

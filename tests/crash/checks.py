@@ -74,10 +74,7 @@ def check_topic(
     name: str, history: TopicHistory, lifetimes: list[Lifetime], flush_seconds: float
 ) -> list[str]:
     """All that is wrong, as sentences; bounded."""
-    found: list[str] = []
-    found += _check_positions(history)
-    found += _check_acked(history)
-    found += _check_producer_order(history)
+    found = check_log(history)
     for subscription_name, subscription in history.subscriptions.items():
         check = _check_cumulative if subscription.is_cumulative else _check_individual
         found += (
@@ -85,6 +82,15 @@ def check_topic(
             for one in check(subscription, history, lifetimes, flush_seconds)
         )
     return [f"{name}: {one}" for one in found[:VIOLATIONS_MAX]]
+
+
+def check_log(history: TopicHistory) -> list[str]:
+    """What is wrong with the content of the topic itself, subscriptions left aside."""
+    return [
+        *_check_positions(history),
+        *_check_acked(history),
+        *_check_producer_order(history),
+    ]
 
 
 def _check_positions(history: TopicHistory) -> list[str]:

@@ -63,6 +63,8 @@ KINDS = {
     "entry log map": f"{LEDGERS}/*.log",
     "lastMark": f"{LEDGERS}/lastMark",
     "lastId": f"{LEDGERS}/lastId",
+    "newestJournal": f"{LEDGERS}/newestJournal",
+    "indexProgress": f"{LEDGERS}/indexProgress",
     "cookie": "bookkeeper/*/current/VERSION",
 }
 """Which files are damaged, by the name in the table."""

@@ -1,0 +1,90 @@
+"""Seeds that must pass, and safeguards whose absence must be found.
+
+Each test runs in a process of its own, because the hash seed has to be fixed before it starts.
+`docs/testing.md` says how to look at a seed that failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+SEEDS_PER_TEST = 10
+SEEDS = range(0, 100, SEEDS_PER_TEST)
+KEPT = {65: "a broker kept a topic that it had lost to another one, and refused its broadcast"}
+"""Seeds that found a fault once, and the fault. Another order of tasks may have come since, so
+each fault has a test of its own where it was, too."""
+RARE = (
+    "a broker gave up all bundles",
+    "a crash lost bytes that were not synced",
+    "a full bookie was read-only",
+    "a recovery replaced a bookie",
+    "a start on lost disks was refused",
+    "a writer had not enough bookies",
+    "a writer replaced a bookie",
+    "a writer went on without a bookie",
+    "two recoveries of a ledger at once",
+)
+FOUND_BY = {"fence": 30, "order": 20, "session": 0}
+"""Where the search for a missing safeguard begins: at a seed that finds it soon."""
+SEARCHED_MAX = 1_000
+
+
+def run_simulation(*arguments):
+    """(exit status, output)."""
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    ended = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return ended.returncode, ended.stdout
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Where the seeds of this module leave their results."""
+    return tmp_path_factory.mktemp("simulation") / "results.jsonl"
+
+
+@pytest.mark.parametrize("first", SEEDS)
+def test_seeds(first, results):
+    status, output = run_simulation(
+        "--from", str(first), "--seeds", str(SEEDS_PER_TEST), "--results", str(results)
+    )
+    assert status == 0, output
+
+
+def test_rare_cases_occur(results):
+    """A simulation in which they do not says nothing about them. Only seeds that have no result
+    yet are run here."""
+    status, output = run_simulation("--seeds", str(SEEDS.stop), "--results", str(results))
+    assert status == 0, output
+    marks = Counter()
+    for line in results.read_text().splitlines():
+        marks.update(json.loads(line)["marks"].keys())
+    assert [each for each in RARE if not marks[each]] == []
+
+
+@pytest.mark.parametrize("seed", KEPT)
+def test_seeds_that_found_faults(seed):
+    status, output = run_simulation("--from", str(seed))
+    assert status == 0, output
+
+
+def test_a_seed_decides_everything():
+    outputs = {run_simulation("--from", "7", "--trace")[1].rpartition("\nseed ")[0] for _ in (0, 1)}
+    assert len(outputs) == 1
+
+
+@pytest.mark.parametrize("safeguard", FOUND_BY)
+def test_a_missing_safeguard_is_found(safeguard):
+    first = str(FOUND_BY[safeguard])
+    status, output = run_simulation(
+        "--without", safeguard, "--from", first, "--seeds", str(SEARCHED_MAX)
+    )
+    assert status == 0, output
