@@ -408,11 +408,15 @@ Found = dict[tuple[str, str], Counter[Outcome]]
 
 
 async def run_pairs(
-    server: ServerProcess, pairs: Iterable[tuple[str, str]], mark: str, repetitions: int
+    server: ServerProcess,
+    pairs: Iterable[tuple[str, str]],
+    mark: str,
+    repetitions: int,
+    cases_at_a_time: int = CASES_AT_A_TIME,
 ) -> Found:
     """Each pair so many times, on topics whose names have the mark."""
     found: Found = {}
-    slots = trio.Semaphore(CASES_AT_A_TIME)
+    slots = trio.Semaphore(cases_at_a_time)
 
     async def one(pair: tuple[str, str], name: str) -> None:
         async with slots:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from compat_tests.clients.builds import go_command, java_command
 from compat_tests.clients.driver import SCENARIO_TIMEOUT_SECONDS, ClientAbsent, Driver
-from compat_tests.matrix import MATRICES
+from compat_tests.cluster_results import ClusterResults
+from compat_tests.matrix import CLIENT_TITLES, MATRICES
+from compat_tests.oracle.cluster_layouts import LAYOUTS
 from compat_tests.oracle.comparison import Player, difference, lines, play_on_all
 from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.pulsar_server import PulsarServer
@@ -26,6 +29,9 @@ from compat_tests.oracle.vela_server import VelaServer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# Their assertions tell what differs.
+pytest.register_assert_rewrite("compat_tests.migration")
 
 Servers = Mapping[str, ServerProcess]
 
@@ -36,16 +42,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("vela", "pulsar"),
         help="run the scenarios on one server only; nothing is compared and no matrix is written",
     )
+    parser.addoption(
+        "--cluster",
+        choices=tuple(LAYOUTS),
+        help="play the scenarios of clients on this cluster in the place of Vela standalone, and no"
+        " other tests",
+    )
+    parser.addoption(
+        "--resume",
+        action="store_true",
+        help="with --cluster: only the scenarios that the record does not have as equal yet",
+    )
 
 
 def start_servers(
-    directory: Path, only: str | None, configuration: dict[str, str] | None = None
+    directory: Path,
+    only: str | None,
+    configuration: dict[str, str] | None = None,
+    cluster: str | None = None,
 ) -> Servers:
-    """Both servers, or the only one that is wanted, with the same configuration."""
+    """Both servers, or the only one that is wanted, with the same configuration; a cluster in the
+    place of `vela` if one is named."""
     servers: dict[str, ServerProcess] = {}
     try:
         if only != "pulsar":
-            servers["vela"] = VelaServer(directory / "vela", configuration)
+            if cluster is None:
+                servers["vela"] = VelaServer(directory / "vela", configuration)
+            else:
+                servers["cluster"] = LAYOUTS[cluster].server(directory / "cluster", configuration)
         if only != "vela":
             servers["pulsar"] = PulsarServer(directory / "pulsar", configuration)
     except OracleAbsent as absent:
@@ -57,7 +81,7 @@ def start_servers(
             start.result()
     except BaseException:
         for server in servers.values():  # the other one may be up
-            server.kill()
+            server.close()
         raise
     return servers
 
@@ -67,30 +91,37 @@ def servers(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Servers]:
     """Both servers, up for the whole run."""
-    started = start_servers(
-        tmp_path_factory.mktemp("servers"), pytestconfig.getoption("--only-server")
-    )
+    started = _started(tmp_path_factory.mktemp("servers"), pytestconfig)
     yield started
-    for server in started.values():
-        _end(server, server.stop)
+    _end(started, lambda server: server.stop())
 
 
 @pytest.fixture(scope="session")
 def own_servers_of_session(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[Servers]:
-    started = start_servers(
-        tmp_path_factory.mktemp("own-servers"), pytestconfig.getoption("--only-server")
-    )
+    started = _started(tmp_path_factory.mktemp("own-servers"), pytestconfig)
     yield started
-    for server in started.values():
-        _end(server, server.kill)
+    _end(started, lambda server: server.kill())
 
 
-def _end(server: ServerProcess, action: Callable[[], object]) -> None:
-    ended = server.how_it_ended()
-    action()
-    assert ended is None, f"{ended} while nothing was asked of it:\n{server.log_tail()}"
+def _started(directory: Path, config: pytest.Config) -> Servers:
+    only, cluster = config.getoption("--only-server"), config.getoption("--cluster")
+    return start_servers(directory, only, cluster=cluster)
+
+
+def _end(servers: Servers, action: Callable[[ServerProcess], object]) -> None:
+    """End all of them; then fail if one had ended by itself."""
+    told = [
+        f"{ended} while nothing was asked of it:\n{server.log_tail()}"
+        for server in servers.values()
+        if (ended := server.how_it_ended()) is not None
+    ]
+    with ExitStack() as stack:  # one that does not end leaves none of the others running
+        for server in servers.values():
+            stack.callback(server.close)
+            stack.callback(action, server)
+    assert not told, "\n".join(told)
 
 
 @pytest.fixture
@@ -141,7 +172,7 @@ def drivers_of(
         pytest.skip(str(absent))
     drivers = {
         server: Driver(client, built, directory / f"{client}-{server}.log", keys, timeout_seconds)
-        for server in ("vela", "pulsar")
+        for server in ("vela", "cluster", "pulsar")
     }
     yield drivers
     for driver in drivers.values():
@@ -171,8 +202,9 @@ Compare = Callable[[str, str, Servers, Player], None]
 
 
 @pytest.fixture
-def compare() -> Compare:
+def compare(pytestconfig: pytest.Config) -> Compare:
     """Run a scenario on every server, put the result into the matrix, fail on a difference."""
+    cluster = pytestconfig.getoption("--cluster")
 
     def play_and_compare(client: str, scenario: str, on: Servers, play: Player) -> None:
         outcomes = play_on_all(on, play)
@@ -182,7 +214,8 @@ def compare() -> Compare:
             what = f"{client} {scenario} was run again, because the oracle failed: {why}"
             warnings.warn(what, RuntimeWarning, stacklevel=2)
         if len(on) == 2:
-            MATRICES[client].record(client, scenario, told is None, again=bool(again))
+            results = MATRICES[client] if cluster is None else ClusterResults(cluster)
+            results.record(client, scenario, told is None, again=bool(again))
         else:  # shown by `pytest -s`
             print("", *lines(next(iter(outcomes.values())).trace), sep="\n")
         if told is not None:
@@ -191,19 +224,44 @@ def compare() -> Compare:
     return play_and_compare
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    cluster = config.getoption("--cluster")
+    if cluster is not None:
+        _choose_for_cluster(cluster, config, items)
     for item in items:
         scenario = getattr(item, "callspec", None)
         client = item.get_closest_marker("client")
-        if client is not None and scenario is not None:
+        if client is not None and scenario is not None and cluster is None:
             name = client.args[0]
             MATRICES[name].expect(name, scenario.params["scenario"])
     # Scenarios that end servers come last: their pair is not started before it is needed.
     items.sort(key=lambda item: "own_servers" in getattr(item, "fixturenames", ()))
 
 
+def _choose_for_cluster(cluster: str, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the scenarios of clients, and the tests of broadcast if the broker is Vela's."""
+    layout = LAYOUTS[cluster]
+    results = ClusterResults(cluster) if config.getoption("--resume") else None
+
+    def is_chosen(item: pytest.Item) -> bool:
+        client, call = item.get_closest_marker("client"), getattr(item, "callspec", None)
+        if client is None or call is None:
+            return layout.has_vela_broker and item.get_closest_marker("broadcast") is not None
+        name, scenario = client.args[0], call.params["scenario"]
+        return name in CLIENT_TITLES and not (results and results.has_equal(name, scenario))
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_chosen(item)])
+    items[:] = filter(is_chosen, items)
+    for item in items:
+        scenario = getattr(item, "callspec", None)
+        why = layout.left_out.get(scenario.params.get("scenario", "")) if scenario else None
+        if why is not None:
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "client(name): the stock client that runs the scenario")
+    config.addinivalue_line("markers", "broadcast: needs a broker of Vela, standalone or not")
     # The stock clients and their schema libraries warn about themselves; Vela's own code is
     # under the strict filters of its own suites.
     config.addinivalue_line("filterwarnings", "default")

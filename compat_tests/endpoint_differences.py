@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 NO_ANSWER: Final = "Pulsar does not answer"
 EXCEPTION: Final = "Pulsar fails with an exception"
 BODY: Final = "Vela looks at the body first, and wants one; Pulsar takes none for a removal"
+ONE_BOOKIE: Final = "Vela's standalone broker has one bookie, so it has no groups to choose from"
 ABSENT: Final = "both say 404, in other words"
 
 _WANT_A_BODY: Final = frozenset(
@@ -22,6 +23,7 @@ _WANT_A_BODY: Final = frozenset(
         "setSchemaCompatibilityStrategy",
     }
 )
+_OF_SEVERAL_BOOKIES: Final = frozenset({"deleteBookieAffinityGroup", "setBookieAffinityGroup"})
 _REASONS: Final = {
     ("deleteSchema", "no tenant"): "Vela finds no schema to delete",
     ("deleteSubscription", "non-persistent"): "Vela keeps a subscription that has consumers",
@@ -52,6 +54,8 @@ def reason_of_difference(
         return NO_ANSWER
     if oracle.status == 500 and vela.status < 500:
         return EXCEPTION
+    if vela.status == 501 and endpoint.name in _OF_SEVERAL_BOOKIES:
+        return ONE_BOOKIE
     if vela.status in (400, 412) and endpoint.name in _WANT_A_BODY:
         return BODY
     if vela.status == oracle.status == 404:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compat_tests.bench import report
-from compat_tests.bench.__main__ import NAMES, turns, wanted_scenarios
+from compat_tests.bench.__main__ import NAMES
 from compat_tests.bench.disk_room import (
     GIBIBYTE,
     ROOM_AT_START_BYTES,
@@ -19,6 +19,7 @@ from compat_tests.bench.disk_room import (
     stored_bytes,
 )
 from compat_tests.bench.results import Origin, Record, Results
+from compat_tests.bench.rounds import turns, wanted_scenarios
 from compat_tests.bench.scenarios import is_warm
 from compat_tests.bench.session import bench_topics, in_use, server_problems
 
@@ -146,7 +147,7 @@ class TestReport:
         shown = record([1, 2], [1, 2, 3])
         shown.failed.append("vela: 2 lines tell of errors:\nWARN x")
         told = report.origins({LATENCY: shown})
-        assert "2, 3 of 3: unfinished" in told
+        assert "2 vela, 3 pulsar of 3: unfinished" in told
         assert f"* {LATENCY}, vela: 2 lines tell of errors: WARN x" in told
         assert ORIGIN.vela in told
         assert ORIGIN.commit in told
@@ -196,10 +197,10 @@ def test_every_other_round_begins_with_the_other_server():
 
 
 def test_scenarios_are_chosen_by_a_part_of_their_name():
-    assert wanted_scenarios(None) == NAMES
-    assert wanted_scenarios(["1,000"]) == [LATENCY]
+    assert wanted_scenarios(NAMES, None) == NAMES
+    assert wanted_scenarios(NAMES, ["1,000"]) == [LATENCY]
     with pytest.raises(ValueError, match="no scenario has 'nothing'"):
-        wanted_scenarios(["1,000", "nothing"])
+        wanted_scenarios(NAMES, ["1,000", "nothing"])
 
 
 def test_a_topic_is_in_use_while_the_server_sees_a_client_on_it():

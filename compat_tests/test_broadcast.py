@@ -17,11 +17,15 @@ import pytest
 
 from compat_tests.clients.builds import go_command, java_command
 from compat_tests.clients.driver import ClientAbsent, Driver
+from compat_tests.conftest import start_servers
 from compat_tests.oracle.distribution import OracleAbsent, pulsar_home
-from compat_tests.oracle.vela_server import VelaServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from compat_tests.oracle.server_process import ServerProcess
+
+pytestmark = pytest.mark.broadcast
 
 PYTHON_CONSUMERS = 1_000
 PYTHON_CLIENTS = 4
@@ -40,12 +44,16 @@ TYPES = {
 
 
 @pytest.fixture(scope="module")
-def vela(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VelaServer]:
-    """A Vela of this module's own."""
-    server = VelaServer(tmp_path_factory.mktemp("broadcast"))
-    server.start()
+def vela(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[ServerProcess]:
+    """A Vela of this module's own, standalone or a cluster."""
+    directory = tmp_path_factory.mktemp("broadcast")
+    started = start_servers(directory, "vela", cluster=pytestconfig.getoption("--cluster"))
+    (server,) = started.values()
     yield server
     server.stop()
+    server.close()
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +72,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Dri
         driver.close()
 
 
-def shown(server: VelaServer, topic: str) -> Any:
+def shown(server: ServerProcess, topic: str) -> Any:
     """The subscription in the statistics of its topic; None before it is there."""
     status, stats = server.http("GET", f"/admin/v2/persistent/{topic}/stats")
     return stats["subscriptions"].get(SUBSCRIPTION) if status == 200 else None
@@ -78,7 +86,7 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def new_client(server: VelaServer, stack: ExitStack) -> pulsar.Client:
+def new_client(server: ServerProcess, stack: ExitStack) -> pulsar.Client:
     """A stock client, closed with the stack."""
     log = str(server.directory / "python-client.log")
     client = pulsar.Client(
@@ -91,7 +99,7 @@ def new_client(server: VelaServer, stack: ExitStack) -> pulsar.Client:
 
 
 def subscribe_all(
-    server: VelaServer, stack: ExitStack, topic: str, kind: pulsar.ConsumerType, count: int
+    server: ServerProcess, stack: ExitStack, topic: str, kind: pulsar.ConsumerType, count: int
 ) -> list[pulsar.Consumer]:
     """So many consumers of the Python client, each with a name of its own."""
     clients = [new_client(server, stack) for _ in range(PYTHON_CLIENTS)]
@@ -107,7 +115,7 @@ def subscribe_all(
     ]
 
 
-def publish(server: VelaServer, stack: ExitStack, topic: str) -> None:
+def publish(server: ServerProcess, stack: ExitStack, topic: str) -> None:
     """All messages, half of them in batches."""
     client = new_client(server, stack)
     half = len(MESSAGES) // 2
@@ -121,7 +129,7 @@ def publish(server: VelaServer, stack: ExitStack, topic: str) -> None:
 
 @pytest.mark.parametrize("stated", sorted(TYPES))
 def test_everyone_gets_everything_in_order(
-    stated: str, vela: VelaServer, programs: dict[str, Driver]
+    stated: str, vela: ServerProcess, programs: dict[str, Driver]
 ) -> None:
     topic = f"public/default/broadcast-{stated}"
     with ExitStack() as stack:
@@ -157,7 +165,7 @@ def test_everyone_gets_everything_in_order(
                 consumer.receive(1)
 
 
-def test_pulsar_admin_shows_two_thousand_consumers_in_a_bounded_output(vela: VelaServer) -> None:
+def test_pulsar_admin_shows_two_thousand_consumers_in_a_bounded_output(vela: ServerProcess) -> None:
     try:
         admin = str(pulsar_home() / "bin" / "pulsar-admin")
     except OracleAbsent as absent:

@@ -50,10 +50,11 @@ async def cluster(server, count):
 
 async def owner_in_time(brokers, name, start):
     """The owner, once there is one that serves the topic. The node of a session that ended without
-    ZooKeeper stays until ZooKeeper notices, and clients try again until then."""
+    ZooKeeper stays until ZooKeeper notices, and clients try again until then: they are refused, or
+    sent to a broker that is not there."""
     with trio.fail_after(WAIT_SECONDS_MAX):
         while True:
-            with suppress(BrokerError):
+            with suppress(BrokerError, KeyError):
                 owner = (await resolve(brokers, name, start))[0]
                 if owner.ownership.serves(name):
                     return owner

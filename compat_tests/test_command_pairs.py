@@ -1,7 +1,8 @@
 """Every ordered pair of commands that name the same consumer, producer or topic, in one write.
 
 What comes of it on Vela must be among what comes of it on real Pulsar. Where Vela's outcome was not
-seen there yet, real Pulsar plays the pair again: some of its outcomes take many attempts.
+seen there yet, real Pulsar plays the pair again: some of its outcomes take many attempts. Others it
+has only when it is not busy, so every other round plays one case at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trio
 
-from compat_tests.command_pairs import PAIRS, run_pairs
+from compat_tests.command_pairs import CASES_AT_A_TIME, PAIRS, run_pairs
 
 if TYPE_CHECKING:
     from compat_tests.command_pairs import Found
@@ -44,7 +45,15 @@ def test_pairs_of_commands_have_the_outcomes_of_real_pulsar(servers: Servers) ->
     for number in range(ROUNDS_MAX):
         if not unseen:
             break
-        more = trio.run(run_pairs, servers["pulsar"], unseen, f"{number}", MORE_REPETITIONS)
+        cases_at_a_time = 1 if number % 2 else CASES_AT_A_TIME
+        more = trio.run(
+            run_pairs,
+            servers["pulsar"],
+            unseen,
+            f"{number}",
+            MORE_REPETITIONS,
+            cases_at_a_time,
+        )
         for pair, outcomes in more.items():
             pulsar[pair] += outcomes
         unseen = _unseen(vela, pulsar)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compat_tests.bench.results import Figures
-    from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.bench.subject import Subject
 
 MEBIBYTE = 1024 * 1024
 
@@ -23,7 +23,7 @@ MEBIBYTE = 1024 * 1024
 class BrokerMeter:
     """Reads the broker's CPU time on demand and its memory every two seconds."""
 
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: Subject) -> None:
         self._server = server
         self._resident_bytes_max = 0
         self._stopped = threading.Event()
@@ -60,7 +60,7 @@ def per_million(cpu_seconds: float, messages: int) -> float:
     return cpu_seconds * 1e6 / messages
 
 
-def idle_figures(server: ServerProcess, settle_seconds: float, watch_seconds: float) -> Figures:
+def idle_figures(server: Subject, settle_seconds: float, watch_seconds: float) -> Figures:
     """CPU share and memory of an idle server."""
     time.sleep(settle_seconds)
     before = server.cpu_seconds()

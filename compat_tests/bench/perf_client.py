@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.bench.subject import Subject
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class PerfClient:
     def __init__(
         self,
         home: Path,
-        server: ServerProcess,
+        server: Subject,
         arguments: list[str],
         look: Callable[[], None] = lambda: None,
     ) -> None:

@@ -136,11 +136,11 @@ def table(records: Mapping[str, Record]) -> str:
 def origins(records: Mapping[str, Record]) -> str:
     """Where each scenario's figures come from, and the rounds that do not count."""
     lines = [
-        "| scenario | rounds (Vela, Pulsar) | not counted | commit | date | Vela ran | minutes |",
+        "| scenario | rounds | not counted | commit | date | Vela ran | minutes |",
         "|---|---|---:|---|---|---|---:|",
     ]
     for scenario, record in records.items():
-        counts = f"{record.count('vela')}, {record.count('pulsar')}"
+        counts = ", ".join(f"{record.count(name)} {name}" for name in record.origin.servers)
         if not record.is_complete:
             counts += f" of {record.origin.rounds_wanted}: unfinished"
         cells = [scenario, counts, len(record.failed), record.origin.commit, record.date]

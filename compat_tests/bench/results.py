@@ -27,6 +27,8 @@ class Origin:
     vela: str
     """How Vela ran: with compiled hot modules, or from the sources."""
     rounds_wanted: int
+    servers: tuple[str, ...] = SERVERS
+    """What was measured side by side."""
 
 
 @dataclass
@@ -45,18 +47,20 @@ class Record:
 
     @property
     def is_complete(self) -> bool:
-        """Whether both servers have the rounds wanted."""
-        return all(self.count(server) >= self.origin.rounds_wanted for server in SERVERS)
+        """Whether all servers have the rounds wanted."""
+        wanted = self.origin.rounds_wanted
+        return all(self.count(server) >= wanted for server in self.origin.servers)
 
     @property
     def is_comparable(self) -> bool:
-        """Whether there is something of both servers."""
-        return all(self.count(server) for server in SERVERS)
+        """Whether there is something of all servers."""
+        return all(self.count(server) for server in self.origin.servers)
 
 
 def record_from_json(data: dict[str, Any]) -> Record:
-    """The inverse of `asdict`."""
-    return Record(**{**data, "origin": Origin(**data["origin"])})
+    """The inverse of `asdict`. Files from before other servers were measured name none."""
+    origin = {"servers": SERVERS, **data["origin"]}
+    return Record(**{**data, "origin": Origin(**{**origin, "servers": tuple(origin["servers"])})})
 
 
 class Results:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compat_tests.bench.results import Figures
-    from compat_tests.oracle.server_process import ServerProcess
+    from compat_tests.bench.subject import Subject
 
 TOPIC_PREFIX = "bench-"
 FULL_SPEED = "10000000"
@@ -31,6 +31,7 @@ UNBATCHED = ["-db", "-o", "1000"]
 BATCHED = ["-bm", "1000", "-b", "1", "-o", "10000"]
 # Ten-second lines, by whether they are batched: those write ten times as much.
 WARM_UP_WINDOWS_MAX = {False: 6, True: 3}
+WARM_UP_WINDOWS_MIN = 2
 _serial = itertools.count()
 
 
@@ -42,12 +43,12 @@ class Bench:
     windows: int
     catch_up_messages: int
     cold_messages_per_topic: int
-    look: Callable[[ServerProcess], None] = lambda server: None
+    look: Callable[[Subject], None] = lambda server: None
     """Called about every second of a measurement; ends it by raising."""
     clients: list[PerfClient] = field(default_factory=list)
     """All that were started, to be asked for their problems."""
 
-    def perf(self, server: ServerProcess, *arguments: str) -> PerfClient:
+    def perf(self, server: Subject, *arguments: str) -> PerfClient:
         """A pulsar-perf on this server."""
         look = partial(self.look, server)
         client = PerfClient(self.home, server, list(arguments), look)
@@ -60,28 +61,64 @@ def fresh_topic(name: str) -> str:
     return f"persistent://public/default/{TOPIC_PREFIX}{name}-{next(_serial)}"
 
 
-def _produce(
-    bench: Bench, server: ServerProcess, name: str, options: list[str], topics: int, rate: str
-) -> Figures:
+@dataclass(frozen=True)
+class Published:
+    """What pulsar-perf published between two of its lines, and what that took."""
+
+    messages: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    """Means over the lines."""
+    cpu_seconds: dict[str, float]
+    """By kind of process."""
+    resident_mebibytes_max: float
+
+    @property
+    def figures(self) -> Figures:
+        """Those that do not depend on the kinds of processes."""
+        return {
+            "throughput msg/s": self.messages / self.seconds,
+            "publish p50 ms": self.p50_ms,
+            "publish p99 ms": self.p99_ms,
+        }
+
+
+def publish(
+    bench: Bench, server: Subject, name: str, options: list[str], topics: int, rate: str
+) -> Published:
+    """1 KB messages to new topics. Raises: PerfFailed."""
     topic = fresh_topic(name)
     arguments = ["produce", "-s", "1024", "-r", rate, "-t", str(topics), *options, topic]
     with bench.perf(server, *arguments) as perf, BrokerMeter(server) as meter:
         begun = perf.wait_begun()
-        cpu_before = server.cpu_seconds()
+        cpu_before = server.cpu_by_kind()
         last = perf.wait_window(begun + bench.windows)
-        spent = server.cpu_seconds() - cpu_before
+        cpu_after = server.cpu_by_kind()
         first, *measured = perf.windows()[begun : begun + bench.windows + 1]
-        messages = last.messages - first.messages
+    return Published(
+        messages=last.messages - first.messages,
+        seconds=last.printed_at - first.printed_at,
+        p50_ms=fmean(window.p50_ms for window in measured),
+        p99_ms=fmean(window.p99_ms for window in measured),
+        cpu_seconds={kind: spent - cpu_before[kind] for kind, spent in cpu_after.items()},
+        resident_mebibytes_max=meter.resident_mebibytes_max,
+    )
+
+
+def _produce(
+    bench: Bench, server: Subject, name: str, options: list[str], topics: int, rate: str
+) -> Figures:
+    published = publish(bench, server, name, options, topics, rate)
+    spent = sum(published.cpu_seconds.values())
     return {
-        "throughput msg/s": messages / (last.printed_at - first.printed_at),
-        "publish p50 ms": fmean(window.p50_ms for window in measured),
-        "publish p99 ms": fmean(window.p99_ms for window in measured),
-        "broker CPU s/million": per_million(spent, messages),
-        "resident MB": meter.resident_mebibytes_max,
+        **published.figures,
+        "broker CPU s/million": per_million(spent, published.messages),
+        "resident MB": published.resident_mebibytes_max,
     }
 
 
-def _end_to_end(bench: Bench, server: ServerProcess) -> Figures:
+def _end_to_end(bench: Bench, server: Subject) -> Figures:
     topic = fresh_topic("end-to-end")
     rate = 5000
     produce = ["produce", "-s", "1024", "-r", str(rate), *UNBATCHED, topic]
@@ -108,7 +145,7 @@ def _end_to_end(bench: Bench, server: ServerProcess) -> Figures:
     }
 
 
-def _subscribe_once(server: ServerProcess, topics: list[str]) -> None:
+def _subscribe_once(server: Subject, topics: list[str]) -> None:
     client = pulsar.Client(
         server.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     )
@@ -119,7 +156,7 @@ def _subscribe_once(server: ServerProcess, topics: list[str]) -> None:
         client.close()
 
 
-def _catch_up(bench: Bench, server: ServerProcess, options: list[str]) -> Figures:
+def _catch_up(bench: Bench, server: Subject, options: list[str]) -> Figures:
     topic = fresh_topic("catch-up")
     count = str(bench.catch_up_messages)
     _subscribe_once(server, [topic])
@@ -143,7 +180,7 @@ def _catch_up(bench: Bench, server: ServerProcess, options: list[str]) -> Figure
     }
 
 
-def _cold_reads(bench: Bench, server: ServerProcess) -> Figures:
+def _cold_reads(bench: Bench, server: Subject) -> Figures:
     topic = fresh_topic("cold")
     large = ["-s", "102400", *UNBATCHED]
     read_topics, all_topics = 50, 150
@@ -184,7 +221,7 @@ def _full_speed(options: list[str], name: str, topics: int) -> Callable[..., Fig
     return partial(_produce, name=name, options=options, topics=topics, rate=FULL_SPEED)
 
 
-SCENARIOS: dict[str, Callable[[Bench, ServerProcess], Figures]] = {
+SCENARIOS: dict[str, Callable[[Bench, Subject], Figures]] = {
     "1 KB unbatched, one topic": _full_speed(UNBATCHED, "unbatched", 1),
     "1 KB batched, one topic": _full_speed(BATCHED, "batched", 1),
     "1 KB unbatched, ten topics": _full_speed(UNBATCHED, "unbatched-ten", 10),
@@ -204,8 +241,12 @@ def is_warm(rates: list[float]) -> bool:
     return len(rates) >= 2 and rates[-1] <= 1.05 * max(rates[:-1])
 
 
-def warm_up(bench: Bench, server: ServerProcess) -> None:
-    """Uncounted load until the server gets no faster; a JVM's broker does for a minute or more."""
+def warm_up(bench: Bench, server: Subject, windows_min: int = WARM_UP_WINDOWS_MIN) -> None:
+    """Uncounted load until the server gets no faster; a JVM's broker does for a minute or more.
+
+    Several JVMs that share two processors get faster in steps, with pauses between them:
+    `windows_min` lines are waited for in any case, or as many as there may be.
+    """
     for options in (UNBATCHED, BATCHED):
         topic = fresh_topic("warm-up")
         produce = ["produce", "-s", "1024", "-r", FULL_SPEED, *options, topic]
@@ -215,5 +256,8 @@ def warm_up(bench: Bench, server: ServerProcess) -> None:
         ):
             begun = producer.wait_begun()
             rates: list[float] = []
-            while not is_warm(rates) and len(rates) < WARM_UP_WINDOWS_MAX[options is BATCHED]:
+            windows_max = WARM_UP_WINDOWS_MAX[options is BATCHED]
+            while len(rates) < min(windows_min, windows_max) or (
+                not is_warm(rates) and len(rates) < windows_max
+            ):
                 rates.append(producer.wait_window(begun + 1 + len(rates)).rate)

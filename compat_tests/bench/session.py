@@ -1,4 +1,4 @@
-"""Both servers of a benchmark run, and how one round on one of them is made to count.
+"""The servers of a benchmark run, and how one round on one of them is made to count.
 
 Invariants: one server at a time is under load, the other is stopped by SIGSTOP; a round counts only
 when neither pulsar-perf nor the server told of an error; after a round its topics are gone and
@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.bench.disk_room import KEPT_BYTES_MAX, NoRoom, disk_of, shortage, stored_bytes
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from compat_tests.bench.subject import Subject
     from compat_tests.oracle.server_process import ServerProcess
 
 NAMESPACE_PATH = "/admin/v2/persistent/public/default"
@@ -33,10 +35,8 @@ POLL_SECONDS = 0.1
 # Given to both: space of deleted topics comes back soon, and old journal files do not pile up.
 DISK_CONFIGURATION = {"gcWaitTime": "5000", "journalMaxBackups": "0"}
 VELA_CONFIGURATION = {"journalSyncData": "true"}
-_SERVER_ERRORS = {
-    "vela": re.compile(r"\[(?:error|critical)\s*\]|^Traceback"),
-    "pulsar": re.compile(r"^\S+ \[[^\]]*\] (?:ERROR|FATAL) "),
-}
+_ERRORS_OF_VELA = re.compile(r"\[(?:error|critical)\s*\]|^Traceback")
+_ERRORS_OF_PULSAR = re.compile(r"^\S+ \[[^\]]*\] (?:ERROR|FATAL) ")
 
 
 class RoundFailed(Exception):
@@ -50,9 +50,12 @@ def new_server(name: str, directory: Path, disk: dict[str, str] | None = None) -
     return PulsarServer(directory / "pulsar", disk, small=False)
 
 
+_server_with_little_disk = partial(new_server, disk=DISK_CONFIGURATION)
+
+
 def server_problems(name: str, log: str) -> list[str]:
     """The lines of a server's log that tell of errors."""
-    wanted = _SERVER_ERRORS[name]
+    wanted = _ERRORS_OF_VELA if name.startswith("vela") else _ERRORS_OF_PULSAR
     return [line for line in log.splitlines() if wanted.search(line)]
 
 
@@ -68,6 +71,11 @@ def in_use(stats: dict[str, Any]) -> bool:
     return bool(stats["publishers"]) or any(each["consumers"] for each in subscriptions)
 
 
+def log_sizes(server: Subject) -> list[int]:
+    """In bytes, of each part."""
+    return [part.log_path.stat().st_size for part in server.parts]
+
+
 @dataclass
 class Session:
     """Servers that stay up, and warm, over all scenarios."""
@@ -75,8 +83,11 @@ class Session:
     bench: Bench
     directory: Path
     tell: Callable[[str], None]
-    warm: bool = True
-    servers: dict[str, ServerProcess] = field(default_factory=dict)
+    warm: Callable[[Bench, Subject], None] | None = warm_up
+    """Uncounted load on a server that has just started; None: none."""
+    make: Callable[[str, Path], Subject] = _server_with_little_disk
+    """A server by name, with a directory for its own."""
+    servers: dict[str, Subject] = field(default_factory=dict)
 
     def start(self, names: list[str]) -> None:
         """Start and warm up; each is stopped by SIGSTOP afterwards."""
@@ -89,7 +100,7 @@ class Session:
             server.kill()
 
     def measure(
-        self, name: str, action: Callable[[Bench, ServerProcess], dict[str, float]]
+        self, name: str, action: Callable[[Bench, Subject], dict[str, float]]
     ) -> dict[str, float]:
         """One round on one server.
 
@@ -98,16 +109,16 @@ class Session:
         server = self.servers[name]
         server.resume()
         self._wait_answer(server)
-        log_size = server.log_path.stat().st_size
+        logs = log_sizes(server)
         self.bench.clients.clear()
         try:
             figures = action(self.bench, server)
-            problems = self._problems(server, log_size)
+            problems = self._problems(server, logs)
         except NoRoom as full:
             self._replace(name)
             raise RoundFailed(str(full)) from full
         except PerfFailed as failure:
-            problems = self._problems(server, log_size)
+            problems = self._problems(server, logs)
             self._tidy_or_replace(name)
             raise RoundFailed("; ".join([str(failure), *problems[:3]])) from failure
         finally:
@@ -117,7 +128,7 @@ class Session:
             raise RoundFailed(f"{len(problems)} lines tell of errors: {problems[0][:500]}")
         return figures
 
-    def look(self, server: ServerProcess) -> None:
+    def look(self, server: Subject) -> None:
         """Raise NoRoom when the server fills the disk, RoundFailed when it is gone."""
         short = shortage(disk_of(self.directory), server.name, stored_bytes(server.directory))
         if short is not None:
@@ -126,20 +137,21 @@ class Session:
         if ended is not None:
             raise PerfFailed(f"{ended}:\n{server.log_tail()}")
 
-    def _problems(self, server: ServerProcess, log_size: int) -> list[str]:
+    def _problems(self, server: Subject, logs: list[int]) -> list[str]:
         told = [problem for client in self.bench.clients for problem in client.problems()]
-        with open(server.log_path, "rb") as log:
-            log.seek(log_size)
-            text = log.read().decode(errors="replace")
+        for part, size_bytes in zip(server.parts, logs, strict=True):
+            with open(part.log_path, "rb") as log:
+                log.seek(size_bytes)
+                told += server_problems(part.name, log.read().decode(errors="replace"))
         ended = server.how_it_ended()
-        return told + server_problems(server.name, text) + ([ended] if ended else [])
+        return told + ([ended] if ended else [])
 
     def _bring_up(self, name: str) -> None:
-        server = self.servers[name] = new_server(name, self.directory, DISK_CONFIGURATION)
+        server = self.servers[name] = self.make(name, self.directory)
         server.start()
-        if self.warm:
+        if self.warm is not None:
             begun = time.monotonic()
-            warm_up(self.bench, server)
+            self.warm(self.bench, server)
             self.bench.clients.clear()
             self.tell(f"{name} is warm after {time.monotonic() - begun:.0f} s of load")
         try:
@@ -147,7 +159,7 @@ class Session:
         except OSError as failure:
             raise ServerFailed(f"{name} does not answer: {failure}") from failure
 
-    def _wait_answer(self, server: ServerProcess) -> None:
+    def _wait_answer(self, server: Subject) -> None:
         """Until a server that was stopped by SIGSTOP has worked off what waited for it."""
 
         def answers() -> bool:
@@ -158,7 +170,7 @@ class Session:
 
         self._wait(answers, f"{server.name} answers after SIGCONT")
 
-    def _wait_left(self, server: ServerProcess, topic: str) -> None:
+    def _wait_left(self, server: Subject, topic: str) -> None:
         """Until no client is connected to a topic, or it is gone: clients end before their servers
         have seen it."""
 
@@ -186,7 +198,7 @@ class Session:
             self.tell(f"{name} does not answer: {failure}")
         self._replace(name)
 
-    def _tidy(self, server: ServerProcess) -> None:
+    def _tidy(self, server: Subject) -> None:
         """Delete what a round left, wait for the space, and stop the server by SIGSTOP."""
         _, topics = server.http("GET", NAMESPACE_PATH)
         for topic in bench_topics(topics or []):

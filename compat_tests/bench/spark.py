@@ -18,7 +18,8 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.bench import spark_report as report
-from compat_tests.bench.__main__ import commit, how_vela_runs, machine, turns
+from compat_tests.bench.__main__ import commit, how_vela_runs, machine
+from compat_tests.bench.rounds import turns
 from compat_tests.bench.spark_load import DataSet, Tail, publish, served_bytes
 from compat_tests.bench.spark_program import NO_JAR, SPARK3
 from compat_tests.bench.spark_reader import ReadFailed, SparkReader

@@ -6,6 +6,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from compat_tests.oracle.configuration import properties, with_keys
 from compat_tests.oracle.distribution import pulsar_home
 from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerProcess
@@ -14,50 +15,66 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MEMORY = "-Xms64m -Xmx512m -XX:MaxDirectMemorySize=512m"
+SMALL_KEYS: dict[str, object] = {
+    "zkTimeout": 10_000,
+    "journalPreAllocSizeMB": 1,
+    "dbStorage_writeCacheMaxSizeMb": 32,
+    "dbStorage_readAheadCacheMaxSizeMb": 16,
+    "dbStorage_rocksDB_blockCacheSize": 8 << 20,
+    "entryLogFilePreallocationEnabled": "false",
+}
 
 
 class ApacheBookie(ServerProcess):
     """Ready when it accepts connections: BookKeeper registers before. The cluster must be
-    initialised, with `bookkeeper shell initnewcluster` for instance."""
+    initialised, with `bookkeeper shell initnewcluster` for instance.
+
+    `small` takes little disk and starts fast; a benchmark leaves the distribution's file and
+    collector. The memory is bounded in both cases.
+    """
 
     name = "apache-bookie"
     is_oracle = True
 
     def __init__(
-        self, directory: Path, zookeeper: str, configuration: dict[str, str] | None = None
+        self,
+        directory: Path,
+        zookeeper: str,
+        configuration: dict[str, str] | None = None,
+        small: bool = True,
+        port: int | None = None,
     ) -> None:
-        self.port, http_port = free_ports(2)
+        """`port`: that of another bookie whose place it takes; any free one without."""
+        free_port, http_port = free_ports(2)
+        self.port = port or free_port
         super().__init__(directory, self.port, http_port)
         self.home = pulsar_home()
+        self._small = small
         self.bookie_id = f"127.0.0.1:{self.port}"
         keys: dict[str, object] = {
             "bookiePort": self.port,
             "advertisedAddress": "127.0.0.1",
             "allowLoopback": "true",
             "metadataServiceUri": f"zk+hierarchical://{zookeeper}/ledgers",
-            "zkTimeout": 10_000,
             "journalDirectory": directory / "journal",
             "ledgerDirectories": directory / "ledgers",
             "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
             "nettyMaxFrameSizeBytes": 5_253_120,
-            "journalPreAllocSizeMB": 1,
-            "dbStorage_writeCacheMaxSizeMb": 32,
-            "dbStorage_readAheadCacheMaxSizeMb": 16,
-            "dbStorage_rocksDB_blockCacheSize": 8 << 20,
-            "entryLogFilePreallocationEnabled": "false",
             "autoRecoveryDaemonEnabled": "false",
             "httpServerEnabled": "false",
+            "prometheusStatsHttpPort": http_port,
             # The disk of a machine that runs tests may be rather full.
             "diskUsageThreshold": 0.999,
             "diskUsageWarnThreshold": 0.999,
             "minUsableSizeForIndexFileCreation": 1 << 20,
             "minUsableSizeForEntryLogCreation": 1 << 20,
         }
+        if small:
+            keys |= SMALL_KEYS
         keys |= configuration or {}
         self._configuration_path = directory / "bookkeeper.conf"
-        self._configuration_path.write_text(
-            "".join(f"{key}={value}\n" for key, value in keys.items())
-        )
+        stock = self.home / "conf" / "bookkeeper.conf"
+        self._configuration_path.write_text(properties(keys) if small else with_keys(stock, keys))
 
     def command(self) -> list[str]:
         return [str(self.home / "bin" / "pulsar"), "bookie"]
@@ -69,9 +86,9 @@ class ApacheBookie(ServerProcess):
             "PULSAR_LOG_LEVEL": "warn",
             "PULSAR_MEM": MEMORY,
             "BOOKIE_MEM": MEMORY,
-            "BOOKIE_GC": "-XX:+UseSerialGC",
-            "PULSAR_GC": "-XX:+UseSerialGC",
         }
+        if self._small:
+            own |= {"BOOKIE_GC": "-XX:+UseSerialGC", "PULSAR_GC": "-XX:+UseSerialGC"}
         if "JAVA_HOME" in os.environ:
             own["JAVA_HOME"] = os.environ["JAVA_HOME"]
         return own

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from compat_tests.oracle.configuration import with_keys
 from compat_tests.oracle.distribution import pulsar_home
 from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerProcess
@@ -93,11 +94,4 @@ class PulsarServer(ServerProcess):
             "advertisedAddress": "127.0.0.1",
             "httpServerEnabled": "false",
         }
-        lines: list[str] = []
-        for line in (self.home / "conf" / "standalone.conf").read_text().splitlines():
-            key = line.partition("=")[0].strip()
-            if key in wanted:
-                line = f"{key}={wanted.pop(key)}"
-            lines.append(line)
-        lines += [f"{key}={value}" for key, value in wanted.items()]
-        return "\n".join(lines) + "\n"
+        return with_keys(self.home / "conf" / "standalone.conf", wanted)

@@ -197,6 +197,10 @@ class ServerProcess(ABC):
             self._process.wait()
             self._process = None
 
+    def close(self) -> None:
+        """End it for good, with all that it runs on."""
+        self.kill()
+
     def pause(self) -> None:
         """SIGSTOP: the server takes no CPU until `resume`."""
         self._signal(signal.SIGSTOP)
@@ -212,6 +216,15 @@ class ServerProcess(ABC):
             times = process.cpu_times()
             total += times.user + times.system
         return total
+
+    def cpu_by_kind(self) -> dict[str, float]:
+        """The same by kind of process."""
+        return {"broker": self.cpu_seconds()}
+
+    @property
+    def parts(self) -> list[ServerProcess]:
+        """The servers that a benchmark measures together, each with a log of its own."""
+        return [self]
 
     def resident_bytes(self) -> int:
         """Resident memory of the server's processes, each page counted once.

@@ -21,11 +21,17 @@ class VelaBookie(ServerProcess):
     name = "vela-bookie"
 
     def __init__(
-        self, directory: Path, zookeeper: str, configuration: dict[str, str] | None = None
+        self,
+        directory: Path,
+        zookeeper: str,
+        configuration: dict[str, object] | None = None,
+        port: int | None = None,
     ) -> None:
-        self.port, http_port = free_ports(2)
+        """`port`: that of another bookie whose place it takes; any free one without."""
+        free_port, http_port = free_ports(2)
+        self.port = port or free_port
         super().__init__(directory, self.port, http_port)
-        keys = {
+        keys: dict[str, object] = {
             "bookiePort": self.port,
             "advertisedAddress": "127.0.0.1",
             "allowLoopback": "true",
@@ -41,7 +47,7 @@ class VelaBookie(ServerProcess):
             "diskUsageWarnThreshold": 0.999,
         }
         keys |= configuration or {}
-        self.bookie_id = str(keys.get("bookieId", f"127.0.0.1:{self.port}"))
+        self.bookie_id = str(keys.get("bookieId", f"{keys['advertisedAddress']}:{self.port}"))
         self.configuration_path = directory / "bookkeeper.conf"
         self.configuration_path.write_text(
             "".join(f"{key}={value}\n" for key, value in keys.items())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 HEAP = "-Xms64m -Xmx256m"
 TICK_MS = 500
 """Sessions may be as short as two ticks."""
+SESSION_MS_MAX = 120_000
 
 
 class ZooKeeperServer(ServerProcess):
@@ -24,14 +25,14 @@ class ZooKeeperServer(ServerProcess):
     name = "zookeeper"
     is_oracle = True
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, session_ms_max: int = SESSION_MS_MAX) -> None:
         (self.port,) = free_ports(1)
         super().__init__(directory, self.port, 0)
         self.home = pulsar_home()
         self._configuration_path = directory / "zookeeper.conf"
         self._configuration_path.write_text(
             f"tickTime={TICK_MS}\n"
-            "maxSessionTimeout=120000\n"
+            f"maxSessionTimeout={session_ms_max}\n"
             f"dataDir={directory / 'data'}\n"
             f"clientPort={self.port}\n"
             "clientPortAddress=127.0.0.1\n"

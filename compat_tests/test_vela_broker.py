@@ -1,0 +1,603 @@
+"""Brokers of a cluster: real ZooKeeper, bookies of Vela, stock clients."""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from functools import partial
+
+import pulsar
+import pytest
+
+from compat_tests.oracle.distribution import TREE, OracleAbsent
+from compat_tests.oracle.steady_load import (
+    check_nothing_lost,
+    quiet_client,
+    received,
+    steady_load,
+    wait_until,
+)
+from compat_tests.oracle.vela_cluster import SESSION_MS, VelaCluster, cluster_of
+from compat_tests.oracle.zookeeper_server import ZooKeeperServer
+
+SESSION_SECONDS = SESSION_MS / 1000
+NAMESPACE = "public/default"
+
+
+def persistent(topic, rest=""):
+    return f"/admin/v2/persistent/{NAMESPACE}/{topic}{rest}"
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory):
+    try:
+        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    except OracleAbsent as absent:
+        pytest.skip(str(absent))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def pair(zookeeper, tmp_path_factory):
+    """Two brokers and a bookie that every test leaves running."""
+    with cluster_of(tmp_path_factory.mktemp("pair"), zookeeper, brokers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own(zookeeper, tmp_path):
+    """Makes clusters for tests that end parts of them."""
+    made = []
+
+    def make(brokers, bookies=1, quorums="1/1/1"):
+        context = cluster_of(
+            tmp_path / str(len(made)), zookeeper, brokers=brokers, bookies=bookies, quorums=quorums
+        )
+        made.append(context)
+        return context.__enter__()
+
+    yield make
+    for context in made:
+        context.__exit__(None, None, None)
+
+
+def owner_of(cluster, topic, asked=None):
+    """The broker that owns a topic, whichever is asked."""
+    asked = asked or next(each for each in cluster.brokers if each.is_running())
+    status, answer = asked.http("GET", f"/lookup/v2/topic/persistent/{NAMESPACE}/{topic}")
+    assert status == 200, answer
+    return cluster.broker_at(answer["brokerUrl"])
+
+
+def owned_by(cluster, broker, topics):
+    return [topic for topic in topics if owner_of(cluster, topic) is broker]
+
+
+def bundle_of(broker, topic):
+    path = f"/lookup/v2/topic/persistent/{NAMESPACE}/{topic}/bundle"
+    status, text = broker.http("GET", path)
+    assert status == 200
+    return text
+
+
+def topic_on(cluster, broker, prefix):
+    """A topic of this broker."""
+    names = (f"{prefix}-{number}" for number in range(100))
+    return next(name for name in names if owner_of(cluster, name) is broker)
+
+
+def other_than(cluster, broker):
+    return next(each for each in cluster.brokers if each is not broker and each.is_running())
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_arguments):
+        return None
+
+
+def location(broker, method, path):
+    """Where a request is sent."""
+    request = urllib.request.Request(broker.web_url + path, method=method)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.build_opener(NoRedirects).open(request, timeout=10)
+    with refused.value as answer:
+        assert answer.code == 307
+        return answer.headers["Location"]
+
+
+def admin(broker, method, path, body=None):
+    """The answer to a request that follows redirects, as pulsar-admin does."""
+    url = broker.web_url + path
+    data = None if body is None else json.dumps(body).encode()
+    for _ in range(4):
+        request = urllib.request.Request(url, data, method=method)
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.build_opener(NoRedirects).open(request, timeout=60) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as refused:
+            with refused:
+                if refused.code != 307:
+                    return refused.code, json.loads(refused.read() or b"null")
+                url = refused.headers["Location"]
+    raise AssertionError("sent around in circles")
+
+
+# --- who owns what --------------------------------------------------------------------------
+
+
+def test_every_broker_names_the_same_members_leader_and_owners(pair):
+    ids = sorted(broker.broker_id for broker in pair.brokers)
+    leaders = set()
+    for broker in pair.brokers:
+        assert broker.http("GET", "/admin/v2/brokers") == (200, ids)
+        assert broker.http("GET", "/admin/v2/brokers/health") == (200, "ok")
+        leaders.add(broker.http("GET", "/admin/v2/brokers/leaderBroker")[1]["brokerId"])
+        place = broker.http("GET", "/admin/v2/brokers/internal-configuration")[1]
+        assert place["metadataStoreUrl"] == f"zk:{pair.hosts}"
+    assert len(leaders) == 1
+    topics = [f"owned-{number}" for number in range(12)]
+    owners = {topic: owner_of(pair, topic) for topic in topics}
+    assert set(owners.values()) == set(pair.brokers)
+    for broker in pair.brokers:
+        assert {topic: owner_of(pair, topic, broker) for topic in topics} == owners
+        _, owned = broker.http("GET", f"/admin/v2/brokers/test/{broker.broker_id}/ownedNamespaces")
+        for topic in topics:
+            name = f"{NAMESPACE}/{bundle_of(broker, topic)}"
+            assert (name in owned) == (owners[topic] is broker)
+
+
+def test_clients_reach_topics_of_all_brokers_through_any_of_them(pair):
+    for broker in pair.brokers:
+        client = quiet_client(broker.service_url)
+        for number in range(6):
+            topic = f"through-{broker.web_port}-{number}"
+            consumer = client.subscribe(topic, "s")
+            client.create_producer(topic).send(b"%d" % number)
+            assert consumer.receive(10_000).data() == b"%d" % number
+        client.close()
+
+
+def test_clients_of_http_lookup_reach_them_too(pair):
+    client = quiet_client(pair.brokers[1].web_url)
+    for number in range(4):
+        consumer = client.subscribe(f"http-{number}", "s")
+        client.create_producer(f"http-{number}").send(b"x")
+        assert consumer.receive(10_000).data() == b"x"
+    client.close()
+
+
+def test_administrative_requests_go_to_the_owner(pair):
+    for owner in pair.brokers:
+        topic = topic_on(pair, owner, "admin")
+        other = other_than(pair, owner)
+        assert admin(other, "PUT", persistent(topic))[0] == 204
+        path = persistent(topic, "/stats?x=y")
+        there = location(other, "GET", path)
+        assert there == f"{owner.web_url}{path}&authoritative=true"
+        status, stats = admin(other, "GET", persistent(topic, "/stats"))
+        assert (status, stats["ownerBroker"]) == (200, owner.broker_id)
+        status, _ = admin(other, "PUT", persistent(topic, "/subscription/s"))
+        assert status == 204
+        assert owner.http("GET", persistent(topic, "/subscriptions")) == (200, ["s"])
+
+
+# --- moving what is owned -------------------------------------------------------------------
+
+
+def test_unloads_lose_nothing_and_are_done_whoever_is_asked(pair):
+    topic = topic_on(pair, pair.brokers[0], "unloaded")
+    client = quiet_client(pair.service_url)
+    with steady_load(client, topic) as load:
+        for asked in pair.brokers:
+            namespace = f"/admin/v2/namespaces/{NAMESPACE}"
+            for path in (
+                persistent(topic, "/unload"),
+                f"{namespace}/{bundle_of(asked, topic)}/unload",
+                f"{namespace}/unload",
+            ):
+                assert admin(asked, "PUT", path)[0] == 204, path
+                load.wait_for_more()
+    check_nothing_lost(load, received(client, topic, len(load.acknowledged)))
+    client.close()
+
+
+def test_bundles_of_an_unloaded_namespace_are_spread_over_all_brokers(pair):
+    namespace = "public/spread"
+    first = pair.brokers[0]
+    assert admin(
+        first, "PUT", f"/admin/v2/namespaces/{namespace}", {"bundles": {"numBundles": 16}}
+    )[0] in (200, 204)
+    for _round in range(3):
+        owned = Counter()
+        for number in range(200):
+            path = f"/lookup/v2/topic/persistent/{namespace}/t{number}"
+            status, answer = pair.brokers[number % 2].http("GET", path)
+            assert status == 200, answer
+        for broker in pair.brokers:
+            path = f"/admin/v2/brokers/test/{broker.broker_id}/ownedNamespaces"
+            names = broker.http("GET", path)[1]
+            owned[broker.broker_id] = sum(name.startswith(namespace) for name in names)
+        assert sum(owned.values()) == 16
+        assert max(owned.values()) <= 9, owned
+        assert admin(first, "PUT", f"/admin/v2/namespaces/{namespace}/unload")[0] == 204
+
+
+@pytest.mark.parametrize("unload", ["false", "true"])
+def test_a_split_bundle_has_two_owners_and_loses_nothing(pair, unload):
+    topic = f"split-{unload}"
+    client = quiet_client(pair.service_url)
+    with steady_load(client, topic) as load:
+        whole = bundle_of(pair.brokers[0], topic)
+        path = f"/admin/v2/namespaces/{NAMESPACE}/{whole}/split?unload={unload}"
+        assert admin(pair.brokers[0], "PUT", path)[0] == 204
+        load.wait_for_more()
+        for broker in pair.brokers:
+            part = bundle_of(broker, topic)
+            assert part != whole
+            bundles = broker.http("GET", f"/admin/v2/namespaces/{NAMESPACE}/bundles")[1]
+            assert bundles["numBundles"] == len(bundles["boundaries"]) - 1
+            assert set(part.split("_")) <= set(bundles["boundaries"])
+        load.wait_for_more()
+    check_nothing_lost(load, received(client, topic, len(load.acknowledged)))
+    client.close()
+
+
+# --- what one broker changes is in force on the others --------------------------------------
+
+
+def in_force(is_true):
+    """Within a second on a machine that has nothing else to do."""
+    wait_until(is_true, 10.0)
+
+
+def test_policies_partitions_and_dynamic_configuration_reach_the_other_brokers(pair):
+    one, two = pair.brokers
+    path = f"/admin/v2/namespaces/{NAMESPACE}/retention"
+    for minutes in (7, 9):
+        policy = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": 100}
+        assert admin(one, "POST", path, policy)[0] == 204
+        in_force(lambda policy=policy: two.http("GET", path)[1] == policy)
+    partitioned = persistent("counted", "/partitions")
+    assert admin(one, "PUT", partitioned, 2)[0] == 204
+    in_force(lambda: two.http("GET", partitioned)[1]["partitions"] == 2)
+    assert admin(two, "POST", partitioned, 5)[0] == 204
+    in_force(lambda: one.http("GET", partitioned)[1]["partitions"] == 5)
+    client = quiet_client(two.service_url)
+    assert len(client.get_topic_partitions("counted")) == 5
+    client.close()
+    key = "/admin/v2/brokers/configuration"
+    assert admin(one, "POST", f"{key}/maxSubscriptionsPerTopic/3")[0] in (200, 204)
+    in_force(
+        lambda: (
+            two.http("GET", f"{key}/runtime")[1]["maxSubscriptionsPerTopic"] == "3"
+            and two.http("GET", f"{key}/values")[1] == {"maxSubscriptionsPerTopic": "3"}
+        )
+    )
+    assert admin(two, "DELETE", f"{key}/maxSubscriptionsPerTopic")[0] in (200, 204)
+    in_force(lambda: one.http("GET", f"{key}/values")[1] == {})
+
+
+def test_a_policy_reaches_the_open_topics_of_another_broker(pair):
+    namespace = f"/admin/v2/namespaces/{NAMESPACE}"
+    for owner in pair.brokers:
+        asked = other_than(pair, owner)
+        topic = topic_on(pair, owner, "limited")
+        client = quiet_client(pair.service_url)
+        producer = client.create_producer(topic)
+        producer.send(b"x")
+        assert admin(asked, "POST", f"{namespace}/deduplication", True)[0] == 204
+        status = partial(owner.http, "GET", persistent(topic, "/stats"))
+        in_force(lambda status=status: status()[1]["deduplicationStatus"] == "Enabled")
+        assert admin(asked, "POST", f"{namespace}/deduplication", False)[0] == 204
+        in_force(lambda status=status: status()[1]["deduplicationStatus"] == "Disabled")
+        client.close()
+
+
+# --- partitioned topics ---------------------------------------------------------------------
+
+
+def clients_of(broker, topic):
+    """Numbers of producers and of consumers of `s`: both are away for a moment after an unload."""
+    stats = broker.http("GET", persistent(topic, "/partitioned-stats"))[1]
+    return len(stats["publishers"]), len(stats["subscriptions"]["s"]["consumers"])
+
+
+def test_a_partitioned_topic_is_administered_through_any_broker(pair):
+    topic, count = "parted", 8
+    one, two = pair.brokers
+    assert admin(one, "PUT", persistent(topic, "/partitions"), count)[0] == 204
+    names = [f"persistent://{NAMESPACE}/{topic}-partition-{index}" for index in range(count)]
+    assert {owner_of(pair, f"{topic}-partition-{index}") for index in range(count)} == {one, two}
+    client = quiet_client(two.service_url)
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(
+        topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution
+    )
+    for number in range(5 * count):
+        producer.send(b"%d" % number)
+    assert one.http("GET", persistent(topic, "/partitioned-stats"))[1]["msgInCounter"] == 5 * count
+    for broker in pair.brokers:
+        in_force(lambda broker=broker: clients_of(broker, topic) == (count, count))
+        status, stats = broker.http("GET", persistent(topic, "/partitioned-stats"))
+        assert status == 200
+        assert sorted(stats["partitions"]) == names
+        assert stats["subscriptions"]["s"]["msgBacklog"] == 5 * count
+        assert stats["metadata"]["partitions"] == count
+        owners = {each["ownerBroker"] for each in stats["partitions"].values()}
+        assert owners == {one.broker_id, two.broker_id}
+        _, short = broker.http("GET", persistent(topic, "/partitioned-stats?perPartition=false"))
+        assert short["partitions"] == {}
+        _, internal = broker.http("GET", persistent(topic, "/partitioned-internalStats"))
+        assert sorted(internal["partitions"]) == names
+        assert all(each["numberOfEntries"] == 5 for each in internal["partitions"].values())
+        subscription = persistent(topic, "/subscription/other")
+        earliest = {"ledgerId": -1, "entryId": -1}
+        assert admin(broker, "PUT", subscription, earliest)[0] == 204
+        assert admin(broker, "PUT", subscription, earliest)[0] == 409
+        assert sorted(broker.http("GET", persistent(topic, "/subscriptions"))[1]) == ["other", "s"]
+        assert admin(broker, "POST", f"{subscription}/skip_all")[0] == 204
+        _, stats = broker.http("GET", persistent(topic, "/partitioned-stats"))
+        assert stats["subscriptions"]["other"]["msgBacklog"] == 0
+        assert admin(broker, "DELETE", subscription)[0] == 204
+        assert admin(broker, "DELETE", subscription)[0] == 404
+        assert admin(broker, "PUT", persistent(topic, "/unload"))[0] == 204
+        assert admin(broker, "POST", persistent(topic, "/trim"))[0] == 200
+    assert admin(two, "POST", persistent(topic, "/partitions"), count + 4)[0] == 204
+    for index in range(count + 4):
+        path = persistent(f"{topic}-partition-{index}", "/subscriptions")
+        owner = owner_of(pair, f"{topic}-partition-{index}")
+        assert owner.http("GET", path) == (200, ["s"])
+    status, reason = admin(two, "DELETE", persistent(topic, "/partitions"))
+    assert status == 412, reason
+    consumer.unsubscribe()
+    client.close()
+    assert admin(two, "DELETE", persistent(topic, "/partitions"))[0] == 204
+    for broker in pair.brokers:
+        status, topics = broker.http("GET", f"/admin/v2/persistent/{NAMESPACE}")
+        assert not [name for name in topics if f"/{topic}-partition-" in name]
+        assert broker.http("GET", persistent(topic, "/partitioned-stats"))[0] == 404
+
+
+def test_a_namespace_is_deleted_with_topics_of_all_brokers(pair):
+    one, two = pair.brokers
+    namespace = "/admin/v2/namespaces/public/short"
+    assert admin(one, "PUT", namespace)[0] == 204
+    client = quiet_client(pair.service_url)
+    for number in range(8):
+        producer = client.create_producer(f"persistent://public/short/t{number}")
+        producer.send(b"x")
+    client.close()
+    key = "/admin/v2/brokers/configuration/forceDeleteNamespaceAllowed"
+    assert admin(one, "POST", f"{key}/true")[0] in (200, 204)
+    status, reason = admin(one, "DELETE", f"{namespace}?force=true")
+    assert status == 204, reason
+    in_force(lambda: two.http("GET", namespace)[0] == 404)
+    admin(one, "DELETE", key)
+
+
+# --- brokers that end -----------------------------------------------------------------------
+
+
+def test_a_broker_hands_its_topics_over_before_it_ends(own):
+    cluster = own(brokers=2)
+    leaving = cluster.broker_at(leader_url(cluster))
+    topic = topic_on(cluster, leaving, "handed-over")
+    client = quiet_client(cluster.service_url)
+    with steady_load(client, topic) as load:
+        load.wait_for_more()
+        assert leaving.stop() == 0
+        load.wait_for_more()
+        left = other_than(cluster, leaving)
+        assert owner_of(cluster, topic, left) is left
+        assert left.http("GET", "/admin/v2/brokers") == (200, [left.broker_id])
+        assert leader_url(cluster) == left.web_url
+        leaving.start()
+        load.wait_for_more()
+    check_nothing_lost(load, received(client, topic, len(load.acknowledged)))
+    # Nobody had to wait for the end of a session.
+    assert load.longest_pause < SESSION_SECONDS / 2
+    client.close()
+
+
+def leader_url(cluster):
+    asked = next(each for each in cluster.brokers if each.is_running())
+    return asked.http("GET", "/admin/v2/brokers/leaderBroker")[1]["serviceUrl"]
+
+
+def consume_all(consumer, load):
+    """Every acknowledged message reaches a consumer that was there all the time, some twice."""
+    expected = set(load.acknowledged)
+    while expected:
+        message = consumer.receive(20_000)
+        consumer.acknowledge(message)
+        expected.discard(int(message.data()))
+
+
+def test_topics_of_a_killed_broker_are_served_by_the_others(own):
+    cluster = own(brokers=2)
+    for killed in cluster.brokers:
+        topic = topic_on(cluster, killed, "killed")
+        client = quiet_client(other_than(cluster, killed).service_url)
+        consumer = client.subscribe(topic, "s")
+        with steady_load(client, topic) as load:
+            load.wait_for_more()
+            killed.kill()
+            load.wait_for_more()
+            left = other_than(cluster, killed)
+            assert owner_of(cluster, topic, left) is left
+            killed.start()
+        check_nothing_lost(load, received(client, topic, len(load.acknowledged)))
+        consume_all(consumer, load)
+        client.close()
+
+
+def test_a_broker_started_again_within_its_old_session_serves_its_topics(own):
+    cluster = own(brokers=2)
+    killed = cluster.brokers[1]
+    topic = topic_on(cluster, killed, "again")
+    client = quiet_client(cluster.brokers[0].service_url)
+    consumer = client.subscribe(topic, "s")
+    with steady_load(client, topic) as load:
+        load.wait_for_more()
+        killed.kill()
+        killed.start()
+        load.wait_for_more()
+        late = client.subscribe(topic, "late")
+        load.wait_for_more()
+        assert late.receive(20_000)
+    check_nothing_lost(load, received(client, topic, len(load.acknowledged)))
+    consume_all(consumer, load)
+    client.close()
+
+
+def test_a_broker_that_was_stopped_beyond_its_session_accepts_nothing(own):
+    cluster = own(brokers=2)
+    stopped, left = cluster.brokers
+    topic = topic_on(cluster, stopped, "stopped")
+    client = quiet_client(left.service_url)
+    with steady_load(client, topic) as load:
+        load.wait_for_more()
+        stopped.pause()
+        # Others may be asked as soon as the session is over.
+        wait_until(lambda: left.http("GET", "/admin/v2/brokers")[1] == [left.broker_id])
+        assert owner_of(cluster, topic, left) is left
+        second = quiet_client(left.service_url)
+        producer = second.create_producer(topic)
+        others = [b"%d" % (1_000_000 + number) for number in range(50)]
+        for number in others:
+            producer.send(number)
+        stopped.resume()
+        load.wait_for_more()
+        wait_until(lambda: len(stopped.http("GET", "/admin/v2/brokers")[1] or ()) == 2)
+        assert owner_of(cluster, topic, stopped) is left
+        second.close()
+    numbers = received(client, topic, len(load.acknowledged) + len(others))
+    check_nothing_lost(load, [number for number in numbers if number < 1_000_000])
+    assert [number for number in numbers if number >= 1_000_000] == [int(each) for each in others]
+    client.close()
+
+
+# --- ZooKeeper and bookies that are away ----------------------------------------------------
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path):
+    try:
+        server = ZooKeeperServer(tmp_path / "own-zookeeper")
+    except OracleAbsent as absent:
+        pytest.skip(str(absent))
+    server.start()
+    yield server
+    server.kill()
+
+
+def test_brokers_go_on_by_themselves_after_zookeeper_was_away(own_zookeeper, tmp_path):
+    with cluster_of(tmp_path, own_zookeeper, brokers=2) as cluster:
+        topic = topic_on(cluster, cluster.brokers[0], "outage")
+        client = quiet_client(cluster.service_url)
+        with steady_load(client, topic) as load:
+            load.wait_for_more()
+            own_zookeeper.kill()
+            acknowledged = len(load.acknowledged)
+            # Topics are closed before ZooKeeper may give them to others.
+            wait_until(lambda: "giving up all bundles" in cluster.brokers[0].log_of_start())
+            time.sleep(SESSION_SECONDS)
+            stopped_at = len(load.acknowledged)
+            time.sleep(1.0)
+            assert len(load.acknowledged) == stopped_at
+            assert stopped_at >= acknowledged
+            own_zookeeper.start()
+            load.wait_for_more()
+            wait_until(
+                lambda: all(
+                    len(broker.http("GET", "/admin/v2/brokers")[1] or ()) == 2
+                    for broker in cluster.brokers
+                )
+            )
+        check_nothing_lost(load, received(client, topic, len(load.acknowledged)))
+        client.close()
+
+
+def test_a_broker_without_bookies_stores_again_when_they_are_back(own):
+    cluster = own(brokers=1)
+    (broker,) = cluster.brokers
+    (bookie,) = cluster.bookies
+    client = quiet_client(broker.service_url)
+    with steady_load(client, "no-bookies") as load:
+        load.wait_for_more()
+        bookie.kill()
+        wait_until(lambda: broker.http("GET", "/admin/v2/brokers/health")[0] == 503)
+        _, reason = broker.http("GET", "/admin/v2/brokers/health")
+        assert "managedLedgerDefaultEnsembleSize" in reason["reason"]
+        bookie.start()
+        wait_until(lambda: broker.http("GET", "/admin/v2/brokers/health") == (200, "ok"))
+        load.wait_for_more()
+        late = client.create_producer("new-after")
+        late.send(b"x")
+    check_nothing_lost(load, received(client, "no-bookies", len(load.acknowledged)))
+    client.close()
+
+
+@pytest.mark.parametrize(("quorums", "bookies"), [("3/2/2", 4), ("3/3/2", 3)])
+def test_copies_outlive_a_bookie_and_a_broker(own, quorums, bookies):
+    cluster = own(brokers=2, bookies=bookies, quorums=quorums)
+    topic = topic_on(cluster, cluster.brokers[0], "copies")
+    client = quiet_client(cluster.service_url)
+    with steady_load(client, topic) as load:
+        load.wait_for_more()
+        cluster.bookies[0].kill()
+        load.wait_for_more()
+        cluster.bookies[0].start()
+        cluster.brokers[0].kill()
+        load.wait_for_more()
+        cluster.brokers[0].start()
+    check_nothing_lost(load, received(client, topic, len(load.acknowledged)))
+    client.close()
+
+
+# --- a start that cannot be ---------------------------------------------------------------
+
+
+def refusal_of(broker):
+    """The one line of a broker that does not start."""
+    done = subprocess.run(
+        broker.command(), cwd=TREE, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_wrong_cluster_is_refused_in_one_line(zookeeper, tmp_path):
+    cluster = VelaCluster(tmp_path, zookeeper)
+
+    def refused(**keys):
+        from compat_tests.oracle.vela_broker import VelaBroker
+
+        return refusal_of(VelaBroker(tmp_path / str(len(keys)), cluster.hosts, cluster.keys | keys))
+
+    assert "it is not that of a cluster" in refused()
+    cluster.initialize()
+    line = refused(clusterName="other")
+    assert "clusterName=other" in line
+    assert "(test)" in line
+    assert "no ZooKeeper answered" in refused(
+        metadataStoreUrl="zk:127.0.0.1:1", clusterName="test", brokerServicePort=0
+    )
+
+
+def test_the_command_is_in_the_help():
+    done = subprocess.run(
+        [sys.executable, "-m", "broker", "broker", "--help"],
+        cwd=TREE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "--config" in done.stdout
