@@ -10,10 +10,17 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA_DIR ?=
 RUN_ARGS ?=
 BENCH_ARGS ?=
+# How many seeds, the first one, and how many processes share them.
+SEEDS ?= 100
+FROM ?= 0
+PROCESSES ?= 1
+# The names of --cluster.
+CLUSTERS ?= apache-bookies-3-2-2 apache-bookies-3-3-2 pulsar-broker-3-2-2 vela-3-2-2
+FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-spark bench bench-fanout bench-spark crash damage lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-followers bench-spark crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -25,12 +32,19 @@ help:
 	@echo 'make wheel    dist/*.whl with the hot modules compiled; "pip install ." installs them as sources'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; without Go its client is left out)'
+	@echo 'make compat-cluster  these scenarios on clusters, mixed ones too (Java 17, Maven; CLUSTERS="NAME ...")'
+	@echo 'make compat-migration  from Pulsar to Vela and back, mixed clusters: the long forms, half an hour (Java 17, Maven)'
 	@echo 'make compat-spark  the same jobs of the stock Spark connector on both (Java 17, Maven)'
 	@echo 'make bench    benchmark against real Pulsar, half an hour (Java 17, Maven; BENCH_ARGS="--quick")'
+	@echo 'make bench-cluster  replicated clusters, real, mixed and of Vela, 20 minutes (Java 17, Maven; "--quick")'
+	@echo 'make bench-failover  CPU per message with 1, 2 and 4 brokers; 20,000 topics, one of two brokers killed'
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
+	@echo 'make bench-followers  the same on four brokers of a cluster, checked; what followers cost the owner'
 	@echo 'make bench-spark  Spark reading topics of Vela and of real Pulsar (Java 17, Maven; "--quick")'
 	@echo 'make crash    kill -9 at 100 random instants under load, twice: subscriptions, a broadcast'
 	@echo 'make damage   one flipped bit at 300 random places of every kind of file'
+	@echo 'make simulate  a cluster under faults on simulated time, disks and network (SEEDS=100 FROM=0 PROCESSES=1 RESULTS=<file>)'
+	@echo 'make cluster-faults  a cluster of processes on real ZooKeeper: 100 instants of ten kinds of faults, two hours (Java 17, Maven)'
 	@echo 'make lock     write the lock files from pyproject.toml; make proto: generate the protobuf modules'
 
 run: setup
@@ -90,7 +104,15 @@ lint: setup-dev
 	$(BIN)/mypy
 
 compat: setup-dev
-	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark
+	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark -m 'not slow'
+
+compat-migration: setup-dev
+	$(BIN)/python -m pytest compat_tests/test_migration.py compat_tests/test_mixed_cluster.py -m slow
+
+compat-cluster: setup-dev
+	status=0; for each in $(CLUSTERS); do \
+	  $(BIN)/python -m pytest compat_tests --ignore compat_tests/spark --cluster $$each || status=1; \
+	done; exit $$status
 
 compat-spark: setup-dev
 	$(BIN)/python -m pytest compat_tests/spark
@@ -98,8 +120,18 @@ compat-spark: setup-dev
 bench: compile
 	$(BIN)/python -m compat_tests.bench $(BENCH_ARGS)
 
+bench-cluster: compile
+	$(BIN)/python -m compat_tests.bench.cluster $(BENCH_ARGS)
+
+bench-failover: compile
+	$(BIN)/python -m compat_tests.bench.several_brokers
+	$(BIN)/python -m compat_tests.bench.failover --topics 20000 --brokers 2
+
 bench-fanout: compile
 	$(BIN)/python -m compat_tests.bench.fanout $(BENCH_ARGS)
+
+bench-followers: compile
+	$(BIN)/python -m compat_tests.bench.followers $(BENCH_ARGS)
 
 bench-spark: compile setup-pipeline
 	$(BIN)/python -m compat_tests.bench.spark $(BENCH_ARGS)
@@ -110,6 +142,13 @@ crash: setup-dev
 
 damage: setup-dev
 	$(BIN)/python -m tests.damage.flips --places 300
+
+simulate: setup-dev
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --from $(FROM) --processes $(PROCESSES) --keep-going \
+	  $(if $(RESULTS),--results $(RESULTS))
+
+cluster-faults: setup-dev
+	$(BIN)/python -m tests.cluster_faults --rounds 100 --output docs/performance/cluster-faults.json $(FAULTS_ARGS)
 
 lock:
 	$(PYTHON) -m venv build/lock

@@ -88,7 +88,7 @@ async def test_a_trimmed_ledger_is_missing():
         stats = await trio.to_thread.run_sync(stats_of, running)
         (layout,) = ledger_layouts(stats).values()
         (bookie,) = running.admin.bookie_addresses
-        await running.admin.bookie.delete_ledger(layout.ledger_id)
+        await running.bookie.delete_ledger(layout.ledger_id)
 
         def read():
             with BookieReader() as reader:
