@@ -59,7 +59,7 @@ class Marks:
         self._store = store
         self._holder = holder
         self._in_doubt: set[int] = set()
-        """Ledgers whose lock this session may have: what it asked for was not answered."""
+        """Ledgers whose lock this session has, or may have: its request was not answered."""
 
     async def prepare(self) -> None:
         """Make the layout if need be. Raises: WrongLayout."""
@@ -129,8 +129,7 @@ class Marks:
         self, is_waiting: Callable[[int], bool], order: random.Random
     ) -> Mark | None:
         """Take the lock of a marked ledger; None: there is none that is free and not waiting."""
-        for ledger_id in tuple(self._in_doubt):
-            await self.unlock(ledger_id)
+        await self.unlock_all()
         locked = set(await self._store.children(records.LOCKS_ROOT))
         ids = self.ledger_ids(order)
         try:
@@ -145,6 +144,11 @@ class Marks:
         finally:
             await ids.aclose()
         return None
+
+    async def unlock_all(self) -> None:
+        """Give back every lock that this object took, or may have taken."""
+        for ledger_id in tuple(self._in_doubt):
+            await self.unlock(ledger_id)
 
     async def lock(self, ledger_id: int) -> bool:
         """Take the lock of one ledger. False: another worker has it."""

@@ -120,6 +120,7 @@ class ReplicationWorker:
         finally:
             for stop in stops:
                 stop()
+            await self._unlock()
 
     def _on_change(self, path: str) -> None:
         del path
@@ -157,16 +158,18 @@ class ReplicationWorker:
         finally:
             self.working_on = None
             self.replications.add((trio.current_time() - begun) * 1000)
-            with trio.move_on_after(RETRY_S) as scope:
-                scope.shield = True
-                await self._unlock(mark.ledger_id)
+            await self._unlock()
         return True
 
-    async def _unlock(self, ledger_id: int) -> None:
-        try:
-            await self._marks.unlock(ledger_id)
-        except MetadataUnavailable as error:
-            log.info("lock not given back yet", reason=str(error))
+    async def _unlock(self) -> None:
+        """Whoever is cancelled while a lock is being taken gives it back, too: other workers of
+        this session would wait for it as long as the session lasts."""
+        with trio.move_on_after(RETRY_S) as scope:
+            scope.shield = True
+            try:
+                await self._marks.unlock_all()
+            except MetadataUnavailable as error:
+                log.info("lock not given back yet", reason=str(error))
 
     async def _work_on(self, mark: Mark) -> None:
         """Raises: MetadataUnavailable."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
+
 import pytest
 import trio
 
@@ -302,6 +305,59 @@ async def test_a_lock_whose_answer_was_lost_is_not_held_for_ever(requests):
             await world.until_unmarked()
             nursery.cancel_scope.cancel()
         assert not await world.store.exists(lock)
+
+
+class Ending:
+    """A store whose `call`-th request ends a scope: what it asks for has effect, or has none."""
+
+    def __init__(self, store, call, has_effect):
+        self._store = store
+        self._calls_left = call
+        self._has_effect = has_effect
+        self.scope = trio.CancelScope()
+
+    def __getattr__(self, name):
+        found = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def counted(*arguments):
+            self._calls_left -= 1
+            if self._calls_left == 0:
+                try:
+                    if self._has_effect:
+                        return await found(*arguments)
+                finally:
+                    self.scope.cancel()
+                    await trio.lowlevel.checkpoint()
+            return await found(*arguments)
+
+        return counted
+
+
+@pytest.mark.parametrize("has_effect", [False, True])
+async def test_a_worker_that_is_cancelled_anywhere_keeps_no_lock(has_effect):
+    async with recovery_world(3, (2, 2, 2)) as world:
+        writer, _ = await world.a_ledger()
+        lost = (await world.metadata(writer.ledger_id)).ensembles[0][0]
+        await world.lose(lost)
+        lock = underreplication_lock_path(writer.ledger_id)
+        were_locked = 0
+        for call in itertools.count(1):
+            await world.auditor().mark_lost(await world.registered())
+            await world.marks.add(writer.ledger_id, [lost], 1)
+            store = Ending(world.store.another_session(), call, has_effect)
+            taken = []
+            stop = world.store.watch(lock, taken.append)
+            worker = world.worker(store)
+            with trio.fail_after(20), store.scope:
+                await worker.run()
+            stop()
+            were_locked += bool(taken)
+            assert not await world.store.exists(lock), f"cancelled at request {call}"
+            if worker.ledgers_completed:
+                break
+        assert were_locked >= 5
 
 
 async def test_replication_that_is_switched_off_copies_nothing_until_it_is_on():

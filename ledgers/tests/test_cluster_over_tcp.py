@@ -17,7 +17,7 @@ from bookie.adds import NoTurn
 from bookie.api import Status
 from bookie.tests.conftest import wait_until
 from ledgers.client import LedgerClient, LedgerClientConfig
-from ledgers.errors import LedgerError, NotEnoughBookies, RecoveryFailed
+from ledgers.errors import EntryUnknown, LedgerError, NotEnoughBookies, RecoveryFailed
 from ledgers.placement import PlacementRules
 from ledgers.quarantine import QuarantineRules
 from ledgers.remote.bookie_pool import BookiePool
@@ -97,8 +97,12 @@ class World:
         reader = await self.client().reader(ledger_id)
         last = reader.metadata.last_entry_id if last is None else last
         found = []
-        while len(found) <= last:
-            found += await reader.read(len(found), last)
+        with trio.fail_after(20):
+            while len(found) <= last:
+                try:
+                    found += await reader.read(len(found), last)
+                except EntryUnknown:  # connections to bookies that came back are being made
+                    await trio.sleep(0.02)
         return found
 
 
