@@ -52,10 +52,11 @@ def imported_by(room: str) -> set[str]:
                 modules.add("google.protobuf" if rest.startswith("protobuf") else top)
     known = packages_distributions()
     outside = modules - set(sys.stdlib_module_names) - set(ROOMS) - {"google", "__future__"}
-    return {
+    found = {
         "protobuf" if module == "google.protobuf" else known.get(module, [module])[0].lower()
         for module in outside
     }
+    return {name.replace("_", "-") for name in found}
 
 
 TOOLS = {"setuptools", "mypy", "grpcio-tools", "matplotlib"}
