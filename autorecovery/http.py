@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from autorecovery.process import RunningAutorecovery
+    from autorecovery.running import RunningAutorecovery
     from web.prometheus import Page
     from web.state import Answer, Query
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import random
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -17,6 +16,7 @@ from autorecovery.auditor import Auditor
 from autorecovery.election import Ballot, Election, LeaderNode, Votes
 from autorecovery.http import AutorecoveryState
 from autorecovery.marks import Marks, WrongLayout
+from autorecovery.running import RunningAutorecovery
 from autorecovery.worker import ReplicationWorker
 from bookie.adds import NoTurn
 from bookie.errors import BookieRefusesToStart
@@ -35,21 +35,6 @@ if TYPE_CHECKING:
 
 _CHANNELS = 2
 """Connections per bookie: one for adds, one for reads."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class RunningAutorecovery:
-    """Worker and candidate."""
-
-    store: MetadataStore
-    marks: Marks
-    pool: BookiePool
-    auditor: Auditor
-    election: Election
-    worker: ReplicationWorker
-    http_port: int
-    """0: there is no HTTP."""
 
 
 def ballot_of(config: AutorecoveryConfig, store: MetadataStore, candidate: str) -> Ballot:

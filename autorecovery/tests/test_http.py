@@ -7,7 +7,8 @@ import trio
 
 from autorecovery.config import AutorecoveryConfig
 from autorecovery.http import AutorecoveryState
-from autorecovery.process import RunningAutorecovery, running_autorecovery
+from autorecovery.process import running_autorecovery
+from autorecovery.running import RunningAutorecovery
 from autorecovery.tests.worlds import recovery_world
 from bookie.process.cluster import initialize_ledgers
 from bookie.process.identity import identity_of
