@@ -8,16 +8,13 @@ threads, because a request to real Pulsar that stores a schema makes a ledger an
 from __future__ import annotations
 
 import re
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from compat_tests.clients.admin_requests import AdminRequests, decoded, schema_path
 from compat_tests.clients.python.scenario import Stage, scenario
 from compat_tests.clients.python.schema_pairs import NEVER_ANSWERED_AS_JSON, PAIRS
-from protocol import client
-from protocol import pulsar_api_pb2 as pb
+from compat_tests.clients.python.wire import Wire, wire_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,90 +29,6 @@ STRATEGIES: Final = (
     "FORWARD_TRANSITIVE",
     "FULL_TRANSITIVE",
 )
-ANSWER_TIMEOUT_SECONDS: Final = 30.0
-CONSUMER_ID: Final = 1
-PRODUCER_ID: Final = 2
-
-
-class Wire:
-    """One connection of the binary protocol, one request at a time."""
-
-    def __init__(self, service_url: str) -> None:
-        address = urlsplit(service_url)
-        assert address.hostname is not None
-        assert address.port is not None
-        place = (address.hostname, address.port)
-        self._socket = socket.create_connection(place, ANSWER_TIMEOUT_SECONDS)
-        self._client = client.Client()
-        self._ask(client.connect())
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-
-    def produce(self, topic: str, schema: pb.Schema) -> list[Any]:
-        """Open a producer and close it; the version, or the error."""
-        number = self._client.next_request_id()
-        answer = self._ask(client.producer(topic, PRODUCER_ID, number, schema=schema))
-        if answer.type == pb.BaseCommand.ERROR:
-            return _refused(answer)
-        self._ask(client.close_producer(PRODUCER_ID, self._client.next_request_id()))
-        return ["version", answer.producer_success.schema_version.hex()]
-
-    def subscribe(self, topic: str, schema: pb.Schema) -> list[Any]:
-        """Subscribe and close; the success, or the error."""
-        number = self._client.next_request_id()
-        answer = self._ask(client.subscribe(topic, "s", CONSUMER_ID, number, schema=schema))
-        if answer.type == pb.BaseCommand.ERROR:
-            return _refused(answer)
-        self._ask(client.close_consumer(CONSUMER_ID, self._client.next_request_id()))
-        return ["subscribed"]
-
-    def get_or_create(self, topic: str, schema: pb.Schema) -> list[Any]:
-        """GET_OR_CREATE_SCHEMA: the version, or the error."""
-        number = self._client.next_request_id()
-        answer = self._ask(client.get_or_create_schema(topic, number, schema))
-        if answer.type == pb.BaseCommand.ERROR:
-            return _refused(answer)
-        found = answer.getOrCreateSchemaResponse
-        if found.HasField("error_code"):
-            return [pb.ServerError.Name(found.error_code)]
-        return ["version", found.schema_version.hex()]
-
-    def get(self, topic: str, version: bytes | None) -> list[Any]:
-        """GET_SCHEMA: version and definition, or the error."""
-        answer = self._ask(client.get_schema(topic, self._client.next_request_id(), version))
-        if answer.type == pb.BaseCommand.ERROR:
-            return _refused(answer)
-        found = answer.getSchemaResponse
-        if found.HasField("error_code"):
-            return [pb.ServerError.Name(found.error_code)]
-        return [found.schema_version.hex(), found.schema.schema_data.decode()]
-
-    def _ask(self, frame: bytes) -> pb.BaseCommand:
-        self._socket.sendall(frame)
-        while True:
-            data = self._socket.recv(1 << 16)
-            if not data:
-                raise ConnectionError("the server closed the connection")
-            for command, _ in self._client.receive(data):
-                if command.type == pb.BaseCommand.PING:
-                    self._socket.sendall(client.pong())
-                elif command.type not in (
-                    pb.BaseCommand.PONG,
-                    pb.BaseCommand.ACTIVE_CONSUMER_CHANGE,
-                ):
-                    return command
-
-
-def _refused(answer: pb.BaseCommand) -> list[Any]:
-    return [pb.ServerError.Name(answer.error.error)]
-
-
-def wire_schema(kind: str, text: str) -> pb.Schema:
-    """A schema as PRODUCER and SUBSCRIBE carry it."""
-    number = pb.Schema.Avro if kind == "AVRO" else pb.Schema.Json
-    return pb.Schema(name="", schema_data=text.encode(), type=number)
 
 
 class _Rest:
