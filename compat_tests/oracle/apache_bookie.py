@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MEMORY = "-Xms64m -Xmx512m -XX:MaxDirectMemorySize=512m"
+SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SMALL_KEYS: dict[str, object] = {
     "zkTimeout": 10_000,
     "journalPreAllocSizeMB": 1,
@@ -88,7 +89,7 @@ class ApacheBookie(ServerProcess):
             "BOOKIE_MEM": MEMORY,
         }
         if self._small:
-            own |= {"BOOKIE_GC": "-XX:+UseSerialGC", "PULSAR_GC": "-XX:+UseSerialGC"}
+            own |= {"BOOKIE_GC": SMALL_JVM, "PULSAR_GC": SMALL_JVM}
         if "JAVA_HOME" in os.environ:
             own["JAVA_HOME"] = os.environ["JAVA_HOME"]
         return own

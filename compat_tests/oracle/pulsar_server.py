@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 SMALL_HEAP = {
     "PULSAR_MEM": "-Xms256m -Xmx1g -XX:MaxDirectMemorySize=1g",
-    "PULSAR_GC": "-XX:+UseParallelGC -XX:+PerfDisableSharedMem",
+    # The quick compiler alone: a start takes a third less CPU time, and no scenario lasts long.
+    "PULSAR_GC": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:+PerfDisableSharedMem",
 }
 
 
