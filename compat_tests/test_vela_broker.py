@@ -1,18 +1,15 @@
 """Brokers of a cluster: real ZooKeeper, bookies of Vela, stock clients."""
 
-import json
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections import Counter
 from functools import partial
 
-import pulsar
 import pytest
 
-from compat_tests.oracle.distribution import TREE, OracleAbsent
+from compat_tests.oracle.distribution import OracleAbsent
+from compat_tests.oracle.redirects import ask
 from compat_tests.oracle.steady_load import (
     check_nothing_lost,
     quiet_client,
@@ -20,7 +17,7 @@ from compat_tests.oracle.steady_load import (
     steady_load,
     wait_until,
 )
-from compat_tests.oracle.vela_cluster import SESSION_MS, VelaCluster, cluster_of
+from compat_tests.oracle.vela_cluster import SESSION_MS, cluster_of
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 
 SESSION_SECONDS = SESSION_MS / 1000
@@ -110,24 +107,6 @@ def location(broker, method, path):
         return answer.headers["Location"]
 
 
-def admin(broker, method, path, body=None):
-    """The answer to a request that follows redirects, as pulsar-admin does."""
-    url = broker.web_url + path
-    data = None if body is None else json.dumps(body).encode()
-    for _ in range(4):
-        request = urllib.request.Request(url, data, method=method)
-        request.add_header("Content-Type", "application/json")
-        try:
-            with urllib.request.build_opener(NoRedirects).open(request, timeout=60) as answer:
-                return answer.status, json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as refused:
-            with refused:
-                if refused.code != 307:
-                    return refused.code, json.loads(refused.read() or b"null")
-                url = refused.headers["Location"]
-    raise AssertionError("sent around in circles")
-
-
 # --- who owns what --------------------------------------------------------------------------
 
 
@@ -176,13 +155,13 @@ def test_administrative_requests_go_to_the_owner(pair):
     for owner in pair.brokers:
         topic = topic_on(pair, owner, "admin")
         other = other_than(pair, owner)
-        assert admin(other, "PUT", persistent(topic))[0] == 204
+        assert ask(other, "PUT", persistent(topic))[0] == 204
         path = persistent(topic, "/stats?x=y")
         there = location(other, "GET", path)
         assert there == f"{owner.web_url}{path}&authoritative=true"
-        status, stats = admin(other, "GET", persistent(topic, "/stats"))
+        status, stats = ask(other, "GET", persistent(topic, "/stats"))
         assert (status, stats["ownerBroker"]) == (200, owner.broker_id)
-        status, _ = admin(other, "PUT", persistent(topic, "/subscription/s"))
+        status, _ = ask(other, "PUT", persistent(topic, "/subscription/s"))
         assert status == 204
         assert owner.http("GET", persistent(topic, "/subscriptions")) == (200, ["s"])
 
@@ -201,7 +180,7 @@ def test_unloads_lose_nothing_and_are_done_whoever_is_asked(pair):
                 f"{namespace}/{bundle_of(asked, topic)}/unload",
                 f"{namespace}/unload",
             ):
-                assert admin(asked, "PUT", path)[0] == 204, path
+                assert ask(asked, "PUT", path)[0] == 204, path
                 load.wait_for_more()
     check_nothing_lost(load, received(client, topic, len(load.acknowledged)))
     client.close()
@@ -210,9 +189,8 @@ def test_unloads_lose_nothing_and_are_done_whoever_is_asked(pair):
 def test_bundles_of_an_unloaded_namespace_are_spread_over_all_brokers(pair):
     namespace = "public/spread"
     first = pair.brokers[0]
-    assert admin(
-        first, "PUT", f"/admin/v2/namespaces/{namespace}", {"bundles": {"numBundles": 16}}
-    )[0] in (200, 204)
+    path = f"/admin/v2/namespaces/{namespace}"
+    assert ask(first, "PUT", path, {"bundles": {"numBundles": 16}})[0] in (200, 204)
     for _round in range(3):
         owned = Counter()
         for number in range(200):
@@ -225,7 +203,7 @@ def test_bundles_of_an_unloaded_namespace_are_spread_over_all_brokers(pair):
             owned[broker.broker_id] = sum(name.startswith(namespace) for name in names)
         assert sum(owned.values()) == 16
         assert max(owned.values()) <= 9, owned
-        assert admin(first, "PUT", f"/admin/v2/namespaces/{namespace}/unload")[0] == 204
+        assert ask(first, "PUT", f"/admin/v2/namespaces/{namespace}/unload")[0] == 204
 
 
 @pytest.mark.parametrize("unload", ["false", "true"])
@@ -235,7 +213,7 @@ def test_a_split_bundle_has_two_owners_and_loses_nothing(pair, unload):
     with steady_load(client, topic) as load:
         whole = bundle_of(pair.brokers[0], topic)
         path = f"/admin/v2/namespaces/{NAMESPACE}/{whole}/split?unload={unload}"
-        assert admin(pair.brokers[0], "PUT", path)[0] == 204
+        assert ask(pair.brokers[0], "PUT", path)[0] == 204
         load.wait_for_more()
         for broker in pair.brokers:
             part = bundle_of(broker, topic)
@@ -261,25 +239,25 @@ def test_policies_partitions_and_dynamic_configuration_reach_the_other_brokers(p
     path = f"/admin/v2/namespaces/{NAMESPACE}/retention"
     for minutes in (7, 9):
         policy = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": 100}
-        assert admin(one, "POST", path, policy)[0] == 204
+        assert ask(one, "POST", path, policy)[0] == 204
         in_force(lambda policy=policy: two.http("GET", path)[1] == policy)
     partitioned = persistent("counted", "/partitions")
-    assert admin(one, "PUT", partitioned, 2)[0] == 204
+    assert ask(one, "PUT", partitioned, 2)[0] == 204
     in_force(lambda: two.http("GET", partitioned)[1]["partitions"] == 2)
-    assert admin(two, "POST", partitioned, 5)[0] == 204
+    assert ask(two, "POST", partitioned, 5)[0] == 204
     in_force(lambda: one.http("GET", partitioned)[1]["partitions"] == 5)
     client = quiet_client(two.service_url)
     assert len(client.get_topic_partitions("counted")) == 5
     client.close()
     key = "/admin/v2/brokers/configuration"
-    assert admin(one, "POST", f"{key}/maxSubscriptionsPerTopic/3")[0] in (200, 204)
+    assert ask(one, "POST", f"{key}/maxSubscriptionsPerTopic/3")[0] in (200, 204)
     in_force(
         lambda: (
             two.http("GET", f"{key}/runtime")[1]["maxSubscriptionsPerTopic"] == "3"
             and two.http("GET", f"{key}/values")[1] == {"maxSubscriptionsPerTopic": "3"}
         )
     )
-    assert admin(two, "DELETE", f"{key}/maxSubscriptionsPerTopic")[0] in (200, 204)
+    assert ask(two, "DELETE", f"{key}/maxSubscriptionsPerTopic")[0] in (200, 204)
     in_force(lambda: one.http("GET", f"{key}/values")[1] == {})
 
 
@@ -291,94 +269,29 @@ def test_a_policy_reaches_the_open_topics_of_another_broker(pair):
         client = quiet_client(pair.service_url)
         producer = client.create_producer(topic)
         producer.send(b"x")
-        assert admin(asked, "POST", f"{namespace}/deduplication", True)[0] == 204
+        assert ask(asked, "POST", f"{namespace}/deduplication", True)[0] == 204
         status = partial(owner.http, "GET", persistent(topic, "/stats"))
         in_force(lambda status=status: status()[1]["deduplicationStatus"] == "Enabled")
-        assert admin(asked, "POST", f"{namespace}/deduplication", False)[0] == 204
+        assert ask(asked, "POST", f"{namespace}/deduplication", False)[0] == 204
         in_force(lambda status=status: status()[1]["deduplicationStatus"] == "Disabled")
         client.close()
-
-
-# --- partitioned topics ---------------------------------------------------------------------
-
-
-def clients_of(broker, topic):
-    """Numbers of producers and of consumers of `s`: both are away for a moment after an unload."""
-    stats = broker.http("GET", persistent(topic, "/partitioned-stats"))[1]
-    return len(stats["publishers"]), len(stats["subscriptions"]["s"]["consumers"])
-
-
-def test_a_partitioned_topic_is_administered_through_any_broker(pair):
-    topic, count = "parted", 8
-    one, two = pair.brokers
-    assert admin(one, "PUT", persistent(topic, "/partitions"), count)[0] == 204
-    names = [f"persistent://{NAMESPACE}/{topic}-partition-{index}" for index in range(count)]
-    assert {owner_of(pair, f"{topic}-partition-{index}") for index in range(count)} == {one, two}
-    client = quiet_client(two.service_url)
-    consumer = client.subscribe(topic, "s")
-    producer = client.create_producer(
-        topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution
-    )
-    for number in range(5 * count):
-        producer.send(b"%d" % number)
-    assert one.http("GET", persistent(topic, "/partitioned-stats"))[1]["msgInCounter"] == 5 * count
-    for broker in pair.brokers:
-        in_force(lambda broker=broker: clients_of(broker, topic) == (count, count))
-        status, stats = broker.http("GET", persistent(topic, "/partitioned-stats"))
-        assert status == 200
-        assert sorted(stats["partitions"]) == names
-        assert stats["subscriptions"]["s"]["msgBacklog"] == 5 * count
-        assert stats["metadata"]["partitions"] == count
-        owners = {each["ownerBroker"] for each in stats["partitions"].values()}
-        assert owners == {one.broker_id, two.broker_id}
-        _, short = broker.http("GET", persistent(topic, "/partitioned-stats?perPartition=false"))
-        assert short["partitions"] == {}
-        _, internal = broker.http("GET", persistent(topic, "/partitioned-internalStats"))
-        assert sorted(internal["partitions"]) == names
-        assert all(each["numberOfEntries"] == 5 for each in internal["partitions"].values())
-        subscription = persistent(topic, "/subscription/other")
-        earliest = {"ledgerId": -1, "entryId": -1}
-        assert admin(broker, "PUT", subscription, earliest)[0] == 204
-        assert admin(broker, "PUT", subscription, earliest)[0] == 409
-        assert sorted(broker.http("GET", persistent(topic, "/subscriptions"))[1]) == ["other", "s"]
-        assert admin(broker, "POST", f"{subscription}/skip_all")[0] == 204
-        _, stats = broker.http("GET", persistent(topic, "/partitioned-stats"))
-        assert stats["subscriptions"]["other"]["msgBacklog"] == 0
-        assert admin(broker, "DELETE", subscription)[0] == 204
-        assert admin(broker, "DELETE", subscription)[0] == 404
-        assert admin(broker, "PUT", persistent(topic, "/unload"))[0] == 204
-        assert admin(broker, "POST", persistent(topic, "/trim"))[0] == 200
-    assert admin(two, "POST", persistent(topic, "/partitions"), count + 4)[0] == 204
-    for index in range(count + 4):
-        path = persistent(f"{topic}-partition-{index}", "/subscriptions")
-        owner = owner_of(pair, f"{topic}-partition-{index}")
-        assert owner.http("GET", path) == (200, ["s"])
-    status, reason = admin(two, "DELETE", persistent(topic, "/partitions"))
-    assert status == 412, reason
-    consumer.unsubscribe()
-    client.close()
-    assert admin(two, "DELETE", persistent(topic, "/partitions"))[0] == 204
-    for broker in pair.brokers:
-        status, topics = broker.http("GET", f"/admin/v2/persistent/{NAMESPACE}")
-        assert not [name for name in topics if f"/{topic}-partition-" in name]
-        assert broker.http("GET", persistent(topic, "/partitioned-stats"))[0] == 404
 
 
 def test_a_namespace_is_deleted_with_topics_of_all_brokers(pair):
     one, two = pair.brokers
     namespace = "/admin/v2/namespaces/public/short"
-    assert admin(one, "PUT", namespace)[0] == 204
+    assert ask(one, "PUT", namespace)[0] == 204
     client = quiet_client(pair.service_url)
     for number in range(8):
         producer = client.create_producer(f"persistent://public/short/t{number}")
         producer.send(b"x")
     client.close()
     key = "/admin/v2/brokers/configuration/forceDeleteNamespaceAllowed"
-    assert admin(one, "POST", f"{key}/true")[0] in (200, 204)
-    status, reason = admin(one, "DELETE", f"{namespace}?force=true")
+    assert ask(one, "POST", f"{key}/true")[0] in (200, 204)
+    status, reason = ask(one, "DELETE", f"{namespace}?force=true")
     assert status == 204, reason
     in_force(lambda: two.http("GET", namespace)[0] == 404)
-    admin(one, "DELETE", key)
+    ask(one, "DELETE", key)
 
 
 # --- brokers that end -----------------------------------------------------------------------
@@ -559,45 +472,3 @@ def test_copies_outlive_a_bookie_and_a_broker(own, quorums, bookies):
         cluster.brokers[0].start()
     check_nothing_lost(load, received(client, topic, len(load.acknowledged)))
     client.close()
-
-
-# --- a start that cannot be ---------------------------------------------------------------
-
-
-def refusal_of(broker):
-    """The one line of a broker that does not start."""
-    done = subprocess.run(
-        broker.command(), cwd=TREE, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    return done.stderr.strip().splitlines()[-1]
-
-
-def test_a_wrong_cluster_is_refused_in_one_line(zookeeper, tmp_path):
-    cluster = VelaCluster(tmp_path, zookeeper)
-
-    def refused(**keys):
-        from compat_tests.oracle.vela_broker import VelaBroker
-
-        return refusal_of(VelaBroker(tmp_path / str(len(keys)), cluster.hosts, cluster.keys | keys))
-
-    assert "it is not that of a cluster" in refused()
-    cluster.initialize()
-    line = refused(clusterName="other")
-    assert "clusterName=other" in line
-    assert "(test)" in line
-    assert "no ZooKeeper answered" in refused(
-        metadataStoreUrl="zk:127.0.0.1:1", clusterName="test", brokerServicePort=0
-    )
-
-
-def test_the_command_is_in_the_help():
-    done = subprocess.run(
-        [sys.executable, "-m", "broker", "broker", "--help"],
-        cwd=TREE,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "--config" in done.stdout
