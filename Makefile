@@ -44,7 +44,7 @@ help:
 	@echo 'make crash    kill -9 at 100 random instants under load, twice: subscriptions, a broadcast'
 	@echo 'make damage   one flipped bit at 300 random places of every kind of file'
 	@echo 'make simulate  a cluster under faults on simulated time, disks and network (SEEDS=100 FROM=0 PROCESSES=1 RESULTS=<file>)'
-	@echo 'make cluster-faults  a cluster of processes on real ZooKeeper: 100 instants of ten kinds of faults, two hours (Java 17, Maven)'
+	@echo 'make cluster-faults  a cluster of processes on real ZooKeeper: 100 instants of thirteen kinds of faults, two hours (Java 17, Maven)'
 	@echo 'make lock     write the lock files from pyproject.toml; make proto: generate the protobuf modules'
 
 run: setup

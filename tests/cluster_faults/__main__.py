@@ -24,7 +24,15 @@ import structlog
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from tests.cluster_faults.cluster import FaultCluster
 from tests.cluster_faults.file_systems import enter_own_mounts
-from tests.cluster_faults.plan import CUTS, KINDS, Times, plan_of, quorums_of, rounds_left
+from tests.cluster_faults.plan import (
+    CUTS,
+    KINDS,
+    Times,
+    brokers_of,
+    plan_of,
+    quorums_of,
+    rounds_left,
+)
 from tests.cluster_faults.proxy import Proxies
 from tests.cluster_faults.results import add_round, read_rounds, summary_of, text_of
 from tests.cluster_faults.rounds import run_round
@@ -69,7 +77,7 @@ class Run:
         self._zookeeper = ZooKeeperServer(directory / "zookeeper")
         self._commit = commit_of_tree()
         self._cluster: FaultCluster | None = None
-        self._quorums = ""
+        self._shape: tuple[str, int, int] | None = None
         self._rounds = 0
         self._clusters = 0
         self.broken = 0
@@ -92,7 +100,7 @@ class Run:
 
     def _round(self, kind: str, seed: int) -> None:
         plan = plan_of(kind, seed, random.Random(f"{kind} {seed}"), self._times)
-        cluster = self._cluster_for(seed)
+        cluster = self._cluster_for(kind, seed)
         name = f"{kind}-{seed}"
         directory = self._directory / name
         outcome = run_round(
@@ -109,13 +117,15 @@ class Run:
         else:
             shutil.rmtree(directory)
 
-    def _cluster_for(self, seed: int) -> FaultCluster:
+    def _cluster_for(self, kind: str, seed: int) -> FaultCluster:
         quorums, bookies = quorums_of(seed)
+        brokers = brokers_of(kind)
+        shape = quorums, bookies, brokers
         worn = self._cluster is not None and self._cluster.is_worn
-        if quorums != self._quorums or self._rounds >= ROUNDS_PER_CLUSTER or worn:
+        if shape != self._shape or self._rounds >= ROUNDS_PER_CLUSTER or worn:
             self._end_cluster()
         if self._cluster is None:
-            self._quorums, self._rounds = quorums, 0
+            self._shape, self._rounds = shape, 0
             self._clusters += 1
             self._cluster = FaultCluster(
                 self._directory / f"cluster-{self._clusters}",
@@ -124,6 +134,7 @@ class Run:
                 self._times,
                 quorums=quorums,
                 bookies=bookies,
+                brokers=brokers,
                 has_small_disks=self._can_mount,
                 has_apache_bookies=self._arguments.bookies == "apache",
             )

@@ -1,4 +1,5 @@
-"""The cluster that suffers: two brokers, three or four bookies behind proxies, real ZooKeeper.
+"""The cluster that suffers: two or three brokers, three or four bookies behind proxies, real
+ZooKeeper.
 
 Each bookie has a loopback address of its own. A proxy listens there, at the bookie's port; the
 bookie itself listens at 127.0.0.1 and advertises the other address. So all connections of brokers
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 from kazoo.client import KazooClient
 
 from compat_tests.oracle.apache_bookie import ApacheBookie
+from compat_tests.oracle.shadows import make_shadow, spread_bundles, topic_on
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.vela_cluster import VelaCluster
 from tests.cluster_faults.file_systems import mount_small, unmount, used_share
 from tests.cluster_faults.load import wait_until
-from tests.cluster_faults.plan import TOPICS
+from tests.cluster_faults.plan import FOLLOWED, TOPICS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 NAMESPACES: Final = {"public/default": False, "public/deduplicated": True}
 """Whether they have deduplication."""
+_DEFAULT: Final = "persistent://public/default"
 FULL_SHARE: Final = 0.5
 """Of a bookie's file system. Then the cluster is replaced by an empty one."""
 _USAGE_THRESHOLD: Final = 0.93
@@ -43,6 +46,8 @@ _TRACEBACK: Final = re.compile(
 
 def topics_of(kind: str, seed: int) -> dict[str, bool]:
     """Full names of the topics of a round -> whether they have deduplication."""
+    if kind in FOLLOWED:
+        return {f"{_DEFAULT}/{kind}-{seed}-0": False}
     namespaces = list(NAMESPACES.items())
     chosen = (namespaces[number % len(namespaces)] for number in range(TOPICS))
     return {
@@ -87,6 +92,7 @@ class FaultCluster:
         *,
         quorums: str,
         bookies: int,
+        brokers: int,
         has_small_disks: bool,
         has_apache_bookies: bool,
     ) -> None:
@@ -96,6 +102,7 @@ class FaultCluster:
         self._cluster = VelaCluster(directory, zookeeper, quorums)
         self._proxies = proxies
         self._count = bookies
+        self._broker_count = brokers
         self._has_apache_bookies = has_apache_bookies
         self.has_small_disks = has_small_disks and not has_apache_bookies
         self.members: list[Member] = []
@@ -116,7 +123,7 @@ class FaultCluster:
         with ThreadPoolExecutor(self._count) as pool:
             self.members = [self._new_member(number) for number in range(self._count)]
             list(pool.map(lambda member: member.server.start(), self.members))
-        for _ in range(2):
+        for _ in range(self._broker_count):
             self._cluster.add_broker()
         for namespace, has_deduplication in NAMESPACES.items():
             path = f"/admin/v2/namespaces/{namespace}"
@@ -184,7 +191,7 @@ class FaultCluster:
 
     @property
     def service_url(self) -> str:
-        """Of both brokers, for clients."""
+        """Of all brokers, for clients."""
         return self._cluster.service_url
 
     @property
@@ -210,8 +217,35 @@ class FaultCluster:
         return self._cluster.broker_at(answer["brokerUrl"])
 
     def other_than(self, broker: VelaBroker) -> VelaBroker:
-        """The second one."""
+        """Another one."""
         return next(each for each in self.brokers if each is not broker)
+
+    def make_shadows(self, source: str) -> list[str]:
+        """A shadow of a topic on each broker that does not own it. Returns their names."""
+        spread_bundles(self._cluster)
+        owner = self.owner_of(source)
+        status, answer = self.ask("PUT", f"/admin/v2/{rest_of(source)}", of=owner)
+        assert status < 300, answer
+        prefix = f"{source.rpartition('/')[2]}-shadow"
+        shadows: list[str] = []
+        for broker in self.brokers:
+            if broker is not owner:
+                shadow = topic_on(self._cluster, broker, f"{prefix}-{len(shadows)}")
+                make_shadow(broker, shadow, source)
+                shadows.append(shadow)
+        return shadows
+
+    def statistics_of(self, topic: str, kind: str) -> dict[str, Any]:
+        """What its owner says of a topic; empty while nobody does. `kind`: stats or
+        internalStats."""
+        status, answer = self.ask("GET", f"/lookup/v2/topic/{rest_of(topic)}")
+        if status == 200:
+            owner = self._cluster.broker_at(answer["brokerUrl"])
+            if owner.is_running():
+                status, answer = self.ask("GET", f"/admin/v2/{rest_of(topic)}/{kind}", of=owner)
+                if status == 200:
+                    return dict(answer)
+        return {}
 
     def open_ledger(self, topic: str) -> tuple[int, list[Member]]:
         """(ledger id, its ensemble) to which a topic writes now."""
@@ -238,7 +272,7 @@ class FaultCluster:
         ids = sorted(broker.broker_id for broker in self.brokers)
         for broker in self.brokers:
             wait_until(
-                "membership of both brokers",
+                "membership of all brokers",
                 lambda broker=broker: (
                     _answer(broker, "/admin/v2/brokers") == ids
                     and _answer(broker, "/admin/v2/brokers/health") == "ok"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from compat_tests.oracle.vela_broker import VelaBroker
     from tests.cluster_faults.checks import TopicHistory
     from tests.cluster_faults.cluster import FaultCluster, Member
+    from tests.cluster_faults.followed import Followed
     from tests.cluster_faults.load import Load
     from tests.cluster_faults.plan import Plan
     from tests.cluster_faults.proxy import Proxies
@@ -55,6 +56,8 @@ class Scene:
     load: Load
     plan: Plan
     topics: list[str]
+    followed: Followed | None = None
+    """The consumers of a broadcast, of kinds that have one."""
     notes: dict[str, Any] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     afterwards: list[Callable[[], None]] = field(default_factory=list)
@@ -62,7 +65,7 @@ class Scene:
     @property
     def topic(self) -> str:
         """The one that is hit."""
-        return self.topics[self.plan.topic]
+        return self.topics[self.plan.topic % len(self.topics)]
 
     @property
     def history(self) -> TopicHistory:
@@ -241,6 +244,62 @@ def _is_refused(scene: Scene, broker: VelaBroker) -> None:
         scene.violations.append(f"ACCEPTED: a producer of a topic of another broker: {answers}")
 
 
+# --- brokers of a broadcast -------------------------------------------------------------
+
+
+def follower_killed(scene: Scene) -> None:
+    """Its share is served by another broker when its session is over."""
+    followed = _followed(scene)
+    follower = scene.cluster.owner_of(followed.shadow)
+    follower.kill()
+    _everybody_goes_on(scene, "a follower is dead")
+    scene.undo(follower.start)
+
+
+def follower_stopped(scene: Scene) -> None:
+    """Its session ends while it stands still, and mostly another one serves its share then.
+    Patient consumers have stayed with it, and their acknowledgements are in its sockets."""
+    cluster, followed = scene.cluster, _followed(scene)
+    follower = cluster.owner_of(followed.shadow)
+    other = cluster.other_than(follower)
+    follower.pause()
+    try:
+        wait_until(
+            "the end of the session of a follower that stands still",
+            lambda: follower.broker_id not in other.http("GET", "/admin/v2/brokers")[1],
+        )
+        if scene.plan.is_taken_over:
+            scene.load.wait_for_more("a follower stands still")
+            followed.wait_for_more(
+                "a follower stands still", at=followed.shadow, only_impatient=True
+            )
+    finally:
+        follower.resume()
+    scene.notes["is_taken_over"] = scene.plan.is_taken_over
+    _everybody_goes_on(scene, "a follower that stood still goes on")
+
+
+def owner_of_followed_topic_killed(scene: Scene) -> None:
+    """Followers find the next owner."""
+    owner = scene.cluster.owner_of(scene.topic)
+    owner.kill()
+    _everybody_goes_on(scene, "the owner of a followed topic is dead")
+    scene.undo(owner.start)
+
+
+def _followed(scene: Scene) -> Followed:
+    assert scene.followed is not None, "a kind without followers"
+    return scene.followed
+
+
+def _everybody_goes_on(scene: Scene, what: str) -> None:
+    """Return when all consumers of all shares have got messages that were sent after this call."""
+    begun = time.monotonic()
+    scene.load.wait_for_more(what)
+    _followed(scene).wait_for_more(what)
+    scene.notes["everybody_after_s"] = round(time.monotonic() - begun, 2)
+
+
 # --- metadata and ledgers ---------------------------------------------------------------
 
 
@@ -291,5 +350,8 @@ FAULTS: Final[dict[str, Callable[[Scene], None]]] = {
     "zookeeper-killed": zookeeper_killed,
     "two-recoveries": two_recoveries,
     "disk-full": disk_full,
+    "follower-killed": follower_killed,
+    "follower-stopped": follower_stopped,
+    "owner-of-followed-topic-killed": owner_of_followed_topic_killed,
 }
 """By the kinds of `plan.KINDS`."""

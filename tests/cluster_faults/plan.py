@@ -24,6 +24,9 @@ KINDS: Final = {
     "zookeeper-killed": "SIGKILL of ZooKeeper, and its start",
     "two-recoveries": "two clients recover the ledger to which a topic writes, at once",
     "disk-full": "the file system of a bookie to which a topic writes is filled, then freed",
+    "follower-killed": "SIGKILL of a broker that serves a share of a broadcast",
+    "follower-stopped": "SIGSTOP of such a broker for longer than its session, then SIGCONT",
+    "owner-of-followed-topic-killed": "SIGKILL of the owner of the topic that such brokers follow",
 }
 """What each kind does."""
 
@@ -37,7 +40,13 @@ CUTS: Final = {
 ONE_BOOKIE_SILENT: Final = frozenset({"bookie-killed", "bookie-stopped", *CUTS})
 """Kinds that must not stop publishing for longer than one add timeout."""
 
+FOLLOWED: Final = frozenset(
+    {"follower-killed", "follower-stopped", "owner-of-followed-topic-killed"}
+)
+"""Kinds with one topic, whose broadcast is shared by followers."""
+
 TOPICS: Final = 4
+FOLLOWERS: Final = 2
 INSTANT_MS: Final = (150, 1_400)
 DISK_LEFT_BYTES: Final = (0, 16 << 10, 512 << 10, 2 << 20)
 """All of them are less than what keeps a bookie writable."""
@@ -89,12 +98,21 @@ class Plan:
     apart_ms: int
     """Between the two recoveries."""
     disk_left_bytes: int
+    brokers: int
+    holes_at: int
+    """Of a broadcast: the number of the share whose consumers leave holes. The source's own are
+    number 0; a number without a share means none."""
 
 
 def quorums_of(seed: int) -> tuple[str, int]:
     """(quorums, bookies): one bookie more than an ensemble has. Even seeds use the one pair, odd
     seeds the other."""
     return ("2/2/2", 3) if seed % 2 else ("3/2/2", 4)
+
+
+def brokers_of(kind: str) -> int:
+    """How many brokers a kind needs."""
+    return 1 + FOLLOWERS if kind in FOLLOWED else 2
 
 
 def plan_of(kind: str, seed: int, draw: Random, times: Times) -> Plan:
@@ -119,6 +137,8 @@ def plan_of(kind: str, seed: int, draw: Random, times: Times) -> Plan:
         is_taken_over=draw.random() < 0.75,
         apart_ms=draw.choice((0, 0, 1, 3, 10, 30)),
         disk_left_bytes=draw.choice(DISK_LEFT_BYTES),
+        brokers=brokers_of(kind),
+        holes_at=draw.randrange(FOLLOWERS + 2),
     )
 
 
@@ -139,8 +159,8 @@ def _lasting_ms(kind: str, share: float, times: Times) -> int:
 def rounds_left(
     kinds: Iterable[str], seeds: Iterable[int], done: Iterable[tuple[str, int]]
 ) -> list[tuple[str, int]]:
-    """(kind, seed) of what is still to be done: seeds of one cluster together, and all kinds of a
+    """(kind, seed) of what is still to be done: rounds of one cluster together, and all kinds of a
     seed one after the other, so that an interrupted run has about as many of each."""
     known = frozenset(done)
-    ordered = sorted(seeds, key=lambda seed: (seed // 6, seed % 2, seed))
-    return [(kind, seed) for seed in ordered for kind in kinds if (kind, seed) not in known]
+    left = [(kind, seed) for seed in seeds for kind in kinds if (kind, seed) not in known]
+    return sorted(left, key=lambda each: (each[1] // 6, brokers_of(each[0]), each[1] % 2, each[1]))

@@ -61,9 +61,11 @@ def summary_of(rounds: Sequence[Json]) -> dict[str, Json]:
 
 def text_of(summary: Mapping[str, Json]) -> str:
     """For people."""
-    lines = [f"{'':18} instants  acknowledged  doubled  pause median / max s  with violations"]
+    width = max(map(len, summary), default=0)
+    lines = [f"{'':{width}} instants  acknowledged  doubled  pause median / max s  with violations"]
     lines += (
-        f"{kind:18} {each['instants']:8} {each['acknowledged']:13} {each['doubled_by_clients']:8} "
+        f"{kind:{width}} {each['instants']:8} {each['acknowledged']:13} "
+        f"{each['doubled_by_clients']:8} "
         f"{each['pause_median_s']:13.2f} / {each['pause_max_s']:5.2f} "
         f"{each['rounds_with_violations']:16}"
         for kind, each in summary.items()

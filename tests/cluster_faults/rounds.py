@@ -13,8 +13,9 @@ from tests.cluster_faults.checks import check_topic, longest_pause_seconds
 from tests.cluster_faults.cluster import topics_of
 from tests.cluster_faults.cpu_waits import CpuWaits
 from tests.cluster_faults.faults import FAULTS, Scene
+from tests.cluster_faults.followed import Followed
 from tests.cluster_faults.load import Load, Stuck
-from tests.cluster_faults.plan import ONE_BOOKIE_SILENT
+from tests.cluster_faults.plan import FOLLOWED, ONE_BOOKIE_SILENT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,6 +79,8 @@ def run_round(
     topics = topics_of(plan.kind, plan.seed)
     load = Load(cluster.service_url, client_log, f"{plan.kind}-{plan.seed}", plan.seed, topics)
     scene = Scene(cluster, proxies, load, plan, list(topics))
+    if plan.kind in FOLLOWED:
+        scene.followed = Followed(cluster, plan, scene.topic, scene.history)
     logged = cluster.log_places()
     waits = CpuWaits((os.getpid(), *cluster.process_ids()))
     begun = time.monotonic()
@@ -89,7 +92,7 @@ def run_round(
         (directory / "error.txt").write_text(traceback.format_exc())
         outcome.violations.append(f"BROKEN: {type(error).__name__}: {error}"[:500])
     finally:
-        _close(load, outcome)
+        _close(scene, outcome)
     outcome.seconds = round(time.monotonic() - begun, 2)
     outcome.notes = scene.notes
     tracebacks = cluster.tracebacks_since(logged)
@@ -118,7 +121,9 @@ def is_starved(waited_seconds: float) -> bool:
 
 
 def _play(scene: Scene, outcome: Outcome, times: Times) -> None:
-    load, plan = scene.load, scene.plan
+    load, plan, followed = scene.load, scene.plan, scene.followed
+    if followed is not None:
+        followed.start()
     load.start()
     time.sleep(plan.instant_ms / 1_000)
     waits = CpuWaits((os.getpid(), *scene.cluster.process_ids()))
@@ -138,14 +143,20 @@ def _play(scene: Scene, outcome: Outcome, times: Times) -> None:
         if outcome.pause_s > allowed:
             outcome.violations.append(f"PAUSED: {outcome.pause_s} s without a receipt")
     load.read_back()
+    if followed is not None:
+        followed.read_back()
     for undo in scene.afterwards:
         undo()
     scene.cluster.wait_whole()
 
 
-def _close(load: Load, outcome: Outcome) -> None:
+def _close(scene: Scene, outcome: Outcome) -> None:
     """The client's end may wait for brokers that do not answer."""
-    closing = threading.Thread(target=load.close, daemon=True)
+    if scene.followed is not None:
+        scene.followed.close()
+        outcome.violations += scene.followed.violations
+        scene.notes |= scene.followed.notes()
+    closing = threading.Thread(target=scene.load.close, daemon=True)
     closing.start()
     closing.join(CLOSE_SECONDS_MAX)
     if closing.is_alive():
