@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final
 
 from bookie.config import BookieConfig
 from broker.assembly.ledger_client import replicating
 from broker.cluster.config import ClusterConfig
-from broker.cluster.decisions import SheddingRules, SplitRules
 from broker.config import WILDCARD_ADDRESSES, BrokerConfig
 from broker.config_keys import (
     ALIASES,
@@ -26,7 +25,7 @@ from ledgers.placement import PlacementRules
 from ledgers.quarantine import QuarantineRules
 from ledgers.remote.config import RemoteConfig
 from metadata.opening import UNIX, shared_place
-from settings.kinds import Bounds, Count, Positive, Rate
+from settings.kinds import Bounds, Positive, Ratio
 from settings.rules import Alias, KeyRules
 
 if TYPE_CHECKING:
@@ -35,19 +34,17 @@ if TYPE_CHECKING:
     from ledgers.client import LedgerClientConfig
 
 _Seconds = Annotated[int, Bounds(1)]
-_Minutes = Annotated[float, Bounds(0.001)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterBrokerConfig(BrokerConfig):
-    """All settings of `vela broker`."""
+class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
+    """All settings of `vela broker`. Those for the owners of topics are in `ClusterConfig`."""
 
     # --- the cluster --------------------------------------------------------------------
     clusterName: str = ""
     metadataStoreUrl: str = ""
     configurationMetadataStoreUrl: str = ""
     bookkeeperMetadataServiceUri: str = ""
-    metadataStoreSessionTimeoutMillis: Annotated[int, Bounds(1_000)] = 30_000
 
     # --- ledgers ------------------------------------------------------------------------
     managedLedgerDefaultEnsembleSize: Positive = 2
@@ -65,44 +62,8 @@ class ClusterBrokerConfig(BrokerConfig):
     bookkeeperClientHealthCheckIntervalSeconds: _Seconds = 60
     bookkeeperClientHealthCheckErrorThresholdPerInterval: Positive = 5
     bookkeeperClientHealthCheckQuarantineTimeInSeconds: _Seconds = 1_800
-    bookkeeperClientQuarantineRatio: Annotated[float, Bounds(0, 1)] = 1.0
+    bookkeeperClientQuarantineRatio: Ratio = 1.0
     bookkeeper_delayEnsembleChange: bool = False
-
-    # --- owners of topics ---------------------------------------------------------------
-    namespaceBundleUnloadingTimeoutMs: Positive = 60_000
-    defaultNamespaceBundleSplitAlgorithm: Literal[
-        "range_equally_divide", "topic_count_equally_divide"
-    ] = "range_equally_divide"
-    loadBalancerEnabled: bool = True
-    loadBalancerReportUpdateMinIntervalMillis: Positive = 5_000
-    loadBalancerReportUpdateMaxIntervalMinutes: Positive = 15
-    loadBalancerReportUpdateThresholdPercentage: Rate = 10.0
-    loadBalancerSheddingEnabled: bool = True
-    loadBalancerSheddingIntervalMinutes: _Minutes = 1.0
-    loadBalancerSheddingGracePeriodMinutes: Rate = 30.0
-    loadBalancerBrokerThresholdShedderPercentage: Rate = 10.0
-    loadBalancerHistoryResourcePercentage: Annotated[float, Bounds(0, 1)] = 0.9
-    loadBalancerBundleUnloadMinThroughputThreshold: Rate = 10.0
-    loadBalancerResourceQuotaUpdateIntervalMinutes: _Minutes = 15.0
-    loadBalancerAutoBundleSplitEnabled: bool = True
-    loadBalancerAutoUnloadSplitBundlesEnabled: bool = True
-    loadBalancerSplitIntervalMinutes: _Minutes = 1.0
-    loadBalancerNamespaceBundleMaxTopics: Count = 1_000
-    loadBalancerNamespaceBundleMaxSessions: Count = 1_000
-    loadBalancerNamespaceBundleMaxMsgRate: Rate = 30_000
-    loadBalancerNamespaceBundleMaxBandwidthMbytes: Rate = 100
-    loadBalancerNamespaceMaximumBundles: Positive = 128
-    loadBalancerBrokerOverloadedThresholdPercentage: Rate = 85.0
-    loadBalancerBrokerMaxTopics: Positive = 50_000
-    failureDomainsEnabled: bool = False
-
-    def ownership(self) -> ClusterConfig:
-        """Of `broker.cluster`."""
-        return ClusterConfig(
-            **_shared(self, ClusterConfig),
-            shedding=SheddingRules(**_shared(self, SheddingRules)),
-            splitting=SplitRules(**_shared(self, SplitRules)),
-        )
 
     def bookies(self) -> RemoteConfig:
         """How the ledger client speaks to bookies."""
@@ -141,18 +102,6 @@ class ClusterBrokerConfig(BrokerConfig):
             quarantine_s=self.bookkeeperClientHealthCheckQuarantineTimeInSeconds,
             ratio=self.bookkeeperClientQuarantineRatio,
         )
-
-
-_Rules = TypeVar("_Rules", bound=ClusterConfig | SheddingRules | SplitRules)
-
-
-def _shared(config: ClusterBrokerConfig, rules: type[_Rules]) -> dict[str, Any]:
-    """The keys of `rules` that have a value of their own in `config`."""
-    return {
-        field.name: getattr(config, field.name)
-        for field in fields(rules)
-        if hasattr(config, field.name)
-    }
 
 
 _ZK: Final = "zk:"

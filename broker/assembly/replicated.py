@@ -120,7 +120,7 @@ class ClusterMember:
             broker.storage.store,
             self._namespaces,
             broker.address,
-            config=config.ownership(),
+            config=config,
             clock=broker.clock,
             process_name=uuid.uuid4().hex,
             close_topics=broker.service.close_topics,

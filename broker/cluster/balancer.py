@@ -121,7 +121,7 @@ class Balancer:
     async def shed(self) -> None:
         """Unload bundles of brokers with too much load. Clients that return are sent elsewhere."""
         cluster, now = self._cluster, self._clock.now()
-        rules = cluster.config.shedding
+        rules = cluster.config
         grace = rules.loadBalancerSheddingGracePeriodMinutes * 60
         self._moved = {name: since for name, since in self._moved.items() if now - since < grace}
         reports = dict(cluster.members.reports)
@@ -148,7 +148,7 @@ class Balancer:
                 bundle = parse_bundle(name)
                 if bundle is not None and bundle.namespace_name not in counts:
                     await _attempt(self._count_bundles, bundle, counts)
-        rules = cluster.config.splitting
+        rules = cluster.config
         for bundle in bundles_to_split(reports, cluster.placement.histories, counts, rules):
             log.info("splitting a bundle", bundle=bundle.name)
             await _attempt(cluster.split_anywhere, bundle)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from broker.cluster.anti_affinity import AntiAffinity
     from broker.cluster.bundles import Bundle
+    from broker.cluster.config import SheddingRules, SplitRules
     from broker.cluster.isolation import Candidates
     from broker.cluster.records import BrokerReport, Traffic
 
@@ -197,20 +198,6 @@ def _long_term(histories: Mapping[str, BundleHistory], name: str) -> Traffic:
 # --- shedding ---------------------------------------------------------------------------------
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SheddingRules:
-    """Pulsar's keys and defaults."""
-
-    loadBalancerBrokerThresholdShedderPercentage: float = 10.0
-    loadBalancerHistoryResourcePercentage: float = 0.9
-    """The weight of earlier reports."""
-    loadBalancerBundleUnloadMinThroughputThreshold: float = 10.0
-    """Megabytes per second: less than this is not worth an unload."""
-    loadBalancerSheddingGracePeriodMinutes: float = 30.0
-    """A bundle that was moved is left alone for this long."""
-
-
 def smoothed_usage(
     earlier: Mapping[str, float], reports: Mapping[str, BrokerReport], rules: SheddingRules
 ) -> dict[str, float]:
@@ -267,19 +254,6 @@ def _busiest_first(
 
 
 # --- splitting --------------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitRules:
-    """Pulsar's keys and defaults."""
-
-    loadBalancerNamespaceBundleMaxTopics: int = 1_000
-    loadBalancerNamespaceBundleMaxSessions: int = 1_000
-    """0: any number."""
-    loadBalancerNamespaceBundleMaxMsgRate: float = 30_000
-    loadBalancerNamespaceBundleMaxBandwidthMbytes: float = 100
-    loadBalancerNamespaceMaximumBundles: int = 128
 
 
 def bundles_to_split(

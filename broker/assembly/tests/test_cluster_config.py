@@ -14,7 +14,6 @@ from broker.assembly.cluster_config import (
     store_url,
 )
 from broker.cluster.config import ClusterConfig
-from broker.cluster.decisions import SheddingRules, SplitRules
 from settings.reading import ConfigError, load_config, read_properties
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -50,11 +49,8 @@ def test_the_shipped_file_offers_every_key_of_a_broker_with_its_default():
 
 def test_every_key_of_the_cluster_reaches_the_part_that_it_is_for():
     config = ClusterBrokerConfig(**NEEDED | {"clusterName": ClusterConfig().clusterName})
-    for rules in (ClusterConfig, SheddingRules, SplitRules):
-        for field in fields(rules):
-            if field.name not in ("shedding", "splitting"):
-                assert hasattr(config, field.name), field.name
-                assert getattr(config, field.name) == getattr(rules(), field.name), field.name
+    for field in fields(ClusterConfig):
+        assert getattr(config, field.name) == getattr(ClusterConfig(), field.name), field.name
     changed = replace(
         config,
         loadBalancerNamespaceBundleMaxTopics=7,
@@ -66,10 +62,10 @@ def test_every_key_of_the_cluster_reaches_the_part_that_it_is_for():
         bookkeeperClientQuarantineRatio=0.5,
         bookkeeper_delayEnsembleChange=True,
     )
-    ownership = changed.ownership()
-    assert ownership.splitting.loadBalancerNamespaceBundleMaxTopics == 7
-    assert ownership.shedding.loadBalancerSheddingGracePeriodMinutes == 3.0
-    assert ownership.doubt_seconds_max == 1.0
+    assert isinstance(changed, ClusterConfig)
+    assert changed.loadBalancerNamespaceBundleMaxTopics == 7
+    assert changed.loadBalancerSheddingGracePeriodMinutes == 3.0
+    assert changed.doubt_seconds_max == 1.0
     assert changed.bookies().add_timeout_s == 4.0
     assert changed.placement().isolation_groups == {"a"}
     assert not changed.quarantine().is_on

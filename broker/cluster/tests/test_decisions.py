@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from broker.broker_address import BrokerAddress
 from broker.cluster.bundles import Bundle
+from broker.cluster.config import SheddingRules, SplitRules
 from broker.cluster.decisions import (
     Assignments,
     PlacementLimits,
-    SheddingRules,
-    SplitRules,
     bundles_to_shed,
     bundles_to_split,
     choose_broker,
