@@ -9,8 +9,9 @@ the records of the protocol. Two things are added here:
 - The end of a session by this machine's clock. ZooKeeper tells a client that its session has
   expired only when it is connected again. A client that was cut off, or stopped, must know earlier,
   because ZooKeeper gives its ephemeral nodes away meanwhile. So a session is in doubt after two
-  thirds of its timeout since the last answered request was sent, and over after all of it, even if
-  ZooKeeper would still resume it. `state` asks the clock: this holds before any thread has noticed.
+  thirds of its timeout since the last answered request was sent, and over a twelfth of it before
+  ZooKeeper may end it (`metadata.session_times`), even if ZooKeeper would still resume it. `state`
+  asks the clock: this holds before any thread has noticed.
   (kazoo gives up a connection without answers only when nothing is sent on it, either.)
 
 Invariants: requests are sent in the order of the calls, and an event that ZooKeeper sends before a

@@ -68,7 +68,8 @@ class ClusterConfig(SheddingRules, SplitRules):
     @property
     def doubt_seconds_max(self) -> float:
         """So long topics stay open while the store cannot be reached. A store ends a session in
-        doubt after a third of the timeout or later, so as much again is left to close them."""
+        doubt after a quarter of the timeout or later, and its nodes go a twelfth after that, so
+        as much again is left to close them."""
         return self.metadataStoreSessionTimeoutMillis / 6000
 
     @property

@@ -182,7 +182,7 @@ async def test_a_process_that_was_stopped_finds_its_session_over_at_once(socket_
     async with serving(MemoryStore(), socket_path):
         store = await SocketStore.open(socket_path, TIMEOUT_SECONDS)
         lease = store._lease
-        monkeypatch.setattr(lease, "_sent_at", lease._sent_at - TIMEOUT_SECONDS)
+        monkeypatch.setattr(lease, "sent_at", lease.sent_at - TIMEOUT_SECONDS)
         assert store.session_state is SessionState.LOST
         with pytest.raises(MetadataUnavailable, match="lost"):
             await store.put("/a", b"", None)

@@ -4,9 +4,9 @@ their owner, who learns of the end later. The tree is that of `MemoryStore`.
 `SessionStore` follows the rules of `metadata.zookeeper_store`: requests of a connection take effect
 in order, a change is reported before the answer to the request that made it, reads wait for the
 connection to come back, a write that loses its connection is refused and may have taken effect.
-The owner of a session is in doubt after two thirds of the timeout. After the whole timeout without
-an answer it is over by the owner's clock (`metadata.session_times`), also for a process that was
-paused and has not spoken to the servers since.
+The owner of a session is in doubt after two thirds of the timeout. A twelfth of it before the
+servers may end it, it is over by the owner's clock (`metadata.session_times`), also for a process
+that was paused and has not spoken to the servers since.
 """
 
 from __future__ import annotations
@@ -192,9 +192,13 @@ class SessionStore:
     @property
     def session_state(self):
         """See MetadataStore."""
-        if self._lease is not None and trio.current_time() >= self._lease.ends_at:
-            return SessionState.LOST
-        return self._told
+        if self._lease is None or self._told is SessionState.LOST:
+            return self._told
+        return self._lease.state(trio.current_time(), is_connected=self._is_connected)
+
+    @property
+    def _is_connected(self):
+        return self._told is SessionState.LIVE and self._connection is not None
 
     async def open(self):
         """Begin the first session."""
@@ -218,8 +222,7 @@ class SessionStore:
     async def _keep_time(self):
         """Ping, give up a dead connection, and end the session by the clock."""
         while True:
-            ends_at = float("inf") if self._lease is None else self._lease.ends_at
-            await trio.sleep_until(min(trio.current_time() + SESSION_SECONDS / 6, ends_at))
+            await trio.sleep_until(self._next_look_at(trio.current_time()))
             if self._lease is None:
                 continue
             if not self.is_on_time:
@@ -230,16 +233,23 @@ class SessionStore:
             if now >= self._lease.ends_at:
                 self.lose_connection()
                 self._lose_session()
-            elif self._connection is not None:
+            elif self._is_connected:
                 if now >= self._lease.doubtful_at:
                     self.lose_connection()
                 else:
                     self._ask("ping", ())
 
+    def _next_look_at(self, now):
+        ping_at = now + SESSION_SECONDS / 6
+        if self._lease is None:
+            return ping_at
+        lease = self._lease
+        return min(ping_at, lease.doubtful_at if self._is_connected else lease.ends_at)
+
     def stand_still(self, seconds):
         """The machine was suspended for so long, and its clock with it: the time is not missed."""
         if self._lease is not None:
-            self._lease.answered(self._lease.ends_at - SESSION_SECONDS + seconds)
+            self._lease.answered(self._lease.sent_at + seconds)
             self._stood_still_until = trio.current_time()
             self.is_on_time = False
 
@@ -363,12 +373,13 @@ class SessionStore:
         return lambda: self._on_session.remove(on_change)
 
     def _check(self):
-        if self._is_over or self.session_state is not SessionState.LIVE:
+        is_told_live = self._told is SessionState.LIVE
+        if self._is_over or not is_told_live or self.session_state is SessionState.LOST:
             raise MetadataUnavailable("there is no connection to the metadata store")
 
     async def _read(self, kind, *arguments):
         while True:
-            while self.session_state is SessionState.IN_DOUBT and not self._is_over:
+            while self._told is SessionState.IN_DOUBT and not self._is_over:
                 await self._moved.wait()
             self._check()
             answer = self._ask(kind, arguments)
