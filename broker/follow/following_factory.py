@@ -25,9 +25,9 @@ from broker.managed_ledger.ledger_record import (
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import ledger_info_path
 from broker.operations import Operations
-from ledgers.errors import LedgerNotFound
+from ledgers.errors import LedgerError, LedgerNotFound
 from metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
-from protocol.errors import NotAllowed, ServiceNotReady, TopicNotFound
+from protocol.errors import BrokerError, NotAllowed, ServiceNotReady, TopicNotFound
 from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -172,6 +172,8 @@ class FollowingFactory:
         assert self._unload is not None
         try:
             await self._unload(ledger.shadow)
+        except (BrokerError, LedgerError) as error:
+            log.error("cannot unload a shadow", topic=ledger.shadow.full, reason=str(error))
         except Exception as error:
             log.error("cannot unload a shadow", topic=ledger.shadow.full, exc_info=error)
 

@@ -30,7 +30,7 @@ RARE = (
     "a writer went on without a bookie",
     "two recoveries of a ledger at once",
 )
-FOUND_BY = {"fence": 30, "order": 20, "session": 0}
+FOUND_BY = {"fence": 6, "order": 52, "session": 0}
 """Where the search for a missing safeguard begins: at a seed that finds it soon."""
 SEARCHED_MAX = 1_000
 

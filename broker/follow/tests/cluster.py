@@ -115,7 +115,13 @@ class Member:
 
     def owners(self, broker):
         owners = Owners(self._cluster, self._name, broker)
-        self.following.begin(OwnerSearch(owners), broker.service.unload_topic)
+
+        async def unload(name):
+            await broker.service.unload_topic(name)
+            if self._cluster.unload_failure is not None:
+                raise self._cluster.unload_failure
+
+        self.following.begin(OwnerSearch(owners), unload)
         return owners
 
     async def open_bookie_ports(self, front, storage, host):
@@ -129,6 +135,8 @@ class Cluster:
         self.bookie = FakeBookie()
         self.owners = {}
         self.addresses = {}
+        self.unload_failure = None
+        """What closing a topic ends with."""
 
     @asynccontextmanager
     async def broker(self, name, *, ledgers=None, **changes):

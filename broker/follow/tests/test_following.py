@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from broker.broadcast.tests.peer import EXCLUSIVE
 from broker.follow.tests.cluster import (
@@ -20,6 +21,7 @@ from broker.follow.tests.cluster import (
     topic_of,
 )
 from broker.managed_ledger.ledger_table import LedgerRow
+from metadata.store import MetadataUnavailable
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import TopicNotFound
@@ -329,6 +331,18 @@ async def test_a_shadow_whose_source_is_deleted_is_closed():
         await a.service.delete_topic(TopicName.parse(SOURCE), force=True)
         await settled(lambda: SHADOW not in b.service.topics)
         assert here.closed == [1]
+
+
+async def test_a_shadow_that_is_closed_without_the_metadata_store_is_one_line_in_the_log():
+    async with owner_and_follower() as (cluster, a, b, _), peer(b) as here:
+        await subscribed(here, (1, "one"), topic=SHADOW)
+        cluster.unload_failure = MetadataUnavailable("the session was lost, a new one is begun")
+        with capture_logs() as lines:
+            await a.service.delete_topic(TopicName.parse(SOURCE), force=True)
+            await settled(lambda: any(line["event"] == "cannot unload a shadow" for line in lines))
+    (line,) = (line for line in lines if line["event"] == "cannot unload a shadow")
+    assert line["reason"] == "the session was lost, a new one is begun"
+    assert "exc_info" not in line
 
 
 async def test_two_brokers_do_not_report_for_one_share():
