@@ -11,6 +11,7 @@ import structlog
 
 from bookie.api import BookieError
 from broker.refusal import Refusal
+from broker.subscription.request import InvalidProperty
 from broker.topic.errors import TopicBusy
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError
@@ -46,6 +47,8 @@ def status_and_reason(error: Exception) -> tuple[int, str]:
         return error.status, error.reason
     if isinstance(error, TopicBusy):
         return 412, error.message
+    if isinstance(error, InvalidProperty):
+        return 400, error.message
     if isinstance(error, BrokerError):
         return _STATUS_OF.get(error.server_error, 500), error.message
     if isinstance(error, BookieError):

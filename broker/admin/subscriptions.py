@@ -45,7 +45,7 @@ async def create(request: AdminRequest) -> None:
     body = await request.json_object() or {}
     properties: dict[str, str] = {}
     if "messageId" in body or "properties" in body:
-        properties = body.get("properties") or {}
+        properties = _properties(body.get("properties") or {})
         body = body.get("messageId") or {}
     position = _position(body) if body else LATEST
     count = await context.namespaces.partitions_of(request.topic)
@@ -64,6 +64,12 @@ async def create(request: AdminRequest) -> None:
         )
         if position not in (EARLIEST, LATEST):
             await subscription.seek(position)
+
+
+def _properties(given: object) -> dict[str, str]:
+    if isinstance(given, dict) and all(isinstance(value, str) for value in given.values()):
+        return given
+    raise Refusal(400, "properties must be an object whose values are strings")
 
 
 async def delete(request: AdminRequest) -> None:

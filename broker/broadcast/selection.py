@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, cast, final
 from broker.broadcast.broadcast_subscription import BroadcastSubscription
 from broker.broadcast.snapshot_store import SnapshotStore
 from broker.managed_ledger.owner_of_ledger import broadcast_custom_metadata
+from broker.subscription.request import InvalidProperty
 from broker.subscription.start import initial_mark_delete
-from protocol.errors import BrokerError, NotAllowed, ServerError
+from protocol.errors import NotAllowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,7 @@ _VALUES: Final = {"true": True, "false": False}
 def stated(properties: Mapping[str, str], metadata: Mapping[str, str]) -> bool | None:
     """The value of the property; None if it is absent.
 
-    Raises: BrokerError MetadataError: its value is neither true nor false, or the two disagree.
+    Raises: InvalidProperty: its value is neither true nor false, or the two disagree.
     """
     if PROPERTY not in properties:
         value = _VALUES.get(metadata.get(PROPERTY, ""))
@@ -47,15 +48,13 @@ def stated(properties: Mapping[str, str], metadata: Mapping[str, str]) -> bool |
             continue
         value = _VALUES.get(text.strip().lower())
         if value is None:
-            raise BrokerError(
-                ServerError.MetadataError,
-                f"the property {PROPERTY} must be true or false, got {text[:40]!r}",
+            raise InvalidProperty(
+                f"the property {PROPERTY} must be true or false, got {text[:40]!r}"
             )
         answers.add(value)
     if len(answers) > 1:
-        raise BrokerError(
-            ServerError.MetadataError,
-            f"the consumer's metadata and its subscription properties disagree about {PROPERTY}",
+        raise InvalidProperty(
+            f"the consumer's metadata and its subscription properties disagree about {PROPERTY}"
         )
     return answers.pop() if answers else None
 

@@ -5,10 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
+from protocol.errors import BrokerError, ServerError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from protocol.position import Position
+
+
+@final
+class InvalidProperty(BrokerError):
+    """A property of the request has a value that it cannot have. A MetadataError to clients, as
+    errors of stored metadata are; only this one is a mistake of whoever asks."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ServerError.MetadataError, message)
 
 
 @final
