@@ -9,16 +9,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
 
-from autorecovery.copies import CopyReader
-from autorecovery.election import current_auditor
-from autorecovery.fragments import CopyState, bookies_of, fragments_of
+from autorecovery.fragments import bookies_of
 from autorecovery.marks import Marks
-from bookie.adds import NoTurn
+from compat_tests.ledger_writing import ENTRIES, a_side, until_auditor_is
 from compat_tests.oracle.apache_bookie import ApacheBookie
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell, Daemon
 from compat_tests.oracle.distribution import TREE, OracleAbsent
@@ -26,19 +23,9 @@ from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_autorecovery import VelaAutorecovery
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
-from ledgers.client import LedgerClient, LedgerClientConfig
-from ledgers.placement import PlacementRules
-from ledgers.remote.bookie_pool import BookiePool
-from ledgers.remote.config import RemoteConfig
-from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
-from protocol.bookkeeper.ledger_metadata import decode_ledger_metadata
-from protocol.bookkeeper.paths import ledger_path
-from runtime.clock import SystemClock
 
 BOOKIES = 5
 LEDGERS = 6
-ENTRIES = 40
-WAIT_SECONDS_MAX = 180.0
 OURS, THEIRS = "vela-recovery:1", "127.0.0.1:18181"
 _FAMILY = re.compile(r"^# TYPE (\S+) ", re.MULTILINE)
 
@@ -102,92 +89,6 @@ def cluster(tmp_path_factory):
         cluster.kill()
 
 
-class Recorder:
-    def __init__(self):
-        self.confirmed = -1
-        self.changed = trio.Event()
-
-    def on_entries_confirmed(self, writer, entry_id, length):
-        self.confirmed = entry_id
-        self.changed.set()
-
-    def on_writer_failed(self, writer, status):
-        raise AssertionError(status)
-
-    def on_adds_refused(self, writer, delay_s):
-        raise AssertionError("nothing here fills a bookie")
-
-
-class Side:
-    """A client that writes ledgers and looks at every copy."""
-
-    def __init__(self, store, pool):
-        self.store = store
-        self.pool = pool
-
-    async def a_ledger(self, *, close=True, sizes=(3, 2, 2)):
-        config = LedgerClientConfig(
-            ensemble_size=sizes[0], write_quorum_size=sizes[1], ack_quorum_size=sizes[2]
-        )
-        client = LedgerClient(self.store, self.pool.bookies, config, SystemClock(), self.pool)
-        recorder = Recorder()
-        writer = await client.create_ledger({"application": b"pulsar"}, recorder)
-        writer.add_run([b"payload of %d" % each for each in range(ENTRIES)])
-        with trio.fail_after(WAIT_SECONDS_MAX):
-            while recorder.confirmed < ENTRIES - 1:
-                recorder.changed = trio.Event()
-                await recorder.changed.wait()
-        if close:
-            await writer.close()
-        return writer.ledger_id
-
-    async def metadata(self, ledger_id):
-        await self.store.sync()
-        return decode_ledger_metadata((await self.store.get(ledger_path(ledger_id)))[0])
-
-    async def is_complete(self, ledger_id, without):
-        """Whether no copy of a closed ledger is on the bookie, and every other one is there."""
-        metadata = await self.metadata(ledger_id)
-        if without in bookies_of(metadata) or not metadata.is_closed:
-            return False
-        assert metadata.last_entry_id == ENTRIES - 1
-        reader = CopyReader(self.pool.bookies, ledger_id, metadata, 30.0)
-        for fragment in fragments_of(metadata):
-            for place, bookie_id in enumerate(fragment.ensemble):
-                for first, last in fragment.runs_at(place):
-                    for entry_id in range(first, last + 1):
-                        body, state, detail = await reader.read(bookie_id, entry_id)
-                        assert state is CopyState.PRESENT, (ledger_id, bookie_id, entry_id, detail)
-                        assert body.endswith(b"payload of %d" % entry_id)
-        return True
-
-    async def until_complete(self, ledger_ids, without):
-        with trio.fail_after(WAIT_SECONDS_MAX):
-            for ledger_id in ledger_ids:
-                while not await self.is_complete(ledger_id, without):  # noqa: ASYNC110
-                    await trio.sleep(0.2)
-            while [each async for each in Marks(self.store, "test").ledger_ids()]:  # noqa: ASYNC110
-                await trio.sleep(0.2)
-
-
-@asynccontextmanager
-async def a_side(cluster):
-    store = await ZooKeeperStore.open(zookeeper_address(cluster.zookeeper.hosts, 30.0))
-    try:
-        async with trio.open_nursery() as nursery:
-            pool = BookiePool(
-                store,
-                NoTurn(),
-                RemoteConfig(channels=2),
-                PlacementRules(is_rack_aware=False),
-            )
-            await nursery.start(pool.run)
-            yield Side(store, pool)
-            nursery.cancel_scope.cancel()
-    finally:
-        await store.aclose()
-
-
 async def some_ledgers(side):
     """Closed ones and one that is open."""
     closed = [await side.a_ledger() for _ in range(LEDGERS)]
@@ -200,27 +101,14 @@ def page(port, path):
         return answer.read().decode()
 
 
-def until_auditor_is(cluster, name):
-    async def look():
-        store = await ZooKeeperStore.open(zookeeper_address(cluster.zookeeper.hosts, 30.0))
-        try:
-            with trio.fail_after(WAIT_SECONDS_MAX):
-                while await current_auditor(store) != name:  # noqa: ASYNC110
-                    await trio.sleep(0.2)
-        finally:
-            await store.aclose()
-
-    trio.run(look)
-
-
 def test_a_lost_bookie_is_replaced_and_the_shell_sees_who_does_it(cluster):
     cluster.ours.start()
-    until_auditor_is(cluster, OURS)
+    until_auditor_is(cluster.zookeeper.hosts, OURS)
     assert f"Auditor: {OURS}" in cluster.told("whoisauditor").replace("Auditor Bookie", "Auditor")
     lost = cluster.bookies[0]
 
     async def lose():
-        async with a_side(cluster) as side:
+        async with a_side(cluster.zookeeper.hosts) as side:
             closed, still_open = await some_ledgers(side)
             lost.kill()
             await side.until_complete(closed, lost.bookie_id)
@@ -252,7 +140,7 @@ def test_the_shell_switches_replication_off_and_bookkeeper_finishes_what_vela_ma
     lost = cluster.bookies[1]
 
     async def lose():
-        async with a_side(cluster) as side:
+        async with a_side(cluster.zookeeper.hosts) as side:
             closed = [await side.a_ledger() for _ in range(LEDGERS)]
             for ledger_id in closed:
                 if lost.bookie_id in bookies_of(await side.metadata(ledger_id)):
@@ -265,21 +153,21 @@ def test_the_shell_switches_replication_off_and_bookkeeper_finishes_what_vela_ma
     assert f"MissingReplica : {lost.bookie_id}" in listed
     assert cluster.ours.stop() == 0
     with cluster.theirs.running("autorecovery"):
-        until_auditor_is(cluster, THEIRS)
+        until_auditor_is(cluster.zookeeper.hosts, THEIRS)
         cluster.told("autorecovery", "-enable")
 
         async def complete():
-            async with a_side(cluster) as side:
+            async with a_side(cluster.zookeeper.hosts) as side:
                 await side.until_complete(closed, lost.bookie_id)
 
         trio.run(complete)
         theirs = set(_FAMILY.findall(page(cluster.their_port, "/metrics")))
         # Ours stands behind theirs, and takes over.
         cluster.ours.start()
-        until_auditor_is(cluster, THEIRS)
+        until_auditor_is(cluster.zookeeper.hosts, THEIRS)
         ours = set(_FAMILY.findall(page(cluster.our_port, "/metrics")))
         assert {name for name in ours if not name.startswith("vela_")} <= theirs
-    until_auditor_is(cluster, OURS)
+    until_auditor_is(cluster.zookeeper.hosts, OURS)
 
 
 def decommission(cluster, bookie, *more):
@@ -303,7 +191,7 @@ def test_a_bookie_leaves(cluster):
     assert cluster.shell.run("cookie_get", leaving).returncode != 0
 
     async def write():
-        async with a_side(cluster) as side:
+        async with a_side(cluster.zookeeper.hosts) as side:
             return [await side.a_ledger(sizes=(2, 2, 2)) for _ in range(LEDGERS)]
 
     closed = trio.run(write)
@@ -319,7 +207,7 @@ def test_a_bookie_leaves(cluster):
     assert cluster.shell.run("cookie_get", bookie.bookie_id).returncode != 0
 
     async def complete():
-        async with a_side(cluster) as side:
+        async with a_side(cluster.zookeeper.hosts) as side:
             for ledger_id in closed:
                 assert await side.is_complete(ledger_id, bookie.bookie_id)
 
