@@ -6,16 +6,13 @@ is a position plus what is only known to clients: partition and index within the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.position import EARLIEST, ID_MAX, LATEST, Position, signed_id, unsigned_id
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class MessageId(NamedTuple):
@@ -96,17 +93,21 @@ def to_json(message_id: MessageId) -> dict[str, int]:
     return fields
 
 
-def from_json(fields: Mapping[str, Any]) -> MessageId:
+def from_json(fields: object) -> MessageId:
     """As requests of the admin API write it; clients add fields of their own, which are ignored.
 
-    Raises: ValueError: a number is missing or is none.
+    Raises: ValueError: it is no object, or a number is missing, is none, or has more than 64 bits.
     """
+    if not isinstance(fields, dict):
+        raise ValueError(f"message id must be an object, got {str(fields)[:40]!r}")
     numbers = []
     defaults = (("ledgerId", None), ("entryId", None), ("partitionIndex", -1), ("batchIndex", -1))
     for name, default in defaults:
         value = fields.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"message id: {name} must be a number, got {value!r}")
+            raise ValueError(f"message id: {name} must be a number, got {str(value)[:40]!r}")
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"message id: {name} must be a number of 64 bits")
         numbers.append(value)
     return MessageId(numbers[0], numbers[1], numbers[2], numbers[3])
 

@@ -490,6 +490,8 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             server.wait_ready(60)
             result, counts = fuzz(server, options.seconds, options.seed, WARM_SECONDS)
+            if result.tracebacks:
+                print((Path(directory) / "server.log").read_text(errors="replace"))
         finally:
             server.kill()
             server.wait_ended()
