@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import mypyc_attr
-
 if TYPE_CHECKING:
     from protocol import pulsar_api_pb2 as pb
 
@@ -29,14 +27,11 @@ _IS_CHUNK: Final = 0x38
 _VARINT_BITS_MAX: Final = 64
 
 
-@mypyc_attr(acyclic=True)
 @final
 class Send:
     """A SEND. `payload` is what follows the command: headers, metadata and payload. The highest
     sequence id is NO_SEQUENCE_ID when the client has sent none (or 0, or the largest number). The
-    number of messages that the client claims is left out: `metadata.count_messages` counts.
-
-    Compiled, it is unknown to the garbage collector, because it holds only numbers and bytes."""
+    number of messages that the client claims is left out: `metadata.count_messages` counts."""
 
     __slots__ = (
         "highest_sequence_id",
