@@ -25,6 +25,7 @@ their record and are left alone.
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
@@ -35,6 +36,7 @@ from broker.managed_ledger.ledger_record import decode_ledger_record
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, ledger_info_path
 from ledgers.errors import LedgerNotFound
+from metadata.lease import lease
 from metadata.store import MetadataUnavailable, VersionConflict
 
 if TYPE_CHECKING:
@@ -111,15 +113,12 @@ class OrphanCollector:
 
         Raises: MetadataUnavailable.
         """
-        try:
-            await self._store.put_ephemeral(LEASE_PATH, b"")
-        except VersionConflict:
-            return []
-        try:
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(lease(self._store, LEASE_PATH))
+            except VersionConflict:
+                return []
             return await self._collect()
-        finally:
-            with trio.CancelScope(shield=True):
-                await self._store.delete(LEASE_PATH)
 
     async def _collect(self) -> list[int]:
         found = await self._client.live_ledgers()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import binascii
 import json
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -38,7 +39,8 @@ from broker.schemas.schema_ledgers import (
     delete_old_versions,
     locator_path,
 )
-from metadata.store import MetadataUnavailable, NodeNotFound, VersionConflict
+from metadata.lease import lease
+from metadata.store import MetadataUnavailable, VersionConflict
 from protocol.errors import PersistenceError
 
 if TYPE_CHECKING:
@@ -100,23 +102,14 @@ class SchemaConversion:
     async def _take_turn(self) -> None:
         """Raises: PersistenceError, MetadataUnavailable: the rest is not converted."""
         while not await self._store.exists(DONE_PATH):
-            try:
-                await self._store.put_ephemeral(LEASE_PATH, b"1")
-            except VersionConflict:
-                await trio.sleep(_WAIT_SECONDS)
-                continue
-            try:
+            async with AsyncExitStack() as stack:
+                try:
+                    await stack.enter_async_context(lease(self._store, LEASE_PATH))
+                except VersionConflict:
+                    await trio.sleep(_WAIT_SECONDS)
+                    continue
                 await self._convert_all()
                 return
-            finally:
-                with trio.CancelScope(shield=True):
-                    await self._give_back()
-
-    async def _give_back(self) -> None:
-        try:
-            await self._store.delete(LEASE_PATH)
-        except NodeNotFound:
-            return
 
     async def _convert_all(self) -> None:
         await self._store.sync()
