@@ -60,7 +60,7 @@ def all_routes() -> tuple[Route, ...]:
         *by_parts(at_owner(subscriptions.ROUTES)),
         *at_owner(messages.ROUTES),
         *by_parts(at_owner(stats.ROUTES)),
-        *schemas.ROUTES,
+        *at_owner(schemas.ROUTES),
         *lookup.ROUTES,
     )
     return (*present, *missing_routes(present))

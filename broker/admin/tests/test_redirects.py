@@ -72,6 +72,16 @@ async def test_the_owner_is_asked_the_same(http, elsewhere, method, path, there,
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "schema"), ("GET", "schema/0"), ("POST", "schema"), ("DELETE", "schema")],
+)
+async def test_the_owner_of_a_topic_answers_for_its_schema(http, elsewhere, method, path):
+    elsewhere(Whereabouts(OTHER))
+    asked = f"/admin/v2/schemas/public/default/t/{path}"
+    assert await location(http, method, asked) == f"http://other:8080{asked}?authoritative=true"
+
+
 async def test_a_topic_without_an_owner_is_refused(http, elsewhere):
     elsewhere(ServiceNotReady("is being unloaded"))
     status, reason = await http("GET", "persistent/public/default/t/stats")
