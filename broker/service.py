@@ -9,6 +9,7 @@ clients after a restart queues here and does not overrun the storage. A load tha
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -34,7 +35,7 @@ from protocol.errors import BrokerError, ServiceNotReady, TopicNotFound
 from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from broker.config import BrokerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
@@ -148,12 +149,8 @@ class BrokerService:
         self.turns.flush()
 
     async def _unload_logged(self, topic: Topic) -> None:
-        try:
+        with _failure_logged("cannot close topic", topic.name):
             await self._unload(topic, "the broker is shutting down")
-        except (BrokerError, LedgerError) as error:
-            log.error("cannot close topic", topic=topic.name.full, error=str(error))
-        except Exception as error:
-            log.error("cannot close topic", topic=topic.name.full, exc_info=error)
 
     def next_producer_name(self) -> str:
         """A name that no other producer has, or had."""
@@ -286,10 +283,8 @@ class BrokerService:
             finally:
                 del self.topics[name.full]
 
-        try:
+        with _failure_logged("cannot close topic", name):
             await self.operations.run(name.full, close)
-        except Exception as error:
-            log.error("cannot close topic", topic=name.full, exc_info=error)
 
     async def unload_topic(self, name: TopicName) -> None:
         """Close a topic. Its clients are disconnected and load it again when they return."""
@@ -339,16 +334,26 @@ class BrokerService:
             if self.topics.get(topic.name.full) is not topic or not topic.is_idle():
                 return
             topic.closing = "it is being deleted, because no client has used it"
-            try:
-                await topic.delete()
-            except Exception as error:
-                log.error("cannot delete idle topic", topic=topic.name.full, exc_info=error)
-                return
-            finally:
-                del self.topics[topic.name.full]
-            log.info("deleted idle topic", topic=topic.name.full)
+            with _failure_logged("cannot delete idle topic", topic.name):
+                try:
+                    await topic.delete()
+                finally:
+                    del self.topics[topic.name.full]
+                log.info("deleted idle topic", topic=topic.name.full)
 
         await self.operations.run(topic.name.full, collect)
+
+
+@contextmanager
+def _failure_logged(event: str, name: TopicName) -> Iterator[None]:
+    """Log what fails, so that other topics go on. Only a fault of the program needs its trace: a
+    store that is away refuses every topic in the same words."""
+    try:
+        yield
+    except (BrokerError, LedgerError) as error:
+        log.error(event, topic=name.full, error=str(error))
+    except Exception as error:
+        log.error(event, topic=name.full, exc_info=error)
 
 
 def _check_unused(topic: Topic) -> None:

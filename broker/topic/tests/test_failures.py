@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from broker.net.tests.harness import T, running
 from broker.topic.housekeeping import Housekeeping
 from broker.topic.persistent import FINISH_SECONDS_MAX
+from metadata.store import MetadataUnavailable
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ServerError
@@ -38,6 +39,24 @@ async def test_an_idle_topic_that_cannot_be_deleted_does_not_end_the_broker(monk
         assert not [each for each in logs if each["event"] == "deleted idle topic"]
         connection = await broker.connect()
         await connection.producer(TOPIC)
+
+
+async def test_topics_that_close_while_their_store_is_away_are_one_line_each(monkeypatch):
+    async def away(*_arguments, **_options):
+        raise MetadataUnavailable("the metadata store is away")
+
+    async with running() as broker:
+        topic = await load(broker)
+        other = await load(broker, OTHER)
+        with monkeypatch.context() as patch, capture_logs() as logs:
+            patch.setattr(type(topic), "close_storage", away)
+            patch.setattr(broker.store, "delete", away)
+            await broker.service.close_topics(lambda name: name == topic.name, "the owner changed")
+            await broker.service.collect_idle(other)
+        lines = [each for each in logs if each["log_level"] == "error"]
+        assert [each["topic"] for each in lines] == [TOPIC, OTHER]
+        assert ["exc_info" in each for each in lines] == [False, False]
+        assert all(each["error"] == "the metadata store is away" for each in lines)
 
 
 async def test_a_deduplication_snapshot_that_fails_does_not_end_the_broker(monkeypatch):
