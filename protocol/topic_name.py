@@ -25,6 +25,10 @@ PUBLIC_TENANT: Final = "public"
 DEFAULT_NAMESPACE: Final = "default"
 PARTITION_SUFFIX: Final = "-partition-"
 
+SYSTEM_NAMESPACE: Final = "pulsar/system"
+_SYSTEM_NAMES: Final = frozenset(("__change_events", "__transaction_buffer_snapshot"))
+_PENDING_ACKS_SUFFIX: Final = "__transaction_pending_ack"
+
 _ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
 _PARTITION_MAX: Final = 2**31 - 1
@@ -128,6 +132,17 @@ class TopicName:
     def is_partition(self) -> bool:
         """Whether this names one partition of a partitioned topic."""
         return self.partition_index >= 0
+
+    @property
+    def is_system(self) -> bool:
+        """Whether brokers keep something of their own in it, such as the policies of topics. It is
+        no client's, so it is not deleted when no client uses it (SystemTopic of 4.0.8)."""
+        base = self.partitioned_base
+        return (
+            base.namespace_name == SYSTEM_NAMESPACE
+            or base.local_name in _SYSTEM_NAMES
+            or base.local_name.endswith(_PENDING_ACKS_SUFFIX)
+        )
 
     @property
     def partitioned_base(self) -> TopicName:

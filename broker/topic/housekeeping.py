@@ -142,6 +142,8 @@ class Housekeeping:
             for number, topic in enumerate(list(self._loaded.topics.values()), 1):
                 if number % STEPS_PER_SLICE == 0:
                     await trio.lowlevel.checkpoint()
+                if topic.name.is_system:
+                    continue
                 try:
                     idle = topic.is_idle() and now - topic.active_at >= idle_seconds
                     if idle and not self._is_retained(topic, now):

@@ -116,3 +116,20 @@ def test_a_name_is_parsed_once_and_what_is_remembered_is_bounded():
     huge = "x" * (REMEMBERED_TEXT_MAX + 1)
     assert TopicName.parse(huge) is not TopicName.parse(huge)
     assert TopicName.parse(huge) == TopicName.parse(huge)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_system"),
+    [
+        ("__change_events", True),
+        ("persistent://a/b/__change_events-partition-1", True),
+        ("persistent://a/b/__transaction_buffer_snapshot", True),
+        ("persistent://a/b/t-sub__transaction_pending_ack", True),
+        ("persistent://pulsar/system/anything", True),
+        ("persistent://pulsar/other/anything", False),
+        ("__change_events2", False),
+        ("t", False),
+    ],
+)
+def test_topics_of_brokers_are_told_from_those_of_clients(name, is_system):
+    assert TopicName.parse(name).is_system is is_system
