@@ -28,7 +28,8 @@ from broker.assembly.followers import DynamicConfiguration, PolicyChanges
 from broker.assembly.listening import bind_broker, bind_http, url_host
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import Served
-from broker.broadcast.selection import BROADCAST
+from broker.broadcast.selection import BroadcastKind
+from broker.broadcast.window_memory import WindowMemory
 from broker.broker_address import BrokerAddress
 from broker.handlers.table import BrokerCommands
 from broker.metrics.exposition import MetricsSource
@@ -152,7 +153,9 @@ def _service_over(
         factory=storage.factory,
         namespaces=Namespaces(storage.store, config),
         schemas=schemas,
-        subscription_kinds=SubscriptionKinds(BROADCAST, STOCK),
+        subscription_kinds=SubscriptionKinds(
+            BroadcastKind(WindowMemory(config.managedLedgerCacheSizeMB << 20)), STOCK
+        ),
         turns=turns,
         clock=clock,
     )

@@ -2,9 +2,10 @@
 
 All consumers of the subscription share the window. It holds the newest entries because the
 consumers in step are being served from it, and entries of laggards because one read returns
-several. It is bounded by bytes and drops the oldest addition first. Other entries are requested
-from the ledger, which answers from its tail cache at once or reports that a read is needed. Then
-`wanted` records the entry.
+several. It is bounded by bytes, also together with the windows of other broadcasts
+(`WindowMemory`), and drops the oldest addition first. Other entries are requested from the ledger,
+which answers from its tail cache at once or reports that a read is needed. Then `wanted` records
+the entry.
 """
 
 from __future__ import annotations
@@ -16,19 +17,31 @@ from protocol.templates import MessageHeadTemplate
 
 if TYPE_CHECKING:
     from broker.broadcast.ordinals import Ordinals
+    from broker.broadcast.window_memory import WindowMemory
     from broker.entry import Entry
     from broker.subscription.ports import LedgerPort
     from protocol.position import Position
 
 WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES: Final = 512
+TEMPLATES_MAX: Final = 64
+"""Per entry. Clients choose the epochs that make the options differ."""
 
 
 @final
 class ReadyEntry:
     """One entry and the heads of its frames, which differ between consumers by their id only."""
 
-    __slots__ = ("_partition", "_templates", "data", "entry", "full_data", "messages", "position")
+    __slots__ = (
+        "_partition",
+        "_templates",
+        "data",
+        "entry",
+        "full_data",
+        "messages",
+        "position",
+        "size_bytes",
+    )
 
     def __init__(self, entry: Entry, partition: int) -> None:
         self.entry = entry
@@ -37,6 +50,10 @@ class ReadyEntry:
         self.full_data = entry.data
         """With the broker entry metadata, for clients that asked for it."""
         self.data = strip_broker_entry_metadata(entry.data)
+        self.size_bytes = ENTRY_OVERHEAD_BYTES + len(self.full_data)
+        """In memory."""
+        if self.data is not self.full_data:
+            self.size_bytes += len(self.data)
         self._partition = partition
         self._templates: dict[tuple[bytes, int], MessageHeadTemplate] = {}
 
@@ -47,6 +64,8 @@ class ReadyEntry:
         if template is None:
             ledger_id, entry_id = self.position
             template = MessageHeadTemplate(ledger_id, entry_id, self._partition, size, options)
+            if len(self._templates) >= TEMPLATES_MAX:
+                self._templates.clear()
             self._templates[key] = template
         return template
 
@@ -57,9 +76,11 @@ class EntryWindow:
 
     __slots__ = (
         "_bytes_max",
+        "_closed",
         "_count_max",
         "_entries",
         "_ledger",
+        "_memory",
         "_ordinals",
         "_partition",
         "_read_bytes_max",
@@ -76,14 +97,17 @@ class EntryWindow:
         partition: int,
         read_count_max: int,
         read_bytes_max: int,
+        memory: WindowMemory,
         bytes_max: int = WINDOW_BYTES_MAX,
     ) -> None:
         self._ledger = ledger
         self._ordinals = ordinals
         self._partition = partition
         self._count_max = read_count_max
-        self._read_bytes_max = min(read_bytes_max, bytes_max // 4)
+        self._read_bytes_max = read_bytes_max
+        self._memory = memory
         self._bytes_max = bytes_max
+        self._closed = False
         self._entries: dict[int, ReadyEntry] = {}
         self.ordinal_of: dict[Position, int] = {}
         """The number of every entry in the window, for acknowledgements."""
@@ -114,19 +138,37 @@ class EntryWindow:
             if not offset and entry.position != position:
                 self.missing.add(ordinal)
                 return None
-            self._add(ordinal + offset, entry)
+            if ordinal + offset not in self._entries:
+                self._add(ordinal + offset, ReadyEntry(entry, self._partition), since=ordinal)
         return self._entries.get(ordinal)
 
-    def _add(self, ordinal: int, entry: Entry) -> None:
-        if ordinal in self._entries:
+    def _add(self, ordinal: int, ready: ReadyEntry, *, since: int) -> None:
+        """Entries from `since` on came with the same read: the one that was asked for stays."""
+        if self._closed:
             return
-        ready = ReadyEntry(entry, self._partition)
         entries = self._entries
-        self.size_bytes += len(ready.full_data) + ENTRY_OVERHEAD_BYTES
+        limit = self._limit_bytes()
+        while entries and self.size_bytes + ready.size_bytes > limit:
+            oldest = next(iter(entries))
+            if oldest == since:
+                break
+            self._drop(oldest)
         entries[ordinal] = ready
-        self.ordinal_of[entry.position] = ordinal
-        while self.size_bytes > self._bytes_max and len(entries) > 1:
-            self._drop(next(iter(entries)))
+        self.ordinal_of[ready.position] = ordinal
+        self.size_bytes += ready.size_bytes
+        self._memory.taken(self, ready.size_bytes)
+
+    def _limit_bytes(self) -> int:
+        return min(self._bytes_max, self._memory.share_bytes(self))
+
+    @property
+    def count(self) -> int:
+        """Entries in memory."""
+        return len(self._entries)
+
+    def drop_oldest(self) -> None:
+        """Drop the oldest addition."""
+        self._drop(next(iter(self._entries)))
 
     def drop_up_to(self, ordinal: int) -> None:
         """All consumers have acknowledged up to here."""
@@ -140,7 +182,8 @@ class EntryWindow:
     def _drop(self, ordinal: int) -> None:
         ready = self._entries.pop(ordinal)
         del self.ordinal_of[ready.position]
-        self.size_bytes -= len(ready.full_data) + ENTRY_OVERHEAD_BYTES
+        self.size_bytes -= ready.size_bytes
+        self._memory.released(self, ready.size_bytes)
 
     async def read_next(self) -> int:
         """Read the entry wanted longest, and some of those after it.
@@ -149,7 +192,8 @@ class EntryWindow:
         """
         ordinal = next(iter(self.wanted))
         position = self._ordinals.position(ordinal)
-        entries = await self._ledger.read(position, self._count_max, self._read_bytes_max)
+        size_bytes_max = max(1, min(self._read_bytes_max, self._limit_bytes() // 4))
+        entries = await self._ledger.read(position, self._count_max, size_bytes_max)
         self.wanted.pop(ordinal, None)
         if entries:
             self._add_read(ordinal, position, entries)
@@ -159,10 +203,16 @@ class EntryWindow:
             del self.wanted[got]
         return ordinal
 
-    def clear(self) -> None:
-        """Release everything."""
+    def release(self) -> None:
+        """Drop all entries: no consumer is there to need them."""
+        size_bytes, self.size_bytes = self.size_bytes, 0
         self._entries.clear()
         self.ordinal_of.clear()
+        self._memory.released(self, size_bytes)
+
+    def close(self) -> None:
+        """Release everything for good. A read that is under way adds nothing more."""
+        self._closed = True
+        self.release()
         self.wanted.clear()
         self.missing.clear()
-        self.size_bytes = 0

@@ -358,4 +358,4 @@ class Fanout:
         """Stop for good. Tasks end at their next step."""
         self._closed = True
         self._queue.clear()
-        self._window.clear()
+        self._window.close()

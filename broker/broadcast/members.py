@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from broker.broadcast.snapshot_store import SnapshotStore
+    from broker.broadcast.window_memory import WindowMemory
     from broker.subscription.consumer import Consumer
     from broker.subscription.factory import TopicContext
     from broker.subscription.ports import CursorPort
@@ -55,6 +56,7 @@ class BroadcastMembers:
         context: TopicContext,
         cursor: CursorPort,
         store: SnapshotStore | None,
+        memory: WindowMemory,
         *,
         durable: bool,
     ) -> None:
@@ -76,6 +78,7 @@ class BroadcastMembers:
             context.partition,
             config.dispatcher_max_read_batch_size,
             config.dispatcher_max_read_size_bytes,
+            memory,
         )
         self.stages = Stages()
         self.attached: dict[Consumer, int] = {}
@@ -238,6 +241,8 @@ class BroadcastMembers:
         slot = self.attached.pop(consumer, None)
         if slot is not None:
             self.fanout.detach(slot, consumer)
+            if not self.attached:
+                self.window.release()
         return slot
 
     def _drop(self, slot: int) -> None:

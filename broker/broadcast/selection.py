@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.broadcast.snapshot_store import SnapshotCursor, SnapshotLedgers
+    from broker.broadcast.window_memory import WindowMemory
     from broker.subscription.api import Subscription
     from broker.subscription.factory import TopicContext
     from broker.subscription.request import SubscriptionRequest
@@ -76,7 +77,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @final
 class BroadcastKind:
-    """See the module docstring."""
+    """See the module docstring. One object for all broadcasts of a broker."""
+
+    def __init__(self, memory: WindowMemory) -> None:
+        self._memory = memory
 
     def claims(self, request: SubscriptionRequest, context: TopicContext) -> bool:
         """Whether the existing cursor, else the request, is a broadcast.
@@ -144,9 +148,8 @@ class BroadcastKind:
                 cast("SnapshotCursor", cursor),
                 broadcast_custom_metadata(context.topic_name, request.name),
             )
-        subscription = BroadcastSubscription(context, cursor, store, durable=request.durable)
+        subscription = BroadcastSubscription(
+            context, cursor, store, self._memory, durable=request.durable
+        )
         await subscription.start()
         return subscription
-
-
-BROADCAST: Final = BroadcastKind()

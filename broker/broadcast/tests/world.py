@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import trio
 
-from broker.broadcast.selection import BROADCAST
+from broker.broadcast.selection import BroadcastKind
+from broker.broadcast.window_memory import WindowMemory
 from broker.operations import Operations
 from broker.subscription.api import AckId
 from broker.subscription.consumer import Consumer
@@ -158,7 +159,9 @@ class World:
         request = SubscriptionRequest(
             name="all", earliest=earliest, durable=durable, properties=PROPERTIES
         )
-        self.subscription = await BROADCAST.open(request, self.context())
+        self.subscription = await BroadcastKind(WindowMemory(64 << 20)).open(
+            request, self.context()
+        )
         return self.subscription
 
     async def crash(self):

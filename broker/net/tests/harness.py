@@ -12,7 +12,8 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
-from broker.broadcast.selection import BROADCAST
+from broker.broadcast.selection import BroadcastKind
+from broker.broadcast.window_memory import WindowMemory
 from broker.broker_address import BrokerAddress
 from broker.config import BrokerConfig
 from broker.handlers.table import BrokerCommands
@@ -177,7 +178,9 @@ async def running(limits=None, clock=None, **settings):
             factory=factory,
             namespaces=namespaces,
             schemas=SchemaRegistry(store, ledgers, clock, config),
-            subscription_kinds=SubscriptionKinds(BROADCAST, STOCK),
+            subscription_kinds=SubscriptionKinds(
+                BroadcastKind(WindowMemory(config.managedLedgerCacheSizeMB << 20)), STOCK
+            ),
             turns=Turns(),
             clock=clock,
         )
