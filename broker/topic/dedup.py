@@ -8,6 +8,11 @@ answered together with that copy and never dropped on suspicion.
 A batch counts with its last sequence id. A batch that overlaps seen ids only in part cannot be
 split here. It is stored, because a duplicate is less harmful than a loss.
 
+The chunks of a message share its sequence id, which counts with the last chunk: before that the
+message is not whole. An earlier chunk is only looked up (`judge_part`). Until the last chunk is
+pushed it is new each time it is sent, so it may be stored twice. Pulsar stores it twice, too, and
+consumers expect it: both copies have the uuid of the message.
+
 Ids above 2^63 - 1 are negative numbers for Pulsar's clients and cannot be stored, so they take no
 part: such a message is always new and changes nothing.
 
@@ -84,15 +89,23 @@ class Deduplication(Generic[AnswerT]):
         known.pushed = last_sequence_id
         return Verdict.NEW
 
+    def judge_part(self, producer_name: str, last_sequence_id: int) -> Verdict:
+        """Judge a chunk before the last of its message. Records nothing: were the id seen now, the
+        last chunk would be a duplicate."""
+        known = self._by_name.get(producer_name)
+        if known is None or last_sequence_id > known.pushed:
+            return Verdict.NEW
+        return Verdict.DUPLICATE if last_sequence_id <= known.persisted else Verdict.IN_FLIGHT
+
     def park(self, producer_name: str, last_sequence_id: int, answer: AnswerT) -> None:
         """Keep a duplicate of a message in flight until its first copy is answered."""
         self._by_name[producer_name].parked.append((last_sequence_id, answer))
 
     def persisted(self, producer_name: str, last_sequence_id: int) -> list[AnswerT]:
-        """A message is durable. Returns the answers parked for it, to be sent now.
+        """A message is durable as a whole. Returns the answers parked for it, to be sent now.
 
-        A message that was never judged (any chunk but the last of its message) is above pushed and
-        does not count.
+        A message that was never judged (taken before deduplication was switched on) is above
+        pushed and does not count.
         """
         known = self._by_name.get(producer_name)
         if known is None or last_sequence_id > known.pushed:
@@ -124,7 +137,7 @@ class Deduplication(Generic[AnswerT]):
         return refused
 
     def replay(self, producer_name: str, last_sequence_id: int, now: float) -> None:
-        """Replay an entry of the ledger after the snapshot."""
+        """Replay a message of the ledger after the snapshot."""
         if last_sequence_id > SEQUENCE_ID_MAX:
             return
         known = self._by_name.get(producer_name)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker.managed_ledger.ledger import ManagedLedger
     from broker.topic.producer import Publish
     from protocol.position import Position
+    from protocol.pulsar_api_pb2 import MessageMetadata
     from protocol.send_fields import Send
     from runtime.clock import Clock
 
@@ -79,6 +80,8 @@ class DedupStore:
                 name = metadata.producer_name
                 if not isinstance(name, str):
                     continue  # not UTF-8, so not the name of any producer
+                if not _ends_message(metadata):
+                    continue  # the last chunk may be missing
                 self._rules.replay(
                     name,
                     max(metadata.sequence_id, metadata.highest_sequence_id),
@@ -92,11 +95,10 @@ class DedupStore:
         it."""
         producer, send = context.producer, context.send
         last = _last_sequence_id(send)
-        if send.is_chunk and not _is_last_chunk(payload):
-            # The chunks of a message share its sequence id, which counts with the last chunk.
-            seen = last <= self._rules.last_sequence_id(producer.name)
-            return Verdict.DUPLICATE if seen else Verdict.NEW
-        verdict = self._rules.judge(producer.name, last, self._clock.now())
+        if send.is_chunk and not _ends_message(peek(payload)):
+            verdict = self._rules.judge_part(producer.name, last)
+        else:
+            verdict = self._rules.judge(producer.name, last, self._clock.now())
         if verdict is Verdict.IN_FLIGHT:
             self._rules.park(producer.name, last, context)
         elif verdict is Verdict.DUPLICATE:
@@ -108,11 +110,13 @@ class DedupStore:
         return verdict
 
     def persisted(self, context: Publish, entry: Entry) -> list[Publish]:
-        """A message is durable. Returns its duplicates that wait for an answer."""
-        last = _last_sequence_id(context.send)
+        """A message or chunk is durable. Returns the duplicates that wait for an answer."""
+        send = context.send
         self._since_snapshot += 1
         self._snapshot_position = entry.position
-        return self._rules.persisted(context.producer.name, last)
+        if send.is_chunk and not _ends_message(entry.metadata):
+            return []  # the last chunk may be in flight already, and may still fail
+        return self._rules.persisted(context.producer.name, _last_sequence_id(send))
 
     def failed(self, context: Publish) -> list[Publish]:
         """A message was not stored. Returns its duplicates, to be refused."""
@@ -158,6 +162,6 @@ def _last_sequence_id(send: Send) -> int:
     return send.sequence_id if highest == NO_SEQUENCE_ID else highest
 
 
-def _is_last_chunk(payload: bytes) -> bool:
-    metadata = peek(payload)
+def _ends_message(metadata: MessageMetadata) -> bool:
+    """Whether this is a whole message or batch, or the last chunk of a message."""
     return metadata.chunk_id >= metadata.num_chunks_from_msg - 1

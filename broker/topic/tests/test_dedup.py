@@ -64,12 +64,23 @@ def test_pulsar_6273_a_batch_seen_in_part_is_stored():
     assert dedup.judge("p", 6, 0.0) is Verdict.DUPLICATE
 
 
-def test_a_chunk_before_the_last_does_not_count():
+def test_a_message_that_was_never_judged_does_not_count():
     dedup = Deduplication({}, 0.0)
-    assert dedup.persisted("p", 7) == []  # passed without being judged
+    assert dedup.persisted("p", 7) == []
     assert dedup.judge("p", 7, 0.0) is Verdict.NEW
     dedup.persisted("p", 7)
     assert dedup.judge("p", 7, 0.0) is Verdict.DUPLICATE
+
+
+def test_a_chunk_before_the_last_is_judged_by_what_is_known_and_changes_nothing():
+    dedup = Deduplication({}, 0.0)
+    assert dedup.judge_part("p", 7) is dedup.judge_part("p", 7) is Verdict.NEW
+    assert dedup.judge("p", 7, 0.0) is Verdict.NEW
+    assert dedup.judge_part("p", 7) is Verdict.IN_FLIGHT
+    assert dedup.judge_part("p", 2**63) is Verdict.NEW
+    dedup.persisted("p", 7)
+    assert dedup.judge_part("p", 7) is Verdict.DUPLICATE
+    assert dedup.judge_part("p", 8) is Verdict.NEW
 
 
 def test_the_snapshot_keeps_the_names_seen_last():

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from broker.net.tests.harness import T, running
+from protocol import client as c
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import broker_entry_metadata
 from protocol.topic_name import TopicName
@@ -100,6 +101,31 @@ async def test_a_changed_retention_takes_effect_on_a_loaded_topic():
         await publish(connection, 4)
         await ledger.trim()
         assert ledger.entries == before + 4
+
+
+async def test_a_chunked_message_counts_once_its_last_chunk_is_stored():
+    async with running(brokerDeduplicationEnabled=True) as broker:
+        connection = await broker.connect()
+
+        async def send_chunk(chunk):
+            fields = {"chunk_id": chunk, "num_chunks_from_msg": 2, "uuid": "producer-7"}
+            message = c.message(b"x", sequence_id=7, **fields)
+            await connection.send(c.send(1, 7, message, is_chunk=True))
+            return (await connection.expect(T.SEND_RECEIPT)).message_id.entryId
+
+        async def reload():
+            broker.topic(TOPIC).dedup._since_snapshot = 0  # as after a crash
+            await broker.service.unload_topic(TopicName.parse(TOPIC))
+            await connection.expect(T.CLOSE_PRODUCER)
+            return (await connection.producer(TOPIC, producer_name="producer")).last_sequence_id
+
+        await connection.producer(TOPIC, producer_name="producer")
+        assert await send_chunk(0) == 0
+        assert await reload() == -1
+        assert await send_chunk(1) != 2**64 - 1
+        assert await reload() == 7
+        assert [await send_chunk(0), await send_chunk(1)] == [2**64 - 1] * 2
+        assert broker.topic(TOPIC).ledger.entries == 2
 
 
 async def test_copies_of_a_message_in_flight_hold_back_their_connection():
