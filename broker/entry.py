@@ -27,8 +27,9 @@ _UNREADABLE: Final = pb.MessageMetadata()
 class Entry:
     """`data` is the part after the command on the wire: checksum magic, metadata and payload.
 
-    `message_count` is the number of messages in the entry (1 for an unbatched one), counted when it
-    is published; -1 until `messages()` is asked for entries read back from a bookie.
+    `message_count` is the number of messages in the entry (1 for an unbatched one, 0 for one that
+    no client can read), counted when it is published; -1 until `messages()` is asked for entries
+    read back from a bookie.
     """
 
     __slots__ = ("_metadata", "data", "message_count", "position")
@@ -57,8 +58,8 @@ class Entry:
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether the metadata cannot be parsed."""
-        return self.metadata is _UNREADABLE
+        """Whether no client can read the metadata."""
+        return self.messages() == 0
 
     def messages(self) -> int:
         """How many messages the entry holds (`protocol.metadata.count_messages`)."""

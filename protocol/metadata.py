@@ -36,7 +36,15 @@ _BROKER_MAGIC_1: Final = 0x02
 MESSAGES_IN_BATCH_MAX: Final = 2**20
 """More than clients make: with more, an entry counts as one message."""
 
-_BATCH_SIZE_TAG: Final = b"\x58"
+_PRODUCER_NAME_FIELD: Final = 0x0A
+_SEQUENCE_ID_FIELD: Final = 0x10
+_PUBLISH_TIME_FIELD: Final = 0x18
+_REQUIRED_FIELDS: Final = 7
+"""A bit for each of these three."""
+_PROPERTY_FIELD: Final = 0x22
+_ENCRYPTION_KEY_FIELD: Final = 0x6A
+_KEY_METADATA_FIELD: Final = 0x1A
+_UNKNOWN_FIELD: Final = 0x1FF8
 _BATCH_SIZE_FIELD: Final = 0x58
 _COMPRESSION_FIELD: Final = 0x40
 _UNCOMPRESSED_SIZE_FIELD: Final = 0x48
@@ -197,11 +205,11 @@ def message_count(metadata: pb.MessageMetadata) -> int:
 
 def count_messages(data: bytes) -> int:
     """Messages in an entry: 1 unless it is a batch, and 1 if it claims to hold a number of messages
-    that it cannot hold, or has no readable metadata. A consumer discards such an entry, and counts
-    it as one message.
+    that it cannot hold: a consumer discards such an entry, and counts it as one message. 0 if no
+    client can read its metadata: clients give up their connection when they get it.
 
-    Read from the bytes: this is asked for every message that is published, and for most of them it
-    is enough that the tag of `num_messages_in_batch` occurs nowhere in the metadata.
+    Read from the bytes, which takes less time than parsing: this is asked for every message that is
+    published, and for every entry that is read back.
     """
     size = len(data)
     start = 0
@@ -212,73 +220,133 @@ def count_messages(data: bytes) -> int:
             try:
                 start = metadata_range(data)[0] - 4
             except RemoteProtocolError:
-                return 1
+                return 0
     if start + 4 > size:
-        return 1
+        return 0
     end = (
         start
         + 4
         + (data[start] << 24 | data[start + 1] << 16 | data[start + 2] << 8 | data[start + 3])
     )
-    start += 4
-    if end > size or data.find(_BATCH_SIZE_TAG, start, end) < 0:
-        return 1
-    return _count_of_batch(data, start, end)
+    if end > size:
+        return 0
+    return _count_of(data, start + 4, end)
 
 
-def _count_of_batch(data: bytes, start: int, end: int) -> int:
-    """The number that the metadata at `data[start:end]` claims, if it is possible."""
+def _count_of(data: bytes, at: int, end: int) -> int:
+    """As `count_messages`, of the metadata at `data[at:end]`."""
     count = 1
     room = len(data) - end
     compression = uncompressed_size = 0
-    at = start
+    missing = _REQUIRED_FIELDS
     while at < end:
         tag = data[at]
         at += 1
         if tag > 0x7F:
-            # Two bytes are enough for every field of the metadata.
-            if at >= end or data[at] > 0x7F:
-                return _parsed_count(data, start, end)
+            # Two bytes are enough for every known field. A longer tag is read as another unknown
+            # field of the same wire type.
+            if at >= end:
+                return 0
             tag = tag & 0x7F | data[at] << 7
             at += 1
+            if tag > 0x3FFF:
+                at = _after_varint(data, at, end)
+                tag = tag & 7 | _UNKNOWN_FIELD
+        elif tag < 8:
+            return 0
         wire_type = tag & 7
-        if wire_type != 0 and wire_type != 2:
-            return _parsed_count(data, start, end)
-        value = shift = 0
-        while True:
-            if at >= end or shift > 63:
-                return 1
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-        if wire_type == 2:
-            at += value
-        elif tag == _BATCH_SIZE_FIELD:
-            count = value
-        elif tag == _COMPRESSION_FIELD:
-            compression = value
-        elif tag == _UNCOMPRESSED_SIZE_FIELD:
-            uncompressed_size = value
-    if at != end:
-        return 1
+        if wire_type == 0 or wire_type == 2:
+            value = shift = 0
+            while True:
+                if at >= end or shift > 63:
+                    return 0
+                byte = data[at]
+                at += 1
+                value |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+            if wire_type == 2:
+                if value > end - at:
+                    return 0
+                if tag == _PRODUCER_NAME_FIELD:
+                    missing &= ~1
+                elif tag == _PROPERTY_FIELD:
+                    if not _is_pair(data, at, at + value, 0):
+                        return 0
+                elif tag == _ENCRYPTION_KEY_FIELD and not _is_pair(
+                    data, at, at + value, _KEY_METADATA_FIELD
+                ):
+                    return 0
+                at += value
+            elif tag == _SEQUENCE_ID_FIELD:
+                missing &= ~2
+            elif tag == _PUBLISH_TIME_FIELD:
+                missing &= ~4
+            elif tag == _BATCH_SIZE_FIELD:
+                count = value
+            elif tag == _COMPRESSION_FIELD:
+                compression = value
+            elif tag == _UNCOMPRESSED_SIZE_FIELD:
+                uncompressed_size = value
+        elif wire_type == 1 or wire_type == 5:
+            at += 8 if wire_type == 1 else 4
+        else:
+            return 0
+    if at != end or missing:
+        return 0
     return _possible_count(count, room, compression, uncompressed_size)
 
 
-def _parsed_count(data: bytes, start: int, end: int) -> int:
-    """The same from metadata of an unusual form."""
-    try:
-        metadata = _parsed(data, start, end)
-    except RemoteProtocolError:
-        return 1
-    return _possible_count(
-        metadata.num_messages_in_batch,
-        len(data) - end,
-        metadata.compression,
-        metadata.uncompressed_size,
-    )
+def _is_pair(data: bytes, at: int, end: int, pairs_field: int) -> bool:
+    """Whether these bytes are a message that has its fields 1 and 2, both required, with lengths.
+    `pairs_field` is the tag of a field with such messages, 0 for none."""
+    missing = 3
+    while at < end:
+        tag = data[at]
+        if tag < 8:
+            return False
+        at = at + 1 if tag < 0x80 else _after_varint(data, at, end)
+        wire_type = tag & 7
+        if wire_type == 2:
+            size = shift = 0
+            while True:
+                if at >= end or shift > 63:
+                    return False
+                byte = data[at]
+                at += 1
+                size |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+            if size > end - at:
+                return False
+            if tag == 0x0A:
+                missing &= ~1
+            elif tag == 0x12:
+                missing &= ~2
+            elif tag == pairs_field and not _is_pair(data, at, at + size, 0):
+                return False
+            at += size
+        elif wire_type == 0:
+            at = _after_varint(data, at, end)
+        elif wire_type == 1:
+            at += 8
+        elif wire_type == 5:
+            at += 4
+        else:
+            return False
+    return at == end and not missing
+
+
+def _after_varint(data: bytes, at: int, end: int) -> int:
+    """Where the varint at `at` ends; after `end` if it does not."""
+    last = at + 9
+    while at < end and at <= last:
+        if data[at] < 0x80:
+            return at + 1
+        at += 1
+    return end + 1
 
 
 def _possible_count(count: int, room_bytes: int, compression: int, uncompressed_size: int) -> int:

@@ -21,6 +21,7 @@ import structlog
 import trio
 
 from broker.broadcast.lane import Lane
+from broker.subscription.unreadable import UnreadableEntries
 from protocol.ack_set import to_words
 from protocol.commands import message_head
 from protocol.errors import BrokerError
@@ -86,6 +87,7 @@ class Fanout:
         self._window = window
         self._stages = stages
         self._target = target
+        self._unreadable = UnreadableEntries(context.topic_name, name)
         self._queue: deque[Lane] = deque()
         self._active = False
         self._reading = False
@@ -236,6 +238,9 @@ class Fanout:
                 return 1
             lane.starved = True
             return 0
+        if not ready.messages:
+            self._skip_unreadable(lane, key, ready)
+            return 1
         data = self._data_for(ready, session)
         size = len(data)
         count = min(SLICE_CONSUMERS, SLICE_BYTES // (size + HEAD_BYTES) + 1)
@@ -256,6 +261,13 @@ class Fanout:
         sent_bytes = size * len(slots)
         self.bytes_out += sent_bytes
         return sent_bytes + HEAD_BYTES * len(slots)
+
+    def _skip_unreadable(self, lane: Lane, key: GroupKey, ready: ReadyEntry) -> None:
+        """Acknowledge it for some members of a group."""
+        slots = self._groups.take(lane, key, PASS_OVER_MAX)
+        self._groups.advance(lane, slots, key[1], key[0] + 1, 0, 0)
+        self._unreadable.skipped(ready.position)
+        self._target.ack_run(slots, ready.position)
 
     def _data_for(self, ready: ReadyEntry, session: ConsumerSession) -> bytes:
         if self._expose and session.supports_broker_entry_metadata:
@@ -298,6 +310,14 @@ class Fanout:
                     return spent
                 spent += 1
                 groups.sent_alone(slot, ordinal, 0, 0)
+                continue
+            if not ready.messages:
+                spent += 1
+                is_alone = groups.sent_alone(slot, ordinal, 0, 0)
+                self._unreadable.skipped(ready.position)
+                self._target.ack_run([slot], ready.position)
+                if not is_alone:
+                    return spent
                 continue
             data = self._data_for(ready, session)
             size = len(data)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from broker.subscription.delayed import DelayedIndex, deliver_at_ms
 from broker.subscription.entry_source import EntrySource, ReplaySource
 from broker.subscription.in_flight import InFlight
 from broker.subscription.outgoing import Outgoing, ack_words
 from broker.subscription.pump import Step
 from broker.subscription.round_robin import RoundRobin
+from broker.subscription.unreadable import UnreadableEntries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from broker.subscription.ports import CursorPort, LedgerPort
     from broker.subscription.statistics import DrainingHash
     from protocol.position import Position
-
-_log = structlog.get_logger()
 
 
 class ManyDispatcher:
@@ -55,7 +52,7 @@ class ManyDispatcher:
         self._count_left = 0
         self._bytes_left = 0
         self._fill_replays = False
-        self._told_unreadable = False
+        self._unreadable = UnreadableEntries(context.topic_name, cursor.name)
         self.messages_out = 0
         self.bytes_out = 0
 
@@ -208,7 +205,8 @@ class ManyDispatcher:
 
     def _send(self, consumer: Consumer, entry: Entry, slot: int) -> None:
         if entry.is_unreadable:
-            self._skip_unreadable(entry)
+            self._cursor.ack_individual(entry.position)
+            self._unreadable.skipped(entry.position)
             return
         position = entry.position
         remaining = None
@@ -224,23 +222,6 @@ class ManyDispatcher:
         self._outgoing.add(consumer, entry, messages, count, ack_set)
         self._in_flight.sent(consumer, position, messages, slot)
         self._bytes_left -= len(entry.data)
-
-    def _skip_unreadable(self, entry: Entry) -> None:
-        """Acknowledge an entry that no client can parse: its delivery would break one connection
-        after another.
-
-        As in Pulsar, which parses the metadata of every entry for each subscription. Here it is
-        parsed once for all subscriptions.
-        """
-        self._cursor.ack_individual(entry.position)
-        if not self._told_unreadable:
-            self._told_unreadable = True
-            _log.warning(
-                "skipped an entry without readable metadata; others are not logged",
-                topic=self._context.topic_name,
-                subscription=self._cursor.name,
-                position=entry.position,
-            )
 
     async def fill(self) -> None:
         """Read the entries that the step lacked."""

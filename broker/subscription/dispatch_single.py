@@ -20,6 +20,7 @@ from broker.subscription.outgoing import ack_words, stored_bytes
 from broker.subscription.ports import has_acked
 from broker.subscription.pump import Step
 from broker.subscription.sub_types import EXCLUSIVE, FAILOVER
+from broker.subscription.unreadable import UnreadableEntries
 from protocol.commands import active_consumer_change, message_head
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key, strip_broker_entry_metadata
@@ -70,6 +71,7 @@ class SingleDispatcher:
         self._source = EntrySource(ledger, ledger.next_position(cursor.mark_delete))
         self._resume_ms = 0
         self._filter: StickyRanges | None = None
+        self._unreadable = UnreadableEntries(context.topic_name, cursor.name)
         self.messages_out = 0
         self.bytes_out = 0
 
@@ -220,18 +222,24 @@ class SingleDispatcher:
         buffers: list[bytes] = []
         append = buffers.append
         messages = size_bytes = 0
+        sent = 0
         for entry in entries:
+            sent += 1
+            count = entry.message_count
+            if count < 1:
+                count = entry.messages()
+                if not count:
+                    self._skip_unreadable(entry)
+                    continue
             data = entry.data if as_stored else strip_broker_entry_metadata(entry.data)
             ledger_id, entry_id = entry.position
             size = len(data)
             append(message_head(consumer_id, ledger_id, entry_id, partition, 0, size, (), epoch))
             append(data)
             size_bytes += size
-            count = entry.message_count
-            messages += count if count > 0 else entry.messages()
+            messages += count
             if messages >= permits_left:
                 break
-        sent = len(buffers) // 2
         if sent < len(entries):
             self._source.give_back(entries[sent:])
         self._account(consumer, buffers, messages, size_bytes)
@@ -264,6 +272,9 @@ class SingleDispatcher:
             position = entry.position
             if cursor.is_acked(position):
                 continue
+            if entry.is_unreadable:
+                self._skip_unreadable(entry)
+                continue
             key_filter = self._filter
             if key_filter is not None and (
                 key_filter.owner(key_filter.slot(sticky_key(entry.metadata))) is None
@@ -294,6 +305,10 @@ class SingleDispatcher:
                 break
         self._account(consumer, buffers, messages, size_bytes)
         return size_bytes
+
+    def _skip_unreadable(self, entry: Entry) -> None:
+        self._cursor.ack_individual(entry.position)
+        self._unreadable.skipped(entry.position)
 
     async def fill(self) -> None:
         """Read on."""

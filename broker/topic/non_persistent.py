@@ -31,7 +31,7 @@ class NonPersistentTopic(Topic):
         if self.closing:
             return  # the producer is being sent away, and its client sends this again
         message_count = count_messages(send.payload)
-        producer.messages_in += message_count
+        producer.messages_in += message_count or 1
         producer.bytes_in += len(send.payload)
         if self._arrived is None:
             self._arrived = []

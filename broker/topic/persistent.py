@@ -173,11 +173,12 @@ class PersistentTopic(Topic):
         if verdict is not _NEW:
             return  # a copy of a message in flight: both get the same answer
         message_count = count_messages(payload)
-        producer.messages_in += message_count
+        claimed = message_count or 1
+        producer.messages_in += claimed
         producer.bytes_in += size
         interceptor = services.entry_interceptor
         if interceptor is not None:
-            payload = interceptor(self, payload, message_count)
+            payload = interceptor(self, payload, claimed)
         entry = Entry(payload, message_count)
         self._taken += 1
         if not self._arrived:

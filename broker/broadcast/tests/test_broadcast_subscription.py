@@ -12,7 +12,7 @@ from broker.broadcast import broadcast_subscription as module
 from broker.broadcast.statistics import CONSUMERS_PER_STEP
 from broker.broadcast.tests.world import World, received, settle
 from broker.subscription.statistics import at_once
-from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED
+from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
 from broker.subscription.tests.fakes import FakeSession
 from ledgers.errors import EntryAbsent, EntryUnknown
 from protocol.errors import BrokerError, ConsumerBusy, NotAllowed, ServerError
@@ -609,3 +609,36 @@ async def test_consumers_that_leave_while_statistics_are_made_do_no_harm(autojum
         next(steps)
         await world.subscription.close()
         assert not at_once(steps).consumers
+
+
+NO_METADATA = b"\x0e\x01\0\0\0\0" + (4).to_bytes(4, "big") + b"\xff\xff\xff\xff" + b"payload"
+
+
+@pytest.mark.parametrize("sub_type", [EXCLUSIVE, SHARED])
+@pytest.mark.parametrize("alone", [False, True])
+async def test_an_entry_that_no_client_can_read_is_acknowledged_for_everybody(
+    autojump_clock, sub_type, alone
+):
+    async with opened() as world:
+        session = FakeSession()
+        consumers = [
+            await world.join(f"c{number}", session=session, sub_type=sub_type, flow=0)
+            for number in range(3)
+        ]
+        first = world.publish(3)
+        if alone:  # one entry acknowledged out of order
+            for consumer in consumers:
+                world.ack(consumer, first[1])
+        bad = world.ledger.append(NO_METADATA, NO_METADATA)
+        last = world.publish(2)
+        for consumer in consumers:
+            world.subscription.flow(consumer, 1000)
+        await settle()
+        readable = [*first[:: 2 if alone else 1], *last]
+        assert [received(consumer) for consumer in consumers] == [readable] * 3
+        for consumer in consumers:
+            world.ack(consumer, *readable)
+        await settle()
+        assert world.subscription.backlog_entries == 0
+        assert world.subscription.mark_delete_position() == last[-1]
+        assert bad[-1] < last[-1]

@@ -80,3 +80,14 @@ async def test_seek_and_compacted_reads_are_refused(nursery):
     bench.consumer(EXCLUSIVE)
     with pytest.raises(BrokerError):
         bench.consumer(EXCLUSIVE)
+
+
+@pytest.mark.parametrize("sub_type", [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED])
+async def test_an_entry_that_no_client_can_read_is_dropped(nursery, sub_type):
+    bench = await direct(nursery)
+    consumer = bench.consumer(sub_type, permits=10)
+    bad = Entry(b"\0\0\0\x04\xff\xff\xff\xff", -1, (0, 0))
+    bench.subscription.deliver([*entries(1), bad, *entries(1)])
+    assert len(consumer.session.received) == 2
+    assert consumer.permits.available == 8
+    assert bench.subscription.statistics().messages_dropped == 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
+from broker.subscription.api import AckId
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
 from broker.subscription.tests.fakes import Bench, make_data
 
 NO_METADATA = b"\x0e\x01\0\0\0\0" + (4).to_bytes(4, "big") + b"\xff\xff\xff\xff" + b"payload"
@@ -30,12 +31,20 @@ async def test_an_entry_that_nobody_can_read_is_skipped_and_acknowledged(nursery
     assert line["position"] == positions[1]
 
 
-async def test_an_exclusive_consumer_gets_entries_as_they_are(nursery):
-    bench = Bench(nursery)
+@pytest.mark.parametrize("sub_type", [EXCLUSIVE, FAILOVER])
+@pytest.mark.parametrize("batch_index", [False, True])
+async def test_one_active_consumer_gets_what_it_can_read(nursery, sub_type, batch_index):
+    bench = Bench(nursery, acknowledgment_at_batch_index_level_enabled=batch_index)
     await bench.open()
-    consumer = bench.consumer(EXCLUSIVE, permits=100)
-    positions = bench.publish(make_data(), NO_METADATA)
-    assert consumer.session.positions() == positions
+    consumer = bench.consumer(sub_type, permits=3)
+    positions = bench.publish(NO_METADATA, make_data(), NO_METADATA, *[make_data()] * 3)
+    bench.subscription.ack(consumer, [AckId(*positions[1])], cumulative=True)
+    assert consumer.session.positions() == [positions[1], positions[3], positions[4]]
+    assert consumer.permits.available == 0
+    cursor = bench.subscription.cursor
+    assert [cursor.is_acked(each) for each in positions] == [True, True, True, False, False, False]
+    bench.subscription.flow(consumer, 10)
+    assert consumer.session.positions()[-1] == positions[5]
 
 
 @pytest.mark.parametrize("rest", [b"", b"\x0e"])
@@ -50,9 +59,9 @@ async def test_an_entry_that_ends_after_its_broker_metadata_is_skipped(nursery, 
 
 
 @pytest.mark.parametrize("data", [b"\x0e", b"\x0e\x02\0\0", b"\x0e\x02\0\0\0\x05abcd"])
-async def test_broker_metadata_that_is_cut_short_is_delivered_as_it_is(nursery, data):
+async def test_an_entry_whose_broker_metadata_is_cut_short_is_skipped(nursery, data):
     bench = Bench(nursery)
     await bench.open()
     consumer = bench.consumer(EXCLUSIVE, permits=100)
     bench.publish(make_data(), data, make_data())
-    assert [each.data for each in consumer.session.received] == [make_data(), data, make_data()]
+    assert [each.data for each in consumer.session.received] == [make_data(), make_data()]
