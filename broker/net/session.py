@@ -127,10 +127,11 @@ class Session(Generic[P, C]):
                 try:
                     await self._read_until_closed()
                 finally:
-                    self._nursery = None
                     # Messages that one consumer gives back must not go to another one of here.
                     self.outbox.fail("connection closed")
+                    # Detaching lets others run: a request of here whose turn comes may need a task.
                     await self._detach_all()
+                    self._nursery = None
                 nursery.cancel_scope.cancel()
         finally:
             self.outbox.fail("connection closed")

@@ -7,8 +7,10 @@ import json
 import pytest
 import trio
 from crc32c import crc32c
+from structlog.testing import capture_logs
 
 from broker.net.tests.harness import T, running
+from broker.slices import STEPS_PER_SLICE
 from broker.topic.errors import TopicBusy
 from metadata.store import MetadataUnavailable
 from protocol import client as c
@@ -436,3 +438,29 @@ async def test_a_consumer_that_is_refused_for_now_is_told_to_come_again():
         await connection.send(c.subscribe(TOPIC, "s", 8, connection.rid()))
         assert (await connection.error()).error == pb.ConsumerBusy
         await connection.nothing_more()
+
+
+async def test_a_subscribe_whose_turn_comes_while_its_connection_ends_needs_no_answer():
+    """The connection detaches its consumers in slices. Another task may run between two of them."""
+    async with running(connectionLivenessCheckTimeoutMillis=100) as broker:
+        await filled(broker, 0)
+        holder, ending = await broker.connect(), await broker.connect()
+        await holder.subscribe(TOPIC, "s")
+        for number in range(STEPS_PER_SLICE):
+            await ending.subscribe(TOPIC, "many", number, subType=S.Shared)
+        earlier_ends = trio.Event()
+        operations = broker.topic(TOPIC).operations
+        earlier = operations.start("s", earlier_ends.wait)
+        await ending.send(c.subscribe(TOPIC, "s", STEPS_PER_SLICE, ending.rid()))
+        many = broker.topic(TOPIC).subscriptions["many"]
+        (session,) = {consumer.session for consumer in many.consumers}
+        await eventually(lambda: STEPS_PER_SLICE in session.consumers)
+        with capture_logs() as logs:
+            await ending.stream.aclose()
+            while many.consumers:
+                await trio.lowlevel.checkpoint()
+            assert session.consumers
+            earlier_ends.set()
+            await earlier
+            await eventually(lambda: not session.consumers and "s" not in operations)
+        assert not [each for each in logs if each["log_level"] == "error"]
