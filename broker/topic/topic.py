@@ -306,15 +306,17 @@ class Topic(ProducerTopic):
         Raises: BrokerError: unknown, or (unless `force`) consumers are connected, or storage fails.
         """
         subscription = self.subscription(name)
-        if subscription.consumers and not force:
-            raise TopicBusy("Subscription has active connected consumers")
-        return self.operations.start(name, lambda: self._drop_subscription(subscription))
+        _check_unused(subscription, force=force)
+        return self.operations.start(
+            name, lambda: self._drop_subscription(subscription, force=force)
+        )
 
-    async def _drop_subscription(self, subscription: Subscription) -> None:
+    async def _drop_subscription(self, subscription: Subscription, *, force: bool) -> None:
         name = subscription.name
         self.check_open()
         if self.subscriptions.get(name) is not subscription:
             return
+        _check_unused(subscription, force=force)  # A consumer may have come while this waited.
         self._count_leaving(subscription)
         del self.subscriptions[name]
         await subscription.close()
@@ -489,6 +491,11 @@ class Topic(ProducerTopic):
 
     async def delete_storage(self) -> None:
         """Delete the stored data."""
+
+
+def _check_unused(subscription: Subscription, *, force: bool) -> None:
+    if subscription.consumers and not force:
+        raise TopicBusy("Subscription has active connected consumers")
 
 
 async def _no_entry() -> Entry | None:

@@ -6,8 +6,12 @@ import pytest
 import trio
 
 from broker.net.tests.harness import running
+from broker.subscription.consumer import Consumer
 from broker.subscription.request import SubscriptionRequest
 from broker.subscription.stock import STOCK
+from broker.subscription.sub_types import SHARED
+from broker.subscription.tests.fakes import FakeSession
+from broker.topic.errors import TopicBusy
 from protocol.errors import PersistenceError
 from protocol.topic_name import TopicName
 
@@ -93,3 +97,21 @@ async def test_who_gives_up_while_it_is_opened_takes_nobody_along():
                 nursery.start_soon(want)
                 nursery.start_soon(want)
     assert opened[0] is opened[1]
+
+
+async def test_a_consumer_that_came_while_a_deletion_waited_keeps_its_subscription():
+    async with running() as broker:
+        topic = await load(broker)
+        subscription = await topic.open_subscription(WANTED)
+        consumer = Consumer(consumer_id=1, name="c", session=FakeSession(), sub_type=SHARED)
+        earlier_ends = trio.Event()
+        earlier = topic.operations.start("s", earlier_ends.wait)
+        deletion = topic.delete_subscription("s")
+        topic.attach_consumer(subscription, consumer, WANTED)
+        earlier_ends.set()
+        await earlier
+        with pytest.raises(TopicBusy), trio.fail_after(10):
+            await deletion
+        assert topic.subscriptions["s"] is subscription
+        await topic.delete_subscription("s", force=True)
+        assert "s" not in topic.subscriptions
