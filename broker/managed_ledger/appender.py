@@ -387,7 +387,8 @@ class Appender:
                     _log.warning("ledger_roll_failed", topic=self._list.name, error=str(problem))
                 self._failed_rolls += 1
                 error = problem
-        self._give_up(error)
+        if self.state is AppendState.ROLLING:  # It may have ended meanwhile.
+            self._give_up(error)
 
     async def _replace_ledger(self) -> None:
         context = self._context

@@ -433,3 +433,23 @@ async def test_a_cursor_change_that_meets_another_owner_ends_the_topic(autojump_
             with pytest.raises(OwnershipLost):
                 await change(cursor)
             assert ledger.fenced, "a topic that stays open refuses its subscription for ever"
+
+
+async def test_a_topic_that_ended_before_the_last_attempt_to_roll_stays_ended(autojump_clock):
+    world = World(roll_attempts_max=1)
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        world.bookie.is_holding = True
+        append(ledger, b"refused")
+        ledger.kick()
+        ledger.appender.roll()
+        await settle()
+        world.bookie.add_status = lambda *_: Status.READ_ONLY
+        world.bookie.release()
+        assert ledger.state is AppendState.ROLLING
+        await ledger.appender.drain_and_stop(AppendState.TERMINATED, 1.0)
+        await settle()
+        assert ledger.state is AppendState.TERMINATED
+        append(ledger, b"too late")
+        _, error = ledger.listener.failed[-1]
+        assert error.server_error == ServerError.TopicTerminatedError
