@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from broker.admin.router import Route
 from broker.operations import run_owned
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
-from broker.topic.persistent import PersistentTopic, ledger_policies_of
+from broker.topic.persistent import TOPIC_EPOCH_PROPERTY, PersistentTopic, ledger_policies_of
 from protocol.errors import TopicNotFound
 from protocol.metadata import is_batch
 from protocol.position import EARLIEST
 from protocol.topic_name import NON_PERSISTENT, PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from broker.admin.context import AdminContext, AdminRequest
     from broker.topic.topic import Topic
@@ -132,7 +132,8 @@ async def create(request: AdminRequest) -> None:
         await context.service.factory.open(topic.managed_ledger_name, policies)
     created = await context.service.get_or_load_topic(topic, create=True)
     if properties and isinstance(created, PersistentTopic):
-        await created.ledger.set_properties(text_map(properties))
+        given = _without_epoch(text_map(properties))
+        await created.ledger.change_properties(lambda old: {**old, **given})
 
 
 async def delete(request: AdminRequest) -> None:
@@ -265,23 +266,33 @@ async def properties(request: AdminRequest) -> dict[str, str]:
 
 async def change_properties(request: AdminRequest) -> None:
     """Add or replace properties."""
-    given = text_map(await request.json_object() or {})
-    await _store_properties(request, {**await properties(request), **given})
+    given = _without_epoch(text_map(await request.json_object() or {}))
+    await _change_properties(request, lambda old: {**old, **given})
 
 
 async def delete_property(request: AdminRequest) -> None:
     """Remove one property."""
-    key = request.query.get("key", "")
-    kept = {name: value for name, value in (await properties(request)).items() if name != key}
-    await _store_properties(request, kept)
+    gone = _without_epoch({request.query.get("key", ""): ""})
+    await _change_properties(
+        request, lambda old: {key: value for key, value in old.items() if key not in gone}
+    )
 
 
-async def _store_properties(request: AdminRequest, values: dict[str, str]) -> None:
+def _without_epoch(values: dict[str, str]) -> dict[str, str]:
+    """The topic epoch is the broker's alone. It is ignored, not refused: a tool may put back
+    everything that it got."""
+    return {key: value for key, value in values.items() if key != TOPIC_EPOCH_PROPERTY}
+
+
+async def _change_properties(
+    request: AdminRequest, change: Callable[[dict[str, str]], dict[str, str]]
+) -> None:
+    _refuse_non_persistent(request)
     namespace = await request.context.namespaces.of_topic(request.topic)
     if namespace.partitioned.count(request.topic):
-        await namespace.partitioned.set_properties(request.topic, values)
+        await namespace.partitioned.change_properties(request.topic, change)
     else:
-        await (await existing_persistent(request)).ledger.set_properties(values)
+        await (await existing_persistent(request)).ledger.change_properties(change)
 
 
 def text_map(values: object) -> dict[str, str]:

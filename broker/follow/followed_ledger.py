@@ -471,7 +471,8 @@ class FollowedLedger:
         await trio.lowlevel.checkpoint()
         raise self._read_only()
 
-    async def set_properties(self, properties: Mapping[str, str]) -> None:
+    async def change_properties(self, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
         """See ManagedLedger. Raises: OwnershipLost."""
         async with self._list.lock:
-            await self._list.save(self._own_rows, properties=dict(properties))
+            properties = change(dict(self._list.properties))
+            await self._list.save(self._own_rows, properties=properties)

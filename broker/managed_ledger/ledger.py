@@ -389,10 +389,12 @@ class ManagedLedger:
 
     # --- durable changes ----------------------------------------------------------------
 
-    async def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace the topic's properties. Raises: OwnershipLost."""
+    async def change_properties(self, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        """Replace the topic's properties by what `change` makes of a copy of them. It is called
+        when no other change is in progress, so that none is lost. Raises: OwnershipLost."""
         async with self._list.lock:
-            await self._list.save(self._table.rows, properties=dict(properties))
+            properties = change(dict(self._list.properties))
+            await self._list.save(self._table.rows, properties=properties)
 
     async def terminate(self) -> Position:
         """End the topic after its last confirmed entry, for ever. Returns that position.

@@ -27,7 +27,7 @@ from protocol.topic_name import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from broker.config import BrokerConfig
     from metadata.store import MetadataStore
@@ -156,11 +156,16 @@ class PartitionedTopics:
             raise conflict(f"Topic {topic.full} is not the partitioned topic.")
         self._metadata[topic.domain, topic.local_name] = metadata
 
-    async def set_properties(self, topic: TopicName, properties: dict[str, str]) -> None:
-        """Replace the properties of a partitioned topic. Raises: Refusal."""
-        metadata = await change_json(
-            self._store, self._path(topic), lambda old: {**old, "properties": properties}
-        )
+    async def change_properties(
+        self, topic: TopicName, change: Callable[[dict[str, str]], dict[str, str]]
+    ) -> None:
+        """Replace the properties of a partitioned topic by what `change` makes of a copy of them.
+        Raises: Refusal."""
+
+        def changed(old: Json) -> Json:
+            return {**old, "properties": change(dict(old.get("properties") or {}))}
+
+        metadata = await change_json(self._store, self._path(topic), changed)
         if metadata is None:
             raise not_found(f"Topic {topic.full} not found")
         self._metadata[topic.domain, topic.local_name] = metadata

@@ -401,8 +401,7 @@ class PersistentTopic(Topic):
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the topic epoch durable before its producer is told."""
-        properties = {**self.ledger.properties, TOPIC_EPOCH_PROPERTY: str(epoch)}
-        await self.ledger.set_properties(properties)
+        await self.ledger.change_properties(lambda old: {**old, TOPIC_EPOCH_PROPERTY: str(epoch)})
 
     # --- positions ----------------------------------------------------------------------
 

@@ -227,6 +227,17 @@ async def test_properties_of_a_plain_topic(http):
     assert await http("GET", f"{T}/a/properties") == (200, {"y": "2", "z": "3"})
 
 
+async def test_the_topic_epoch_is_no_property_of_the_admin(http, broker):
+    epoch = "pulsar.topic.epoch"
+    await http("PUT", f"{T}/a", {epoch: "9", "x": "1"})
+    assert await http("GET", f"{T}/a/properties") == (200, {"x": "1"})
+    topic = broker.service.topics[f"{FULL}/a"]
+    await topic.store_epoch(5)
+    assert await http("PUT", f"{T}/a/properties", {epoch: "2", "y": "2"}) == (204, None)
+    assert await http("DELETE", f"{T}/a/properties?key={epoch}") == (204, None)
+    assert await http("GET", f"{T}/a/properties") == (200, {"x": "1", "y": "2", epoch: "5"})
+
+
 async def test_non_persistent_topics_exist_while_loaded(http):
     n = "non-persistent/public/default"
     assert await http("PUT", f"{n}/y") == (204, None)

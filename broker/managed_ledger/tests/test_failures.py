@@ -206,7 +206,7 @@ async def test_a_cursor_stored_during_a_save_of_the_list_does_not_doubt_the_owne
         (position,) = await append_and_wait(ledger, b"a")
         held = HeldPut(world.store, ledger_info_path(NAME), after=True)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ledger.set_properties, {"k": "v"})
+            nursery.start_soon(ledger.change_properties, lambda _: {"k": "v"})
             await held.reached.wait()
             cursor.ack_cumulative(position)
             await cursor.flush()
@@ -353,7 +353,7 @@ async def test_a_topic_goes_on_after_writes_that_nobody_heard_of(takes_effect, a
 
         world.store.put = put_unheard
         for call in (
-            lambda: ledger.set_properties({"a": "1"}),
+            lambda: ledger.change_properties(lambda _: {"a": "1"}),
             lambda: cursor.set_properties({"a": "1"}),
             cursor.close,  # inline: the record does not point to the cursor ledger any more
         ):
@@ -361,7 +361,7 @@ async def test_a_topic_goes_on_after_writes_that_nobody_heard_of(takes_effect, a
             with pytest.raises(MetadataUnavailable):
                 await call()
         world.store.put = put
-        await ledger.set_properties({"a": "2"})
+        await ledger.change_properties(lambda _: {"a": "2"})
         cursor.ack_cumulative(positions[1])
         await cursor.flush()
         cursor.ack_cumulative(positions[2])

@@ -380,9 +380,20 @@ async def test_topic_properties_are_kept(autojump_clock):
     world = World()
     async with world.broker() as factory:
         ledger = await open_ledger(factory)
-        await ledger.set_properties({"owner": "me"})
+        await ledger.change_properties(lambda old: {**old, "owner": "me"})
     async with world.broker() as factory:
         assert (await open_ledger(factory)).properties == {"owner": "me"}
+
+
+async def test_properties_changed_at_once_are_all_kept(autojump_clock):
+    async with World().broker() as factory:
+        ledger = await open_ledger(factory)
+        async with trio.open_nursery() as nursery:
+            for name in "abc":
+                nursery.start_soon(
+                    ledger.change_properties, lambda old, name=name: {**old, name: "1"}
+                )
+        assert ledger.properties == {"a": "1", "b": "1", "c": "1"}
 
 
 async def test_opening_at_once_gives_one_ledger(autojump_clock):
