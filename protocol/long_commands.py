@@ -2,11 +2,12 @@
 
 ACK and REDELIVER_UNACKNOWLEDGED_MESSAGES may name as many messages as fit into a frame, about
 850,000. Clients do that rightly, so the command is not refused. It is divided into commands of
-`IDS_PER_PART` ids each, which have the effect of the whole when they are handled in order. Only the
-last one has the request id. To parse the whole at once would already take 0.1 s.
+`IDS_PER_PART` ids or `PART_BYTES` each, which have the effect of the whole when they are handled in
+order. Only the last one has the request id. To parse the whole at once would already take 0.1 s.
 
-All other commands hold at most `FIELDS_MAX` fields (properties, mostly), and
-`COMMAND_SIZE_BYTES_MAX` bytes.
+All other commands hold at most `FIELDS_MAX` fields (properties, mostly), counting those of a schema
+and the ranges of a Key_Shared consumer, and `COMMAND_SIZE_BYTES_MAX` bytes. The `ack_set` of an id
+is no longer than the largest batch.
 
 The type must come first in a long command, and its content must follow as the only other field.
 Every implementation of protobuf writes the fields in this order.
@@ -20,6 +21,15 @@ from google.protobuf.message import DecodeError
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
+from protocol.outline import (
+    ACK_WORDS_MAX,
+    Shape,
+    after_field,
+    check_fields,
+    check_id,
+    too_many_fields,
+    varint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +42,11 @@ FIELDS_PER_STEP: Final = 4_000
 """Fields looked at before other connections get a turn: about 2 ms."""
 FIELDS_MAX: Final = 4_000
 COMMAND_SIZE_BYTES_MAX: Final = 2 * 1024 * 1024
+OTHERS_BYTES_MAX: Final = 256 * 1024
+"""What is not an id is parsed with each part."""
+PART_BYTES: Final = 64 * 1024
+"""Ids with the messages of batches fill a part sooner: a word of a byte costs as much as an id of
+the Java client without one."""
 
 _ACK: Final = pb.BaseCommand.ACK
 _REDELIVER: Final = pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES
@@ -39,6 +54,9 @@ _ACK_ID_TAG: Final = pb.CommandAck.MESSAGE_ID_FIELD_NUMBER << 3 | 2
 _REDELIVER_ID_TAG: Final = (
     pb.CommandRedeliverUnacknowledgedMessages.MESSAGE_IDS_FIELD_NUMBER << 3 | 2
 )
+_SHAPE: Final = Shape(pb.BaseCommand.DESCRIPTOR)
+_PLAIN: Final = Shape(pb.CommandPing.DESCRIPTOR)
+"""Of a command without messages that hold repeated fields."""
 _TYPE_TAG: Final = pb.BaseCommand.TYPE_FIELD_NUMBER << 3
 
 
@@ -65,18 +83,27 @@ class LongCommand:
         id_tag = _ACK_ID_TAG if self._kind == _ACK else _REDELIVER_ID_TAG
         cuts: list[int] = []
         others: list[bytes] = []
-        ids = fields = 0
+        ids = fields = others_bytes = 0
         while at < end:
             begin = at
-            at = _after_field(encoded, at)
+            at = after_field(encoded, at)
             fields += 1
             if encoded[begin] != id_tag:
                 others.append(encoded[begin:at])
+                others_bytes += at - begin
                 if len(others) > FIELDS_MAX:
-                    raise _too_many_fields()
+                    raise too_many_fields(FIELDS_MAX)
+                if others_bytes > OTHERS_BYTES_MAX:
+                    raise RemoteProtocolError(
+                        f"more than {OTHERS_BYTES_MAX} bytes beside the ids of a command"
+                    )
             else:
-                if ids % IDS_PER_PART == 0:
+                if at - begin > ACK_WORDS_MAX:
+                    check_id(encoded, varint(encoded, begin + 1)[1], at)
+                    yield None
+                if ids == IDS_PER_PART or not cuts or at - cuts[-1] > PART_BYTES:
                     cuts.append(begin)
+                    ids = 0
                 ids += 1
             if fields % FIELDS_PER_STEP == 0:
                 yield None
@@ -87,8 +114,8 @@ class LongCommand:
             if head.ack.ack_type == pb.CommandAck.Cumulative:
                 # Ignored by all types of subscriptions when it has several ids, as in Pulsar.
                 del cuts[1:]
-                end = _after_field(encoded, cuts[0]) if cuts else end
-                end = _after_field(encoded, end) if end < len(encoded) else end
+                end = after_field(encoded, cuts[0]) if cuts else end
+                end = after_field(encoded, end) if end < len(encoded) else end
             make = _new_ack
         else:
             head = _new_redeliver(b"".join(others), None)
@@ -115,9 +142,9 @@ def long_command(encoded: bytes) -> LongCommand | None:
     try:
         if encoded[0] != _TYPE_TAG:
             raise RemoteProtocolError("a long command must begin with its type")
-        kind, at = _varint(encoded, 1)
-        tag, at = _varint(encoded, at)
-        size, at = _varint(encoded, at)
+        kind, at = varint(encoded, 1)
+        tag, at = varint(encoded, at)
+        size, at = varint(encoded, at)
     except IndexError:
         raise RemoteProtocolError("command cannot be read") from None
     if tag != kind << 3 | 2 or at + size != len(encoded):
@@ -128,18 +155,8 @@ def long_command(encoded: bytes) -> LongCommand | None:
         raise RemoteProtocolError(
             f"command of {size} bytes, the limit is {COMMAND_SIZE_BYTES_MAX} bytes"
         )
-    fields = 0
-    end = len(encoded)
-    while at < end:
-        at = _after_field(encoded, at)
-        fields += 1
-        if fields > FIELDS_MAX:
-            raise _too_many_fields()
+    check_fields(encoded, at, len(encoded), _SHAPE.inner.get(kind, _PLAIN), FIELDS_MAX)
     return None
-
-
-def _too_many_fields() -> RemoteProtocolError:
-    return RemoteProtocolError(f"command with more than {FIELDS_MAX} fields")
 
 
 def _new_ack(content: bytes, head: pb.BaseCommand | None) -> pb.BaseCommand:
@@ -165,45 +182,3 @@ def _new_redeliver(content: bytes, head: pb.BaseCommand | None) -> pb.BaseComman
     if not command.IsInitialized():
         raise RemoteProtocolError("REDELIVER_UNACKNOWLEDGED_MESSAGES lacks a required field")
     return command
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number there, and where the next field begins. Raises: IndexError."""
-    value = shift = 0
-    while data[at] & 0x80:
-        value |= (data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if shift > 63:
-            raise RemoteProtocolError("command cannot be read: a number is too long")
-    return value | data[at] << shift, at + 1
-
-
-def _after_field(data: bytes, at: int) -> int:
-    """Where the field after this one begins. Raises: RemoteProtocolError: it is not whole."""
-    try:
-        wire_type = data[at] & 7
-        if data[at] & 0x80:
-            at = _varint(data, at)[1]
-        else:
-            at += 1
-        if wire_type == 2:
-            size = data[at]
-            if size & 0x80:
-                size, at = _varint(data, at)
-            else:
-                at += 1
-            at += size
-        elif wire_type == 0:
-            while data[at] & 0x80:
-                at += 1
-            at += 1
-        elif wire_type in (1, 5):
-            at += 8 if wire_type == 1 else 4
-        else:
-            raise RemoteProtocolError("command cannot be read: a group")
-    except IndexError:
-        raise RemoteProtocolError("command cannot be read: it ends within a field") from None
-    if at > len(data):
-        raise RemoteProtocolError("command cannot be read: it ends within a field")
-    return at
