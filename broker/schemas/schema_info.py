@@ -88,14 +88,13 @@ class SchemaInfo:
 
         Raises: Refusal, InvalidSchema.
         """
-        type_name = str(body.get("type"))
+        type_name = _text(body.get("type"), "type")
         if type_name == "BYTES":
             type_name = "NONE"
         if type_name not in _TYPE_NUMBERS or type_name == "AUTO_CONSUME":
-            raise Refusal(400, f"Unknown schema type {body.get('type')}")
-        given = body.get("properties") or {}
-        properties = {_storable(str(key)): _storable(str(value)) for key, value in given.items()}
-        text = _storable(body.get("schema") or "")
+            raise Refusal(400, f"Unknown schema type {type_name}")
+        properties = _properties(body.get("properties"))
+        text = _text(body.get("schema"), "schema")
         if type_name == "KEY_VALUE" and text:
             return cls(type_name, _key_value_from_text(text, properties), properties)
         return cls(type_name, text.encode(), properties)
@@ -132,6 +131,26 @@ class SchemaInfo:
             SchemaInfo(self.properties.get("key.schema.type", "NONE"), key),
             SchemaInfo(self.properties.get("value.schema.type", "NONE"), value),
         )
+
+
+def _properties(given: object) -> dict[str, str]:
+    """The properties of a body; null counts as none, as in Pulsar. Raises: Refusal."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise Refusal(400, "properties must be an object whose values are strings")
+    return {_storable(str(key)): _text(each, f"The property {key}") for key, each in given.items()}
+
+
+def _text(given: object, what: str) -> str:
+    """A text of a body. Pulsar takes a number or a boolean as its JSON text. Raises: Refusal."""
+    if isinstance(given, str):
+        return _storable(given)
+    if isinstance(given, bool | int | float):
+        return json.dumps(given)
+    if given is None:
+        return ""
+    raise Refusal(400, _storable(f"{what} must be a string"))
 
 
 def _storable(text: str) -> str:

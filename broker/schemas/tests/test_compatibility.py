@@ -109,6 +109,38 @@ def test_rest_bodies():
     assert SchemaInfo.from_rest({"type": "BYTES"}).type_name == "NONE"
 
 
+@pytest.mark.parametrize("given", [1, 0, 1.5, True, False, "", "a", [], ["a"]])
+def test_properties_of_a_rest_body_that_are_no_object(given):
+    with pytest.raises(Refusal, match="properties must be an object") as refusal:
+        SchemaInfo.from_rest({"type": "JSON", "schema": "{}", "properties": given})
+    assert refusal.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("properties", {"a": {}}),
+        ("properties", {"\ud800": ["b"]}),
+        ("schema", {}),
+        ("schema", ["a"]),
+        ("type", ["STRING"]),
+    ],
+)
+def test_fields_of_a_rest_body_that_are_no_text(field, given):
+    body = {"type": "JSON", "schema": "{}", "properties": {}} | {field: given}
+    with pytest.raises(Refusal, match="must be a string") as refusal:
+        SchemaInfo.from_rest(body)
+    assert refusal.value.status == 400
+
+
+def test_numbers_and_booleans_of_a_rest_body_are_taken_as_their_text():
+    given = {"a": 1, "b": 1.5, "c": True, "d": "x", "e": None}
+    schema = SchemaInfo.from_rest({"type": "JSON", "schema": 1, "properties": given})
+    assert schema.properties == {"a": "1", "b": "1.5", "c": "true", "d": "x", "e": ""}
+    assert schema.data == b"1"
+    assert SchemaInfo.from_rest({"type": "JSON", "properties": None}).properties == {}
+
+
 def test_documentation_and_layout_do_not_make_a_new_schema():
     documented = SchemaInfo(
         "AVRO",
