@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
     from broker.topic.producer import Producer
 
-EPOCH_MAX: Final = 2**63 - 1
-"""Pulsar reads the unsigned field as a signed number, so that a larger one is older than all."""
+CLAIMED_EPOCH_MAX: Final = 2**62
+"""The newest epoch that a producer may bring to a topic whose epoch is older. Pulsar takes any
+signed 64-bit number, and the epochs after the largest one are negative. From this one on, grants
+cannot get there one by one."""
 
 
 @final
@@ -101,7 +103,9 @@ class ProducerAccess:
     def _check_epoch(self, producer: Producer) -> None:
         known = producer.request.topic_epoch
         current = -1 if self.epoch is None else self.epoch
-        if known is not None and not current <= known <= EPOCH_MAX:
+        if known in (None, current):
+            return
+        if not current < known <= CLAIMED_EPOCH_MAX:
             raise ProducerFenced(
                 f"Topic epoch has already moved. Current epoch: {current}, Producer epoch: {known}"
             )

@@ -128,11 +128,27 @@ def test_a_fenced_producer_does_not_come_back_even_when_the_topic_is_free():
     assert again.new_epoch == 1
 
 
-@pytest.mark.parametrize("claimed", [2**63, 2**64 - 1])
+@pytest.mark.parametrize("claimed", [2**62 + 1, 2**63 - 1, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("mode", [EXCLUSIVE, EXCLUSIVE_WITH_FENCING])
 def test_a_claimed_epoch_cannot_make_the_topics_epoch_too_large_to_send(claimed, mode):
     access = ProducerAccess()
     with pytest.raises(ProducerFenced, match="already moved"):
         access.admit(producer(access_mode=mode, topic_epoch=claimed))
-    admission = access.admit(producer(access_mode=mode, topic_epoch=2**63 - 1))
-    assert admission.new_epoch == 2**63 - 1
+    assert access.admit(producer(access_mode=mode)).new_epoch == 0
+
+
+@pytest.mark.parametrize("epoch", [2**62, 2**63 - 1])
+@pytest.mark.parametrize("mode", [EXCLUSIVE, EXCLUSIVE_WITH_FENCING])
+def test_producers_after_the_largest_claimed_epoch_keep_the_topic_when_they_return(mode, epoch):
+    """2**63 - 1 may be stored: an earlier version granted it."""
+    access = ProducerAccess()
+    access.admit(producer("first", access_mode=mode, topic_epoch=2**62))
+    access.remove(access.exclusive)
+    access.epoch = epoch
+    for _ in range(3):
+        granted = access.admit(producer("p", access_mode=mode)).new_epoch
+        assert granted == epoch + 1
+        epoch = granted
+        access.remove(access.exclusive)
+        assert access.admit(producer("p", access_mode=mode, topic_epoch=granted)).granted
+        access.remove(access.exclusive)
