@@ -32,7 +32,7 @@ class Whereabouts:
     """This broker is not known to be the owner: ask it the same question."""
     authoritative: bool = True
     """With a redirect: the broker that is asked next becomes the owner if there is none yet, and
-    asks nobody else."""
+    does not ask another broker."""
     through_service_url: bool = False
     """The client stays with the URL that it was configured with, which leads to this broker."""
 

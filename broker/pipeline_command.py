@@ -38,7 +38,7 @@ def pipeline_python(environment: Mapping[str, str], tree: Path) -> str | None:
 @click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def pipeline(arguments: tuple[str, ...]) -> None:
-    """Run a Spark job; `vela pipeline --help` lists them."""
+    """Run a Spark job. Needs the environment that `make setup-pipeline` makes."""
     tree = Path(__file__).parents[1]
     python = pipeline_python(os.environ, tree)
     if python is None:

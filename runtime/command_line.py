@@ -17,21 +17,28 @@ if TYPE_CHECKING:
 
     import trio
 
+REPEAT_SECONDS: Final = 0.5
+"""`timeout` sends its signal to the process and then to its group: that is one request to stop."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 EXIT_REFUSED: Final = 1
 
 
 async def watch_signals(signals: AsyncIterator[int], stop: trio.Event) -> None:
-    """The first signal stops cleanly, the second one immediately."""
+    """The first signal stops cleanly, a later one immediately."""
     import structlog
+    import trio
 
     log = structlog.get_logger()
+    stopped_at = 0.0
     async for number in signals:
         name = signal.Signals(number).name
         if stop.is_set():
+            if trio.current_time() - stopped_at < REPEAT_SECONDS:
+                continue
             log.warning("stopping at once", signal=name)
             os._exit(128 + number)
         log.info("stopping", signal=name)
+        stopped_at = trio.current_time()
         stop.set()
 
 

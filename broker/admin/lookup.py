@@ -34,7 +34,7 @@ async def lookup(request: AdminRequest) -> dict[str, str]:
     found = await context.service.ownership.owner_of(topic, authoritative=authoritative)
     owner = found.address
     if found.is_redirect:
-        # Pulsar names the path anew, so nothing else of the request's query is kept.
+        # Pulsar writes the path again, so nothing else of the request's query is kept.
         query = f"authoritative={flag_text(found.authoritative)}"
         if "listenerName" in request.query:
             query += f"&listenerName={quote(listener)}"

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _JSON: Final = "application/json"
-"""Larger bodies are refused with 413; the largest legal one is a schema."""
 
 
 @final

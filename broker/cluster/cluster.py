@@ -2,9 +2,9 @@
 
 A topic belongs to a bundle, and a bundle to the broker whose node names it. A bundle without an
 owner gets one when somebody asks: the leader chooses a broker, sends the client there, and that
-broker takes the bundle. The choice is authoritative: the chosen broker asks nobody. Any other
-broker sends the client to the leader. Without a leader every broker chooses by itself; the node
-decides who wins.
+broker takes the bundle. The choice is authoritative: the chosen broker does not ask again. Any
+other broker sends the client to the leader. Without a leader every broker chooses by itself; the
+node decides who wins.
 
 The broker follows the boundaries of its bundles. A bundle that is not one any more, because its
 namespace was deleted or somebody else changed the boundaries, is given up.

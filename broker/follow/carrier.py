@@ -1,8 +1,8 @@
 """Carries the new messages of the source to a follower: a reader at the owner, from the tail on.
 
 One reader per shadow topic, however many subscriptions and consumers the shadow has. It is the one
-copy of each message that a follower costs the owner. It always starts at the tail: what lies before
-is read from the bookies, so that neither a restart of the follower nor a consumer that is far
+copy of each message that a follower costs the owner. It always starts at the tail: earlier messages
+are read from the bookies, so that neither a restart of the follower nor a consumer that is far
 behind costs the owner anything.
 """
 
