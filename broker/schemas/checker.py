@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 PAUSE_SECONDS: Final = 0.0002
+PROPERTIES_MAX: Final = 4_000
+"""About as many as a command may have. All of them are sent with each answer to GET_SCHEMA."""
 
 
 class _Abandoned(Exception):
@@ -72,11 +74,19 @@ class SchemaChecker:
         self._threads.total_tokens = config.schemaCheckThreads
 
     def check_size(self, size: int) -> None:
-        """Raises: IncompatibleSchema: a definition of this many bytes is too large."""
+        """Raises: IncompatibleSchema: a definition of this many bytes is too large. Properties
+        count as part of it: they are kept and sent with it."""
         limit = self._config.schemaMaxSizeBytes
         if size > limit:
             raise IncompatibleSchema(
                 f"The schema definition has {size} bytes; schemaMaxSizeBytes allows {limit}"
+            )
+
+    def check_properties(self, count: int) -> None:
+        """Raises: IncompatibleSchema: a schema with this many properties has too many."""
+        if count > PROPERTIES_MAX:
+            raise IncompatibleSchema(
+                f"The schema has {count} properties, and {PROPERTIES_MAX} are allowed"
             )
 
     async def run(self, check: Callable[[Budget], Result]) -> Result:

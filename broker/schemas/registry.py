@@ -213,6 +213,9 @@ class SchemaRegistry:
         text = body.get("schema")
         if isinstance(text, str):
             self._checker.check_size(len(text))
+        properties = body.get("properties")
+        if isinstance(properties, dict):
+            self._checker.check_properties(len(properties))
         return await self._checker.run(lambda _budget: SchemaInfo.from_rest(body))
 
     async def _check(
@@ -223,7 +226,8 @@ class SchemaRegistry:
         schema: SchemaInfo,
     ) -> Result:
         """Run a check, unless it succeeded before: many clients have the same schema."""
-        self._checker.check_size(len(schema.data))
+        self._checker.check_properties(len(schema.properties))
+        self._checker.check_size(schema.size_bytes)
         key = (*what, schema.type_name, sha256(schema.data).digest())
         if key in loaded.verdicts:
             known: Result = loaded.verdicts[key]  # type: ignore[assignment]

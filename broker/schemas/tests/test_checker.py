@@ -11,7 +11,7 @@ import trio
 import trio.lowlevel
 
 from broker.config import DEFAULT_CONFIG
-from broker.schemas.checker import SchemaChecker
+from broker.schemas.checker import PROPERTIES_MAX, SchemaChecker
 from broker.schemas.schema_info import SchemaInfo
 from broker.schemas.tests.world import registry_on
 from metadata.memory_store import MemoryStore
@@ -117,6 +117,20 @@ async def test_a_definition_that_is_too_large_is_refused_before_it_is_parsed():
     with pytest.raises(IncompatibleSchema, match="schemaMaxSizeBytes allows 1000"):
         await schemas(schemaMaxSizeBytes=1_000).put(TOPIC, large, "FULL")
     assert await schemas(schemaMaxSizeBytes=2_000).put(TOPIC, large, "FULL") == 0
+
+
+async def test_properties_count_as_part_of_a_definition():
+    """140,000 of them were stored, and then took 0.2 s of the event loop for each GET_SCHEMA."""
+    large = SchemaInfo("STRING", b"", {"k": "x" * 1_000})
+    many = SchemaInfo("STRING", b"", {str(n): "" for n in range(PROPERTIES_MAX + 1)})
+    with pytest.raises(IncompatibleSchema, match="schemaMaxSizeBytes allows 1000"):
+        await schemas(schemaMaxSizeBytes=1_000).put(TOPIC, large, "FULL")
+    with pytest.raises(IncompatibleSchema, match="4001 properties, and 4000 are allowed"):
+        await schemas().put(TOPIC, many, "FULL")
+    with pytest.raises(IncompatibleSchema, match="4001 properties"):
+        await schemas().posted({"type": "STRING", "properties": many.properties})
+    del many.properties["0"]
+    assert await schemas().put(TOPIC, many, "FULL") == 0
 
 
 async def test_equal_checks_of_one_topic_are_made_once():

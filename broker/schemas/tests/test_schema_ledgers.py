@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import trio
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookie.api import Status
+from broker.config import DEFAULT_CONFIG
 from broker.managed_ledger.orphans import OrphanCollector
 from broker.schemas.orphan_schemas import UNLISTED_SECONDS_MIN, SchemaLedgerOwner
 from broker.schemas.schema_format import IndexEntry, decode_locator, encode_locator
@@ -32,6 +34,7 @@ from runtime.clock import SystemClock
 
 TOPIC = TopicName.parse("public/default/a")
 PATH = "/schemas/public/default/a"
+LARGE_ALLOWED = replace(DEFAULT_CONFIG, schemaMaxSizeBytes=2**24)
 FREE = "ALWAYS_COMPATIBLE"
 
 
@@ -297,7 +300,7 @@ async def test_the_number_of_versions_is_bounded():
 
 async def test_a_schema_that_no_bookie_takes_is_refused():
     store = MemoryStore()
-    schemas = registry_on(store)
+    schemas = registry_on(store, LARGE_ALLOWED)
     large = SchemaInfo("INT8", b"", {"a": "x" * ENTRY_BYTES_MAX})
     with pytest.raises(IncompatibleSchema, match="are allowed"):
         await schemas.put(TOPIC, large, FREE)
@@ -308,7 +311,7 @@ async def test_a_schema_that_no_bookie_takes_is_refused():
 
 async def test_what_is_kept_in_memory_is_bounded_in_bytes():
     store = MemoryStore()
-    schemas = registry_on(store)
+    schemas = registry_on(store, LARGE_ALLOWED)
     large = SchemaInfo("INT8", b"", {"a": "x" * 4_000_000})
     for number in range(20):
         await schemas.put(TopicName.parse(f"public/default/t{number}"), large, FREE)
