@@ -12,7 +12,7 @@ unused here too.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from protocol.errors import BrokerError, ServerError
 from protocol.hashing import SLOT_COUNT, key_slot, key_slot_on_ring
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from broker.subscription.consumer import Consumer
+
+
+SINGLE_CHANGES_MAX: Final = 64
+"""More ranges of a consumer than this are merged with those of others in one pass over all. With
+65,536 of them a pass takes 5 ms, and a turn may bring dozens of consumers with one range."""
 
 
 class KeyRanges(Protocol):
@@ -252,22 +257,39 @@ class StickyRanges:
             at = bisect_right(self._starts, end) - 1  # the last held range that starts before `end`
             if at >= 0 and self._ranges[at][1] >= start:
                 raise _assign_error(f"Range conflict with consumer {self._ranges[at][2].name}")
-        taken = [(start, end, consumer) for start, end in wanted]
-        self._ranges = sorted(self._ranges + taken, key=lambda each: each[0])
-        self._starts = [each[0] for each in self._ranges]
+        if len(wanted) > SINGLE_CHANGES_MAX:
+            self._ranges = sorted([*self._ranges, *((*each, consumer) for each in wanted)])
+            self._starts = [each[0] for each in self._ranges]
+            return
+        for start, end in wanted:
+            at = bisect_left(self._starts, start)
+            self._starts.insert(at, start)
+            self._ranges.insert(at, (start, end, consumer))
 
     def remove(self, consumer: Consumer) -> None:
         """Its slots have no owner until another consumer claims them."""
-        self._ranges = [each for each in self._ranges if each[2] is not consumer]
-        self._starts = [each[0] for each in self._ranges]
+        if len(consumer.key_shared.ranges) > SINGLE_CHANGES_MAX:
+            self._ranges = [each for each in self._ranges if each[2] is not consumer]
+            self._starts = [each[0] for each in self._ranges]
+            return
+        for start, _ in self.ranges_of(consumer):
+            at = bisect_left(self._starts, start)
+            del self._starts[at]
+            del self._ranges[at]
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
-        """As the consumer stated them."""
-        return tuple((start, end) for start, end, holder in self._ranges if holder is consumer)
+        """As the consumer stated them. Those of others are not looked at: they may be 65,536."""
+        starts, ranges = self._starts, self._ranges
+        found = []
+        for wanted in sorted(consumer.key_shared.ranges):
+            at = bisect_left(starts, wanted[0])
+            if at < len(starts) and ranges[at][2] is consumer:
+                found.append(wanted)
+        return tuple(found)
 
     def ranges(self) -> Iterator[tuple[int, int, Consumer]]:
         """As the consumers stated them."""
-        return iter(self._ranges)
+        yield from list(self._ranges)
 
 
 def _assign_error(message: str) -> BrokerError:

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.subscription.consumer import Consumer
-from broker.subscription.key_ranges import AutoSplit, ConsistentHashing
+from broker.subscription.consumer import Consumer, KeySharedOptions
+from broker.subscription.key_ranges import (
+    SINGLE_CHANGES_MAX,
+    AutoSplit,
+    ConsistentHashing,
+    StickyRanges,
+)
 from broker.subscription.sub_types import KEY_SHARED
 from broker.subscription.tests.fakes import FakeSession
 from protocol.errors import BrokerError
@@ -111,6 +116,55 @@ def test_consumers_of_one_name_share_the_ring_and_a_reconnect_changes_nothing():
     again = consumer("same")
     ranges.add(again)
     assert ranges.ranges_of(again) == before
+
+
+def sticky_consumer(name, *ranges):
+    return Consumer(
+        1, name, FakeSession(), KEY_SHARED, key_shared=KeySharedOptions(sticky=True, ranges=ranges)
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 6), max_size=20))
+def test_sticky_ranges_come_and_go_one_by_one_or_all_together(steps):
+    ranges = StickyRanges()
+    present = {}
+    for step in steps:
+        if step in present:
+            ranges.remove(present.pop(step))
+            continue
+        count = 3 if step % 2 else 2 * SINGLE_CHANGES_MAX
+        own = [(10 * number + step, 10 * number + step) for number in range(count)]
+        present[step] = sticky_consumer(str(step), *reversed(own))
+        ranges.add(present[step])
+        assert ranges.ranges_of(present[step]) == tuple(own)
+        with pytest.raises(BrokerError, match="Range conflict"):
+            ranges.add(sticky_consumer("late", own[1]))
+    expected = sorted(
+        (start, end, each.name)
+        for each in present.values()
+        for start, end in each.key_shared.ranges
+    )
+    assert [(start, end, each.name) for start, end, each in ranges.ranges()] == expected
+    for start, _, name in expected:
+        assert ranges.owner(start).name == name
+    ranges.remove(sticky_consumer("never added", (0, 0), (1, 1)))
+    assert len(list(ranges.ranges())) == len(expected)
+
+
+def test_a_consumer_of_one_range_does_not_take_those_of_all_others():
+    """A turn with 64 such consumers took half a second."""
+    ranges = StickyRanges()
+    ranges.add(sticky_consumer("many", *((number, number) for number in range(4_000))))
+    ranges._ranges = held = CountedRing(ranges._ranges)
+    ranges._starts = starts = CountedRing(ranges._starts)
+    few = sticky_consumer("few", (5_000, 5_000))
+    ranges.add(few)
+    assert ranges.ranges_of(few) == ((5_000, 5_000),)
+    ranges.remove(few)
+    assert ranges._ranges is held
+    assert ranges._starts is starts
+    assert held.looked_at + starts.looked_at < 100
 
 
 class CountedRing(list):
