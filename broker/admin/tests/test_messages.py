@@ -8,9 +8,11 @@ import httpx
 import pytest
 import trio
 
+from broker.admin import messages
 from broker.slices import STEPS_PER_SLICE
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
+from protocol.metadata import peek_and_payload
 
 NAME = "public/default/written"
 TOPIC = f"persistent/{NAME}"
@@ -58,6 +60,19 @@ async def test_a_message_is_not_decompressed_beyond_a_bound(shown, claimed, stat
     assert answer.status_code == status
     if size is not None:
         assert answer.content == bytes(size)
+
+
+async def test_metadata_that_no_headers_hold_is_refused_before_it_is_parsed(shown, monkeypatch):
+    looked_at = []
+    monkeypatch.setattr(
+        messages, "peek_and_payload", lambda data: looked_at.append(data) or peek_and_payload(data)
+    )
+    assert (await shown(properties={"k": "v" * 60_000})).status_code == 200
+    assert len(looked_at) == 1
+    answer = await shown(properties={str(number): "" for number in range(30_000)})
+    assert answer.status_code == 501
+    assert "Vela shows 65536 over HTTP at most" in answer.json()["reason"]
+    assert len(looked_at) == 1
 
 
 async def test_white_space_at_the_ends_of_a_text_is_no_part_of_its_header(shown):
