@@ -101,7 +101,7 @@ def check_id(data: bytes, start: int, end: int) -> None:
 
 def too_many_fields(fields_max: int) -> RemoteProtocolError:
     """The refusal of a message with more."""
-    return RemoteProtocolError(f"command with more than {fields_max} fields")
+    return RemoteProtocolError(f"command or metadata with more than {fields_max} fields")
 
 
 def _id_too_long() -> RemoteProtocolError:

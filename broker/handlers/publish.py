@@ -9,7 +9,7 @@ from broker.topic.producer import Producer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ServerError
-from protocol.metadata import verify_checksum
+from protocol.metadata import METADATA_UNCOUNTED_BYTES, check_metadata, verify_checksum
 
 if TYPE_CHECKING:
     from broker.handlers.session import ClientSession
@@ -27,8 +27,9 @@ def handle_send(session: ClientSession, send: Send) -> None:
         _refuse_unknown(session, producer_id)
         return
     payload = send.payload
-    if len(payload) < MESSAGE_SIZE_BYTES_MIN:
-        raise ConnectionRefused(f"SEND of {len(payload)} bytes, too few for message metadata")
+    size = len(payload)
+    if size < MESSAGE_SIZE_BYTES_MIN:
+        raise ConnectionRefused(f"SEND of {size} bytes, too few for message metadata")
     if not verify_checksum(payload):
         session.send(
             commands.send_error(
@@ -39,6 +40,16 @@ def handle_send(session: ClientSession, send: Send) -> None:
             )
         )
         return
+    if size > METADATA_UNCOUNTED_BYTES:
+        refusal = check_metadata(payload)
+        if refusal:
+            # The code after which a client fails this message alone.
+            session.send(
+                commands.send_error(
+                    producer_id, send.sequence_id, ServerError.NotAllowedError, refusal
+                )
+            )
+            return
     producer.topic.publish(producer, send)
 
 
