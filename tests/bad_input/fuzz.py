@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import multiprocessing
+import os
 import random
 import socket
 import struct
@@ -85,7 +86,8 @@ def attack(service_url: str, seed: int, stop: Event, connections: Synchronized[i
     address = urlsplit(service_url)
     place = (address.hostname or "127.0.0.1", address.port or 6650)
     open_now: list[socket.socket] = []
-    while not stop.is_set():
+    parent = os.getppid()
+    while not stop.is_set() and os.getppid() == parent:  # a killed parent sets nothing
         if len(open_now) >= CONNECTIONS_PER_WORKER:
             _end(open_now.pop(chance.randrange(len(open_now))), chance)
         with contextlib.suppress(OSError):
