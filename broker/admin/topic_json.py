@@ -11,12 +11,13 @@ with one field of Vela's own, `whyNotDispatching`.
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from broker.admin.stats_sums import ADDED_UP, ADDED_UP_OF_SUBSCRIPTIONS
 from broker.admin.streaming import encoded, json_array, json_fields, json_map
-from broker.subscription.statistics import iso_time
+from broker.subscription.statistics import iso_time, range_text
 from broker.topic.persistent import INTERNAL_CURSORS, PersistentTopic
 from broker.topic.producer_request import ACCESS_MODE_NAMES
 from protocol.position import position_text
@@ -52,6 +53,8 @@ _NO_LEDGER: Final[Json] = {
     "underReplicated": False,
 }
 CONSUMERS_IN_ROW_MAX: Final = 4
+RANGES_IN_ROW_MAX: Final = 64
+"""Those of a sticky Key_Shared consumer may be thousands: more of them are rows as well."""
 _STATES: Final = {"Open": "LedgerOpened", "Rolling": "ClosingLedger"}
 """Pulsar's names of states that differ from Vela's."""
 _SUMS_OF_TOPIC: Final = (
@@ -241,20 +244,48 @@ class PartitionedStats:
 
 def row_pieces(fields: Json, consumers: Sequence[ConsumerStatistics]) -> Iterator[str]:
     """A subscription as JSON. Its consumers are rows as well, unless they are few."""
-    if len(consumers) <= CONSUMERS_IN_ROW_MAX:
+    if len(consumers) <= CONSUMERS_IN_ROW_MAX and not any(map(_has_many_ranges, consumers)):
         yield encoded({**fields, "consumers": [consumer_json(each) for each in consumers]})
         return
-    yield "{" + json_fields(fields) + ',"consumers":'
-    yield from json_array(map(consumer_json, consumers))
-    yield "}"
+    yield "{" + json_fields(fields)
+    before = ',"consumers":['
+    for each in consumers:
+        for piece in _consumer_pieces(each):
+            yield before + piece
+            before = ""
+        before = ","
+    yield "]}"
 
 
 def consumer_json(consumer: ConsumerStatistics) -> Json:
-    """ConsumerStats. Pulsar omits fields without a value, and writes addresses with a slash before
-    them."""
+    """ConsumerStats, without its key ranges if they are more than a row bears. Pulsar omits fields
+    without a value, and writes addresses with a slash before them."""
+    if _has_many_ranges(consumer):
+        consumer = replace(consumer, key_hash_ranges=None)
     row = _without_none(consumer.as_json())
     row["address"] = f"/{row['address'].lstrip('/')}"
     return row
+
+
+def _has_many_ranges(consumer: ConsumerStatistics) -> bool:
+    ranges = consumer.key_hash_ranges
+    return ranges is not None and len(ranges) > RANGES_IN_ROW_MAX
+
+
+def _consumer_pieces(consumer: ConsumerStatistics) -> Iterator[str]:
+    if not _has_many_ranges(consumer):
+        yield encoded(consumer_json(consumer))
+        return
+    yield "{" + json_fields(consumer_json(consumer))
+    ranges = consumer.key_hash_ranges or ()
+    for field, shown in (("keyHashRanges", range_text), ("keyHashRangeArrays", list)):
+        before = f',"{field}":['
+        for start in range(0, len(ranges), RANGES_IN_ROW_MAX):
+            portion = ranges[start : start + RANGES_IN_ROW_MAX]
+            yield before + encoded([shown(each) for each in portion])[1:-1]
+            before = ","
+        yield "]"
+    yield "}"
 
 
 def internal_stats(

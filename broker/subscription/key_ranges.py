@@ -216,12 +216,14 @@ class ConsistentHashing:
 class StickyRanges:
     """Ranges chosen by the consumers. Slots outside all ranges wait for an owner."""
 
-    __slots__ = ("_ranges", "_slots", "_starts")
+    __slots__ = ("_own", "_ranges", "_slots", "_starts")
 
     def __init__(self, slot_count: int = SLOT_COUNT) -> None:
         self._slots = slot_count
         self._starts: list[int] = []
         self._ranges: list[tuple[int, int, Consumer]] = []
+        self._own: dict[Consumer, tuple[tuple[int, int], ...]] = {}
+        """The ranges of each consumer, ascending."""
 
     def slot(self, key: bytes) -> int:
         """hash % slots; 1 instead of 0."""
@@ -257,6 +259,7 @@ class StickyRanges:
             at = bisect_right(self._starts, end) - 1  # the last held range that starts before `end`
             if at >= 0 and self._ranges[at][1] >= start:
                 raise _assign_error(f"Range conflict with consumer {self._ranges[at][2].name}")
+        self._own[consumer] = tuple(wanted)
         if len(wanted) > SINGLE_CHANGES_MAX:
             self._ranges = sorted([*self._ranges, *((*each, consumer) for each in wanted)])
             self._starts = [each[0] for each in self._ranges]
@@ -268,24 +271,19 @@ class StickyRanges:
 
     def remove(self, consumer: Consumer) -> None:
         """Its slots have no owner until another consumer claims them."""
-        if len(consumer.key_shared.ranges) > SINGLE_CHANGES_MAX:
+        own = self._own.pop(consumer, ())
+        if len(own) > SINGLE_CHANGES_MAX:
             self._ranges = [each for each in self._ranges if each[2] is not consumer]
             self._starts = [each[0] for each in self._ranges]
             return
-        for start, _ in self.ranges_of(consumer):
+        for start, _ in own:
             at = bisect_left(self._starts, start)
             del self._starts[at]
             del self._ranges[at]
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:
-        """As the consumer stated them. Those of others are not looked at: they may be 65,536."""
-        starts, ranges = self._starts, self._ranges
-        found = []
-        for wanted in sorted(consumer.key_shared.ranges):
-            at = bisect_left(starts, wanted[0])
-            if at < len(starts) and ranges[at][2] is consumer:
-                found.append(wanted)
-        return tuple(found)
+        """As the consumer stated them."""
+        return self._own.get(consumer, ())
 
     def ranges(self) -> Iterator[tuple[int, int, Consumer]]:
         """As the consumers stated them."""

@@ -108,11 +108,17 @@ class ConsumerStatistics:
             "lastConsumedTime": iso_time(self.consumed_last_ms),
         }
         if ranges is not None:
-            result["keyHashRanges"] = [f"[{start}, {end}]" for start, end in ranges]
+            result["keyHashRanges"] = [range_text(each) for each in ranges]
             result["keyHashRangeArrays"] = [[start, end] for start, end in ranges]
         if self.drop_rate is not None:
             result["msgDropRate"] = self.drop_rate
         return result
+
+
+def range_text(key_range: tuple[int, int]) -> str:
+    """A range of key slots as Pulsar writes it."""
+    start, end = key_range
+    return f"[{start}, {end}]"
 
 
 @final
