@@ -56,8 +56,10 @@ class AddPath:
             )
             for storage in layout.storages
         }
-        self.begin_flush: Callable[[], None] = _no_flush
+        self.begin_flush: Callable[[], None] = _no_action
         """Swap the write caches unless a checkpoint is in progress. Set by the owner."""
+        self.journal_room_changed: Callable[[], None] = _no_action
+        """A journal found no space, or found some again. Set by the owner."""
         self.turn: Turn = NoTurn()
         """Set by the owner."""
         self.failure: StorageError | None = None
@@ -178,11 +180,11 @@ class AddPath:
         if refusal is not None:
             self._refuse(refusal, ledger_id, entry_id, sink)
             return
-        self.journal_key(handle, master_key)
         cache = handle.storage.cache
         if cache.size_bytes + len(body[0]) + len(body[1]) > cache.limit_bytes:
             self._add_without_room(handle, entry_id, body, master_key, flags, sink)
         else:
+            self.journal_key(handle, master_key)
             self._admit(handle, entry_id, body, sink)
 
     def _admit(self, handle: LedgerHandle, entry_id: int, body: EntryBody, sink: AddSink) -> None:
@@ -228,6 +230,7 @@ class AddPath:
             if not storage.cache.has_room():
                 self.begin_flush()
             if storage.cache.has_room():
+                self.journal_key(handle, master_key)
                 self._admit(handle, entry_id, body, sink)
                 return
         now = time.monotonic()
@@ -299,7 +302,10 @@ class AddPath:
         sink = DurableSink()
         self.submit(handle, entry_id, body, sink)
         handle.journal.kick()
-        if await sink.wait():
+        status = await sink.wait()
+        if status == Status.READ_ONLY:
+            raise BookieError(Status.READ_ONLY, "the disk is full")
+        if status:
             raise BookieError(Status.IO_ERROR, "the bookie failed; see its log")
 
     async def barrier_all(self) -> None:
@@ -316,10 +322,20 @@ class AddPath:
         """Called by a journal thread."""
         self._token.run_sync_soon(self._group_done, done)
 
+    def journal_room_changed_soon(self) -> None:
+        """Called by a journal thread."""
+        self._token.run_sync_soon(self._journal_room_changed)
+
+    def _journal_room_changed(self) -> None:
+        self.journal_room_changed()
+
     def _group_done(self, done: GroupDone) -> None:
         if self.failure is not None:
             return
-        self.bytes_answered += done.size_bytes
+        if done.status:
+            self.refused += done.entries
+        else:
+            self.bytes_answered += done.size_bytes
         self.latency.observe(time.perf_counter() - done.handed_at)
         journal = done.journal
         journal.entries_answered += done.entries
@@ -333,8 +349,12 @@ class AddPath:
                 last: AddSink | None = None
                 for run in batch:
                     sink = run.sink
+                    # What a barrier of the bookie itself waits for has been answered.
+                    status = done.status if run.ledger_id >= 0 else 0
                     try:
-                        sink.on_add_replies(0, run.ledger_id, run.first_entry_id, len(run.bodies))
+                        sink.on_add_replies(
+                            status, run.ledger_id, run.first_entry_id, len(run.bodies)
+                        )
                     except Exception as error:
                         problem = error
                     if sink is not last:
@@ -414,5 +434,5 @@ def _answer_alone(status: Status, ledger_id: int, entry_id: int, count: int, sin
         )
 
 
-def _no_flush() -> None:
+def _no_action() -> None:
     """The default until the owner sets a callback."""

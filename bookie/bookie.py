@@ -67,6 +67,7 @@ class Bookie:
         adds.begin_flush = self._checkpointer.begin_if_idle
         self._collector = GarbageCollector(config, layout, adds.fail)
         self._monitor = DiskMonitor(config, disk, layout, self._writable_changed)
+        adds.journal_room_changed = self._monitor.check_now
         self._on_writable: list[Callable[[], None]] = []
 
     @classmethod
@@ -103,13 +104,18 @@ class Bookie:
         if plan.removed:
             await complete_removal(config, disk, cookie_store, plan)
         bookie = cls(config, layout, disk)
-        bookie._monitor.check_now()
         adds = bookie._adds
         for number, writer in enumerate(layout.writers):
             name = f"bookie-journal-{number}"
             layout.journals[number].start(
-                name, writer, adds.group_done_soon, adds.fail_soon, adds.refuse_batch
+                name,
+                writer,
+                adds.group_done_soon,
+                adds.fail_soon,
+                adds.refuse_batch,
+                adds.journal_room_changed_soon,
             )
+        bookie._monitor.check_now()
         return bookie
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -65,7 +65,10 @@ class DiskFile(Protocol):
         """Cut or extend with zeros."""
 
     def preallocate(self, offset: int, size: int) -> None:
-        """Reserve zeroed space, so that a sync need not write new block maps every time."""
+        """Reserve zeroed space, so that a sync need not write new block maps every time.
+
+        Raises: DiskFull: the file is as it was.
+        """
 
     def close(self) -> None:
         """Release the handle. Does not sync."""
@@ -251,12 +254,17 @@ class RealFile:
             raise _failure(error, "truncating", self.path) from error
 
     def preallocate(self, offset: int, size: int) -> None:
-        """posix_fallocate. File systems without support write without reservation."""
+        """posix_fallocate. File systems without support write without reservation. Some keep what
+        they reserved until the space was used up, so a failure gives it back."""
+        before = self.size()
         try:
             os.posix_fallocate(self._descriptor, offset, size)
         except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise _failure(error, "preallocating", self.path) from error
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                return
+            if self.size() != before:
+                self.truncate(before)
+            raise _failure(error, "preallocating", self.path) from error
 
     def close(self) -> None:
         """Close the descriptors."""

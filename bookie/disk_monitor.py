@@ -2,7 +2,7 @@
 
 Ledgers belong to directories, so each directory is checked by itself. The bookie counts as
 read-only when all of them are full. Reads always continue. Recovery adds continue while there is
-headroom.
+headroom. A journal that is too full, or finds no space to reserve, stops all directories.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class DiskMonitor:
         """Check until cancelled."""
         while True:
             await trio.sleep(self._config.diskCheckInterval / 1000)
+            for journal in self._layout.journals:
+                journal.try_again()
             self.check_now()
 
     def free_and_total_bytes(self) -> tuple[int, int]:
@@ -51,7 +53,8 @@ class DiskMonitor:
     def check_now(self) -> None:
         """One check (statvfs: no waiting)."""
         changed = False
-        journal_full = any(
+        no_journal = any(journal.is_full for journal in self._layout.journals)
+        journal_full = no_journal or any(
             self._usage(directory)[0] >= self._config.diskUsageThreshold
             for directory in self._layout.journal_directories
             if self._config.journalWriteData
@@ -59,7 +62,9 @@ class DiskMonitor:
         for storage in self._layout.storages:
             usage, free = self._usage(storage.directory)
             full = journal_full or usage >= self._config.diskUsageThreshold
-            storage.headroom = free >= self._config.minUsableSizeForHighPriorityWrites
+            storage.headroom = (
+                not no_journal and free >= self._config.minUsableSizeForHighPriorityWrites
+            )
             storage.compaction_allowed = usage < self._config.diskUsageThreshold
             storage.major_compaction_allowed = usage < self._config.diskUsageWarnThreshold
             if full == storage.writable:

@@ -39,6 +39,11 @@ class DiskFull(StorageError):
     """No space left for an append. Nothing was lost: the caller keeps its data and tries again."""
 
 
+class JournalFull(DiskFull):
+    """A journal finds no space for its next group. Nothing of the group was written, and the
+    journal is as it was, so it can be used again when there is space."""
+
+
 class BookieRefusesToStart(StorageError):
     """The directories given are not this bookie's, are incomplete, or lack a journal."""
 

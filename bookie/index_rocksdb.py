@@ -235,5 +235,5 @@ class RocksIndex:
 def _unwritten(error: DatabaseError) -> DiskFull | DiskFailed:
     """A write that found no space changed nothing, and RocksDB goes on when there is some."""
     if isinstance(error, DatabaseFull):
-        return DiskFull(f"the index cannot be written: {error}; free some space")
+        return DiskFull(f"the index cannot be written: {error}")
     return DiskFailed(f"the index cannot be written: {error}")

@@ -11,8 +11,13 @@ must be durable in order use the same queue: master key and fence records are ru
 a sink of their own. An empty body writes nothing and is answered in its turn (a barrier, or a
 refusal in order).
 
-A failure ends the thread. Items not yet durable are never answered with OK. After `stop` nothing is
-written, and a batch that is handed over is refused at once, so every waiter gets an answer.
+A journal that finds no space answers its groups with READ_ONLY, until `try_again` finds some. What
+other records said (keys, fences) is known to the handles by then, so these records are kept and go
+before the next group: nothing that depends on them is answered with OK before they are durable.
+
+Any other failure ends the thread. Items not yet durable are never answered with OK. After `stop`
+nothing is written, and a batch that is handed over is refused at once, so every waiter gets an
+answer.
 """
 
 from __future__ import annotations
@@ -23,7 +28,11 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, final
 
+import structlog
+
 from bookie import journal_format
+from bookie.api import Status
+from bookie.errors import JournalFull
 from bookie.statistics import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -32,6 +41,8 @@ if TYPE_CHECKING:
     from bookie.api import AddSink, EntryBody
     from bookie.config import BookieConfig
     from bookie.journal_writer import JournalWriter, LogMark
+
+logger = structlog.get_logger()
 
 EMPTY_BODY: EntryBody = (b"", b"")
 
@@ -57,18 +68,26 @@ Batch = list[AddRun]
 
 @final
 class GroupDone:
-    """One durable group, on its way back to the event loop."""
+    """One group, durable or refused, on its way back to the event loop."""
 
-    __slots__ = ("batches", "entries", "handed_at", "journal", "size_bytes")
+    __slots__ = ("batches", "entries", "handed_at", "journal", "size_bytes", "status")
 
     def __init__(
-        self, journal: Journal, batches: list[Batch], entries: int, size: int, handed_at: float
+        self,
+        journal: Journal,
+        batches: list[Batch],
+        entries: int,
+        size: int,
+        handed_at: float,
+        status: int,
     ) -> None:
         self.journal = journal
         self.batches = batches
         self.entries = entries
         self.size_bytes = size
         self.handed_at = handed_at
+        self.status = status
+        """OK: durable. READ_ONLY: nothing of it was written."""
 
 
 @final
@@ -80,14 +99,18 @@ class Journal:
         "_failed",
         "_group_bytes_max",
         "_handed",
+        "_kept",
         "_refuse",
+        "_room_changed",
         "_stopped",
+        "_try_wanted",
         "_worker",
         "_writer",
         "bytes_written",
         "entries_answered",
         "entries_handed",
         "groups",
+        "is_full",
         "outstanding",
         "pending",
         "sync_latency",
@@ -102,6 +125,11 @@ class Journal:
         self._handed: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
         self._worker: threading.Thread | None = None
         self._stopped = False
+        self._kept: Batch = []
+        """Records other than entries of refused groups. Journal thread only."""
+        self.is_full = False
+        """Groups are refused for lack of space. Written by the journal thread."""
+        self._try_wanted = False
         self.entries_handed = 0
         self.entries_answered = 0
         self.groups = 0
@@ -120,10 +148,14 @@ class Journal:
         answer: Callable[[GroupDone], None],
         failed: Callable[[BaseException], None],
         refuse: Callable[[Batch], None],
+        room_changed: Callable[[], None],
     ) -> None:
-        """Start the thread. It calls `answer` and `failed`; without a writer it only answers.
-        `refuse` is called by `kick` with each batch that comes after `stop`."""
+        """Start the thread. It calls `answer`, `failed` and, when `is_full` has changed,
+        `room_changed`; without a writer it only answers. `refuse` is called by `kick` with each
+        batch that comes after `stop`."""
         self._writer = writer
+        self._room_changed = room_changed
+        self.is_full = writer is not None and not writer.has_file
         self._answer = answer
         self._failed = failed
         self._refuse = refuse
@@ -176,6 +208,13 @@ class Journal:
             self.outstanding.append(batch)
             self._handed.put((batch, time.perf_counter()))
 
+    def try_again(self) -> None:
+        """Let a full journal look for space."""
+        if self.is_full and not self._stopped:
+            self._try_wanted = True
+            self.outstanding.append([])
+            self._handed.put(([], time.perf_counter()))
+
     def stop(self) -> None:
         """Ask the thread to finish its batches and end; `join` waits for it. Called from the event
         loop, like `kick`, so a batch is either before the end or refused."""
@@ -209,7 +248,7 @@ class Journal:
         batches = [batch]
         parts: list[bytes] = []
         going_on = True
-        size = _append_records(batch, parts)
+        size = _append_records(self._kept, parts) + _append_records(batch, parts)
         entries = _count_entries(batch)
         while size < self._group_bytes_max:
             try:
@@ -223,13 +262,46 @@ class Journal:
             batches.append(batch)
             entries += _count_entries(batch)
             size += _append_records(batch, parts)
-        if parts and self._writer is not None:
-            started = time.perf_counter()
-            self.bytes_written += self._writer.write_group(parts, size + 4 * (len(parts) // 3))
-            self.sync_latency.observe(time.perf_counter() - started)
-            self.groups += 1
-        self._answer(GroupDone(self, batches, entries, size, handed_at))
+        status = int(Status.OK)
+        if self._writer is not None and not self._write(self._writer, parts, size):
+            status = int(Status.READ_ONLY)
+            self._keep(batches)
+        self._answer(GroupDone(self, batches, entries, size, handed_at, status))
         return going_on
+
+    def _write(self, writer: JournalWriter, parts: list[bytes], size: int) -> bool:
+        """False: there is no space, and nothing was written."""
+        try:
+            if self._try_wanted:
+                self._try_wanted = False
+                writer.reserve()
+                self._set_full(full=False)
+            if not parts:
+                return True
+            if self.is_full:
+                return False
+            started = time.perf_counter()
+            self.bytes_written += writer.write_group(parts, size + 4 * (len(parts) // 3))
+        except JournalFull as error:
+            if not self.is_full:
+                logger.warning("journal refuses entries: no space", error=str(error))
+            self._set_full(full=True)
+            return not parts
+        self._kept = []
+        self.sync_latency.observe(time.perf_counter() - started)
+        self.groups += 1
+        return True
+
+    def _set_full(self, *, full: bool) -> None:
+        if self.is_full != full:
+            self.is_full = full
+            self._room_changed()
+
+    def _keep(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            for run in batch:
+                if run.first_entry_id < 0 and any(head or payload for head, payload in run.bodies):
+                    self._kept.append(run)
 
 
 def _count_entries(batch: Batch) -> int:

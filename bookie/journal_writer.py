@@ -2,13 +2,17 @@
 
 It appends groups (format: `journal_format`), each with one write and one fdatasync, starts a new
 file when one is full, and removes files that a checkpoint has passed. It never appends to a file of
-an earlier run. Any failure is final, because the effect of a failed write or sync is unknown.
+an earlier run. A failed write or sync is final, because its effect is unknown.
 
-Space is reserved ahead. While groups are small it is also filled with zeros ahead, one piece per
-several groups. A file system records whether reserved space was written yet, so the sync of a first
-write also has to commit the journal of the file system; the sync of an overwrite does not. Large
-groups are rare and bear that cost themselves. Reserved space reads as zeros anyway, and zeros are
-only written after the last group, so a reader cannot tell the difference.
+Space is reserved ahead. If there is none, nothing was written yet: the writer is as it was, and has
+no file if that was the one to be made. What is left of the disk is not used up by smaller
+reservations, because the metadata and the indexes need it.
+
+While groups are small the space is also filled with zeros ahead, one piece per several groups. A
+file system records whether reserved space was written yet, so the sync of a first write also has to
+commit the journal of the file system; the sync of an overwrite does not. Large groups are rare and
+bear that cost themselves. Reserved space reads as zeros anyway, and zeros are only written after
+the last group, so a reader cannot tell the difference.
 
 The size of a file shows later that it was not cut. Each group tells the size that was durable
 before it, and a file is shortened only after a last group that tells so.
@@ -19,12 +23,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, final
 
+import structlog
+
 from bookie import journal_format
+from bookie.errors import DiskFull, JournalFull
 from bookie.newest_journal import JournalName, NewestJournal
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
     from bookie.disk import Disk, DiskFile
+
+logger = structlog.get_logger()
 
 _MB: Final = 1 << 20
 SUFFIX: Final = ".txn"
@@ -38,6 +47,7 @@ _ZEROS: Final = bytes(ZEROED_AHEAD_BYTES)
 
 LogMark = tuple[int, int]
 """(journal id, offset): everything before it is durable."""
+_NO_MARK: Final[LogMark] = (-1, 0)
 
 
 def journal_ids(disk: Disk, directory: str) -> list[int]:
@@ -73,6 +83,7 @@ class JournalWriter:
         "_position",
         "_preallocate_size",
         "_preallocated",
+        "_previous",
         "_reserved_mb",
         "_salt",
         "_sequence",
@@ -107,35 +118,60 @@ class JournalWriter:
         """The size of the file."""
         self._claimed_mb = 0
         """Of this, what was synced."""
-        self.mark: LogMark = (journal_id, 0)
-        self._open_file(None)
+        self.mark: LogMark = _NO_MARK
+        """Names a file that exists."""
+        self._previous: tuple[int, int] | None = None
+        """Salt and end of the file before, if this run wrote it."""
+        self._file: DiskFile | None = None
+        try:
+            self._opened()
+        except JournalFull as error:
+            logger.warning(
+                "no space for a journal: read-only until there is space",
+                directory=directory,
+                error=str(error),
+            )
+
+    @property
+    def has_file(self) -> bool:
+        """False: there was no space for it."""
+        return self._file is not None
+
+    def reserve(self) -> None:
+        """Find out, after JournalFull, whether there is space now, and take it.
+
+        Raises: JournalFull: there is none. DiskFailed: the journal must not be used any more.
+        """
+        file = self._opened()
+        wanted = self._position + self._preallocate_size
+        if wanted > self._preallocated:
+            self._preallocate(file, wanted)
 
     def write_group(self, parts: list[bytes], size_bytes: int) -> int:
         """Append the records in `parts` (each preceded by its length, `size_bytes` together) and
         sync. Returns the bytes written. `mark` moves only after the sync.
 
-        Raises: DiskFull, DiskFailed: the journal must not be used any more.
+        Raises: JournalFull: nothing was written, see `reserve`. DiskFull, DiskFailed: the journal
+            must not be used any more.
         """
-        if self._position >= self._size_max:
+        if self._file is not None and self._position >= self._size_max:
             self._roll()
+        file = self._opened()
         group = self._finished(parts, size_bytes, 0)
         size = sum(map(len, group))
         end = self._position + size
         if end > self._preallocated and self._preallocate_size:
-            ahead = max(self._preallocate_size, size)
-            self._file.preallocate(self._preallocated, end - self._preallocated + ahead)
-            self._preallocated = end + ahead
-            self._reserved_mb = self._size_mb()
+            self._preallocate(file, end + max(self._preallocate_size, size))
         if self._sync:
             if size < SMALL_GROUP_BYTES and end > self._zeroed:
                 zeros = min(ZEROED_AHEAD_BYTES, self._preallocated - end)
                 if zeros > 0:
                     group.append(_ZEROS[:zeros])
                     self._zeroed = end + zeros
-            self._file.write_parts_synced_at(self._position, group)
+            file.write_parts_synced_at(self._position, group)
             self._claimed_mb = self._reserved_mb
         else:
-            self._file.write_parts_at(self._position, group)
+            file.write_parts_at(self._position, group)
         self._position = end
         self._zeroed = max(self._zeroed, end)
         self._sequence += 1
@@ -152,16 +188,19 @@ class JournalWriter:
 
     def close(self) -> None:
         """Release the reserved space, sync and close."""
+        file = self._file
+        if file is None:
+            return
         if not self._claimed_mb:
-            self._file.truncate(self._position)
+            file.truncate(self._position)
         elif self._position + self._alignment <= self._preallocated:
             group = self._finished([], 0, journal_format.FLAG_LAST)
-            self._file.write_parts_at(self._position, group)
-            self._file.sync()
+            file.write_parts_at(self._position, group)
+            file.sync()
             self._position += sum(map(len, group))
-            self._file.truncate(self._position)
-        self._file.sync()
-        self._file.close()
+            file.truncate(self._position)
+        file.sync()
+        file.close()
 
     def _finished(self, parts: list[bytes], size_bytes: int, flags: int) -> list[bytes]:
         """A group at the current position."""
@@ -176,29 +215,51 @@ class JournalWriter:
         # Everything before the new file must be durable before the new file can exist: recovery
         # tolerates a torn tail in the newest file only.
         self.close()
+        self._file = None
+        self._previous = (self._salt, self._position)
         self._journal_id += 1
-        self._open_file((self._salt, self._position))
 
-    def _open_file(self, previous: tuple[int, int] | None) -> None:
+    def _preallocate(self, file: DiskFile, end: int) -> None:
+        try:
+            file.preallocate(self._preallocated, end - self._preallocated)
+        except DiskFull as error:
+            raise JournalFull(str(error)) from error
+        self._preallocated = end
+        self._reserved_mb = self._size_mb(file)
+
+    def _opened(self) -> DiskFile:
+        """The file, which is made if there is none."""
+        if self._file is not None:
+            return self._file
         path = journal_path(self._directory, self._journal_id)
         self._salt = int.from_bytes(os.urandom(8), "big")
-        self._file: DiskFile = self._disk.create(path)
-        header = journal_format.encode_header(self._alignment, self._salt, previous)
-        self._file.write_at(0, header)
         first = -(-journal_format.HEADER_SIZE // self._alignment) * self._alignment
         # BookKeeper reads records from byte 512 on, so the first group starts there; its padding
         # reaches the alignment.
         self._preallocated = max(first, self._preallocate_size)
-        if self._preallocate_size:
-            self._file.preallocate(0, self._preallocated)
-        self._file.sync()
+        try:
+            file = self._disk.create(path)
+        except DiskFull as error:
+            raise JournalFull(str(error)) from error
+        try:
+            header = journal_format.encode_header(self._alignment, self._salt, self._previous)
+            file.write_at(0, header)
+            if self._preallocate_size:
+                file.preallocate(0, self._preallocated)
+        except DiskFull as error:
+            file.close()
+            self._disk.remove(path)
+            raise JournalFull(str(error)) from error
+        file.sync()
         self._disk.sync_directory(self._directory)
-        self._reserved_mb = self._claimed_mb = self._size_mb()
+        self._file = file
+        self._reserved_mb = self._claimed_mb = self._size_mb(file)
         self._newest.store(JournalName(self._journal_id, self._salt, self._claimed_mb))
         self._position = self._zeroed = journal_format.HEADER_SIZE
         self._sequence = 0
         self.mark = (self._journal_id, self._position)
+        return file
 
-    def _size_mb(self) -> int:
+    def _size_mb(self, file: DiskFile) -> int:
         """Of the file. Not every file system reserves space."""
-        return min(self._file.size() // _MB, journal_format.RESERVED_MB_MAX)
+        return min(file.size() // _MB, journal_format.RESERVED_MB_MAX)

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+import structlog
+
 from bookie.checkpoint import MarkStore
 from bookie.cookie import belongs
-from bookie.errors import BookieRefusesToStart
+from bookie.errors import BookieRefusesToStart, DiskFull
 from bookie.index_progress import IndexProgress
 from bookie.index_rocksdb import LEDGERS, LOCATIONS
 from bookie.journal import Journal
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from bookie.directories import DirectoryPlan
     from bookie.disk import Disk
     from bookie.index import EntryIndex
+
+logger = structlog.get_logger()
 
 
 @final
@@ -130,15 +134,23 @@ class Layout:
             replay.run(mark_store.load(), newest.load())
             last_ids.append(replay.last_id)
         self._refuse_lost_rows(live_ledgers or set())
-        self._flush(everything=True)
+        is_flushed = self._flush(everything=True)
         for directory, last_id, mark_store, newest in zip(
             self.journal_directories, last_ids, self.marks, names, strict=True
         ):
             journal_id = last_id + 1 if last_id >= 0 else now_ms
             writer = JournalWriter(self._disk, directory, self._config, journal_id, newest)
-            mark_store.advance(writer.mark)
-            writer.remove_before(writer.mark, self._config.journalMaxBackups)
+            if is_flushed and writer.has_file:
+                self._pass_journals(mark_store, writer)
             self.writers.append(writer)
+
+    def _pass_journals(self, mark_store: MarkStore, writer: JournalWriter) -> None:
+        try:
+            mark_store.advance(writer.mark)
+        except DiskFull as error:
+            logger.warning("journal marks not advanced: disk full", error=str(error))
+            return
+        writer.remove_before(writer.mark, self._config.journalMaxBackups)
 
     def _refuse_lost_rows(self, live_ledgers: set[int]) -> None:
         """Entries of a ledger without a row would be said to be absent, and garbage collection
@@ -225,8 +237,31 @@ class Layout:
     def _flush_full(self) -> None:
         self._flush(everything=False)
 
-    def _flush(self, *, everything: bool) -> None:
+    def _flush(self, *, everything: bool) -> bool:
+        """False: something stays in memory, so the journals that hold it are still needed."""
+        complete = True
         for storage in self.storages:
             if everything or not storage.cache.has_room():
-                storage.flush(storage.cache.swap())
-                storage.cache.flushed()
+                complete = self._flush_storage(storage) and complete
+        return complete
+
+    def _flush_storage(self, storage: LedgerStorage) -> bool:
+        """False: the directory is full. Both halves of the cache can wait, as in operation; more
+        than that is refused."""
+        cache = storage.cache
+        try:
+            if cache.flushing is not None:
+                storage.flush(cache.flushing)
+                cache.flushed()
+            storage.flush(cache.swap())
+        except DiskFull as error:
+            if not cache.has_room():
+                raise
+            logger.warning(
+                "ledger directory is full; the entries replayed stay in memory and in the journal",
+                directory=storage.directory,
+                error=str(error),
+            )
+            return False
+        cache.flushed()
+        return True

@@ -37,6 +37,8 @@ _SLICE_ENTRIES: Final = 256
 _SLICE_BYTES: Final = 1 << 20
 _READ_BYTES_MAX: Final = 1 << 20
 _READ_BYTES_MIN: Final = 64 << 10
+SPARE_BYTES: Final = 4 << 20
+"""Entries leave that much of a disk free."""
 
 
 @final
@@ -47,6 +49,7 @@ class LedgerStorage:
         self, disk: Disk, directory: str, index: EntryIndex, log_size_limit: int, cache_bytes: int
     ) -> None:
         self.directory = directory
+        self._disk = disk
         self.index = index
         self.logs = EntryLogs(disk, directory, log_size_limit)
         self._progress = IndexProgress(disk, directory)
@@ -100,6 +103,7 @@ class LedgerStorage:
 
         Raises: DiskFull: nothing is lost, the half can be flushed again. DiskFailed: fatal.
         """
+        self._check_space(half)
         if self._is_index_full:
             self.logs.sync()  # an attempt that ended early left bytes, which the end row covers
             self._write_locations([])  # so that no more is appended while this is refused
@@ -129,6 +133,17 @@ class LedgerStorage:
             sequences = self.index.sequences()
             self.index.sync()
             self._progress.store(sequences)
+
+    def _check_space(self, half: FlushHalf) -> None:
+        """An attempt that must fail would use up what the metadata and the indexes need."""
+        if not half.size_bytes:
+            return
+        free, _total = self._disk.free_and_total_bytes(self.directory)
+        if free < half.size_bytes + SPARE_BYTES:
+            raise DiskFull(
+                f"{self.directory}: {free} bytes are free, which is too little for "
+                f"{half.size_bytes} bytes of entries; free some space"
+            )
 
     def _write_locations(self, batches: list[IndexBatch]) -> None:
         """The end of the logs first: any prefix that survives a crash covers its locations."""

@@ -172,10 +172,11 @@ class Database:
             try:
                 rocks.close()
             except Exception as error:
+                failure = self._failed("closing", error)
                 if not self._is_full:
-                    raise self._failed("closing", error) from error
+                    raise failure from error
                 logger.warning(
-                    "database closed on a full disk: writes that were refused are not in it",
+                    "database closed on a full disk: only writes that were refused are not in it",
                     directory=str(self._directory),
                     error=str(error),
                 )
@@ -289,5 +290,7 @@ def _failure(doing: str, directory: Path, error: Exception, remedy: str) -> Data
     text = str(error)
     if text.startswith(_DAMAGE):
         return DatabaseDamaged(str(directory), "", text.rstrip(". "), remedy)
-    kind = DatabaseFull if text.startswith(_FULL) else DatabaseError
-    return kind(f"{doing} the database {directory}: {text}")
+    if text.startswith(_FULL):
+        again = " and start again" if doing == "opening" else ""
+        return DatabaseFull(f"{doing} the database {directory}: {text}; free some space{again}")
+    return DatabaseError(f"{doing} the database {directory}: {text}")

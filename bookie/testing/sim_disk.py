@@ -171,8 +171,12 @@ class SimFile:
                 raise PowerLost(f"power lost truncating {self.path}")
 
     def preallocate(self, offset: int, size: int) -> None:
-        """Extend with zeros."""
-        if offset + size > self.size():
+        """Extend with zeros, if there is space."""
+        growth = offset + size - self.size()
+        if growth > 0:
+            with self._disk.power.lock:
+                self._disk.power.check()
+                self._disk.take_space(growth, self.path)
             self.truncate(offset + size)
 
     def close(self) -> None:

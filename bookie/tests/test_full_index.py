@@ -15,6 +15,7 @@ from bookie.api import Status
 from bookie.bookie import Bookie
 from bookie.errors import DiskFailed
 from bookie.index_rocksdb import RocksIndex
+from bookie.ledger_storage import SPARE_BYTES
 from bookie.testing.sim_disk import SimDisk
 from bookie.tests.conftest import KEY, SMALL, RecordingSink, entry, whole
 
@@ -41,6 +42,13 @@ class FullDisk:
     def close(self):
         self._database.close()
         raise Exception("IO error: Writer has previous error.")
+
+
+class AlmostFull:
+    """A disk with space for about ten entries."""
+
+    def free_and_total_bytes(self, path):
+        return SPARE_BYTES + 5_000, 1 << 40
 
 
 class FailedSync:
@@ -156,6 +164,7 @@ async def test_attempts_without_space_do_not_run_ahead_of_the_entry_log(tmp_path
         undo = swap(bookie, "_locations", FullDisk)
         await bookie.checkpoint()
         undo()
+        disk.free_and_total_bytes = lambda _path: (1 << 40, 1 << 40)  # and then others filled it
         disk.free_bytes = 200_000  # for one slice of three
         await bookie.checkpoint()
         disk.free_bytes = 0
@@ -172,6 +181,23 @@ async def test_attempts_without_space_do_not_run_ahead_of_the_entry_log(tmp_path
         await check(again, 600)
     finally:
         await again.aclose()
+
+
+async def test_entries_that_do_not_fit_leave_the_rest_of_the_disk_to_others(tmp_path):
+    """The metadata and the indexes need it, and the attempts would only repeat the same bytes."""
+    async with running(tmp_path) as bookie:
+        await put(bookie, range(20))
+        storage = bookie._storages[0]
+        real, storage._disk = storage._disk, AlmostFull()
+        end = storage.logs.end_of_logs()
+        await bookie.checkpoint()
+        assert not storage.writable
+        assert storage.logs.end_of_logs() == end
+        assert storage.logs.count() == 0
+        await check(bookie, 20)
+        storage._disk = real
+        await bookie.checkpoint()
+        assert storage.logs.count() == 1
 
 
 async def test_a_bookie_that_ends_without_space_has_everything_afterwards(tmp_path):
