@@ -45,9 +45,9 @@ _REQUIRED_FIELDS: Final = 7
 _PROPERTY_FIELD: Final = 0x22
 _ENCRYPTION_KEY_FIELD: Final = 0x6A
 _KEY_METADATA_FIELD: Final = 0x1A
-_UNKNOWN_FIELD: Final = 0x1FF8
 _BATCH_SIZE_FIELD: Final = 0x58
 _COMPRESSION_FIELD: Final = 0x40
+_COMPRESSION_MAX: Final = pb.SNAPPY
 _UNCOMPRESSED_SIZE_FIELD: Final = 0x48
 _BATCHED_MESSAGE_BYTES_MIN: Final = 6
 """In a batch a message has a size and metadata, in which the size of the payload is required."""
@@ -254,8 +254,9 @@ def count_messages(data: bytes) -> int:
     return _count_of(data, start + 4, end)
 
 
-def _count_of(data: bytes, at: int, end: int) -> int:
-    """As `count_messages`, of the metadata at `data[at:end]`."""
+def _count_of(data: bytes, start: int, end: int) -> int:
+    """As `count_messages`, of the metadata at `data[start:end]`."""
+    at = start
     count = 1
     room = len(data) - end
     compression = uncompressed_size = 0
@@ -264,15 +265,11 @@ def _count_of(data: bytes, at: int, end: int) -> int:
         tag = data[at]
         at += 1
         if tag > 0x7F:
-            # Two bytes are enough for every known field. A longer tag is read as another unknown
-            # field of the same wire type.
-            if at >= end:
-                return 0
+            # Two bytes are enough for every known field.
+            if at >= end or data[at] > 0x7F:
+                return _parsed_count(data, start, end)
             tag = tag & 0x7F | data[at] << 7
             at += 1
-            if tag > 0x3FFF:
-                at = _after_varint(data, at, end)
-                tag = tag & 7 | _UNKNOWN_FIELD
         elif tag < 8:
             return 0
         wire_type = tag & 7
@@ -294,11 +291,11 @@ def _count_of(data: bytes, at: int, end: int) -> int:
                     missing &= ~1
                 elif tag == _PROPERTY_FIELD:
                     if not _is_pair(data, at, at + value, 0):
-                        return 0
+                        return _parsed_count(data, start, end)
                 elif tag == _ENCRYPTION_KEY_FIELD and not _is_pair(
                     data, at, at + value, _KEY_METADATA_FIELD
                 ):
-                    return 0
+                    return _parsed_count(data, start, end)
                 at += value
             elif tag == _SEQUENCE_ID_FIELD:
                 missing &= ~2
@@ -306,8 +303,8 @@ def _count_of(data: bytes, at: int, end: int) -> int:
                 missing &= ~4
             elif tag == _BATCH_SIZE_FIELD:
                 count = value
-            elif tag == _COMPRESSION_FIELD:
-                compression = value
+            elif tag == _COMPRESSION_FIELD and value <= _COMPRESSION_MAX:
+                compression = value  # protobuf drops unknown values
             elif tag == _UNCOMPRESSED_SIZE_FIELD:
                 uncompressed_size = value
         elif wire_type == 1 or wire_type == 5:
@@ -320,14 +317,14 @@ def _count_of(data: bytes, at: int, end: int) -> int:
 
 
 def _is_pair(data: bytes, at: int, end: int, pairs_field: int) -> bool:
-    """Whether these bytes are a message that has its fields 1 and 2, both required, with lengths.
-    `pairs_field` is the tag of a field with such messages, 0 for none."""
+    """Whether these bytes are a message in its usual form that has its fields 1 and 2, both
+    required, with lengths. `pairs_field` is the tag of a field with such messages, 0 for none."""
     missing = 3
     while at < end:
         tag = data[at]
-        if tag < 8:
+        if tag < 8 or tag > 0x7F:
             return False
-        at = at + 1 if tag < 0x80 else _after_varint(data, at, end)
+        at += 1
         wire_type = tag & 7
         if wire_type == 2:
             size = shift = 0
@@ -358,6 +355,22 @@ def _is_pair(data: bytes, at: int, end: int, pairs_field: int) -> bool:
         else:
             return False
     return at == end and not missing
+
+
+def _parsed_count(data: bytes, start: int, end: int) -> int:
+    """The same from metadata of an unusual form."""
+    try:
+        metadata = _parsed(data, start, end)
+    except RemoteProtocolError:
+        return 0
+    if not metadata.IsInitialized():
+        return 0
+    return _possible_count(
+        metadata.num_messages_in_batch,
+        len(data) - end,
+        metadata.compression,
+        metadata.uncompressed_size,
+    )
 
 
 def _after_varint(data: bytes, at: int, end: int) -> int:

@@ -13,7 +13,8 @@ from bookie.net.server import BookieServer, BookieServerConfig
 from bookie.process.cluster import StoredCookies, require_cluster
 from bookie.process.registration import Endpoint, Registration
 from bookie.testing.sim_disk import Power, SimDisk, SimIndexes
-from broker.broadcast.selection import BROADCAST
+from broker.broadcast.selection import BroadcastKind
+from broker.broadcast.window_memory import WindowMemory
 from broker.broker_address import BrokerAddress
 from broker.cluster.cluster import ClusterOwnership
 from broker.cluster.config import ClusterConfig
@@ -311,7 +312,7 @@ class BrokerNode(Node):
             factory=factory,
             namespaces=Namespaces(store, config),
             schemas=SchemaRegistry(store, ledgers, clock, config),
-            subscription_kinds=SubscriptionKinds(BROADCAST, STOCK),
+            subscription_kinds=SubscriptionKinds(BroadcastKind(WindowMemory(64 << 20)), STOCK),
             turns=turns,
             clock=clock,
         )
