@@ -270,7 +270,7 @@ def _count_of(data: bytes, start: int, end: int) -> int:
                 return _parsed_count(data, start, end)
             tag = tag & 0x7F | data[at] << 7
             at += 1
-        elif tag < 8:
+        if tag < 8:
             return 0
         wire_type = tag & 7
         if wire_type == 0 or wire_type == 2:
