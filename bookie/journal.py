@@ -11,9 +11,10 @@ must be durable in order use the same queue: master key and fence records are ru
 a sink of their own. An empty body writes nothing and is answered in its turn (a barrier, or a
 refusal in order).
 
-A journal that finds no space answers its groups with READ_ONLY, until `try_again` finds some. What
-other records said (keys, fences) is known to the handles by then, so these records are kept and go
-before the next group: nothing that depends on them is answered with OK before they are durable.
+A journal that finds no space answers its groups with READ_ONLY, until `try_again` finds some. By
+then the handles know what these records said (keys, fences), and reads find the entries, which a
+recovery may count in. So all of them are kept and go before the next group: nothing that depends on
+them is answered with OK before they are durable. They are few, because nothing more is admitted.
 
 Any other failure ends the thread. Items not yet durable are never answered with OK. After `stop`
 nothing is written, and a batch that is handed over is refused at once, so every waiter gets an
@@ -126,7 +127,7 @@ class Journal:
         self._worker: threading.Thread | None = None
         self._stopped = False
         self._kept: Batch = []
-        """Records other than entries of refused groups. Journal thread only."""
+        """What refused groups held. Journal thread only."""
         self.is_full = False
         """Groups are refused for lack of space. Written by the journal thread."""
         self._try_wanted = False
@@ -300,7 +301,7 @@ class Journal:
     def _keep(self, batches: list[Batch]) -> None:
         for batch in batches:
             for run in batch:
-                if run.first_entry_id < 0 and any(head or payload for head, payload in run.bodies):
+                if any(head or payload for head, payload in run.bodies):
                     self._kept.append(run)
 
 

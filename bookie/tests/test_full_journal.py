@@ -86,6 +86,20 @@ async def test_what_was_acknowledged_beside_a_full_journal_survives_a_crash(mach
         assert (await sink.wait_for(1))[0][0] == Status.FENCED
 
 
+async def test_a_refused_entry_that_could_be_read_survives_a_crash_with_what_came_later(machine):
+    """A recovery may have counted it in, when it was read and the fence was taken."""
+    async with machine.running(**RESERVING, dbStorage_writeCacheMaxSizeMb=64) as bookie:
+        sink = RecordingSink()
+        known = await fill_up(bookie, machine, sink)
+        assert await bookie.read_entry(1, known) == whole(1, known, b"x" * 100_000)
+        machine.disk.free_bytes = None
+        await wait_until(bookie.is_writable)
+        await bookie.fence_ledger(1, KEY)
+        machine.crash(random.Random(6))
+    async with machine.running(**RESERVING) as bookie:
+        assert await bookie.read_entry(1, known) == whole(1, known, b"x" * 100_000)
+
+
 async def test_a_start_on_a_full_disk_is_read_only_until_there_is_space(machine):
     """What is replayed stays in memory and in the old journals."""
     machine.disk.total_bytes = 1
