@@ -12,8 +12,15 @@ from protocol.errors import BrokerError
 from protocol.hashing import SLOT_COUNT
 
 
+class Member:
+    name = "c"
+
+    def __init__(self, ranges):
+        self.key_shared = SimpleNamespace(ranges=ranges)
+
+
 def consumer(*ranges):
-    return SimpleNamespace(name="c", key_shared=SimpleNamespace(ranges=tuple(ranges)))
+    return Member(ranges)
 
 
 def test_an_ack_set_counts_up_to_the_largest_batch():
