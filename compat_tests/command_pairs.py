@@ -14,7 +14,8 @@ connection may end, and what the first one has done by itself is seen. What is s
   numbers of consumers and producers.
 
 Positions are told as numbers of messages, 0 being the first one published. Real Pulsar hands
-commands to several threads, so that a pair may have several outcomes.
+commands to several threads, so that a pair may have several outcomes. A pair can also be played
+apart: the second command is sent when the first has its answer.
 """
 
 from __future__ import annotations
@@ -276,8 +277,8 @@ class PairCase:
         self._name = name
         self._setting = Setting(f"persistent://public/default/{name}")
 
-    async def run(self, first: str, second: str) -> Outcome:
-        """Prepare, send both, look."""
+    async def run(self, first: str, second: str, *, is_apart: bool = False) -> Outcome:
+        """Prepare, send both, look. `is_apart`: the second one after the answer to the first."""
         connection = await Connection.open(self._broker_port)
         try:
             await self._prepare(connection, COMMANDS[first].creates)
@@ -286,11 +287,17 @@ class PairCase:
                 await connection.send(COMMANDS[first].make(setting, FIRST))
                 await connection.end()
                 return Outcome((), (), (), await self._left(nobody=True))
-            await connection.send(
-                COMMANDS[first].make(setting, FIRST), COMMANDS[second].make(setting, SECOND)
-            )
-            wanted = [1] * COMMANDS[first].is_answered + [2] * COMMANDS[second].is_answered
-            answers, messages = await self._collect(connection, wanted)
+            frames = [COMMANDS[first].make(setting, FIRST), COMMANDS[second].make(setting, SECOND)]
+            wanted = [[1] * COMMANDS[first].is_answered, [2] * COMMANDS[second].is_answered]
+            if not is_apart:
+                frames, wanted = [b"".join(frames)], [wanted[0] + wanted[1]]
+            answers: list[tuple[int, str]] = []
+            messages: list[int] = []
+            for frame, who in zip(frames, wanted, strict=True):
+                await connection.send(frame)
+                told_now, delivered_now = await self._collect(connection, who)
+                answers += told_now
+                messages += delivered_now
             left = None if connection.closed else await self._left()
             return outcome_of((first, second), answers, messages, left)
         finally:
@@ -413,14 +420,17 @@ async def run_pairs(
     mark: str,
     repetitions: int,
     cases_at_a_time: int = CASES_AT_A_TIME,
+    *,
+    is_apart: bool = False,
 ) -> Found:
-    """Each pair so many times, on topics whose names have the mark."""
+    """Each pair so many times, on topics whose names have the mark. `is_apart`: see PairCase."""
     found: Found = {}
     slots = trio.Semaphore(cases_at_a_time)
 
     async def one(pair: tuple[str, str], name: str) -> None:
         async with slots:
-            outcome = await PairCase(server.broker_port, web, name).run(*pair)
+            case = PairCase(server.broker_port, web, name)
+            outcome = await case.run(*pair, is_apart=is_apart)
         found.setdefault(pair, Counter())[outcome] += 1
 
     async with (
