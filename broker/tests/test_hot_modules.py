@@ -42,6 +42,53 @@ def test_no_coroutine_of_a_hot_module_deletes_a_local(name):
     assert deletions == [], "assign it to `_` instead"
 
 
+def _is_none_test(node):
+    return isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot)
+
+
+def _optional_attributes(tree):
+    return {
+        node.target.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Attribute)
+        and "None" in ast.unparse(node.annotation)
+    }
+
+
+def _trusted_over_an_await(coroutine, attributes):
+    """Reads of optional attributes that were known to be set only before the last await."""
+    awaits = [node.lineno for node in ast.walk(coroutine) if isinstance(node, ast.Await)]
+    tests = {id(node.left) for node in ast.walk(coroutine) if _is_none_test(node)}
+    known, reads = {}, []
+    for node in ast.walk(coroutine):
+        if isinstance(node, ast.Attribute) and node.attr in attributes:
+            if isinstance(node.ctx, ast.Store) or id(node) in tests:
+                known.setdefault(node.attr, []).append(node.lineno)
+            else:
+                reads.append(node)
+    for node in reads:
+        last = max((line for line in awaits if line < node.lineno), default=0)
+        lines = [line for line in known.get(node.attr, []) if line < node.lineno]
+        if last and lines and max(lines) <= last:
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("name", hot_modules.HOT_MODULES)
+def test_no_coroutine_of_a_hot_module_trusts_an_optional_attribute_over_an_await(name):
+    """Another task may have set it to None. Sources may allow for that with `or`, but mypy takes it
+    for set, so compiled code raises TypeError."""
+    tree = ast.parse(hot_modules.source_path(name).read_text(encoding="utf-8"))
+    attributes = _optional_attributes(tree)
+    found = [
+        each
+        for coroutine in ast.walk(tree)
+        if isinstance(coroutine, ast.AsyncFunctionDef)
+        for each in _trusted_over_an_await(coroutine, attributes)
+    ]
+    assert found == [], "read it in a function that does not await"
+
+
 def test_without_a_build_the_sources_run(build):
     assert "make compile" in hot_modules.use_compiled()
 

@@ -443,12 +443,16 @@ class PersistentTopic(Topic):
             last = await self.ledger.terminate()
             self.disconnect_producers()
         finally:
-            refused, self._refused_by_end = self._refused_by_end or [], None
-            for context, error in refused:
-                self.on_append_failed(context, error)
+            self._answer_refused_by_end()
         for subscription in self.subscriptions.values():
             subscription.topic_terminated()
         return last
+
+    def _answer_refused_by_end(self) -> None:
+        """A termination that ran beside this one may have done so."""
+        refused, self._refused_by_end = self._refused_by_end, None
+        for context, error in refused or []:
+            self.on_append_failed(context, error)
 
     # --- life ---------------------------------------------------------------------------
 

@@ -261,6 +261,25 @@ async def test_termination_closes_a_producer_before_it_refuses_its_messages(monk
         assert session.publishes.count == 0
 
 
+async def test_two_terminations_at_once_have_the_same_end():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await connection.publish(0)
+        await connection.expect(T.SEND_RECEIPT)
+        topic = broker.topic(TOPIC)
+        ends = []
+
+        async def terminate():
+            ends.append(await topic.terminate())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(terminate)
+            nursery.start_soon(terminate)
+        assert ends == [topic.last_position()] * 2
+        await connection.expect(T.CLOSE_PRODUCER)
+
+
 async def test_duplicates_are_answered_but_stored_once():
     async with running(brokerDeduplicationEnabled=True) as broker:
         connection = await broker.connect()
