@@ -39,6 +39,8 @@ CROWD: Final = f"{NAMESPACE}/crowd"
 BROADCAST: Final = f"{NAMESPACE}/broadcast"
 PUBLISH_SECONDS: Final = 0.01
 QUIET_SECONDS: Final = 5.0
+KEYS: Final = {"brokerDeleteInactiveTopicsEnabled": "false", "keepAliveIntervalSeconds": 3600}
+"""The topics stay, and so do the connections of consumers, which answer no PING."""
 AT_ONCE: Final = 500
 PATHS: Final = {
     "/metrics": "/metrics",
@@ -209,8 +211,8 @@ def main(arguments: list[str] | None = None) -> int:
         f"{sys.executable} -m broker standalone --data-dir {{data_dir}} "
         "--broker-port {broker_port} --web-port {web_port}"
     )
-    keep = "PULSAR_PREFIX_brokerDeleteInactiveTopicsEnabled=false"
-    command = f"sh -c {shlex.quote(f'cd {options.tree} && {keep} exec {vela}')}"
+    keys = " ".join(f"PULSAR_PREFIX_{key}={value}" for key, value in KEYS.items())
+    command = f"sh -c {shlex.quote(f'cd {options.tree} && {keys} exec {vela}')}"
     with tempfile.TemporaryDirectory() as directory:
         server = ServerProcess(Path(directory), command)
         server.start()
