@@ -446,21 +446,22 @@ async def test_a_subscribe_whose_turn_comes_while_its_connection_ends_needs_no_a
         await filled(broker, 0)
         holder, ending = await broker.connect(), await broker.connect()
         await holder.subscribe(TOPIC, "s")
-        for number in range(STEPS_PER_SLICE):
+        before = 8 * STEPS_PER_SLICE  # detached in so many slices that the turn comes meanwhile
+        for number in range(before):
             await ending.subscribe(TOPIC, "many", number, subType=S.Shared)
         earlier_ends = trio.Event()
         operations = broker.topic(TOPIC).operations
         earlier = operations.start("s", earlier_ends.wait)
-        await ending.send(c.subscribe(TOPIC, "s", STEPS_PER_SLICE, ending.rid()))
+        await ending.send(c.subscribe(TOPIC, "s", before, ending.rid()))
         many = broker.topic(TOPIC).subscriptions["many"]
         (session,) = {consumer.session for consumer in many.consumers}
-        await eventually(lambda: STEPS_PER_SLICE in session.consumers)
+        await eventually(lambda: before in session.consumers)
         with capture_logs() as logs:
             await ending.stream.aclose()
-            while many.consumers:
+            while len(many.consumers) == before:
                 await trio.lowlevel.checkpoint()
-            assert session.consumers
             earlier_ends.set()
             await earlier
+            assert before in session.consumers
             await eventually(lambda: not session.consumers and "s" not in operations)
         assert not [each for each in logs if each["log_level"] == "error"]
