@@ -219,13 +219,18 @@ async def test_unload_under_load_answers_or_drops_in_order():
         assert broker.topic(TOPIC).ledger.entries == len(answered)
 
 
+async def with_one_message(broker):
+    """A connection with a producer, and its topic."""
+    connection = await broker.connect()
+    await connection.producer(TOPIC)
+    await connection.publish(0)
+    await connection.expect(T.SEND_RECEIPT)
+    return connection, broker.topic(TOPIC)
+
+
 async def test_a_terminated_topic_refuses_messages_and_producers():
     async with running() as broker:
-        connection = await broker.connect()
-        await connection.producer(TOPIC)
-        await connection.publish(0)
-        await connection.expect(T.SEND_RECEIPT)
-        topic = broker.topic(TOPIC)
+        connection, topic = await with_one_message(broker)
         assert (await topic.terminate())[1] == 0
         await connection.expect(T.CLOSE_PRODUCER)
         assert (await refused(connection)).error == E.TopicTerminatedError
@@ -233,11 +238,7 @@ async def test_a_terminated_topic_refuses_messages_and_producers():
 
 async def test_termination_closes_a_producer_before_it_refuses_its_messages(monkeypatch):
     async with running() as broker:
-        connection = await broker.connect()
-        await connection.producer(TOPIC)
-        await connection.publish(0)
-        await connection.expect(T.SEND_RECEIPT)
-        topic = broker.topic(TOPIC)
+        connection, topic = await with_one_message(broker)
         put, begun, go_on = broker.store.put, trio.Event(), trio.Event()
 
         async def slow(*arguments, **keywords):
@@ -263,11 +264,7 @@ async def test_termination_closes_a_producer_before_it_refuses_its_messages(monk
 
 async def test_two_terminations_at_once_have_the_same_end():
     async with running() as broker:
-        connection = await broker.connect()
-        await connection.producer(TOPIC)
-        await connection.publish(0)
-        await connection.expect(T.SEND_RECEIPT)
-        topic = broker.topic(TOPIC)
+        connection, topic = await with_one_message(broker)
         ends = []
 
         async def terminate():
