@@ -4,9 +4,9 @@ What comes of it on Vela must be among what comes of it on real Pulsar. Where Ve
 seen there yet, real Pulsar plays the pair again: some of its outcomes take many attempts. Others it
 has only when it is not busy, so every other round plays one case at a time.
 
-Real Pulsar creates a consumer or producer in the background. What follows in the same write may
-find none, and on a busy machine it never finds one. After such a command Vela may also do what
-real Pulsar does for a client that waits for the answer.
+Real Pulsar creates a consumer in the background. What follows a SUBSCRIBE in the same write may
+find none. For the pairs of which that was seen 42 of 42 times on a busy machine (`MAY_BE_EARLY`),
+Vela may also do what real Pulsar does for a client that waits for the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trio
 
-from compat_tests.command_pairs import CASES_AT_A_TIME, COMMANDS, PAIRS, run_pairs
+from compat_tests.command_pairs import CASES_AT_A_TIME, PAIRS, run_pairs
 
 if TYPE_CHECKING:
     from compat_tests.command_pairs import Found
@@ -41,6 +41,15 @@ DIFFERENT: Final[dict[tuple[str, str], str]] = {
     ("FLOW", "REDELIVER"): "Pulsar delivers more messages than the consumer has permits for",
 }
 """Rows of decision 0009."""
+MAY_BE_EARLY: Final = frozenset(
+    {
+        ("SUBSCRIBE", "SUBSCRIBE"),
+        ("SUBSCRIBE other", "SUBSCRIBE other"),
+        ("SUBSCRIBE", "FLOW"),
+        ("SUBSCRIBE", "GET_LAST_MESSAGE_ID"),
+    }
+)
+"""The second command may come before the consumer is there."""
 
 
 def test_pairs_of_commands_have_the_outcomes_of_real_pulsar(servers: Servers) -> None:
@@ -63,10 +72,10 @@ def test_pairs_of_commands_have_the_outcomes_of_real_pulsar(servers: Servers) ->
         for pair, outcomes in more.items():
             pulsar[pair] += outcomes
         unseen = _unseen(vela, pulsar)
-    creating = [pair for pair in unseen if COMMANDS[pair[0]].creates]
+    early = [pair for pair in unseen if pair in MAY_BE_EARLY]
     apart = partial(run_pairs, is_apart=True)
     for pair, outcomes in trio.run(
-        apart, servers["pulsar"], creating, "apart", APART_REPETITIONS
+        apart, servers["pulsar"], early, "apart", APART_REPETITIONS
     ).items():
         pulsar[pair] += outcomes
     unseen = _unseen(vela, pulsar)
