@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,31 +14,18 @@ import urllib.request
 from pathlib import Path
 from typing import final
 
+from compat_tests.oracle.ports import free_ports
+
 TREE = Path(__file__).resolve().parents[1]
 VELA = (
     f"{sys.executable} -m broker standalone --data-dir {{data_dir}} "
     "--broker-port {broker_port} --web-port {web_port}"
 )
-PORTS = (20_000, 32_000)
-PORT_TRIES_MAX = 1_000
 READY_LINE = "vela standalone ready: "
 
 
 class ServerFailed(Exception):
     """The server ended by itself, or was not ready in time; the text holds its last lines."""
-
-
-def free_port() -> int:
-    """A port that nothing listens on right now, below those the kernel gives to the client side of
-    connections: one of those might be taken between two starts of the server."""
-    for _ in range(PORT_TRIES_MAX):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", random.randint(*PORTS)))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise OSError(f"no free port in {PORTS}")
 
 
 @final
@@ -53,8 +38,7 @@ class ServerProcess:
 
     def __init__(self, directory: Path, command: str = VELA, ready_url: str = "") -> None:
         self.directory = directory
-        self.broker_port = free_port()
-        self.web_port = free_port()
+        self.broker_port, self.web_port = free_ports(2)
         fields = {
             "data_dir": str(directory / "data"),
             "broker_port": self.broker_port,

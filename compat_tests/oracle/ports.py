@@ -13,22 +13,29 @@ LOWEST = 20_000
 HIGHEST = 32_000
 TRIES_MAX = 1_000
 
+_given: set[int] = set()
+"""A port is free until its server listens, which may be long after others have asked for theirs. A
+bookie whose port an earlier bookie of the cluster had is refused for the cookie of that one."""
+
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports without a listener; held open together so that they differ."""
-    held: list[socket.socket] = []
-    try:
-        for _ in range(TRIES_MAX):
-            if len(held) == count:
-                return [probe.getsockname()[1] for probe in held]
-            probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    """`count` ports without a listener, none of which this process was given before.
+
+    Raises OSError if none is found.
+    """
+    return [_free_port() for _ in range(count)]
+
+
+def _free_port() -> int:
+    for _ in range(TRIES_MAX):
+        port = random.randint(LOWEST, HIGHEST)
+        if port in _given:
+            continue
+        with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", random.randint(LOWEST, HIGHEST)))
+                probe.bind(("127.0.0.1", port))
             except OSError:
-                probe.close()
-            else:
-                held.append(probe)
-        raise OSError(f"no {count} free ports between {LOWEST} and {HIGHEST}")
-    finally:
-        for probe in held:
-            probe.close()
+                continue
+        _given.add(port)
+        return port
+    raise OSError(f"no free port found between {LOWEST} and {HIGHEST} in {TRIES_MAX} tries")
