@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from typing import TYPE_CHECKING
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from compat_tests.oracle.configuration import properties, with_keys
 from compat_tests.oracle.distribution import pulsar_home
@@ -14,6 +18,7 @@ from compat_tests.oracle.server_process import ServerProcess
 if TYPE_CHECKING:
     from pathlib import Path
 
+COOKIES = "/ledgers/cookies"
 MEMORY = "-Xms64m -Xmx512m -XX:MaxDirectMemorySize=512m"
 SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SMALL_KEYS: dict[str, object] = {
@@ -36,6 +41,7 @@ class ApacheBookie(ServerProcess):
 
     name = "apache-bookie"
     is_oracle = True
+    start_attempts = 2
 
     def __init__(
         self,
@@ -49,6 +55,7 @@ class ApacheBookie(ServerProcess):
         free_port, http_port = free_ports(2)
         self.port = port or free_port
         super().__init__(directory, self.port, http_port)
+        self._zookeeper = zookeeper
         self.home = pulsar_home()
         self._small = small
         self.bookie_id = f"127.0.0.1:{self.port}"
@@ -103,3 +110,20 @@ class ApacheBookie(ServerProcess):
                 return True
         except OSError:
             return False
+
+    def prepare_another_start(self) -> None:
+        """Delete the cookie of a bookie without data.
+
+        BookKeeper creates it in ZooKeeper before it writes the copies in its directories. If the
+        connection is lost at the first, it repeats the creation, and is refused for its own cookie.
+        """
+        if (self.directory / "journal" / "current" / "VERSION").exists():
+            return
+        client = KazooClient(self._zookeeper)
+        client.start()
+        try:
+            with contextlib.suppress(NoNodeError):
+                client.delete(f"{COOKIES}/{self.bookie_id}")
+        finally:
+            client.stop()
+            client.close()

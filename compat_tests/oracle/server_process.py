@@ -95,6 +95,10 @@ class ServerProcess(ABC):
     def working_directory(self) -> Path:
         """Where the command runs."""
 
+    def prepare_another_start(self) -> None:
+        """Remove what a failed start left behind and the next one would be refused for."""
+        return
+
     def flaw_of_start(self) -> str | None:
         """Why this start will come to nothing, although the process runs; None as far as known."""
         return None
@@ -145,6 +149,7 @@ class ServerProcess(ABC):
                 if attempt == self.start_attempts:
                     raise
                 warnings.warn(f"started again, because {failed}", RuntimeWarning, stacklevel=2)
+                self.prepare_another_start()
             else:
                 return
 
