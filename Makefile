@@ -20,7 +20,7 @@ FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-followers bench-spark crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-followers bench-spark crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -32,6 +32,7 @@ help:
 	@echo 'make wheel    dist/*.whl with the hot modules compiled; "pip install ." installs them as sources'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make compat   the same scenarios on real Pulsar and on Vela (Java 17, Maven; without Go its client is left out)'
+	@echo 'make compat-all  all of it: also the long tests of the tools of BookKeeper, and compat-migration (over an hour)'
 	@echo 'make compat-cluster  these scenarios on clusters, mixed ones too (Java 17, Maven; CLUSTERS="NAME ...")'
 	@echo 'make compat-migration  from Pulsar to Vela and back, mixed clusters: the long forms, half an hour (Java 17, Maven)'
 	@echo 'make compat-spark  the same jobs of the stock Spark connector on both (Java 17, Maven)'
@@ -105,6 +106,9 @@ lint: setup-dev
 
 compat: setup-dev
 	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark -m 'not slow'
+
+compat-all: setup-dev
+	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark
 
 compat-migration: setup-dev
 	$(BIN)/python -m pytest compat_tests/test_migration.py compat_tests/test_mixed_cluster.py -m slow

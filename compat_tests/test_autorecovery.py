@@ -135,6 +135,7 @@ def test_a_lost_bookie_is_replaced_and_the_shell_sees_who_does_it(cluster):
     assert int(written[1]) > 0
 
 
+@pytest.mark.slow
 def test_the_shell_switches_replication_off_and_bookkeeper_finishes_what_vela_marked(cluster):
     assert "disable" in cluster.told("autorecovery", "-disable").lower()
     lost = cluster.bookies[1]
@@ -184,6 +185,7 @@ def decommission(cluster, bookie, *more):
     )
 
 
+@pytest.mark.slow
 def test_a_bookie_leaves(cluster):
     """Bookies 0 and 1 are lost already. The shell's command, with our auditor; then ours."""
     leaving = cluster.bookies[0].bookie_id

@@ -216,6 +216,7 @@ def test_the_shell_recovers_and_reads_a_ledger_that_was_left_open(zookeeper, boo
     assert late.status == m.FENCED
 
 
+@pytest.mark.slow
 def test_the_shell_reads_the_files(bookies, shell):
     bookie = bookies[0]
     fill([bookie], LEDGER_ID + 1)
@@ -319,6 +320,7 @@ def test_ledgers_that_are_deleted_in_zookeeper_are_collected(zookeeper, tmp_path
         bookie.kill()
 
 
+@pytest.mark.slow
 def test_bookkeepers_recovery_copies_the_ledgers_of_a_lost_bookie(zookeeper, tmp_path):
     """Two bookies are lost, one after the other: autorecovery sees to the first, `shell recover` to
     the second."""
@@ -403,6 +405,7 @@ def real_bookie(directory, bookie):
         yield process
 
 
+@pytest.mark.slow
 def test_directories_go_from_bookkeeper_to_vela_and_back(zookeeper, tmp_path):
     initialize(zookeeper, "/taken")
     bookie = VelaBookie(tmp_path / "b", zookeeper.hosts, {"zkLedgersRootPath": "/taken/ledgers"})

@@ -17,6 +17,8 @@ from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 
+pytestmark = pytest.mark.slow
+
 BOOKIES = 3
 LEDGERS = 3
 """That name the lost bookie. All three bookies are named by each pair of others."""

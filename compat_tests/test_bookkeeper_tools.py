@@ -18,6 +18,8 @@ from protocol.bookkeeper import messages as m
 from protocol.bookkeeper.ledger_metadata import LedgerMetadata, encode_ledger_metadata
 from protocol.bookkeeper.paths import ledger_path
 
+pytestmark = pytest.mark.slow
+
 LEDGER_ID = 815
 
 

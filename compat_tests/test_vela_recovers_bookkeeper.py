@@ -19,6 +19,8 @@ from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_autorecovery import VelaAutorecovery
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 
+pytestmark = pytest.mark.slow
+
 BOOKIES = 5
 LEDGERS = 3
 """That name a bookie that goes."""
