@@ -17,7 +17,13 @@ import trio
 
 from bookie import journal_format
 from bookie.adds import DurableSink, NoTurn, NullSink, RefusedSink, WaitingAdds
-from bookie.api import FLAG_HIGH_PRIORITY, FLAG_RECOVERY_ADD, BookieError, Status
+from bookie.api import (
+    ENTRY_SIZE_BYTES_MAX,
+    FLAG_HIGH_PRIORITY,
+    FLAG_RECOVERY_ADD,
+    BookieError,
+    Status,
+)
 from bookie.errors import DiskFailed, StorageError
 from bookie.journal import EMPTY_BODY
 from bookie.statistics import LatencyHistogram
@@ -84,7 +90,11 @@ class AddPath:
             self._add_guarded(ledger_id, entry_id, body, master_key, flags, sink)
             return
         cache = handle.storage.cache
-        size = cache.size_bytes + len(body[0]) + len(body[1])
+        size = len(body[0]) + len(body[1])
+        if size > ENTRY_SIZE_BYTES_MAX:
+            self._refuse(Status.BAD_REQUEST, ledger_id, entry_id, sink)
+            return
+        size += cache.size_bytes
         if size > cache.limit_bytes:
             self._add_without_room(handle, entry_id, body, master_key, flags, sink)
             return
@@ -122,6 +132,7 @@ class AddPath:
             or handle.guarded
             or handle.master_key != master_key
             or handle.storage.cache.size_bytes + size > handle.storage.cache.limit_bytes
+            or size > ENTRY_SIZE_BYTES_MAX
         ):
             for entry_id, body in enumerate(bodies, first_entry_id):
                 self.add_entry(ledger_id, entry_id, body, master_key, flags, sink)
@@ -172,7 +183,8 @@ class AddPath:
         if self.failure is not None or self.closed:
             self._refuse_now(Status.IO_ERROR, ledger_id, entry_id, sink)
             return
-        if ledger_id < 0 or entry_id < 0:
+        size = len(body[0]) + len(body[1])
+        if ledger_id < 0 or entry_id < 0 or size > ENTRY_SIZE_BYTES_MAX:
             self._refuse(Status.BAD_REQUEST, ledger_id, entry_id, sink)
             return
         handle = self._layout.handle_of(ledger_id)
@@ -181,7 +193,7 @@ class AddPath:
             self._refuse(refusal, ledger_id, entry_id, sink)
             return
         cache = handle.storage.cache
-        if cache.size_bytes + len(body[0]) + len(body[1]) > cache.limit_bytes:
+        if cache.size_bytes + size > cache.limit_bytes:
             self._add_without_room(handle, entry_id, body, master_key, flags, sink)
         else:
             self.journal_key(handle, master_key)

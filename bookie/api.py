@@ -12,6 +12,10 @@ from typing import Final, Protocol
 LAST_ENTRY: Final = -1
 """As entry id of a read: the last entry of the ledger in this bookie."""
 
+ENTRY_SIZE_BYTES_MAX: Final = 64 << 20
+"""A bookie refuses a larger entry with BAD_REQUEST. A length above it in a journal or an entry log
+is therefore damage."""
+
 FLAG_FENCING: Final = 0x1
 FLAG_RECOVERY_ADD: Final = 0x2
 FLAG_HIGH_PRIORITY: Final = 0x4

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, final
 import structlog
 
 from bookie import entry_log_format as fmt
+from bookie.api import ENTRY_SIZE_BYTES_MAX
 from bookie.disk import read_file, replace_file
 from bookie.entry_log_tail import recover_tail
 from bookie.errors import Corruption, DiskFailed, DiskFull
@@ -34,7 +35,6 @@ logger = structlog.get_logger()
 
 _OPEN_FILES_MAX = 64
 _SCAN_CHUNK_SIZE = 1 << 20
-_RECORD_SIZE_MAX = 64 << 20
 
 
 class Knowledge(Enum):
@@ -241,7 +241,7 @@ class EntryLogs:
     def _large_record(self, log_id: int, offset: int, size: int) -> tuple[int, int, int, bytes]:
         """The record at `offset` that is longer than a chunk."""
         length = int.from_bytes(self.read(log_id, offset, 4), "big", signed=True)
-        if not 16 <= length <= _RECORD_SIZE_MAX or offset + 4 + length > size:
+        if not 16 <= length <= ENTRY_SIZE_BYTES_MAX or offset + 4 + length > size:
             raise Corruption(self._path(log_id), offset, size - offset, "not an entry log record")
         data = self.read(log_id, offset, 4 + length)
         for _position, _length, ledger_id, entry_id in fmt.walk_records(data):

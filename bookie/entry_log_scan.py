@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final, final
 from crc32c import crc32c
 
 from bookie import entry_log_format as fmt
+from bookie.api import ENTRY_SIZE_BYTES_MAX
 from protocol.bookkeeper.digests import METADATA_SIZE_BYTES, has_valid_crc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RECORD_SIZE_MAX: Final = 64 << 20
 _HEAD: Final = Struct(">iqq")
 _CRC: Final = Struct(">I")
 _LENGTH: Final = Struct(">i")
@@ -91,7 +91,7 @@ class LogScan:
                 window, base = self._read_at(position, _WINDOW_SIZE), position
             length, ledger_id, entry_id = _HEAD.unpack_from(window, position - base)
             end = position + 4 + length
-            if not 16 <= length <= RECORD_SIZE_MAX or end > self._size:
+            if not 16 <= length <= ENTRY_SIZE_BYTES_MAX or end > self._size:
                 break
             if end - base > len(window):
                 window, base = self._read_at(position, max(_WINDOW_SIZE, 4 + length)), position
@@ -136,13 +136,13 @@ class LogScan:
         if left < _HEAD.size or self._is_zeros(position):
             return True
         length, ledger_id, entry_id = _HEAD.unpack(self._read_at(position, _HEAD.size))
-        if not 16 <= length <= RECORD_SIZE_MAX or length + 4 <= left:
+        if not 16 <= length <= ENTRY_SIZE_BYTES_MAX or length + 4 <= left:
             return False
         return ledger_id >= 0 and entry_id >= 0 and not self._is_whole(position + 4)
 
     def _is_whole(self, position: int) -> bool:
         """Whether some length makes the bytes from `position` on an intact entry."""
-        data = self._read_at(position, RECORD_SIZE_MAX)
+        data = self._read_at(position, ENTRY_SIZE_BYTES_MAX)
         if len(data) < METADATA_SIZE_BYTES + _CRC.size:
             return False
         (stored,) = _CRC.unpack_from(data, METADATA_SIZE_BYTES)

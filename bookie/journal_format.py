@@ -54,6 +54,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import crc32c
 
+from bookie.api import ENTRY_SIZE_BYTES_MAX
 from bookie.errors import Corruption
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ _OWN_MAGIC: Final = b"VELA"
 _TRAILER_MAGIC: Final = b"VGRP"
 _MB: Final = 1 << 20
 _CHUNK_SIZE: Final = 4 << 20
-_RECORD_SIZE_MAX: Final = 64 << 20
 
 _HEADER = struct.Struct(">4si4sIQ")
 _LINK = struct.Struct(">QQ")
@@ -363,7 +363,7 @@ class JournalScan:
             if length == _PADDING:
                 fits = padding >= TRAILER_SIZE and offset + 8 + padding <= self._size
                 return records, offset, padding if fits else None
-            if not 16 <= length <= _RECORD_SIZE_MAX or offset + 4 + length > self._size:
+            if not 16 <= length <= ENTRY_SIZE_BYTES_MAX or offset + 4 + length > self._size:
                 return records, offset, None
             records.append(self._bytes(offset + 4, length))
             offset += 4 + length

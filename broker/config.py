@@ -20,7 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
+from bookie.api import ENTRY_SIZE_BYTES_MAX
 from settings.kinds import Bounds, Count, NoneAtZero, Pattern, Port, Positive, Rate, Ratio
+
+_MESSAGE_SIZE_BYTES_MAX: Final = ENTRY_SIZE_BYTES_MAX - 64 * 1024
+"""With all that is stored with a message it must fit into an entry."""
 
 SchemaStrategy = Literal[
     "UNDEFINED",
@@ -48,7 +52,7 @@ class BrokerConfig:
 
     # --- connections --------------------------------------------------------------------
     keepAliveIntervalSeconds: NoneAtZero = 30
-    maxMessageSize: Annotated[int, Bounds(1, 2**31 - 10240 - 1)] = 5 * 1024 * 1024
+    maxMessageSize: Annotated[int, Bounds(1, _MESSAGE_SIZE_BYTES_MAX)] = 5 * 1024 * 1024
     brokerMaxConnections: NoneAtZero = 0
     brokerMaxConnectionsPerIp: NoneAtZero = 0
     maxConcurrentTopicLoadRequest: Positive = 5_000

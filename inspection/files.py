@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, final
 
 from bookie import entry_log_format, journal_format
-from bookie.entry_log_scan import RECORD_SIZE_MAX
+from bookie.api import ENTRY_SIZE_BYTES_MAX
 from bookie.errors import Corruption
 from protocol.bookkeeper.digests import has_valid_crc
 
@@ -157,7 +157,7 @@ class EntryLogFile:
                     raise self._damaged(at, end - at, "bytes that are no record")
                 return
             length, ledger_id, entry_id = _RECORD_HEAD.unpack(head)
-            if not 16 <= length <= RECORD_SIZE_MAX or at + 4 + length > end:
+            if not 16 <= length <= ENTRY_SIZE_BYTES_MAX or at + 4 + length > end:
                 raise self._damaged(at, end - at, f"a record of {length} bytes")
             if at - base + 4 + length > len(window):
                 window, base = file.read_at(at, max(_WINDOW_BYTES, 4 + length)), at
@@ -173,7 +173,7 @@ class EntryLogFile:
         """
         head = self._file.read_at(offset - 4, 4)
         length = int.from_bytes(head, "big", signed=True) if len(head) == 4 else 0
-        if not 16 <= length <= RECORD_SIZE_MAX or offset + length > self._file.size:
+        if not 16 <= length <= ENTRY_SIZE_BYTES_MAX or offset + length > self._file.size:
             raise self._damaged(offset - 4, 4, f"a record of {length} bytes")
         return self._file.read_at(offset, length)
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import trio
 
-from bookie.api import FLAG_FENCING, FLAG_RECOVERY_ADD, LAST_ENTRY, BookieError, Status
+from bookie.api import (
+    ENTRY_SIZE_BYTES_MAX,
+    FLAG_FENCING,
+    FLAG_RECOVERY_ADD,
+    LAST_ENTRY,
+    BookieError,
+    Status,
+)
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.disk import RealDisk
@@ -48,6 +57,26 @@ async def test_ok_only_after_the_sync(machine):
             assert sink.replies == []
             assert bookie.read_cached(1, 0) == entry(1, 0)
         await sink.wait_for(1)
+
+
+async def test_an_entry_that_no_start_would_read_again_is_refused(machine):
+    large = entry(1, 1, bytes(ENTRY_SIZE_BYTES_MAX))
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        add(bookie, 1, 0, sink)
+        bookie.add_entries(1, 1, [large, entry(1, 2)], KEY, 0, sink)
+        bookie.add_entry(2, 0, large, KEY, 0, sink)
+        await sink.wait_for(4)
+        machine.power.is_off = True
+    machine.crash(random.Random(0))
+    async with machine.running() as bookie:
+        assert await bookie.read_entry(1, 0) == whole(1, 0)
+    assert sorted(sink.replies) == [
+        (Status.OK, 1, 0),
+        (Status.OK, 1, 2),
+        (Status.BAD_REQUEST, 1, 1),
+        (Status.BAD_REQUEST, 2, 0),
+    ]
 
 
 async def test_reads_from_cache_log_and_read_ahead_are_the_same(machine):

@@ -43,6 +43,7 @@ def test_blank_means_the_default(tmp_path: Path):
         ("bindAdress=127.0.0.1", "security or durability depends on bindAddress"),
         ("maxMessageSize=5MB", "expected a whole number of at least 1"),
         ("maxConcurrentTopicLoadRequest=0", "expected a whole number of at least 1"),
+        ("maxMessageSize=67043329", "at most 67043328"),
         ("maxMessageSize=0", "expected a whole number of at least 1"),
         ("webServicePort=70000", "at most 65535"),
         ("allowAutoTopicCreation=yes", "expected true or false"),
