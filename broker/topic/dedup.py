@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 SEQUENCE_ID_MAX: Final = 2**63 - 1
+SNAPSHOT_BYTES_MAX: Final = 768 * 1024
+"""Names in one snapshot. It must fit into an entry and, at rest, into a node of ZooKeeper."""
+_NUMBER_BYTES: Final = 16
+"""About as much is stored with each name."""
 
 
 class Verdict(Enum):
@@ -147,9 +151,16 @@ class Deduplication(Generic[AnswerT]):
         known.pushed = max(known.pushed, known.persisted)
 
     def snapshot(self, names_max: int) -> dict[str, int]:
-        """Highest persisted sequence ids. Above the allowed number, the names seen last."""
+        """Highest persisted sequence ids. Above the allowed number or size, the names seen last."""
         known = sorted(self._by_name.items(), key=lambda item: item[1].seen_at, reverse=True)
-        return {name: numbers.persisted for name, numbers in known[:names_max]}
+        stored: dict[str, int] = {}
+        room = SNAPSHOT_BYTES_MAX
+        for name, numbers in known[:names_max]:
+            room -= len(name.encode()) + _NUMBER_BYTES
+            if room < 0:
+                break
+            stored[name] = numbers.persisted
+        return stored
 
     def forget_inactive(self, live_names: set[str], seen_before: float) -> int:
         """Drop names without a live producer last seen before the time. Returns how many."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.topic.dedup import Deduplication, Verdict
+from broker.topic.dedup import SNAPSHOT_BYTES_MAX, Deduplication, Verdict
 
 
 def test_a_message_seen_before_is_a_duplicate_once_durable():
@@ -27,6 +27,19 @@ def test_ids_that_cannot_be_stored_take_no_part():
     assert dedup.judge("p", 1, 0.0) is Verdict.NEW
     assert dedup.judge("p", 2**63 - 1, 0.0) is Verdict.NEW
     assert max(dedup.snapshot(10).values()) < 2**63
+
+
+def test_a_snapshot_is_bounded_in_bytes_too():
+    """A producer's name may have megabytes, and a snapshot is one entry."""
+    dedup = Deduplication({"old": 1}, 0.0)
+    for number in range(SNAPSHOT_BYTES_MAX // 100_000 + 3):
+        name = f"{number} " + "é" * 50_000
+        dedup.judge(name, number, 1.0 + number)
+        dedup.persisted(name, number)
+    stored = dedup.snapshot(10_000)
+    assert sum(len(name.encode()) for name in stored) <= SNAPSHOT_BYTES_MAX
+    newest = [name.split()[0] for name in stored if name != "old"]
+    assert newest == [str(number + 3) for number in range(len(newest))][::-1]
 
 
 def test_pulsar_5218_a_failed_message_may_be_sent_again():
