@@ -59,6 +59,7 @@ async def create(request: AdminRequest) -> None:
     if not lacking:
         raise conflict("Subscription already exists for topic")
     for topic in lacking:
+        topic.check_subscription_name(name)
         subscription = await topic.open_subscription(
             SubscriptionRequest(name=name, earliest=position == EARLIEST, properties=properties)
         )

@@ -173,6 +173,7 @@ async def _prepare(topic: Topic, body: pb.CommandProducer) -> None:
                 "Could not create the initial subscription due to the auto subscription creation"
                 " is not allowed."
             )
+        topic.check_subscription_name(name)
         await topic.open_subscription(SubscriptionRequest(name=name, earliest=True))
 
 

@@ -30,7 +30,6 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
     BrokerError,
     NotAllowed,
-    ProducerBusy,
     ServerError,
     ServiceNotReady,
     SubscriptionNotFound,
@@ -217,8 +216,7 @@ class _Subscribing:
 
 
 def _check(topic: Topic, body: pb.CommandSubscribe) -> None:
-    if not body.subscription.strip():
-        raise ProducerBusy("Empty subscription name")  # the code that Pulsar uses
+    topic.check_subscription_name(body.subscription)
     if body.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
         raise NotAllowed(
             "readCompacted only allowed on persistent topics and"

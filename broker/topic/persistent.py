@@ -64,6 +64,7 @@ class PersistentTopic(Topic):
     """One stored topic. Invariant: `_taken - _answered` messages are on their way to storage."""
 
     persistent = True
+    internal_cursors = INTERNAL_CURSORS
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ leaves nothing half done.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
 import trio
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+REPLICATOR_PREFIX: Final = "pulsar.repl"
+"""Of the names of cursors that Pulsar replicates from (its replicatorPrefix)."""
 PRODUCERS: Final = ()
 """The key of producer openings and schema registrations among the operations of a topic."""
 
@@ -55,6 +57,8 @@ class Topic(ProducerTopic):
     """One topic (or one partition of a partitioned topic) in this broker."""
 
     persistent: bool
+    internal_cursors: ClassVar[frozenset[str]] = frozenset()
+    """Names of cursors that do not belong to subscriptions."""
 
     def __init__(self, services: TopicServices, name: TopicName, policies: TopicPolicies) -> None:
         self.services = services
@@ -97,6 +101,16 @@ class Topic(ProducerTopic):
             raise ServiceNotReady(
                 f"Topic is temporarily unavailable: {self.closing}; look up again"
             )
+
+    def check_subscription_name(self, name: str) -> None:
+        """Whether a client may open or create a subscription of this name.
+
+        Raises: BrokerError ProducerBusy, the code that Pulsar uses.
+        """
+        if not name.strip():
+            raise ProducerBusy("Empty subscription name")
+        if name in self.internal_cursors or name.startswith(REPLICATOR_PREFIX):
+            raise ProducerBusy("Subscription with reserved subscription name attempted")
 
     def subscription_ledger(self) -> LedgerPort | None:
         """The ledger that its subscriptions read; None for a topic that stores nothing."""

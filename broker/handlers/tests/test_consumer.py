@@ -465,3 +465,24 @@ async def test_a_subscribe_whose_turn_comes_while_its_connection_ends_needs_no_a
             assert before in session.consumers
             await eventually(lambda: not session.consumers and "s" not in operations)
         assert not [each for each in logs if each["log_level"] == "error"]
+
+
+@pytest.mark.parametrize("name", ["pulsar.dedup", "__compaction", "pulsar.repl", "pulsar.repl.b"])
+async def test_a_cursor_of_the_broker_is_nobody_s_subscription(name):
+    """A subscription of this name would move or remove the state of deduplication, or keep a
+    backlog that is no subscription after a restart."""
+    async with running(brokerDeduplicationEnabled=True) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC, producer_name="p")
+        cursors = set(broker.topic(TOPIC).ledger.cursors)
+        for fields in ({}, {"sub_type": pb.CommandSubscribe.Shared}, {"durable": False}):
+            await connection.send(c.subscribe(TOPIC, name, 1, connection.rid(), **fields))
+            refusal = await connection.error()
+            assert refusal.error == pb.ServerError.ProducerBusy
+            assert refusal.message == "Subscription with reserved subscription name attempted"
+        await connection.send(
+            c.producer(TOPIC, 2, connection.rid(), initial_subscription_name=name)
+        )
+        assert (await connection.error()).error == pb.ServerError.ProducerBusy
+        assert not broker.topic(TOPIC).subscriptions
+        assert set(broker.topic(TOPIC).ledger.cursors) == cursors
