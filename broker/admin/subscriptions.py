@@ -33,7 +33,8 @@ async def names(request: AdminRequest) -> list[str]:
 
 
 async def create(request: AdminRequest) -> None:
-    """Body: a message id, `{"messageId": .., "properties": ..}`, or nothing (Latest).
+    """Body: a message id, with `properties` beside its fields if need be, or nothing (Latest). The
+    message id may also stand in a field `messageId`.
 
     On a partitioned topic it is created on the partitions that lack it; 409 if none does.
     """
@@ -43,11 +44,9 @@ async def create(request: AdminRequest) -> None:
             400, "Create subscription on non-persistent topic can only be done through client"
         )
     body = await request.json_object() or {}
-    properties: dict[str, str] = {}
-    if "messageId" in body or "properties" in body:
-        properties = _properties(body.get("properties") or {})
-        body = body.get("messageId") or {}
-    position = _position(body) if body else LATEST
+    properties = _properties(body.pop("properties", None) or {})
+    start = body.pop("messageId", body) or {}
+    position = _position(start) if start else LATEST
     count = await context.namespaces.partitions_of(request.topic)
     parts = [request.topic.partition(index) for index in range(count)] or [request.topic]
     try:

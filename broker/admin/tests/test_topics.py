@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.admin.tests.test_topic_layouts import publish
 from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
 
@@ -68,6 +69,17 @@ async def test_a_subscription_from_a_wrong_body_is_refused_and_not_made(http, bo
     status, reason = await http("PUT", f"{T}/a/subscription/s", body)
     assert (status, "message id" in reason or "properties" in reason) == (400, True)
     assert await http("GET", f"{T}/a/subscriptions") == (200, [])
+
+
+@pytest.mark.parametrize("start", [EARLIEST, {"messageId": EARLIEST}])
+async def test_a_subscription_with_properties_starts_where_the_request_says(http, broker, start):
+    """Stock admin clients put the properties beside the fields of the message id."""
+    await http("PUT", f"{T}/a")
+    await publish(broker, f"{FULL}/a", 1)
+    body = {**start, "properties": {"team": "green"}}
+    assert await http("PUT", f"{T}/a/subscription/s", body) == (204, None)
+    row = (await http("GET", f"{T}/a/stats"))[1]["subscriptions"]["s"]
+    assert (row["msgBacklog"], row["subscriptionProperties"]) == (1, {"team": "green"})
 
 
 @pytest.mark.parametrize("version", ["v2", "v3"])
