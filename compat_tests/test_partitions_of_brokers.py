@@ -81,11 +81,16 @@ def test_a_partitioned_topic_is_administered_through_any_broker(pair):
         assert ask(broker, "DELETE", subscription)[0] == 404
         assert ask(broker, "PUT", persistent(topic, "/unload"))[0] == 204
         assert ask(broker, "POST", persistent(topic, "/trim"))[0] == 200
+    kept, properties = persistent(topic, "/subscription/kept"), {"team": "green"}
+    assert ask(two, "PUT", kept, {**earliest, "properties": properties})[0] == 204
     assert ask(two, "POST", persistent(topic, "/partitions"), count + 4)[0] == 204
     for index in range(count + 4):
-        path = persistent(f"{topic}-partition-{index}", "/subscriptions")
         owner = owner_of(pair, f"{topic}-partition-{index}")
-        assert owner.http("GET", path) == (200, ["s"])
+        _, stats = owner.http("GET", persistent(f"{topic}-partition-{index}", "/stats"))
+        rows = stats["subscriptions"]
+        given = {name: row["subscriptionProperties"] for name, row in rows.items()}
+        assert given == {"s": {}, "kept": properties}
+    assert ask(two, "DELETE", kept)[0] == 204
     status, reason = ask(two, "DELETE", persistent(topic, "/partitions"))
     assert status == 412, reason
     consumer.unsubscribe()

@@ -46,14 +46,17 @@ async def grow(request: AdminRequest) -> None:
     await namespace.partitioned.grow(topic, total)
     if not topic.persistent:
         return
-    names: set[str] = set()
+    wanted: dict[str, SubscriptionRequest] = {}
     for index in range(before):
         partition = await context.service.find_topic(topic.partition(index))
-        names.update(each.name for each in partition.subscriptions.values() if each.durable)
-    for index in range(before, total if names else before):
+        for name, each in partition.subscriptions.items():
+            if each.durable and name not in wanted:
+                properties = dict(each.properties)
+                wanted[name] = SubscriptionRequest(name, earliest=True, properties=properties)
+    for index in range(before, total if wanted else before):
         partition = await context.service.get_or_load_topic(topic.partition(index), create=True)
-        for name in sorted(names):
-            await partition.open_subscription(SubscriptionRequest(name=name, earliest=True))
+        for name in sorted(wanted):
+            await partition.open_subscription(wanted[name])
 
 
 async def delete(request: AdminRequest) -> None:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 ASKED_AT_ONCE: Final = 16
 IN_EVENT_LOOP_BYTES_MAX: Final = 64 * 1024
 """More than this is read, and put together, in a thread."""
-_EARLIEST: Final = b'{"ledgerId":-1,"entryId":-1}'
+_EARLIEST: Final = {"ledgerId": -1, "entryId": -1}
 _TOPIC_SEGMENT: Final = 6
 """Of `/admin/v2/{domain}/{tenant}/{namespace}/{topic}/...`, split at slashes."""
 
@@ -191,23 +191,23 @@ async def grow(request: AdminRequest, count: int) -> None:
     found = await ask_parts(request, range(count), "/stats", method="GET", query=query, body=b"")
     refuse_any(found, but=(404,))
     existing = [answer for answer in found if not answer.is_refusal]
-    for name in await _put_together(existing, _durable_subscriptions):
+    for name, body in await _put_together(existing, _durable_subscriptions):
         path = f"/subscription/{quote(quote(name, safe=''), safe='')}"
         added = await ask_parts(
-            request, range(count, total), path, method="PUT", query="", body=_EARLIEST
+            request, range(count, total), path, method="PUT", query="", body=body
         )
         refuse_any(added, but=(409,))
 
 
-def _durable_subscriptions(parts: list[tuple[str, Json]]) -> list[str]:
-    return sorted(
-        {
-            name
-            for _part, stats in parts
-            for name, row in stats["subscriptions"].items()
-            if row.get("isDurable", True)
-        }
-    )
+def _durable_subscriptions(parts: list[tuple[str, Json]]) -> list[tuple[str, bytes]]:
+    """Their names, and the bodies of the requests that create them."""
+    found: dict[str, bytes] = {}
+    for _part, stats in parts:
+        for name, row in stats["subscriptions"].items():
+            if row.get("isDurable", True) and name not in found:
+                properties = row.get("subscriptionProperties") or {}
+                found[name] = json.dumps({**_EARLIEST, "properties": properties}).encode()
+    return sorted(found.items())
 
 
 # --- subscriptions --------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from broker.broadcast.ordinals import Ordinals
 from broker.broadcast.shared_properties import SharedProperties
 from broker.broadcast.stages import Stages
 from broker.broadcast.virtual_cursors import NEVER, VirtualCursors
+from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.subscription.start import seek_mark_delete
 from broker.subscription.sub_types import KEY_SHARED, SHARED
 from protocol.commands import reached_end_of_topic
@@ -139,6 +140,15 @@ class BroadcastMembers:
     def consumers(self) -> Sequence[Consumer]:
         """Connected consumers in order of arrival."""
         return ConsumerSequence(self.attached)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Stored with its cursor."""
+        return {
+            key: value
+            for key, value in self.cursor.properties.items()
+            if not key.startswith(INTERNAL_PREFIX)
+        }
 
     def attach(self, consumer: Consumer, request: SubscriptionRequest) -> None:
         """Admit a consumer, or refuse with the reason.

@@ -13,7 +13,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.broadcast.stages import BUCKETS_SECONDS
-from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.subscription.series import Gauge, HistogramSeries
 from broker.subscription.statistics import ConsumerStatistics, ConsumerSums, SubscriptionStatistics
 from protocol.position import position_text
@@ -175,19 +174,10 @@ def broadcast_statistics(
         consumed_last_ms=fanout.sent_last_ms,
         acked_last_ms=members.acks.last_ms,
         mark_delete_last_ms=members.keeper.moved_last_ms,
-        properties=user_properties(members),
+        properties=members.properties,
         type_name="Broadcast",
         details={"broadcast": broadcast_details(members, laggards)},
     )
-
-
-def user_properties(members: BroadcastMembers) -> dict[str, str]:
-    """The properties of the subscription without the broker's own."""
-    return {
-        key: value
-        for key, value in members.cursor.properties.items()
-        if not key.startswith(INTERNAL_PREFIX)
-    }
 
 
 def broadcast_details(members: BroadcastMembers, laggards: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
@@ -174,6 +174,10 @@ class Subscription(Protocol):
     @property
     def durable(self) -> bool:
         """Whether its position is kept without consumers."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Those given when it was created; not the broker's own."""
 
     def admits(self, durable: bool) -> bool:
         """Whether a consumer that is (not) durable may attach."""

@@ -25,7 +25,7 @@ from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from broker.entry import Entry
     from broker.subscription.api import AckId
@@ -68,6 +68,11 @@ class NonPersistentSubscription:
         self.messages_dropped = 0
 
     # Consumers
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Nothing is stored."""
+        return {}
 
     def admits(self, durable: bool) -> bool:
         """Durable and non-durable consumers: nothing is kept in either case."""

@@ -33,7 +33,7 @@ from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Generator, Sequence
+    from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
 
     from broker.subscription.api import AckId
     from broker.subscription.consumer import Consumer
@@ -85,6 +85,11 @@ class PersistentSubscription:
         )
 
     # Consumers
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Stored with its cursor."""
+        return self.cursor.properties
 
     def admits(self, durable: bool) -> bool:
         """Only consumers of its own durability."""

@@ -82,6 +82,22 @@ async def test_a_subscription_with_properties_starts_where_the_request_says(http
     assert (row["msgBacklog"], row["subscriptionProperties"]) == (1, {"team": "green"})
 
 
+async def test_a_new_partition_gets_the_subscriptions_with_their_properties(http):
+    """As on Pulsar. Without them its consumers could not attach to a broadcast there."""
+    assert await http("PUT", f"{T}/p/partitions", 1) == (204, None)
+    properties = {"vela.broadcast": "true", "team": "green"}
+    body = {**EARLIEST, "properties": properties}
+    assert await http("PUT", f"{T}/p/subscription/everybody", body) == (204, None)
+    assert await http("PUT", f"{T}/p/subscription/plain", EARLIEST) == (204, None)
+    assert await http("POST", f"{T}/p/partitions", 2) == (204, None)
+    rows = (await http("GET", f"{T}/p-partition-1/stats"))[1]["subscriptions"]
+    assert {name: row["subscriptionProperties"] for name, row in rows.items()} == {
+        "everybody": properties,
+        "plain": {},
+    }
+    assert rows["everybody"]["type"] == "Broadcast"
+
+
 @pytest.mark.parametrize("version", ["v2", "v3"])
 async def test_creation_with_properties_answers_on_both_paths(http, version):
     body = {"properties": {"k": "v"}, "partitions": 2}
