@@ -94,7 +94,6 @@ class ReplicationWorker:
         """Entries that no bookie gave when they were to be copied."""
         self.replications = Distribution()
         """Milliseconds of work on one ledger."""
-        self.working_on: int | None = None
 
     @property
     def ledgers_waiting(self) -> int:
@@ -151,12 +150,10 @@ class ReplicationWorker:
         mark = await self._marks.lock_one(is_waiting, self._chance)
         if mark is None:
             return False
-        self.working_on = mark.ledger_id
         begun = trio.current_time()
         try:
             await self._work_on(mark)
         finally:
-            self.working_on = None
             self.replications.add((trio.current_time() - begun) * 1000)
             await self._unlock()
         return True

@@ -2,8 +2,8 @@
 
 Entries and messages that no reader sees are left out: markers, and messages of a batch that
 compaction removed.
-Entries that only a broker or a key can make sense of are refused by `NeedsBroker` and
-`Unreadable`; decompression is handed in, because its libraries belong to the pipeline alone.
+Entries that cannot be read are refused with `Unreadable`. Decompression is handed in, because its
+libraries belong to the pipeline alone.
 """
 
 from __future__ import annotations
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
 CODECS: Final = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "snappy"}
 """Codec names that `Decompress` is called with. ZLIB is done here."""
 _BATCHES_REMEMBERED: Final = 16
-
-
-class NeedsBroker(Exception):
-    """The entry is part of a transaction or of a chunked message: the broker, or the reader above
-    it, decides what a consumer sees of it."""
 
 
 class Unreadable(Exception):

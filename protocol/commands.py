@@ -65,16 +65,6 @@ def connected(
     )
 
 
-def auth_challenge(method: str, data: bytes, server_version: str, protocol_version: int) -> bytes:
-    """Ask for credentials, again or in another step."""
-    return command_frame(
-        _Type.AUTH_CHALLENGE,
-        server_version=server_version,
-        protocol_version=protocol_version,
-        challenge=pb.AuthData(auth_method_name=method, auth_data=data),
-    )
-
-
 _PING: Final = command_frame(_Type.PING)
 _PONG: Final = command_frame(_Type.PONG)
 
@@ -214,48 +204,6 @@ def topics_of_namespace(request_id: int, names: Sequence[bytes]) -> list[bytes]:
     first = content(request_id=request_id).SerializePartialToString()
     last = content(filtered=False, changed=True).SerializePartialToString()
     return command_frame_of(_Type.GET_TOPICS_OF_NAMESPACE_RESPONSE, [first, *names, last])
-
-
-def watch_topic_list_success(
-    request_id: int, watcher_id: int, topics: Iterable[str], topics_hash: str
-) -> bytes:
-    """The watch is set."""
-    return command_frame(
-        _Type.WATCH_TOPIC_LIST_SUCCESS,
-        request_id=request_id,
-        watcher_id=watcher_id,
-        topic=list(topics),
-        topics_hash=topics_hash,
-    )
-
-
-def watch_topic_update(
-    watcher_id: int, new_topics: Iterable[str], deleted_topics: Iterable[str], topics_hash: str
-) -> bytes:
-    """Topics that a watch covers came or went."""
-    return command_frame(
-        _Type.WATCH_TOPIC_UPDATE,
-        watcher_id=watcher_id,
-        new_topics=list(new_topics),
-        deleted_topics=list(deleted_topics),
-        topics_hash=topics_hash,
-    )
-
-
-def topic_migrated(
-    resource_type: pb.CommandTopicMigrated.ResourceType,
-    resource_id: int,
-    broker_url: str | None,
-    broker_url_tls: str | None,
-) -> bytes:
-    """The topic of this producer or consumer is served by another cluster now."""
-    return command_frame(
-        _Type.TOPIC_MIGRATED,
-        resource_id=resource_id,
-        resource_type=resource_type,
-        brokerServiceUrl=broker_url,
-        brokerServiceUrlTls=broker_url_tls,
-    )
 
 
 # ---- Producers -----------------------------------------------------------------------------------

@@ -166,11 +166,6 @@ class Fanout:
         self._active = False
 
     @property
-    def busy(self) -> bool:
-        """Whether something is being sent."""
-        return bool(self._queue)
-
-    @property
     def full_lanes(self) -> int:
         """Connections that wait for room in their outbox."""
         return sum(lane.full for lane in self.lanes.values())

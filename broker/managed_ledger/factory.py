@@ -98,12 +98,6 @@ class ManagedLedgerFactory:
             self._dirty[interval_s] = {}
             await self._flush(dirty)
 
-    async def flush_cursors(self) -> None:
-        """Store every cursor that has changed."""
-        for interval_s, dirty in list(self._dirty.items()):
-            self._dirty[interval_s] = {}
-            await self._flush(dirty)
-
     async def _flush(self, dirty: Mapping[Cursor, ManagedLedger]) -> None:
         at_once_max = min(len(dirty), self._config.cursor_flushes_in_flight_max)
         await for_each(dirty.items(), self._flush_cursor, at_once_max)
