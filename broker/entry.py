@@ -28,8 +28,8 @@ class Entry:
     """`data` is the part after the command on the wire: checksum magic, metadata and payload.
 
     `message_count` is the number of messages in the entry (1 for an unbatched one, 0 for one that
-    no client can read), counted when it is published; -1 until `messages()` is asked for entries
-    read back from a bookie.
+    no client gets), counted when it is published; -1 until `messages()` is asked for entries read
+    back from a bookie.
     """
 
     __slots__ = ("_metadata", "data", "message_count", "position")
@@ -57,8 +57,8 @@ class Entry:
         return metadata
 
     @property
-    def is_unreadable(self) -> bool:
-        """Whether no client can read the metadata."""
+    def is_withheld(self) -> bool:
+        """Whether no client gets it: the metadata cannot be read, or it is a marker."""
         return self.messages() == 0
 
     def messages(self) -> int:

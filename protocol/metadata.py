@@ -49,6 +49,7 @@ _BATCH_SIZE_FIELD: Final = 0x58
 _COMPRESSION_FIELD: Final = 0x40
 _COMPRESSION_MAX: Final = pb.SNAPPY
 _UNCOMPRESSED_SIZE_FIELD: Final = 0x48
+_MARKER_TYPE_FIELD: Final = 0xA0
 _BATCHED_MESSAGE_BYTES_MIN: Final = 6
 """In a batch a message has a size and metadata, in which the size of the payload is required."""
 _EXPANSION_MAX: Final[dict[int, int]] = {pb.LZ4: 255, pb.ZLIB: 1_032, pb.ZSTD: 2**15, pb.SNAPPY: 22}
@@ -227,7 +228,8 @@ def message_count(metadata: pb.MessageMetadata) -> int:
 def count_messages(data: bytes) -> int:
     """Messages in an entry: 1 unless it is a batch, and 1 if it claims to hold a number of messages
     that it cannot hold: a consumer discards such an entry, and counts it as one message. 0 if no
-    client can read its metadata: clients give up their connection when they get it.
+    client may get it: clients give up their connection when they cannot read the metadata, and do
+    not know markers.
 
     Read from the bytes, which takes less time than parsing: this is asked for every message that is
     published, and for every entry that is read back.
@@ -270,6 +272,8 @@ def _count_of(data: bytes, start: int, end: int) -> int:
                 return _parsed_count(data, start, end)
             tag = tag & 0x7F | data[at] << 7
             at += 1
+            if tag == _MARKER_TYPE_FIELD:
+                return 0
         if tag < 8:
             return 0
         wire_type = tag & 7
@@ -363,7 +367,7 @@ def _parsed_count(data: bytes, start: int, end: int) -> int:
         metadata = _parsed(data, start, end)
     except RemoteProtocolError:
         return 0
-    if not metadata.IsInitialized():
+    if not metadata.IsInitialized() or is_marker(metadata):
         return 0
     return _possible_count(
         metadata.num_messages_in_batch,

@@ -21,7 +21,7 @@ import structlog
 import trio
 
 from broker.broadcast.lane import Lane
-from broker.subscription.unreadable import UnreadableEntries
+from broker.subscription.withheld import WithheldEntries
 from protocol.ack_set import to_words
 from protocol.commands import message_head
 from protocol.errors import BrokerError
@@ -87,7 +87,7 @@ class Fanout:
         self._window = window
         self._stages = stages
         self._target = target
-        self._unreadable = UnreadableEntries(context.topic_name, name)
+        self._withheld = WithheldEntries(context.topic_name, name)
         self._queue: deque[Lane] = deque()
         self._active = False
         self._reading = False
@@ -234,7 +234,7 @@ class Fanout:
             lane.starved = True
             return 0
         if not ready.messages:
-            self._skip_unreadable(lane, key, ready)
+            self._skip_withheld(lane, key, ready)
             return 1
         data = self._data_for(ready, session)
         size = len(data)
@@ -257,11 +257,11 @@ class Fanout:
         self.bytes_out += sent_bytes
         return sent_bytes + HEAD_BYTES * len(slots)
 
-    def _skip_unreadable(self, lane: Lane, key: GroupKey, ready: ReadyEntry) -> None:
+    def _skip_withheld(self, lane: Lane, key: GroupKey, ready: ReadyEntry) -> None:
         """Acknowledge it for some members of a group."""
         slots = self._groups.take(lane, key, PASS_OVER_MAX)
         self._groups.advance(lane, slots, key[1], key[0] + 1, 0, 0)
-        self._unreadable.skipped(ready.position)
+        self._withheld.skipped(ready.entry)
         self._target.ack_run(slots, ready.position)
 
     def _data_for(self, ready: ReadyEntry, session: ConsumerSession) -> bytes:
@@ -309,7 +309,7 @@ class Fanout:
             if not ready.messages:
                 spent += 1
                 is_alone = groups.sent_alone(slot, ordinal, 0, 0)
-                self._unreadable.skipped(ready.position)
+                self._withheld.skipped(ready.entry)
                 self._target.ack_run([slot], ready.position)
                 if not is_alone:
                     return spent

@@ -164,7 +164,7 @@ def handle_get_last_message_id(
     """The newest message of the topic, and the position up to which everything is acknowledged."""
     consumer = attached(session, body.consumer_id)
     mark_delete = consumer.mark_delete()
-    newest = consumer.topic.newest_entry()
+    newest = consumer.topic.newest_message()
     return _answer_last_message_id(
         session, body.request_id, consumer.topic.partition, newest, mark_delete
     )
@@ -185,13 +185,13 @@ async def _answer_last_message_id(
     )
 
 
-async def last_message(newest_entry: Awaitable[Entry | None]) -> tuple[Position, int]:
-    """Position of the newest entry, (-1, -1) for an empty topic, and the index of its last message
-    when it is a batch, else -1.
+async def last_message(newest_message: Awaitable[Entry | None]) -> tuple[Position, int]:
+    """Position of the newest entry for clients, (-1, -1) if there is none, and the index of its
+    last message when it is a batch, else -1.
 
     Raises: BrokerError: the entry cannot be read.
     """
-    newest = await newest_entry
+    newest = await newest_message
     if newest is None:
         return (-1, -1), -1
     batch_index = newest.messages() - 1 if is_batch(newest.metadata) else -1

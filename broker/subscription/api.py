@@ -65,8 +65,8 @@ class SubscriptionOwner(Protocol):
     def partition(self) -> int:
         """Index of the partition, -1 when the topic is not partitioned."""
 
-    def newest_entry(self) -> Awaitable[Entry | None]:
-        """Wait for the entry that is the newest of the topic now; None when there is none.
+    def newest_message(self) -> Awaitable[Entry | None]:
+        """Wait for the newest entry of the topic now that is for clients; None when there is none.
 
         Raises: BrokerError PersistenceError: storage cannot give it now.
         """

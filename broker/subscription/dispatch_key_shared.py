@@ -203,7 +203,10 @@ class KeySharedDispatcher(ManyDispatcher):
                     return Step.IDLE
                 if some_acked and cursor.is_acked(entry.position):
                     continue
-                self._send_or_wait(entry)
+                if entry.is_withheld:
+                    self._skip_withheld(entry)
+                else:
+                    self._send_or_wait(entry)
         return Step.MORE
 
     def _send_or_wait(self, entry: Entry) -> None:

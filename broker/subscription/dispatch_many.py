@@ -15,7 +15,7 @@ from broker.subscription.in_flight import InFlight
 from broker.subscription.outgoing import Outgoing, ack_words
 from broker.subscription.pump import Step
 from broker.subscription.round_robin import RoundRobin
-from broker.subscription.unreadable import UnreadableEntries
+from broker.subscription.withheld import WithheldEntries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ class ManyDispatcher:
         self._count_left = 0
         self._bytes_left = 0
         self._fill_replays = False
-        self._unreadable = UnreadableEntries(context.topic_name, cursor.name)
+        self._withheld = WithheldEntries(context.topic_name, cursor.name)
         self.messages_out = 0
         self.bytes_out = 0
 
@@ -203,11 +203,11 @@ class ManyDispatcher:
         self._wake_at(due_ms)
         return True
 
+    def _skip_withheld(self, entry: Entry) -> None:
+        self._cursor.ack_individual(entry.position)
+        self._withheld.skipped(entry)
+
     def _send(self, consumer: Consumer, entry: Entry, slot: int) -> None:
-        if entry.is_unreadable:
-            self._cursor.ack_individual(entry.position)
-            self._unreadable.skipped(entry.position)
-            return
         position = entry.position
         remaining = None
         if self._config.acknowledgment_at_batch_index_level_enabled:

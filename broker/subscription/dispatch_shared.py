@@ -115,6 +115,9 @@ class SharedDispatcher(ManyDispatcher):
             for index, entry in enumerate(entries):
                 if some_acked and cursor.is_acked(entry.position):
                     continue
+                if entry.is_withheld:
+                    self._skip_withheld(entry)
+                    continue
                 if self._delay(entry, -1):
                     continue
                 consumer = self._turn()

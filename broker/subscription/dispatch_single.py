@@ -20,7 +20,7 @@ from broker.subscription.outgoing import ack_words, stored_bytes
 from broker.subscription.ports import has_acked
 from broker.subscription.pump import Step
 from broker.subscription.sub_types import EXCLUSIVE, FAILOVER
-from broker.subscription.unreadable import UnreadableEntries
+from broker.subscription.withheld import WithheldEntries
 from protocol.commands import active_consumer_change, message_head
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key, strip_broker_entry_metadata
@@ -71,7 +71,7 @@ class SingleDispatcher:
         self._source = EntrySource(ledger, ledger.next_position(cursor.mark_delete))
         self._resume_ms = 0
         self._filter: StickyRanges | None = None
-        self._unreadable = UnreadableEntries(context.topic_name, cursor.name)
+        self._withheld = WithheldEntries(context.topic_name, cursor.name)
         self.messages_out = 0
         self.bytes_out = 0
 
@@ -229,7 +229,7 @@ class SingleDispatcher:
             if count < 1:
                 count = entry.messages()
                 if not count:
-                    self._skip_unreadable(entry)
+                    self._skip_withheld(entry)
                     continue
             data = entry.data if as_stored else strip_broker_entry_metadata(entry.data)
             ledger_id, entry_id = entry.position
@@ -272,8 +272,8 @@ class SingleDispatcher:
             position = entry.position
             if cursor.is_acked(position):
                 continue
-            if entry.is_unreadable:
-                self._skip_unreadable(entry)
+            if entry.is_withheld:
+                self._skip_withheld(entry)
                 continue
             key_filter = self._filter
             if key_filter is not None and (
@@ -306,9 +306,9 @@ class SingleDispatcher:
         self._account(consumer, buffers, messages, size_bytes)
         return size_bytes
 
-    def _skip_unreadable(self, entry: Entry) -> None:
+    def _skip_withheld(self, entry: Entry) -> None:
         self._cursor.ack_individual(entry.position)
-        self._unreadable.skipped(entry.position)
+        self._withheld.skipped(entry)
 
     async def fill(self) -> None:
         """Read on."""

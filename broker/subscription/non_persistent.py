@@ -19,7 +19,7 @@ from broker.subscription.round_robin import RoundRobin, can_take
 from broker.subscription.snapshot import consumer_rows, consumer_statistics
 from broker.subscription.statistics import ConsumerSums, SubscriptionStatistics, at_once
 from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
-from broker.subscription.unreadable import UnreadableEntries
+from broker.subscription.withheld import WithheldEntries
 from protocol.commands import active_consumer_change
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key
@@ -59,7 +59,7 @@ class NonPersistentSubscription:
         self._outgoing = Outgoing(
             context.partition, expose=context.config.expose_broker_entry_metadata
         )
-        self._unreadable = UnreadableEntries(context.topic_name, name)
+        self._withheld = WithheldEntries(context.topic_name, name)
         self._closed = False
         self._joined = 0
         self._flow_last_ms = 0
@@ -186,7 +186,7 @@ class NonPersistentSubscription:
             messages = entry.messages()
             if not messages:
                 self.messages_dropped += 1
-                self._unreadable.skipped(entry.position)
+                self._withheld.skipped(entry)
                 continue
             consumer = self._receiver(entry)
             if consumer is not None and can_take(consumer):

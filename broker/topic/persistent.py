@@ -22,6 +22,7 @@ from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
 from broker.subscription.request import SubscriptionRequest
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
+from broker.topic.newest_message import newest_message_before
 from broker.topic.producer import Producer, Publish
 from broker.topic.topic import Topic
 from ledgers.replication import Replication
@@ -430,6 +431,16 @@ class PersistentTopic(Topic):
                     f"the newest entry {position} cannot be read; retry",
                 )
         return None
+
+    def newest_message(self) -> Coroutine[Any, Any, Entry | None]:
+        """See `Topic.newest_message`."""
+        return self._read_newest_message(self.last_position())
+
+    async def _read_newest_message(self, position: Position) -> Entry | None:
+        newest = await self._read_newest(position)
+        if newest is None or not newest.is_withheld:
+            return newest
+        return await newest_message_before(self.ledger, newest.position)
 
     async def terminate(self) -> Position:
         """Accept no more messages. Consumers are told once they have drained the topic.

@@ -406,6 +406,14 @@ class Topic(ProducerTopic):
         """
         return _no_entry()
 
+    def newest_message(self) -> Coroutine[Any, Any, Entry | None]:
+        """As `newest_entry`, without entries that no client gets: one that waits for the newest
+        message would wait in vain for a marker.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+        return _no_entry()
+
     def holds_messages(self) -> bool:
         """Whether anything is stored."""
         return self.last_position()[1] >= 0

@@ -180,7 +180,7 @@ def as_protobuf_reads_it(encoded, payload):
         parsed = pb.MessageMetadata.FromString(encoded)
     except DecodeError:
         return 0
-    if not parsed.IsInitialized():
+    if not parsed.IsInitialized() or parsed.HasField("marker_type"):
         return 0
     room = room_in(len(payload), parsed.compression, parsed.uncompressed_size)
     claimed = parsed.num_messages_in_batch
@@ -197,20 +197,20 @@ FULL.properties.add(key="", value="")
 FULL.encryption_keys.add(key="k", value=b"v").metadata.add(key="m", value="n")
 FULL.num_messages_in_batch = 3
 FULL.partition_key = "key"
-FULL.marker_type = -1
 FULL.chunk_id = 2
+MARKER = pb.MessageMetadata(producer_name="p", sequence_id=300, publish_time=2**41, marker_type=-1)
 PLAIN = pb.MessageMetadata(producer_name="p", sequence_id=300, publish_time=2**41)
 
 
 @given(
-    st.sampled_from([FULL.SerializeToString(), PLAIN.SerializeToString()]),
+    st.sampled_from([each.SerializeToString() for each in (FULL, PLAIN, MARKER)]),
     st.lists(
         st.tuples(st.integers(0, 200), st.sampled_from(["set", "cut", "add"]), st.integers(0, 255)),
         max_size=3,
     ),
     st.binary(max_size=30),
 )
-def test_metadata_is_readable_for_the_broker_if_it_is_for_a_client(encoded, changes, payload):
+def test_metadata_is_for_a_client_if_it_is_readable_and_of_no_marker(encoded, changes, payload):
     mutated = bytearray(encoded)
     for at, what, byte in changes:
         at %= len(mutated) + 1
@@ -246,6 +246,15 @@ def test_metadata_without_a_required_field_is_no_message(field):
     fields.ClearField(field)
     assert counted(fields.SerializePartialToString(), b"") == 0
     assert counted(FULL.SerializeToString(), bytes(18)) == 3
+
+
+@pytest.mark.parametrize("value", [0, 10, 22, -1])
+def test_a_marker_holds_no_message(value):
+    encoded = (
+        PLAIN.SerializeToString() + pb.MessageMetadata(marker_type=value).SerializePartialToString()
+    )
+    assert counted(encoded, b"") == 0
+    assert counted(encoded.replace(b"\xa0\x01", b"\xa0\x81\x00"), b"") == 0  # a longer varint
 
 
 @pytest.mark.parametrize("broken", [b"\x22\x03\x0a\x01a", b"\x6a\x03\x0a\x01a", b"\x22\x01\x0a"])

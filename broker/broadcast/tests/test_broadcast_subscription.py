@@ -13,7 +13,7 @@ from broker.broadcast.statistics import CONSUMERS_PER_STEP
 from broker.broadcast.tests.world import World, received, settle
 from broker.subscription.statistics import at_once
 from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
-from broker.subscription.tests.fakes import FakeSession
+from broker.subscription.tests.fakes import FakeSession, make_data
 from ledgers.errors import EntryAbsent, EntryUnknown
 from protocol.errors import BrokerError, ConsumerBusy, NotAllowed, ServerError
 
@@ -616,8 +616,9 @@ NO_METADATA = b"\x0e\x01\0\0\0\0" + (4).to_bytes(4, "big") + b"\xff\xff\xff\xff"
 
 @pytest.mark.parametrize("sub_type", [EXCLUSIVE, SHARED])
 @pytest.mark.parametrize("alone", [False, True])
-async def test_an_entry_that_no_client_can_read_is_acknowledged_for_everybody(
-    autojump_clock, sub_type, alone
+@pytest.mark.parametrize("withheld", [NO_METADATA, make_data(marker_type=22)])
+async def test_an_entry_that_no_client_gets_is_acknowledged_for_everybody(
+    autojump_clock, sub_type, alone, withheld
 ):
     async with opened() as world:
         session = FakeSession()
@@ -629,7 +630,7 @@ async def test_an_entry_that_no_client_can_read_is_acknowledged_for_everybody(
         if alone:  # one entry acknowledged out of order
             for consumer in consumers:
                 world.ack(consumer, first[1])
-        bad = world.ledger.append(NO_METADATA, NO_METADATA)
+        bad = world.ledger.append(withheld, withheld)
         last = world.publish(2)
         for consumer in consumers:
             world.subscription.flow(consumer, 1000)

@@ -157,6 +157,32 @@ async def test_last_message_id():
         assert (batch.entryId, batch.batch_index) == (1, 2)
 
 
+@pytest.mark.parametrize("entries_per_ledger", [50_000, 2])
+async def test_the_last_message_is_none_that_no_client_gets(entries_per_ledger):
+    """A reader that was told of a marker would wait for it in vain."""
+    async with running(managedLedgerMaxEntriesPerLedger=entries_per_ledger) as broker:
+        publisher = await broker.connect()
+        await publisher.producer(TOPIC)
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC)
+        marker = c.message(b"", marker_type=22)
+
+        async def last_after(*datas):
+            for data in datas:
+                await publisher.send(c.send(1, 0, data))
+                await publisher.expect(T.SEND_RECEIPT)
+            await connection.send(c.get_last_message_id(1, connection.rid()))
+            found = await connection.expect(T.GET_LAST_MESSAGE_ID_RESPONSE)
+            return found.last_message_id
+
+        assert (await last_after(marker)).entryId == 2**64 - 1
+        batch = await last_after(c.batch([b"a", b"b"]))
+        assert batch.batch_index == 1
+        assert await last_after(marker) == batch
+        assert await last_after(*[marker] * 5) == batch
+        assert (await last_after(c.message(b"x"), marker)).batch_index == -1
+
+
 async def test_unsubscribe_forgets_the_position():
     async with running() as broker:
         await filled(broker)

@@ -1,4 +1,5 @@
-"""Commands about schemas on the binary protocol, of which a stock client shows too little.
+"""Commands on the binary protocol of which a stock client shows too little, and messages that it
+does not make.
 
 Each finds the owner of its topic first, as every stock client does: a broker of a cluster refuses
 commands for topics that it does not own, and owns none before somebody asks for the owner.
@@ -12,9 +13,10 @@ from urllib.parse import urlsplit
 
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
+from protocol.metadata import is_marker, peek
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 ANSWER_TIMEOUT_SECONDS: Final = 30.0
 LOOKUPS_MAX: Final = 20
@@ -46,6 +48,23 @@ class Wire:
             return _refused(answer)
         owner.ask(lambda number: client.close_producer(PRODUCER_ID, number))
         return ["version", answer.producer_success.schema_version.hex()]
+
+    def publish(self, topic: str, messages: Iterable[bytes]) -> None:
+        """Publish headers and payloads as they are, one after the other. Those of markers are told
+        to be such, as by the brokers that write them.
+
+        Raises: ConnectionError: the broker refuses the producer or a message.
+        """
+        owner = self._owner_of(topic)
+        answer = owner.ask(lambda number: client.producer(topic, PRODUCER_ID, number))
+        if answer.type == pb.BaseCommand.ERROR:
+            raise ConnectionError(answer.error.message)
+        for number, each in enumerate(messages):
+            marker = {"marker": True} if is_marker(peek(each)) else {}
+            answer = owner.answer_to(client.send(PRODUCER_ID, number, each, **marker))
+            if answer.type != pb.BaseCommand.SEND_RECEIPT:
+                raise ConnectionError(f"message {number}: {answer}")
+        owner.ask(lambda number: client.close_producer(PRODUCER_ID, number))
 
     def subscribe(self, topic: str, schema: pb.Schema) -> list[Any]:
         """Subscribe and close; the success, or the error."""
@@ -108,7 +127,7 @@ class _Connection:
         place = (address.hostname, address.port)
         self._socket = socket.create_connection(place, ANSWER_TIMEOUT_SECONDS)
         self._client = client.Client()
-        self._answer_to(client.connect())
+        self.answer_to(client.connect())
 
     def close(self) -> None:
         self._socket.close()
@@ -126,9 +145,10 @@ class _Connection:
 
     def ask(self, make: Callable[[int], bytes]) -> pb.BaseCommand:
         """The answer to the command that is made with a request id."""
-        return self._answer_to(make(self._client.next_request_id()))
+        return self.answer_to(make(self._client.next_request_id()))
 
-    def _answer_to(self, frame: bytes) -> pb.BaseCommand:
+    def answer_to(self, frame: bytes) -> pb.BaseCommand:
+        """The next command of the broker."""
         self._socket.sendall(frame)
         while True:
             data = self._socket.recv(1 << 16)

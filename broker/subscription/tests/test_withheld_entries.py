@@ -1,4 +1,5 @@
-"""Entries whose metadata cannot be parsed: no client can read them, and some hang up on them."""
+"""Entries that no client gets: those without readable metadata, on which some clients hang up, and
+markers."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARE
 from broker.subscription.tests.fakes import Bench, make_data
 
 NO_METADATA = b"\x0e\x01\0\0\0\0" + (4).to_bytes(4, "big") + b"\xff\xff\xff\xff" + b"payload"
+MARKER = make_data(marker_type=22)
 
 
 @pytest.mark.parametrize("sub_type", [SHARED, KEY_SHARED])
@@ -29,6 +31,46 @@ async def test_an_entry_that_nobody_can_read_is_skipped_and_acknowledged(nursery
     assert bench.subscription.statistics().unacked_messages == 3
     (line,) = [each for each in lines if "metadata" in each["event"]]
     assert line["position"] == positions[1]
+
+
+@pytest.mark.parametrize("sub_type", [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED])
+async def test_markers_of_brokers_are_acknowledged_and_not_delivered(nursery, sub_type):
+    bench = Bench(nursery)
+    await bench.open()
+    consumer = bench.consumer(sub_type, permits=3)
+    with capture_logs() as lines:
+        positions = bench.publish(
+            make_data(), MARKER, make_data(), MARKER, make_data(), MARKER, make_data()
+        )
+    assert consumer.session.positions() == [positions[0], positions[2], positions[4]]
+    assert consumer.permits.available == 0
+    cursor = bench.subscription.cursor
+    assert cursor.is_acked(positions[1])
+    assert cursor.is_acked(positions[3])
+    assert not lines
+    for position in positions[:5:2]:
+        bench.subscription.ack(consumer, [AckId(*position)], cumulative=False)
+    bench.subscription.flow(consumer, 10)
+    bench.subscription.ack(consumer, [AckId(*positions[6])], cumulative=False)
+    assert bench.subscription.backlog_entries == 0
+    assert cursor.mark_delete == positions[6]
+
+
+async def test_a_marker_waits_for_no_consumer_of_its_key(nursery):
+    bench = Bench(nursery)
+    await bench.open()
+    owner = bench.consumer(KEY_SHARED, permits=0)
+    bench.consumer(KEY_SHARED, permits=100)
+    marker = make_data(key=key_of(bench, owner), marker_type=22)
+    (position,) = bench.publish(marker)
+    assert bench.subscription.cursor.is_acked(position)
+    assert bench.subscription.dispatcher.replay_messages == 0
+
+
+def key_of(bench, consumer):
+    ranges = bench.subscription.dispatcher.ranges
+    keys = (f"key-{number}" for number in range(1_000))
+    return next(key for key in keys if ranges.owner(ranges.slot(key.encode())) is consumer)
 
 
 @pytest.mark.parametrize("sub_type", [EXCLUSIVE, FAILOVER])
