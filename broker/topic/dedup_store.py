@@ -5,6 +5,9 @@ same write, the highest persisted sequence id of each producer name up to that p
 after it are replayed when the topic is loaded. A snapshot is written every
 `brokerDeduplicationEntriesInterval` entries and when the topic is closed. Real Pulsar keeps the
 state in the same place.
+
+A topic without deduplication has no such cursor: it would hold storage for ever, and bring back
+stale state. The topic deletes one that it finds.
 """
 
 from __future__ import annotations
@@ -151,10 +154,6 @@ class DedupStore:
         """Drop producer names not seen for brokerDeduplicationProducerInactivityTimeoutMinutes."""
         minutes = self._config.brokerDeduplicationProducerInactivityTimeoutMinutes
         return self._rules.forget_inactive(live_names, self._clock.now() - minutes * 60)
-
-    async def delete(self) -> None:
-        """Deduplication was switched off: delete the state, so that no stale state returns."""
-        await self._ledger.delete_cursor(DEDUP_CURSOR)
 
 
 def _last_sequence_id(send: Send) -> int:

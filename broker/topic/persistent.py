@@ -144,15 +144,17 @@ class PersistentTopic(Topic):
             self.dedup = await DedupStore.open(
                 self.ledger, self.services.config, self.services.clock
             )
-        elif not wanted and self.dedup is not None:
-            dedup, self.dedup = self.dedup, None
-            self._refuse_parked(
-                dedup.drop_parked(),
-                BrokerError(
-                    ServerError.ServiceNotReady, "deduplication was switched off: send it again"
-                ),
-            )
-            await dedup.delete()
+        elif not wanted:
+            if self.dedup is not None:
+                dedup, self.dedup = self.dedup, None
+                self._refuse_parked(
+                    dedup.drop_parked(),
+                    BrokerError(
+                        ServerError.ServiceNotReady, "deduplication was switched off: send it again"
+                    ),
+                )
+            if DEDUP_CURSOR in self.ledger.cursors:  # also of when the topic was last open
+                await self.ledger.delete_cursor(DEDUP_CURSOR)
 
     # --- publishing ---------------------------------------------------------------------
 

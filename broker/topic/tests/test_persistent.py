@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from broker.net.tests.harness import T, running
+from broker.topic.dedup_store import DEDUP_CURSOR
 from protocol import client as c
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import broker_entry_metadata
@@ -181,6 +182,32 @@ async def test_copies_in_flight_are_answered_when_deduplication_is_switched_off(
             appends.release()
             await connection.expect(T.SEND_RECEIPT)
             assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+async def test_a_topic_without_deduplication_keeps_no_cursor_for_it(is_loaded):
+    """It would hold storage, because nothing moves it any more."""
+    async with running(
+        brokerDeduplicationEnabled=True, **SMALL_LEDGERS, **DELETE_CONSUMED
+    ) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await publish(connection, 6)
+        if not is_loaded:
+            await broker.service.unload_topic(TopicName.parse(TOPIC))
+            await connection.expect(T.CLOSE_PRODUCER)
+        await broker.service.namespaces.change_policies(
+            "public/default", lambda p: p.with_fields(deduplicationEnabled=False)
+        )
+        if not is_loaded:
+            await connection.producer(TOPIC)
+        ledger = broker.topic(TOPIC).ledger
+        await eventually(lambda: DEDUP_CURSOR not in ledger.cursors)
+        await eventually(lambda: len(ledger.statistics().ledgers) == 1)
+        await broker.service.unload_topic(TopicName.parse(TOPIC))
+        await connection.expect(T.CLOSE_PRODUCER)
+        await connection.producer(TOPIC)
+        assert DEDUP_CURSOR not in broker.topic(TOPIC).ledger.cursors
 
 
 async def test_a_failed_append_sends_its_producers_away_and_drops_what_follows():
