@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 import structlog
 import trio
@@ -21,6 +21,8 @@ from broker.assembly.listening import cannot_listen
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import BookiePorts, StartError, Storage, shielded
 from broker.data_directory import JOURNAL, LEDGERS, METADATA
+from broker.follow.following_factory import FollowingFactory
+from broker.follow.records_read import RecordsRead
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
 from broker.managed_ledger.orphans import OrphanCollector
@@ -32,15 +34,21 @@ from settings.kinds import or_no_limit
 from settings.reading import typed_values
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from contextlib import AsyncExitStack
     from pathlib import Path
 
     from broker.assembly.parts import Served
     from broker.config import BrokerConfig
+    from broker.managed_ledger.ledger import ManagedLedger
     from broker.turn import Turns
     from metadata.store import MetadataStore
     from runtime.clock import Clock
+
+NO_SHADOWS: Final = (
+    "only brokers of a cluster serve and delete shadows. Subscribe to the source, or start "
+    "`vela standalone` with --brokers 2 or more"
+)
 
 log = structlog.get_logger()
 
@@ -53,6 +61,7 @@ class Embedded:
     def __init__(self, config: BrokerConfig, data_directory: Path | None) -> None:
         self._config = config
         self._data_directory = data_directory
+        self._open_ledgers: Mapping[str, ManagedLedger] = {}
 
     async def open_storage(
         self, stack: AsyncExitStack, nursery: trio.Nursery, turns: Turns, clock: Clock
@@ -74,15 +83,21 @@ class Embedded:
         ledgers = LedgerClient(store, bookies, ledger_client_config(config), clock)
         bookie.set_live_ledgers(ledgers.live_ledgers)
         bookie.set_turn(turns)
-        factory = ManagedLedgerFactory(
-            store, ledgers, ManagedLedgerConfig.from_broker_config(config), clock
+        managed = ManagedLedgerConfig.from_broker_config(config)
+        records = RecordsRead(store)
+        factory = ManagedLedgerFactory(records, ledgers, managed, clock)
+        following = FollowingFactory(
+            store, ledgers, managed, clock, factory, records, no_shadows=NO_SHADOWS
         )
         background = await stack.enter_async_context(outliving(nursery))
         await background.start(factory.run)
+        await background.start(following.run)
+        self._open_ledgers = factory.ledgers
         return Storage(
             store=store,
             ledgers=ledgers,
-            factory=factory,
+            # A topic uses a followed ledger in all respects like a managed one.
+            factory=cast("ManagedLedgerFactory", following),
             health=_BookieHealth(bookie),
             bookie=bookie,
             kick=bookie.kick,
@@ -90,7 +105,7 @@ class Embedded:
 
     def owners(self, broker: Served) -> SoleOwner:
         """See Deployment."""
-        return SoleOwner(broker)
+        return SoleOwner(broker, self._open_ledgers)
 
     async def open_bookie_ports(
         self, front: trio.Nursery, storage: Storage, host: str
@@ -110,8 +125,9 @@ class SoleOwner:
 
     cluster = None
 
-    def __init__(self, broker: Served) -> None:
+    def __init__(self, broker: Served, open_ledgers: Mapping[str, ManagedLedger]) -> None:
         self._broker = broker
+        self._open_ledgers = open_ledgers
         self.ownership = SoleBroker(broker.address)
 
     async def prepare(self) -> None:
@@ -127,7 +143,7 @@ class SoleOwner:
         task_status.started()
         schemas = SchemaLedgerOwner(storage.store, self._broker.clock, unlisted_seconds_min=0)
         await OrphanCollector(
-            storage.store, storage.ledgers, storage.factory.ledgers, lambda _name: True, [schemas]
+            storage.store, storage.ledgers, self._open_ledgers, lambda _name: True, [schemas]
         ).run()
 
     async def wait_joined(self) -> None:

@@ -1,9 +1,12 @@
 """Opens managed ledgers for topics: those of shadows follow their sources, all others are ordinary.
 
-A member of a cluster has this in the place of its `ManagedLedgerFactory`, which it uses. Which kind
-a topic is follows from its record. The record of a shadow may list the ledgers of its source
-(Pulsar's brokers write it so). To open it as an ordinary topic would fence the source, and to
-delete it so would delete the messages of the source: here neither happens.
+A broker has this in the place of its `ManagedLedgerFactory`, which it uses. Which kind a topic is
+follows from its record. The record of a shadow may list the ledgers of its source (Pulsar's brokers
+write it so). To open it as an ordinary topic would fence the source, and to delete it so would
+delete the messages of the source: here neither happens.
+
+A broker by itself serves no shadows, but its data directory may be that of a cluster on one
+machine, and hold some. It refuses to open them.
 """
 
 from __future__ import annotations
@@ -57,13 +60,16 @@ class FollowingFactory:
         clock: Clock,
         ordinary: ManagedLedgerFactory,
         records: RecordsRead,
+        no_shadows: str = "",
     ) -> None:
-        """`records`: the store that `ordinary` uses."""
+        """`records`: the store that `ordinary` uses. `no_shadows`: why this broker serves none, and
+        what to do about it; empty: it serves them."""
         self._store = store
         self._client = client
         self._config = config
         self._ordinary = ordinary
         self._records = records
+        self._no_shadows = no_shadows
         self._nursery: trio.Nursery | None = None
         self._search: OwnerSearch | None = None
         self._unload: Callable[[TopicName], Awaitable[None]] | None = None
@@ -108,6 +114,11 @@ class FollowingFactory:
             record = decode_ledger_record(stored[0])
             source = source_of(record.properties)
             if source is not None:
+                if self._no_shadows:
+                    shadow = TopicName.from_managed_ledger_name(name)
+                    raise NotAllowed(
+                        f"{shadow.full} is a shadow of {source.full}: {self._no_shadows}"
+                    )
                 given = policies or self._config.policies
                 return await self._operations.run(
                     name, lambda: self._follow(name, source, record, stored[1], given)

@@ -12,11 +12,21 @@ from bookie.api import Status
 from bookie.tests.conftest import KEY, RecordingSink, entry
 from broker.app import running_broker
 from broker.assembly.parts import StartError
+from broker.broadcast.tests.peer import peer
 from broker.config import BrokerConfig
+from broker.follow.shadow import SHADOW_SOURCE
+from broker.managed_ledger.ledger_record import LedgerRecord, encode_ledger_record
+from broker.managed_ledger.ledger_table import LedgerRow
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
+from broker.managed_ledger.paths import ledger_info_path
+from metadata.store import MUST_NOT_EXIST
+from protocol.errors import NotAllowed
+from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
 
 CONFIG = replace(BrokerConfig(), brokerServicePort=0, webServicePort=0)
+SOURCE = TopicName.parse("persistent://public/default/news")
+SHADOW = TopicName.parse("persistent://public/default/news-1")
 
 
 async def test_a_start_deletes_the_ledgers_that_a_crash_left_behind(tmp_path):
@@ -60,6 +70,28 @@ async def refusal_of(directory):
     (text,) = texts
     assert "\n" not in text
     return text
+
+
+async def test_a_shadow_that_a_cluster_made_is_refused_and_its_source_goes_on(tmp_path):
+    async with running_broker(CONFIG, tmp_path) as broker:
+        source = await broker.service.get_or_load_topic(SOURCE, create=True)
+        rows = [LedgerRow(row.ledger_id) for row in source.ledger.statistics().ledgers]
+        # Pulsar's brokers list the ledgers of the source in the record of a shadow.
+        record = LedgerRecord(rows, None, {SHADOW_SOURCE: SOURCE.full})
+        path = ledger_info_path(SHADOW.managed_ledger_name)
+        written = encode_ledger_record(record)
+        await broker.admin.store.put(path, written, MUST_NOT_EXIST)
+        sentence = f"shadow of {SOURCE.full}.*--brokers 2"
+        with pytest.raises(NotAllowed, match=sentence):
+            await broker.service.get_or_load_topic(SHADOW, create=True)
+        with pytest.raises(NotAllowed, match=sentence):
+            await broker.service.delete_topic(SHADOW, force=True)
+        await source.ledger.change_properties(lambda old: old)  # by compare-and-set
+        async with peer(broker, producer=True, topic=SOURCE.full) as publisher:
+            await publisher.publish(b"a", b"b")
+        assert source.ledger.entries == 2
+        assert not source.ledger.fenced
+        assert (await broker.admin.store.get(path))[0] == written
 
 
 async def test_metadata_older_than_the_bookie_are_refused_and_nothing_is_deleted(tmp_path):
