@@ -126,11 +126,19 @@ class _Opening:
             self._answer(producer)
         elif self._place.cancelled:
             topic.remove_producer(producer)
+        elif session.waits >= session.limits.producers_waiting_max:
+            topic.remove_producer(producer)
+            self._refuse(
+                TooManyRequests(
+                    f"{session.waits} producers of this connection wait for exclusive access to "
+                    "their topics, which is the bound: close some, or open it on another connection"
+                )
+            )
         else:
             self._place.waiting = producer
             session.send(_success(body.request_id, producer, ready=False))
             turn = topic.wait_turn(producer)
-            session.start_rest(self._command(), self._wait_turn(producer, turn))
+            session.start_wait(self._command(), self._wait_turn(producer, turn))
 
     async def _clear(self, holder: Producer, seconds: float) -> None:
         """Try again after closing the connection of the holder if it gives no sign of life. It may

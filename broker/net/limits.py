@@ -57,6 +57,9 @@ class NetLimits:
     """Connections from one address; 0 = no bound."""
     producers_per_connection_max: int = 100_000
     """More are refused with TooManyRequests."""
+    producers_waiting_max: int = 10_000
+    """Producers of one connection that wait for exclusive access; more are refused with
+    TooManyRequests."""
     consumers_per_connection_max: int = 200_000
     """More are refused with TooManyRequests."""
 

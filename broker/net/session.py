@@ -112,6 +112,8 @@ class Session(Generic[P, C]):
         self._ended = False
         """The peer has closed."""
         self._requests = 0
+        self.waits = 0
+        """See `start_wait`."""
         self._refused_silently = False
         self._paused: trio.Event | None = None
         self._output_stall = OutputStall(limits.output_stall_seconds_max)
@@ -328,6 +330,22 @@ class Session(Generic[P, C]):
         """The request no longer waits for anything."""
         self._requests -= 1
         self.resume()
+
+    def start_wait(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
+        """As `start_rest`, for what may wait for other clients as long as they like. It does not
+        count as a request in progress, because the connection must be read meanwhile: it may be the
+        one that ends the wait. The caller bounds `waits`."""
+        assert self._nursery is not None
+        self.waits += 1
+        self._nursery.start_soon(self._finish_wait, command, rest)
+
+    async def _finish_wait(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
+        try:
+            await rest
+        except Exception as error:
+            self.refuse(command, error)
+        finally:
+            self.waits -= 1
 
     async def _finish_request(
         self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]

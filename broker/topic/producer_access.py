@@ -58,7 +58,8 @@ class ProducerAccess:
     epoch: int | None = None
     producers: dict[str, Producer] = field(default_factory=dict)
     exclusive: Producer | None = None
-    waiting: list[Producer] = field(default_factory=list)
+    waiting: dict[Producer, None] = field(default_factory=dict)
+    """In order of arrival."""
 
     def conflict(self, producer: Producer) -> Producer | None:
         """The live producer of the same name, if any, that `producer` does not succeed."""
@@ -91,7 +92,7 @@ class ProducerAccess:
             if self.producers:
                 raise ProducerFenced("Topic has existing shared producers")
         elif mode == WAIT_FOR_EXCLUSIVE and self.producers:
-            self.waiting.append(producer)
+            self.waiting[producer] = None
             return Admission(granted=False)
         self._check_epoch(producer)
         return self._grant_exclusive(producer)
@@ -138,7 +139,7 @@ class ProducerAccess:
         if producer is None:
             return False
         if producer in self.waiting:
-            self.waiting.remove(producer)
+            del self.waiting[producer]
             return True
         if self.producers.get(producer.name) is not producer:
             return False
@@ -150,7 +151,8 @@ class ProducerAccess:
     def promote(self, refuse: Callable[[Producer, Exception], None]) -> Producer | None:
         """The waiting producer that gets the free topic now. Call when a producer has left."""
         while self.waiting and not self.producers:
-            producer = self.waiting.pop(0)
+            producer = next(iter(self.waiting))
+            del self.waiting[producer]
             try:
                 self._check_epoch(producer)
             except ProducerFenced as error:

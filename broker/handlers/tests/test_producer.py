@@ -119,6 +119,27 @@ async def test_a_waiting_producer_that_leaves_is_forgotten():
         await three.producer(TOPIC, 2)
 
 
+async def test_producers_that_wait_for_exclusive_access_do_not_hold_up_their_connection():
+    """It may be the connection whose producer they wait for."""
+    limits = {"pending_requests_max": 4, "producers_waiting_max": 10}
+    async with running(limits) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC, 1, producer_access_mode=pb.Exclusive)
+        for producer_id in range(2, 12):
+            waiting = await connection.producer(
+                TOPIC, producer_id, producer_access_mode=pb.WaitForExclusive
+            )
+            assert not waiting.producer_ready
+        error = await refused(connection, producer_id=12, producer_access_mode=pb.WaitForExclusive)
+        assert error.error == E.TooManyRequests
+        assert "10 producers of this connection wait for exclusive access" in error.message
+        await connection.send(c.close_producer(1, connection.rid()))
+        for _ in range(2):
+            await connection.expect(T.SUCCESS, T.PRODUCER_SUCCESS)
+        assert len(broker.topic(TOPIC).access.waiting) == 9
+        await connection.producer(TOPIC, 12, producer_access_mode=pb.WaitForExclusive)
+
+
 async def test_a_damaged_message_is_refused_and_the_producer_goes_on():
     async with running() as broker:
         connection = await broker.connect()
