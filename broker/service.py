@@ -25,13 +25,13 @@ from broker.subscription.config import SubscriptionConfig
 from broker.subscription.limits import BrokerUnacked
 from broker.topic.entry_index import entry_interceptor
 from broker.topic.errors import TopicBusy
+from broker.topic.failures import told
 from broker.topic.housekeeping import Housekeeping
 from broker.topic.non_persistent import NonPersistentTopic
 from broker.topic.persistent import PersistentTopic, ledger_policies_of
 from broker.topic.services import TopicServices
 from broker.topic_lists import TopicLists
-from ledgers.errors import LedgerError
-from protocol.errors import BrokerError, ServiceNotReady, TopicNotFound
+from protocol.errors import ServiceNotReady, TopicNotFound
 from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -346,14 +346,11 @@ class BrokerService:
 
 @contextmanager
 def _failure_logged(event: str, name: TopicName) -> Iterator[None]:
-    """Log what fails, so that other topics go on. Only a fault of the program needs its trace: a
-    store that is away refuses every topic in the same words."""
+    """Log what fails, so that other topics go on."""
     try:
         yield
-    except (BrokerError, LedgerError) as error:
-        log.error(event, topic=name.full, error=str(error))
     except Exception as error:
-        log.error(event, topic=name.full, exc_info=error)
+        log.error(event, topic=name.full, **told(error))
 
 
 def _check_unused(topic: Topic) -> None:

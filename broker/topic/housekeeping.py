@@ -13,6 +13,7 @@ import structlog
 import trio
 
 from broker.slices import STEPS_PER_SLICE, in_slices
+from broker.topic.failures import told
 from broker.topic.persistent import PersistentTopic
 from protocol.errors import BrokerError
 
@@ -74,7 +75,7 @@ class Housekeeping:
             try:
                 yield from topic.update_rates(seconds, now)
             except Exception as error:
-                log.error("cannot update rates", topic=topic.name.full, exc_info=error)
+                log.error("cannot update rates", topic=topic.name.full, **told(error))
             yield
 
     async def _write_dedup_snapshots(self) -> None:
@@ -115,7 +116,7 @@ class Housekeeping:
             try:
                 self._drop_orphans_of(topic, empty, seen)
             except Exception as error:
-                log.error("cannot drop orphans", topic=topic.name.full, exc_info=error)
+                log.error("cannot drop orphans", topic=topic.name.full, **told(error))
             yield
 
     def _drop_orphans_of(
@@ -149,7 +150,7 @@ class Housekeeping:
                     if idle and not self._is_retained(topic, now):
                         await self._loaded.collect_idle(topic)
                 except Exception as error:
-                    log.error("cannot collect idle topic", topic=topic.name.full, exc_info=error)
+                    log.error("cannot collect idle topic", topic=topic.name.full, **told(error))
 
     def _is_retained(self, topic: Topic, now: float) -> bool:
         """Whether the retention policy keeps messages although there is no subscription."""

@@ -22,6 +22,7 @@ from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
 from broker.subscription.request import SubscriptionRequest
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
+from broker.topic.failures import told
 from broker.topic.newest_message import newest_message_before
 from broker.topic.producer import Producer, Publish
 from broker.topic.topic import Topic
@@ -274,7 +275,7 @@ class PersistentTopic(Topic):
             "subscription failed: sending its consumers away and opening it again",
             topic=self.name.full,
             subscription=subscription.name,
-            exc_info=error,
+            **told(error),
         )
         self.operations.begin(subscription.name, lambda: self._open_again(subscription))
 
@@ -297,7 +298,7 @@ class PersistentTopic(Topic):
                 "cannot open a failed subscription again, unloading its topic",
                 topic=self.name.full,
                 subscription=name,
-                exc_info=error,
+                **told(error),
             )
             await self._unload_failed()
         finally:
@@ -341,14 +342,14 @@ class PersistentTopic(Topic):
             if not self.ledger.fenced:
                 return
         except Exception as error:
-            log.error("cannot send producers away", topic=self.name.full, exc_info=error)
+            log.error("cannot send producers away", topic=self.name.full, **told(error))
         await self._unload_failed()
 
     async def _unload_failed(self) -> None:
         try:
             await self.services.unload(self.name)
         except Exception as error:
-            log.error("cannot unload failed topic", topic=self.name.full, exc_info=error)
+            log.error("cannot unload failed topic", topic=self.name.full, **told(error))
 
     def _answer_parked(self, parked: list[Publish]) -> None:
         """Duplicates of messages that were in flight: these are durable now."""

@@ -18,6 +18,7 @@ import trio
 from broker.operations import Operations, Outcome
 from broker.subscription.factory import TopicContext
 from broker.topic.errors import TopicBusy
+from broker.topic.failures import told
 from broker.topic.producer import Producer, ProducerTopic
 from broker.topic.producer_access import ProducerAccess
 from protocol.errors import (
@@ -377,7 +378,7 @@ class Topic(ProducerTopic):
                 "cannot drop a non-durable subscription; it goes with the topic",
                 topic=self.name.full,
                 subscription=name,
-                exc_info=error,
+                **told(error),
             )
 
     def _count_leaving(self, subscription: Subscription) -> None:
@@ -493,7 +494,7 @@ class Topic(ProducerTopic):
                     "subscription not closed in order",
                     topic=self.name.full,
                     subscription=subscription.name,
-                    exc_info=error,
+                    **told(error),
                 )
                 for consumer in list(subscription.consumers):
                     consumer.session.disconnect_consumer(consumer)

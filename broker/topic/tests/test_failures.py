@@ -59,6 +59,26 @@ async def test_topics_that_close_while_their_store_is_away_are_one_line_each(mon
         assert all(each["error"] == "the metadata store is away" for each in lines)
 
 
+async def test_what_fails_with_a_topic_whose_store_is_away_is_one_line_each(monkeypatch):
+    async def away(*_arguments, **_options):
+        raise MetadataUnavailable("the metadata store is away")
+
+    async with running() as broker:
+        topic = await load(broker)
+        await (await broker.connect()).subscribe(TOPIC)
+        with monkeypatch.context() as patch, capture_logs() as logs:
+            patch.setattr(topic.subscriptions["s"], "close", away)
+            patch.setattr(type(topic), "close_storage", away)
+            await topic._unload_failed()
+        lines = [each for each in logs if each["log_level"] == "error"]
+        assert [each["event"] for each in lines] == [
+            "subscription not closed in order",
+            "cannot unload failed topic",
+        ]
+        assert not any("exc_info" in each for each in lines)
+        assert {each["error"] for each in lines} == {"the metadata store is away"}
+
+
 async def test_a_deduplication_snapshot_that_fails_does_not_end_the_broker(monkeypatch):
     async with running(brokerDeduplicationEnabled=True) as broker:
         topic = await load(broker)
