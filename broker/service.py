@@ -216,7 +216,7 @@ class BrokerService:
             raise ServiceNotReady("The broker is shutting down; look up again")
         await self._check_served(name)
         namespace = await self.namespaces.check_topic(name, create=create)
-        policies = namespace.policies.of_topic()
+        policies = namespace.policies.of_topic(name)
         if not name.persistent:
             topic = NonPersistentTopic(self.services, name, policies)
             policies.watch(topic)
@@ -323,6 +323,7 @@ class BrokerService:
                 del self.topics[name.full]
             if not name.is_partition:
                 await self.schemas.delete(name, force=True)
+                await self.namespaces.delete_topic_policies(name)
 
         await self.find_topic(name)
         await self.operations.run(name.full, delete)
@@ -339,6 +340,8 @@ class BrokerService:
                     await topic.delete()
                 finally:
                     del self.topics[topic.name.full]
+                if not topic.name.is_partition:
+                    await self.namespaces.delete_topic_policies(topic.name)
                 log.info("deleted idle topic", topic=topic.name.full)
 
         await self.operations.run(topic.name.full, collect)

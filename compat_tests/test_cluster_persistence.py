@@ -89,6 +89,7 @@ def test_policies_choose_bookies_and_silent_bookies_of_a_cursor_refuse_its_topic
         of_entries = put_into_group(broker, "g1", cluster.bookies[:2])
         of_cursors = put_into_group(broker, "g2", cluster.bookies[2:])
         _entries_go_where_they_shall(broker, of_entries, of_cursors)
+        _a_topic_may_say_otherwise_than_its_namespace(broker)
         _a_stop_of_the_broker_and_bookies(cluster, broker)
 
 
@@ -104,6 +105,18 @@ def _entries_go_where_they_shall(broker: VelaBroker, g1: list[str], g2: list[str
     assert newest_ensemble(broker, "t") == (2, 2, 1, set(g1))
     status, reason = broker.http("POST", f"{NAMESPACE}/persistence", copies(1, 2, 1))
     assert (status, "Bookkeeper Ensemble (1)" in reason["reason"]) == (400, True)
+
+
+def _a_topic_may_say_otherwise_than_its_namespace(broker: VelaBroker) -> None:
+    topic = "/admin/v2/persistent/public/default/own"
+    ask(broker, "PUT", topic)
+    ask(broker, "POST", f"{topic}/persistence", copies(1, 1, 1))
+    for wanted in ((1, 1, 1), (2, 2, 1)):
+        ask(broker, "PUT", f"{topic}/unload")
+        until_answered(broker, f"{topic}/stats", 200)
+        assert newest_ensemble(broker, "own")[:3] == wanted
+        ask(broker, "DELETE", f"{topic}/persistence")
+    ask(broker, "DELETE", topic)
 
 
 def _a_stop_of_the_broker_and_bookies(cluster: VelaCluster, broker: VelaBroker) -> None:

@@ -63,6 +63,7 @@ async def delete_with_topics(context: AdminContext, namespace_name: str) -> None
         for topic in await namespaces.partitioned_topics(namespace_name, domain):
             assert namespace is not None
             await namespace.partitioned.delete(TopicName.parse(topic))
+            await namespaces.delete_topic_policies(TopicName.parse(topic))
     await namespaces.delete(namespace_name)
 
 

@@ -76,6 +76,7 @@ async def delete(request: AdminRequest) -> None:
         await delete_if_there(context, topic.partition(index), force=force)
     await namespace.partitioned.delete(topic)
     await context.schemas.delete(topic, force=True)
+    await context.namespaces.delete_topic_policies(topic)
 
 
 async def delete_if_there(context: AdminContext, topic: TopicName, *, force: bool) -> None:

@@ -178,6 +178,7 @@ async def delete(request: AdminRequest, count: int) -> None:
     namespace = await request.context.namespaces.get(request.namespace_name)
     await namespace.partitioned.delete(request.topic)
     await request.context.schemas.delete(request.topic, force=True)
+    await request.context.namespaces.delete_topic_policies(request.topic)
 
 
 async def grow(request: AdminRequest, count: int) -> None:

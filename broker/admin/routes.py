@@ -23,6 +23,7 @@ from broker.admin import (
     stats,
     subscriptions,
     tenants,
+    topic_policies,
     topics,
 )
 from broker.admin.missing import missing_routes
@@ -56,6 +57,7 @@ def all_routes() -> tuple[Route, ...]:
         *bundles.ROUTES,
         *namespace_policies.ROUTES,
         *by_parts(at_owner(topics.ROUTES)),
+        *at_owner(topic_policies.ROUTES),
         *by_parts(partitions.ROUTES),
         *by_parts(at_owner(subscriptions.ROUTES)),
         *at_owner(messages.ROUTES),

@@ -128,7 +128,7 @@ async def create(request: AdminRequest) -> None:
         return
     if topic.persistent:
         # The topic exists once its managed ledger does.
-        policies = ledger_policies_of(namespace.policies.effective)
+        policies = ledger_policies_of(namespace.policies.of_topic(topic).effective)
         await context.service.factory.open(topic.managed_ledger_name, policies)
     created = await context.service.get_or_load_topic(topic, create=True)
     if properties and isinstance(created, PersistentTopic):

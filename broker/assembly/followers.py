@@ -13,7 +13,12 @@ import structlog
 import trio
 
 from broker.namespaces.json_nodes import read_json
-from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH, POLICIES_PATH, namespace_below
+from broker.namespaces.names import (
+    DYNAMIC_CONFIGURATION_PATH,
+    POLICIES_PATH,
+    TOPIC_POLICIES_PATH,
+    namespace_below,
+)
 from metadata.store import MetadataUnavailable
 
 if TYPE_CHECKING:
@@ -76,7 +81,10 @@ class PolicyChanges:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
-        stop = self._store.watch(POLICIES_PATH, self._tell)
+        stops = [
+            self._store.watch(POLICIES_PATH, self._namespace_changed),
+            self._store.watch(TOPIC_POLICIES_PATH, self._topic_changed),
+        ]
         try:
             task_status.started()
             while True:
@@ -86,15 +94,24 @@ class PolicyChanges:
                 for namespace_name in sorted(changed):
                     await self._refresh(namespace_name)
         finally:
-            stop()
+            for stop in stops:
+                stop()
 
-    def _tell(self, path: str) -> None:
-        if path == POLICIES_PATH:  # the store cannot tell what has changed
+    def _namespace_changed(self, path: str) -> None:
+        name, rest = namespace_below(POLICIES_PATH, path)
+        if not rest:
+            self._tell(name)
+
+    def _topic_changed(self, path: str) -> None:
+        name, _rest = namespace_below(TOPIC_POLICIES_PATH, path)
+        self._tell(name)
+
+    def _tell(self, namespace_name: str) -> None:
+        """Empty: the store cannot tell what has changed."""
+        if not namespace_name:
             self._changed.update(self._namespaces.in_memory)
-        else:
-            name, rest = namespace_below(POLICIES_PATH, path)
-            if name in self._namespaces.in_memory and not rest:
-                self._changed.add(name)
+        elif namespace_name in self._namespaces.in_memory:
+            self._changed.add(namespace_name)
         if self._changed:
             self._wake.set()
 

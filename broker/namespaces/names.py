@@ -20,6 +20,7 @@ SECONDARY_GROUPS: Final = "bookkeeperAffinityGroupSecondary"
 """In the record at that path: `{PRIMARY_GROUPS: "one,other", SECONDARY_GROUPS: "third"}`."""
 """Policies of namespaces that each cluster has for itself: the boundaries of bundles."""
 PARTITIONED_TOPICS_PATH: Final = "/admin/partitioned-topics"
+TOPIC_POLICIES_PATH: Final = "/vela/topic-policies"
 DYNAMIC_CONFIGURATION_PATH: Final = "/admin/configuration"
 MANAGED_LEDGERS_PATH: Final = "/managed-ledgers"
 SCHEMAS_PATH: Final = "/schemas"
@@ -50,6 +51,11 @@ def local_policies_path(namespace_name: str) -> str:
 def partitioned_topics_path(namespace_name: str, domain: str) -> str:
     """Parent path of the partitioned topics of a namespace and domain."""
     return f"{PARTITIONED_TOPICS_PATH}/{namespace_name}/{domain}"
+
+
+def topic_policies_path(namespace_name: str, domain: str) -> str:
+    """Parent path of the policies of single topics of a namespace and domain."""
+    return f"{TOPIC_POLICIES_PATH}/{namespace_name}/{domain}"
 
 
 def managed_ledgers_path(namespace_name: str) -> str:

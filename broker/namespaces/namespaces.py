@@ -27,6 +27,7 @@ from broker.namespaces.names import (
     POLICIES_PATH,
     PRIMARY_GROUPS,
     SECONDARY_GROUPS,
+    TOPIC_POLICIES_PATH,
     is_entity_name,
     local_policies_path,
     managed_ledger_path,
@@ -37,6 +38,7 @@ from broker.namespaces.names import (
 )
 from broker.namespaces.partitions import PartitionedTopics
 from broker.namespaces.tenants import Clusters, Tenants
+from broker.namespaces.topic_policies import TopicPolicyRecords
 from broker.policies.given import without_effect
 from broker.policies.record import Policies
 from broker.policies.scopes import BrokerPolicies, NamespacePolicies
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from broker.config import BrokerConfig
+    from broker.namespaces.kept_records import KeptRecords
     from ledgers.placement import BookieGroups
     from metadata.store import MetadataStore
 
@@ -70,12 +73,17 @@ class Namespace:
         "policies",
         "policies_read",
         "policies_version",
+        "topic_policies",
         "topics_changed",
         "topics_known",
     )
 
     def __init__(
-        self, name: str, policies: NamespacePolicies, partitioned: PartitionedTopics
+        self,
+        name: str,
+        policies: NamespacePolicies,
+        partitioned: PartitionedTopics,
+        topic_policies: TopicPolicyRecords,
     ) -> None:
         self.name = name
         self.policies = policies
@@ -84,6 +92,7 @@ class Namespace:
         self.policies_read = -1
         """The version of `policies`."""
         self.partitioned = partitioned
+        self.topic_policies = topic_policies
         self.changing = trio.Lock()
         """Held while the policies change, so that the last ones stored are also in force."""
         self.topics_known: set[str] = set()
@@ -99,7 +108,12 @@ class Namespace:
     @property
     def is_current(self) -> bool:
         """Whether the state in memory equals that of the store."""
-        return self.policies_read == self.policies_version and self.partitioned.is_current
+        return self.policies_read == self.policies_version and self.are_records_current
+
+    @property
+    def are_records_current(self) -> bool:
+        """Whether the same holds for the records of its topics."""
+        return self.partitioned.records.is_current and self.topic_policies.records.is_current
 
 
 @final
@@ -119,6 +133,7 @@ class Namespaces:
         store.watch(POLICIES_PATH, self._policies_changed)
         store.watch(LOCAL_POLICIES_PATH, self._local_policies_changed)
         store.watch(PARTITIONED_TOPICS_PATH, self._partitioned_changed)
+        store.watch(TOPIC_POLICIES_PATH, self._topic_policies_changed)
         store.watch(MANAGED_LEDGERS_PATH, self._managed_ledger_changed)
 
     def _policies_changed(self, path: str) -> None:
@@ -138,14 +153,22 @@ class Namespaces:
             namespace.policies_version += 1
 
     def _partitioned_changed(self, path: str) -> None:
-        if path == PARTITIONED_TOPICS_PATH:
+        self._one_changed(PARTITIONED_TOPICS_PATH, path, lambda each: each.partitioned.records)
+
+    def _topic_policies_changed(self, path: str) -> None:
+        self._one_changed(TOPIC_POLICIES_PATH, path, lambda each: each.topic_policies.records)
+
+    def _one_changed(
+        self, root: str, path: str, records_of: Callable[[Namespace], KeptRecords]
+    ) -> None:
+        if path == root:
             for each in self._loaded.values():
-                each.partitioned.all_changed()
+                records_of(each).all_changed()
             return
-        name, rest = namespace_below(PARTITIONED_TOPICS_PATH, path)
+        name, rest = namespace_below(root, path)
         namespace = self._loaded.get(name)
         if namespace is not None:
-            namespace.partitioned.changed(rest)
+            records_of(namespace).changed(rest)
 
     def _managed_ledger_changed(self, path: str) -> None:
         """A topic's record changed: it may be deleted. Cursors lie one level below."""
@@ -208,6 +231,7 @@ class Namespaces:
                     namespace_name,
                     self._policies.of_namespace(Policies({})),
                     PartitionedTopics(self._store, namespace_name, self._config),
+                    TopicPolicyRecords(self._store, namespace_name),
                 )
                 # Registered before it is read, so that no change in between is missed.
                 self._loaded[namespace_name] = namespace
@@ -228,6 +252,7 @@ class Namespaces:
             # Watchers may request the namespace: not while others wait for the lock.
             policies.bookie_groups = groups
             await policies.replace(Policies(fields))
+        await policies.replace_topics(namespace.topic_policies.records.found)
         return namespace
 
     async def _read(self, namespace: Namespace) -> tuple[Json | None, BookieGroups | None]:
@@ -239,9 +264,10 @@ class Namespaces:
             groups = None
             if fields is not None:
                 groups = await self._read_groups(namespace.name)
-                await namespace.partitioned.refresh()
+                await namespace.partitioned.records.refresh()
+                await namespace.topic_policies.records.refresh()
             if version == namespace.policies_version and (
-                fields is None or namespace.partitioned.is_current
+                fields is None or namespace.are_records_current
             ):
                 namespace.policies_read = version
                 return fields, groups
@@ -320,6 +346,24 @@ class Namespaces:
                 self._unload(namespace_name)
                 raise not_found("Namespace does not exist")
             await namespace.policies.replace(Policies(changed))
+
+    async def set_topic_policy(self, topic: TopicName, field: str, value: object) -> None:
+        """Set a policy of a topic, for all partitions of a partitioned one; None: it has none of
+        this kind any more. In force when this returns, also for loaded topics.
+
+        Raises: Refusal; as `NamespacePolicies.replace`.
+        """
+        namespace = await self.get(topic.namespace_name)
+        async with namespace.changing:
+            await namespace.topic_policies.set(topic, field, value)
+            await namespace.policies.replace_topics(namespace.topic_policies.records.found)
+
+    async def delete_topic_policies(self, topic: TopicName) -> None:
+        """The topic is deleted: a later one of its name has no policies of its own."""
+        namespace = await self.find(topic.namespace_name)
+        if namespace is not None:
+            await namespace.topic_policies.delete(topic)
+            await namespace.policies.replace_topics(namespace.topic_policies.records.found)
 
     def _unload(self, namespace_name: str) -> None:
         namespace = self._loaded.pop(namespace_name, None)

@@ -69,6 +69,16 @@ def persistence_in(record: Mapping[str, Json]) -> Persistence:
     return Persistence(ensemble, write, ack, float(record.get(_RATE, 0.0)))
 
 
+def record_of(persistence: Persistence) -> dict[str, Json]:
+    """The inverse of `persistence_in`."""
+    copies = (
+        persistence.ensemble_size,
+        persistence.write_quorum_size,
+        persistence.ack_quorum_size,
+    )
+    return dict(zip(_NUMBERS, copies, strict=True)) | {_RATE: persistence.mark_delete_rate_max}
+
+
 def persistence(policy: str, value: Json) -> Json:
     """The body of a request, complete. Raises: Refusal."""
     if value is None:

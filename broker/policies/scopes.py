@@ -2,6 +2,8 @@
 
     BrokerPolicies (configuration) -> NamespacePolicies (record) -> TopicPolicies
 
+The policies of a partitioned topic are those of each of its partitions.
+
 `effective` of a namespace or a topic is always the current state. A topic that acts on a change of
 a policy, and not only on request, watches its own level. It is notified after a change of its own
 policies, of its namespace's or of the configuration, if the result for it is different.
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.policies.record import Policies
     from ledgers.placement import BookieGroups
+    from protocol.topic_name import TopicName
+
+TopicKey = tuple[str, str]
+"""Domain and local name of a topic that is no partition."""
 
 
 class PolicyWatcher(Protocol):
@@ -59,16 +65,17 @@ class NamespacePolicies:
 
     def __init__(self, broker: BrokerPolicies, record: Policies) -> None:
         self._broker = broker
-        self._watched: set[TopicPolicies] = set()
+        self._watched: dict[TopicKey, set[TopicPolicies]] = {}
+        self._topics: Mapping[TopicKey, Mapping[str, Any]] = {}
         self.record = record
         """The namespace's own policies, for code that shows or changes them."""
         self.bookie_groups: BookieGroups | None = None
         """The bookies of new ledgers. Set it before `replace`."""
         self.effective = resolve(broker.config, record)
 
-    def of_topic(self) -> TopicPolicies:
-        """The level of a topic of the namespace, which has no policies of its own yet."""
-        return TopicPolicies(self)
+    def of_topic(self, topic: TopicName) -> TopicPolicies:
+        """The level of a topic of the namespace."""
+        return TopicPolicies(self, (topic.domain, topic.partitioned_base.local_name))
 
     async def replace(self, record: Policies) -> None:
         """The namespace has other policies now. Returns when all watchers have acted on them.
@@ -78,19 +85,43 @@ class NamespacePolicies:
         self.record = record
         await _tell(self.resolve())
 
+    async def replace_topics(self, records: Mapping[TopicKey, Mapping[str, Any]]) -> None:
+        """These topics have policies of their own now, and no others. The mapping is copied.
+
+        Raises: as `replace`.
+        """
+        before, self._topics = self._topics, dict(records)
+        changed = [key for key in {**before, **records} if before.get(key) != self._topics.get(key)]
+        await _tell(
+            [
+                topic
+                for key in changed
+                for topic in list(self._watched.get(key, ()))
+                if topic.resolve()
+            ]
+        )
+
+    def record_of(self, key: TopicKey) -> Mapping[str, Any] | None:
+        """The policies of a topic of its own: fields as those of the namespace's record."""
+        return self._topics.get(key)
+
     def resolve(self) -> list[TopicPolicies]:
         """Compute the policies in force. Returns the watched topics for which they changed."""
         self.effective = resolve(self._broker.config, self.record, None, self.bookie_groups)
-        return [topic for topic in self._watched if topic.resolve()]
+        watched = (topic for topics in self._watched.values() for topic in topics)
+        return [topic for topic in watched if topic.resolve()]
 
     def watch(self, topic: TopicPolicies) -> None:
         """Include the topic in `resolve`."""
         topic.resolve()
-        self._watched.add(topic)
+        self._watched.setdefault(topic.key, set()).add(topic)
 
     def forget(self, topic: TopicPolicies) -> None:
         """Exclude it."""
-        self._watched.discard(topic)
+        topics = self._watched.get(topic.key, set())
+        topics.discard(topic)
+        if not topics:
+            self._watched.pop(topic.key, None)
 
     def resolve_topic(self, record: Mapping[str, Any]) -> EffectivePolicies:
         """The policies in force for a topic with policies of its own."""
@@ -105,21 +136,21 @@ class NamespacePolicies:
 class TopicPolicies:
     """The level of one topic."""
 
-    __slots__ = ("_namespace", "_seen", "_watcher", "record")
+    __slots__ = ("_namespace", "_seen", "_watcher", "key")
 
-    def __init__(self, namespace: NamespacePolicies) -> None:
+    def __init__(self, namespace: NamespacePolicies, key: TopicKey) -> None:
         self._namespace = namespace
         self._watcher: PolicyWatcher | None = None
-        self._seen = namespace.effective
-        self.record: Mapping[str, Any] | None = None
-        """The topic's own policies: fields as those of its namespace's record."""
+        self.key = key
+        self._seen = self.effective
 
     @property
     def effective(self) -> EffectivePolicies:
         """The policies in force."""
-        if self.record is None:
+        record = self._namespace.record_of(self.key)
+        if record is None:
             return self._namespace.effective
-        return self._namespace.resolve_topic(self.record)
+        return self._namespace.resolve_topic(record)
 
     def watch(self, watcher: PolicyWatcher) -> None:
         """Notify this watcher of changes, until `unwatch`."""
@@ -130,12 +161,6 @@ class TopicPolicies:
         """Stop notifying."""
         self._watcher = None
         self._namespace.forget(self)
-
-    async def replace(self, record: Mapping[str, Any] | None) -> None:
-        """The topic has other policies now. Raises: the error of the watcher."""
-        self.record = record
-        if self.resolve():
-            await self.tell()
 
     def resolve(self) -> bool:
         """Whether the policies in force changed since the last call."""
