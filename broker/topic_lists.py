@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.slices import SharedReadings, portions, sorted_in_slices, taken_in_slices
 from protocol.commands import names_of_topics
-from protocol.topic_name import NON_PERSISTENT, PERSISTENT
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT, has_system_name, is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,13 +36,16 @@ class TopicLists:
         """Full names of the loaded topics of a namespace, in order."""
         return await sorted_in_slices(self._loaded(namespace_name, domain))
 
-    async def existing(self, namespace_name: str, domain: str) -> Sequence[str]:
+    async def existing(
+        self, namespace_name: str, domain: str, *, with_system: bool = False
+    ) -> Sequence[str]:
         """Full names of the topics that exist, in order; [] for an unknown namespace."""
-        return await self._existing.get((namespace_name, domain))
+        return await self._existing.get((namespace_name, domain, with_system))
 
     async def encoded(self, namespace_name: str, domains: tuple[str, ...]) -> Sequence[bytes]:
         """Full names for `topics_of_namespace`: topics that are stored, then non-persistent ones
-        that are loaded, if the domain is among `domains`."""
+        that are loaded, if the domain is among `domains`. Without names that are reserved for
+        brokers."""
         return await self._encoded.get((namespace_name, domains))
 
     def _loaded(self, namespace_name: str, domain: str) -> Iterator[str | None]:
@@ -51,15 +54,28 @@ class TopicLists:
             ours = name.namespace_name == namespace_name and name.domain == domain
             yield full if ours and not topic.closing else None
 
-    async def _read_existing(self, wanted: tuple[str, str]) -> Sequence[str]:
-        stored = await self._namespaces.topics(*wanted)
-        return await sorted_in_slices(chain(stored, self._loaded(*wanted)))
+    async def _read_existing(self, wanted: tuple[str, str, bool]) -> Sequence[str]:
+        namespace_name, domain, with_system = wanted
+        stored = await self._namespaces.topics(namespace_name, domain, with_system=with_system)
+        loaded = self._loaded(namespace_name, domain)
+        return await sorted_in_slices(
+            chain(
+                stored,
+                (
+                    None if each is None or (is_system_topic(each) and not with_system) else each
+                    for each in loaded
+                ),
+            )
+        )
 
     async def _read_encoded(self, wanted: tuple[str, tuple[str, ...]]) -> Sequence[bytes]:
         namespace_name, domains = wanted
         names: list[str] = []
         if PERSISTENT in domains:
-            names += await self._namespaces.topics(namespace_name, PERSISTENT)
+            stored = await self._namespaces.topics(namespace_name, PERSISTENT)
+            names += await sorted_in_slices(
+                None if has_system_name(each) else each for each in stored
+            )
         if NON_PERSISTENT in domains:
             names += await self.loaded(namespace_name, NON_PERSISTENT)
         return await taken_in_slices(map(names_of_topics, portions(names)), steps=1)

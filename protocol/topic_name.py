@@ -25,9 +25,17 @@ PUBLIC_TENANT: Final = "public"
 DEFAULT_NAMESPACE: Final = "default"
 PARTITION_SUFFIX: Final = "-partition-"
 
-SYSTEM_NAMESPACE: Final = "pulsar/system"
-_SYSTEM_NAMES: Final = frozenset(("__change_events", "__transaction_buffer_snapshot"))
-_PENDING_ACKS_SUFFIX: Final = "__transaction_pending_ack"
+_SYSTEM_NAME: Final = re.compile(
+    r"(?:.*/(?:__change_events|__transaction_buffer_snapshot(?:_segments|_indexes)?)"
+    r"|.*__transaction_pending_ack)(?:-partition-(?:0|[1-9][0-9]*))?"
+    r"|persistent://pulsar/system/(?:transaction_coordinator_assign|__transaction_log_).*",
+    re.DOTALL,
+)
+"""SystemTopicNames of 4.0.8."""
+_SYSTEM_NAMESPACE: Final = re.compile(
+    r"[a-z-]+://(?:pulsar/system|pulsar/[^/:]+:[0-9]+|sla-monitor/[^/:]+:[0-9]+)/"
+)
+"""For all brokers together; heartbeats and service levels of one broker (`host:port`)."""
 
 _ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
@@ -47,6 +55,18 @@ def check_entity_name(name: str) -> str:
     if _ENTITY.fullmatch(name) is None:
         raise InvalidTopicName(f"Invalid named entity: {name}")
     return name
+
+
+def has_system_name(full: str) -> bool:
+    """Whether this full name of a topic is one under which brokers keep something of their own,
+    such as the policies of topics: no client is told of it."""
+    return _SYSTEM_NAME.fullmatch(full) is not None
+
+
+def is_system_topic(full: str) -> bool:
+    """The same, or the topic is in a namespace of brokers. It is no client's: it is not in lists,
+    does not count, and is not deleted when no client uses it (BrokerService of 4.0.8)."""
+    return _SYSTEM_NAMESPACE.match(full) is not None or has_system_name(full)
 
 
 def encode_name(name: str) -> str:
@@ -135,14 +155,8 @@ class TopicName:
 
     @property
     def is_system(self) -> bool:
-        """Whether brokers keep something of their own in it, such as the policies of topics. It is
-        no client's, so it is not deleted when no client uses it (SystemTopic of 4.0.8)."""
-        base = self.partitioned_base
-        return (
-            base.namespace_name == SYSTEM_NAMESPACE
-            or base.local_name in _SYSTEM_NAMES
-            or base.local_name.endswith(_PENDING_ACKS_SUFFIX)
-        )
+        """See `is_system_topic`."""
+        return is_system_topic(self.full)
 
     @property
     def partitioned_base(self) -> TopicName:

@@ -11,9 +11,17 @@ from broker.admin.namespace_policies import refuse_copies
 from broker.admin.router import Route
 from broker.policies.persistence import persistence
 from broker.refusal import Refusal, conflict, not_found
-from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, encode_name
+from protocol.topic_name import (
+    NON_PERSISTENT,
+    PERSISTENT,
+    TopicName,
+    encode_name,
+    is_system_topic,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.admin.context import AdminContext, AdminRequest
 
 
@@ -45,22 +53,31 @@ async def delete(request: AdminRequest) -> None:
             raise Refusal(405, "Broker doesn't allow forced deletion of namespaces")
         await delete_with_topics(context, request.namespace_name)
         return
+    await context.namespaces.check_empty(request.namespace_name)
     if await context.service.topic_lists.loaded(request.namespace_name, NON_PERSISTENT):
         raise conflict("Cannot delete non empty namespace")
-    await context.namespaces.delete(request.namespace_name)
+    await _delete_with(context, request.namespace_name, is_system_topic)
 
 
 async def delete_with_topics(context: AdminContext, namespace_name: str) -> None:
     """Delete every topic of a namespace, then the namespace. Raises: Refusal, BrokerError."""
+    await _delete_with(context, namespace_name, lambda _full: True)
+
+
+async def _delete_with(
+    context: AdminContext, namespace_name: str, goes: Callable[[str], bool]
+) -> None:
+    """Delete the namespace after these of its topics. Raises: Refusal, BrokerError."""
     namespaces = context.namespaces
     for topic in [
         *await namespaces.topics(namespace_name, PERSISTENT),
         *await context.service.topic_lists.loaded(namespace_name, NON_PERSISTENT),
     ]:
-        await _delete_topic(context, TopicName.parse(topic))
+        if goes(topic):
+            await _delete_topic(context, TopicName.parse(topic))
     namespace = await namespaces.find(namespace_name)
     for domain in (PERSISTENT, NON_PERSISTENT):
-        for topic in await namespaces.partitioned_topics(namespace_name, domain):
+        for topic in filter(goes, await namespaces.partitioned_topics(namespace_name, domain)):
             assert namespace is not None
             await namespace.partitioned.delete(TopicName.parse(topic))
             await namespaces.delete_topic_policies(TopicName.parse(topic))
@@ -79,15 +96,18 @@ async def _delete_topic(context: AdminContext, topic: TopicName) -> None:
 
 
 async def topics(request: AdminRequest) -> list[str]:
-    """Topics that exist; `mode` as in the binary protocol."""
+    """Topics that exist; `mode` as in the binary protocol. With `includeSystemTopic` also those of
+    brokers."""
     context, name = request.context, request.namespace_name
     await context.namespaces.get(name)
     mode = request.query.get("mode", "PERSISTENT") or "PERSISTENT"
+    with_system = request.flag("includeSystemTopic")
     found: list[str] = []
     if mode in ("PERSISTENT", "ALL"):
-        found += await context.namespaces.topics(name, PERSISTENT)
+        found += await context.namespaces.topics(name, PERSISTENT, with_system=with_system)
     if mode in ("NON_PERSISTENT", "ALL"):
-        found += await context.service.topic_lists.loaded(name, NON_PERSISTENT)
+        lists = context.service.topic_lists
+        found += await lists.existing(name, NON_PERSISTENT, with_system=with_system)
     return found
 
 

@@ -71,17 +71,21 @@ async def _found(context: AdminContext, topic: TopicName) -> Topic:
 
 
 async def topics(request: AdminRequest) -> Sequence[str]:
-    """Topics that exist; partitions one by one."""
+    """Topics that exist; partitions one by one. With `includeSystemTopic` also those of brokers."""
     context, name, domain = request.context, request.namespace_name, request.domain
     await context.namespaces.get(name)
-    return await context.service.topic_lists.existing(name, domain)
+    with_system = request.flag("includeSystemTopic")
+    return await context.service.topic_lists.existing(name, domain, with_system=with_system)
 
 
 async def partitioned_topics(request: AdminRequest) -> list[str]:
     """Names of partitioned topics."""
     context, name = request.context, request.namespace_name
     await context.namespaces.get(name)
-    return await context.namespaces.partitioned_topics(name, request.domain)
+    with_system = request.flag("includeSystemTopic")
+    return await context.namespaces.partitioned_topics(
+        name, request.domain, with_system=with_system
+    )
 
 
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"

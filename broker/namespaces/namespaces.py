@@ -47,10 +47,16 @@ from broker.slices import sorted_in_slices
 from ledgers.placement import parse_groups
 from metadata.store import NodeNotFound
 from protocol.errors import NotAllowed, TopicNotFound
-from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName, decode_name
+from protocol.topic_name import (
+    NON_PERSISTENT,
+    PERSISTENT,
+    TopicName,
+    decode_name,
+    is_system_topic,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from broker.config import BrokerConfig
     from broker.namespaces.kept_records import KeptRecords
@@ -370,13 +376,19 @@ class Namespaces:
         if namespace is not None:
             namespace.policies.close()
 
+    async def check_empty(self, namespace_name: str) -> None:
+        """Raises: Refusal: clients have topics there that are stored."""
+        if await self.topics(namespace_name, PERSISTENT, with_system=False):
+            raise conflict("Cannot delete non empty namespace")
+        for domain in (PERSISTENT, NON_PERSISTENT):
+            if await self.partitioned_topics(namespace_name, domain, with_system=False):
+                raise conflict("Cannot delete non empty namespace")
+
     async def delete(self, namespace_name: str) -> None:
-        """Delete a namespace without topics. Raises: Refusal."""
+        """Delete a namespace without topics of clients. Raises: Refusal."""
         if await self.find(namespace_name) is None:
             raise not_found(f"Namespace {namespace_name} does not exist.")
-        topics = await self.topics(namespace_name, PERSISTENT)
-        if topics or await self.partitioned_topics(namespace_name, NON_PERSISTENT):
-            raise conflict("Cannot delete non empty namespace")
+        await self.check_empty(namespace_name)
         try:
             await self._store.delete(policies_path(namespace_name))
         except NodeNotFound:
@@ -395,7 +407,9 @@ class Namespaces:
             raise TopicNotFound("Namespace not found")
         return namespace
 
-    async def topics(self, namespace_name: str, domain: str) -> list[str]:
+    async def topics(
+        self, namespace_name: str, domain: str, *, with_system: bool = True
+    ) -> list[str]:
         """Full names of persistent topics that exist, partitions one by one; [] for an unknown
         namespace. Non-persistent topics exist only in the broker's memory: [] here."""
         namespace = await self.find(namespace_name)
@@ -404,16 +418,17 @@ class Namespaces:
         elements = await self._store.children(managed_ledgers_path(namespace_name))
         prefix = f"{domain}://{namespace_name}/"
         stored = (prefix + decode_name(element) for element in elements)
-        return await sorted_in_slices(
-            chain(stored, namespace.partitioned.full_names_of_partitions(domain))
-        )
+        names = chain(stored, namespace.partitioned.full_names_of_partitions(domain))
+        return await sorted_in_slices(_shown(names, with_system))
 
-    async def partitioned_topics(self, namespace_name: str, domain: str) -> list[str]:
+    async def partitioned_topics(
+        self, namespace_name: str, domain: str, *, with_system: bool = True
+    ) -> list[str]:
         """Full names of partitioned topics; [] for an unknown namespace."""
         namespace = await self.find(namespace_name)
         if namespace is None:
             return []
-        return await sorted_in_slices(namespace.partitioned.full_names(domain))
+        return await sorted_in_slices(_shown(namespace.partitioned.full_names(domain), with_system))
 
     async def partitions_of(self, topic: TopicName) -> int:
         """Partitions of a topic; 0 when it is not partitioned or its namespace is unknown."""
@@ -473,7 +488,7 @@ class Namespaces:
         if not count:
             return 0
         try:
-            await self._check_topic_limit(namespace, count)
+            await self._check_topic_limit(namespace, topic, count)
             await namespace.partitioned.create(topic, count, None)
         except Refusal as refusal:
             if refusal.status != 409:
@@ -503,7 +518,7 @@ class Namespaces:
             raise _missing(topic)
         if not (create and namespace.policies.effective.auto_topic_creation):
             raise _missing(topic)
-        await self._check_topic_limit(namespace, 1)
+        await self._check_topic_limit(namespace, topic, 1)
         return namespace
 
     async def create_partitioned_topic(
@@ -513,13 +528,20 @@ class Namespaces:
         namespace = await self.get(topic.namespace_name)
         if await self._exists(namespace, topic):
             raise conflict("This topic already exists")
-        await self._check_topic_limit(namespace, count)
+        await self._check_topic_limit(namespace, topic, count)
         await namespace.partitioned.create(topic, count, properties)
 
-    async def _check_topic_limit(self, namespace: Namespace, count: int) -> None:
+    async def _check_topic_limit(self, namespace: Namespace, topic: TopicName, count: int) -> None:
         limit = namespace.policies.effective.topics_max
-        if limit and len(await self.topics(namespace.name, PERSISTENT)) + count > limit:
+        if not limit or topic.is_system:
+            return
+        existing = await self.topics(namespace.name, PERSISTENT, with_system=False)
+        if len(existing) + count > limit:
             raise NotAllowed(f"Exceed maximum number of topics in namespace {namespace.name}")
+
+
+def _shown(names: Iterable[str], with_system: bool) -> Iterator[str | None]:
+    return (each if with_system or not is_system_topic(each) else None for each in names)
 
 
 def _missing(topic: TopicName) -> TopicNotFound:

@@ -13,6 +13,7 @@ from protocol.topic_name import (
     TopicName,
     decode_name,
     encode_name,
+    has_system_name,
 )
 
 VALID = [
@@ -125,7 +126,12 @@ def test_a_name_is_parsed_once_and_what_is_remembered_is_bounded():
         ("persistent://a/b/__change_events-partition-1", True),
         ("persistent://a/b/__transaction_buffer_snapshot", True),
         ("persistent://a/b/t-sub__transaction_pending_ack", True),
+        ("persistent://a/b/__transaction_buffer_snapshot_segments", True),
         ("persistent://pulsar/system/anything", True),
+        ("persistent://pulsar/host.name:8080/healthcheck", True),
+        ("persistent://a/host.name:8080/healthcheck", False),
+        ("persistent://a/b/healthcheck", False),
+        ("persistent://a/b/__transaction_log_1", False),
         ("persistent://pulsar/other/anything", False),
         ("__change_events2", False),
         ("t", False),
@@ -133,3 +139,17 @@ def test_a_name_is_parsed_once_and_what_is_remembered_is_bounded():
 )
 def test_topics_of_brokers_are_told_from_those_of_clients(name, is_system):
     assert TopicName.parse(name).is_system is is_system
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("persistent://pulsar/system/anything", True),
+        ("persistent://pulsar/system/transaction_coordinator_assign-partition-3", False),
+        ("persistent://pulsar/system/__transaction_log_3", False),
+        ("persistent://a/b/__change_events-partition-1", False),
+        ("persistent://a/b/__change_events-partition-x", True),
+    ],
+)
+def test_clients_are_not_told_of_names_that_are_reserved_for_brokers(name, told):
+    assert has_system_name(TopicName.parse(name).full) is not told
