@@ -23,12 +23,14 @@ from broker.policies.given import (
     strategy,
 )
 from broker.policies.persistence import persistence
+from broker.policies.record import AUTO_UPDATE_FIELD
 from broker.refusal import Refusal, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.admin.context import AdminContext, AdminRequest
+    from broker.policies.effective import EffectivePolicies
 
 Json = Any
 
@@ -61,6 +63,8 @@ class Policy:
     """The answer of GET when it is not set, and the value that DELETE leaves."""
     shown_unset: object = None
     """The answer of GET instead, if DELETE leaves nothing."""
+    in_force: Callable[[EffectivePolicies], object] | None = None
+    """The same, where GET answers with the value in force."""
     nullable: bool = False
     """Whether a body of null unsets it, as in Pulsar."""
     refuse: Callable[[AdminContext, Json], None] = _refuse_nothing
@@ -94,7 +98,12 @@ POLICIES: Final = (
         nullable=True,
     ),
     Policy("schemaValidationEnforced", "schema_validation_enforced", flag, unset=False),
-    Policy("isAllowAutoUpdateSchema", "is_allow_auto_update_schema", flag, unset=True),
+    Policy(
+        "isAllowAutoUpdateSchema",
+        AUTO_UPDATE_FIELD,
+        flag,
+        in_force=lambda policies: policies.schema_auto_update,
+    ),
 )
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 
@@ -102,8 +111,11 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 def _routes_of(policy: Policy) -> tuple[Route, ...]:
     async def get(request: AdminRequest) -> object:
         namespace = await request.context.namespaces.get(request.namespace_name)
-        unset = policy.unset if policy.shown_unset is None else policy.shown_unset
-        value = namespace.policies.record.fields.get(policy.field, unset)
+        value = namespace.policies.record.fields.get(policy.field)
+        if value is None and policy.in_force is not None:
+            value = policy.in_force(namespace.policies.effective)
+        elif value is None:
+            value = policy.unset if policy.shown_unset is None else policy.shown_unset
         return "" if value is None else JSONResponse(value)
 
     async def change(request: AdminRequest) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.admin.namespace_policies import refuse_copies
 from broker.admin.router import Route
 from broker.policies.persistence import persistence
+from broker.policies.record import AUTO_UPDATE_FIELD
 from broker.refusal import Refusal, conflict, not_found
 from protocol.topic_name import (
     NON_PERSISTENT,
@@ -33,7 +34,10 @@ async def names(request: AdminRequest) -> list[str]:
 async def get(request: AdminRequest) -> dict[str, Any]:
     """All policies."""
     namespace = await request.context.namespaces.get(request.namespace_name)
-    return namespace.policies.record.fields
+    fields = namespace.policies.record.fields
+    if fields.get(AUTO_UPDATE_FIELD) is None:
+        fields = {**fields, AUTO_UPDATE_FIELD: namespace.policies.effective.schema_auto_update}
+    return fields
 
 
 async def create(request: AdminRequest) -> None:

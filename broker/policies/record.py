@@ -20,6 +20,8 @@ _ACTIONS: Final = ("produce", "consume", "functions", "sinks", "sources", "packa
 _HASH_SPACE: Final = 1 << 32
 _BUNDLES_MAX: Final = 16_384
 """Each adds a line to every answer that shows the namespace."""
+AUTO_UPDATE_FIELD: Final = "is_allow_auto_update_schema"
+"""Records made by Pulsar's tools may lack it. The configuration then decides."""
 _FRESH: Final[Json] = {
     "auth_policies": {
         "namespace_auth": {},
@@ -43,7 +45,6 @@ _FRESH: Final[Json] = {
     "offload_threshold": -1,
     "offload_threshold_in_seconds": -1,
     "schema_compatibility_strategy": "UNDEFINED",
-    "is_allow_auto_update_schema": True,
     "schema_validation_enforced": False,
     "subscription_types_enabled": [],
     "properties": {},
@@ -67,7 +68,8 @@ class Policies:
 
         Raises: Refusal: the given policies are wrong, or have no effect yet.
         """
-        fields = {**_FRESH, **checked(given or {})}
+        auto_update = {AUTO_UPDATE_FIELD: config.isAllowAutoUpdateSchemaEnabled}
+        fields = {**_FRESH, **auto_update, **checked(given or {})}
         if not fields["replication_clusters"]:
             fields["replication_clusters"] = [config.clusterName]
         fields["auth_policies"] = {**_FRESH["auth_policies"], **fields["auth_policies"]}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import pytest
 
+from broker.namespaces.names import policies_path
 from protocol.errors import TopicNotFound
 from protocol.topic_name import TopicName
 
@@ -167,3 +171,37 @@ async def test_shadow_topics_are_refused(http):
     body = {"partitions": 2, "properties": shadow}
     assert (await http("PUT", "persistent/public/default/s/partitions", body))[0] == 501
     assert (await http("GET", "persistent/public/default/s/stats"))[0] == 404
+
+
+@pytest.mark.parametrize("configured", [True, False])
+@pytest.mark.parametrize("lacking", [{}, {"is_allow_auto_update_schema": None}])
+async def test_a_record_of_pulsar_that_leaves_schema_updates_to_the_broker(
+    http, broker, configured, lacking
+):
+    path, field = f"{N}/isAllowAutoUpdateSchema", "is_allow_auto_update_schema"
+    await broker.service.namespaces.use(
+        dataclasses.replace(broker.admin.config, isAllowAutoUpdateSchemaEnabled=configured)
+    )
+    fields = {**(await http("GET", N))[1]}
+    del fields[field]
+    record = json.dumps({**fields, **lacking}).encode()
+    await broker.admin.store.another_session().put(policies_path("public/default"), record, None)
+    assert await http("GET", path) == (200, configured)
+    assert (await http("GET", N))[1] == {**fields, field: configured}
+    assert await http("POST", path, not configured) == (204, None)
+    assert await http("GET", path) == (200, not configured)
+    assert await http("DELETE", path) == (204, None)
+    assert await http("GET", path) == (200, configured)
+
+
+async def test_a_new_namespace_takes_schema_updates_as_configured(http, broker):
+    await broker.service.namespaces.use(
+        dataclasses.replace(broker.admin.config, isAllowAutoUpdateSchemaEnabled=False)
+    )
+    assert await http("PUT", "namespaces/public/n1") == (204, None)
+    assert await http("GET", "namespaces/public/n1/isAllowAutoUpdateSchema") == (200, False)
+    assert await http("PUT", "namespaces/public/n2", {"is_allow_auto_update_schema": True}) == (
+        204,
+        None,
+    )
+    assert await http("GET", "namespaces/public/n2/isAllowAutoUpdateSchema") == (200, True)
