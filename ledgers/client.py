@@ -24,6 +24,7 @@ from ledgers.placement import GROUPS_KEY, PlacementRules, encode_groups
 from ledgers.quorum_writer import QuorumWriter
 from ledgers.recovery import recover_ledger
 from ledgers.replication import Replication
+from ledgers.speculation import Speculation, SpeculationRules
 from metadata.ledger_list import live_ledgers
 from metadata.store import MUST_NOT_EXIST, NodeNotFound
 from protocol.bookkeeper.digests import DigestType
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from runtime.clock import Clock
 
 ID_SEQUENCE_PATH: Final = "/ledgers/idgen"
+_NEVER: Final = SpeculationRules()
 
 
 @final
@@ -60,6 +62,8 @@ class LedgerClientConfig:
     request_timeout_s: float = 30.0
     delay_ensemble_change: bool = False
     """Replace a failed bookie only when the ack quorum cannot be had without it."""
+    speculation: SpeculationRules = _NEVER
+    """When a read is sent to one more bookie."""
 
     @property
     def replication(self) -> Replication:
@@ -88,6 +92,7 @@ class LedgerClient:
         self._cluster: Cluster = cluster or FixedCluster(bookies, trio.lowlevel.spawn_system_task)
         self._config = config
         self._clock = clock
+        self._speculation = Speculation(config.speculation)
         self.first_own_id: int | None = None
         """Ledgers from this id on were made by this client; those before it existed before. None:
         all existing ledgers did. Known before the first of its own has a record."""
@@ -177,7 +182,7 @@ class LedgerClient:
 
     def reader_of(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerReader:
         """The same with metadata already read."""
-        return LedgerReader(self._bookies, ledger_id, metadata)
+        return LedgerReader(self._bookies, ledger_id, metadata, self._speculation)
 
     async def delete(self, ledger_id: int) -> None:
         """Remove the ledger's record; bookies drop its entries during garbage collection. Deleting

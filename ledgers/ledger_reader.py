@@ -1,19 +1,23 @@
 """Reads entries of one ledger, from any bookie that has them, and checks every digest.
 
 Members of an entry's write set are asked in order. After an error, a refusal or a wrong digest the
-next one is asked. The result is "it does not exist" only when every member proved it; any weaker
+next one is asked, and after a silence too, if the client speculates (`speculation`). The first good
+answer counts. The result is "it does not exist" only when every member proved it; any weaker
 evidence is `EntryUnknown`. Reads request runs of entries. With one bookie a run is one request;
 with striping a run is as long as the bookie's run of consecutive entries.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, final
 
 import structlog
+import trio
 
 from bookie.api import BookieError, Status
 from ledgers.errors import EntryAbsent, EntryUnknown
+from ledgers.speculation import Speculation
 from protocol.bookkeeper.digests import Digest, DigestMismatch
 from protocol.bookkeeper.ledger_layout import write_set
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bookie.api import BookieApi
+    from ledgers.speculation import ReplicaTurns
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
 _log = structlog.get_logger()
@@ -31,14 +36,20 @@ _ABSENT = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
 class LedgerReader:
     """See the module docstring. For an open ledger the caller knows how far it may read."""
 
-    __slots__ = ("_bookies", "_digest", "ledger_id", "metadata")
+    __slots__ = ("_bookies", "_digest", "_speculation", "ledger_id", "metadata")
 
     def __init__(
-        self, bookies: Mapping[str, BookieApi], ledger_id: int, metadata: LedgerMetadata
+        self,
+        bookies: Mapping[str, BookieApi],
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        speculation: Speculation | None = None,
     ) -> None:
+        """`speculation`: that of the client; without it a silent bookie is waited for."""
         self.ledger_id = ledger_id
         self.metadata = metadata
         self._bookies = bookies
+        self._speculation = speculation if speculation is not None else Speculation()
         self._digest = Digest(metadata.digest_type, metadata.password)
 
     async def read(self, first: int, last: int, size_bytes_max: int = 1 << 20) -> list[bytes]:
@@ -53,37 +64,99 @@ class LedgerReader:
         # Where every bookie has every entry, a ledger is read from the same one as long as that
         # answers, which then reads ahead.
         start = self.ledger_id if size == metadata.write_quorum_size else first
-        indices = write_set(start, size, metadata.write_quorum_size)
-        problems: list[str] = []
-        absent = 0
-        for index in indices:
-            bookie_id = ensemble[index]
-            bookie = self._bookies.get(bookie_id)
-            if bookie is None:
-                problems.append(f"{bookie_id}: not available")
-                continue
-            try:
-                bodies = await bookie.read_batch(
-                    self.ledger_id, first, last - first + 1, size_bytes_max
-                )
-            except BookieError as error:
-                absent += error.status in _ABSENT
-                problems.append(f"{bookie_id}: {error}")
-                continue
-            payloads, problem = self._verified(first, last, bodies)
-            if payloads:
-                return payloads
-            problems.append(f"{bookie_id}: {problem}")
-            _log.error("entry_damaged", ledger_id=self.ledger_id, bookie=bookie_id, detail=problem)
-        detail = f"entry {self.ledger_id}:{first}: " + "; ".join(problems)
-        raise EntryAbsent(detail) if absent == len(indices) else EntryUnknown(detail)
+        members = [ensemble[at] for at in write_set(start, size, metadata.write_quorum_size)]
+        read = _Read(self._bookies, self.ledger_id, self._digest, first, last, size_bytes_max)
+        turns = self._speculation.turns(len(members), trio.current_time())
+        if turns.due_at == math.inf:
+            await _ask_in_turn(read, members, turns)
+        else:
+            await _ask_past_silent_ones(read, members, turns)
+        if read.payloads:
+            return read.payloads
+        detail = f"entry {self.ledger_id}:{first}: " + "; ".join(read.problems)
+        raise EntryAbsent(detail) if read.absent == len(members) else EntryUnknown(detail)
 
-    def _verified(self, first: int, last: int, bodies: list[bytes]) -> tuple[list[bytes], str]:
+
+async def _ask_in_turn(read: _Read, members: list[str], turns: ReplicaTurns) -> None:
+    """One after the other, until one has a good answer."""
+    replica: int | None = 0
+    while replica is not None and not await read.ask(members[replica]):
+        replica = turns.on_failure()
+
+
+async def _ask_past_silent_ones(read: _Read, members: list[str], turns: ReplicaTurns) -> None:
+    """The same, but while one is silent others are asked as well."""
+
+    async def ask(replica: int | None) -> None:
+        while replica is not None and not await read.ask(members[replica]):
+            replica = turns.on_failure()
+        if replica is not None or turns.is_over:
+            nursery.cancel_scope.cancel()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, 0)
+            while True:
+                await trio.sleep_until(turns.due_at)
+                nursery.start_soon(ask, turns.on_silence(trio.current_time()))
+    finally:
+        turns.end()
+
+
+@final
+class _Read:
+    """One read, and what the replicas that were asked have answered."""
+
+    def __init__(
+        self,
+        bookies: Mapping[str, BookieApi],
+        ledger_id: int,
+        digest: Digest,
+        first: int,
+        last: int,
+        size_bytes_max: int,
+    ) -> None:
+        self._bookies = bookies
+        self._ledger_id = ledger_id
+        self._digest = digest
+        self._first = first
+        self._last = last
+        self._size_bytes_max = size_bytes_max
+        self.payloads: list[bytes] = []
+        """The first good answer."""
+        self.problems: list[str] = []
+        self.absent = 0
+        """How many proved that the first entry does not exist."""
+
+    async def ask(self, bookie_id: str) -> bool:
+        """Whether this bookie has a good answer."""
+        bookie = self._bookies.get(bookie_id)
+        if bookie is None:
+            self.problems.append(f"{bookie_id}: not available")
+            return False
+        count = self._last - self._first + 1
+        try:
+            bodies = await bookie.read_batch(
+                self._ledger_id, self._first, count, self._size_bytes_max
+            )
+        except BookieError as error:
+            self.absent += error.status in _ABSENT
+            self.problems.append(f"{bookie_id}: {error}")
+            return False
+        payloads, problem = self._verified(bodies)
+        if payloads:
+            self.payloads = payloads
+            return True
+        self.problems.append(f"{bookie_id}: {problem}")
+        _log.error("entry_damaged", ledger_id=self._ledger_id, bookie=bookie_id, detail=problem)
+        return False
+
+    def _verified(self, bodies: list[bytes]) -> tuple[list[bytes], str]:
         """The payloads up to the first damaged one, and a description of the damage."""
         verified = self._digest.verified_payload
-        ledger_id = self.ledger_id
+        ledger_id, last = self._ledger_id, self._last
         payloads: list[bytes] = []
-        entry_id = first
+        entry_id = self._first
         try:
             for body in bodies:
                 if entry_id > last:

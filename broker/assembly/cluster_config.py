@@ -24,8 +24,9 @@ from broker.policies.persistence import persistence_of
 from ledgers.placement import PlacementRules
 from ledgers.quarantine import QuarantineRules
 from ledgers.remote.config import RemoteConfig
+from ledgers.speculation import SpeculationRules
 from metadata.opening import UNIX, shared_place
-from settings.kinds import Bounds, Positive, Ratio
+from settings.kinds import Bounds, Count, Positive, Ratio
 from settings.rules import Alias, KeyRules
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
     managedLedgerDefaultAckQuorum: Positive = 2
     bookkeeperNumberOfChannelsPerBookie: Positive = 16
     bookkeeperClientTimeoutInSeconds: _Seconds = 30
+    bookkeeperClientSpeculativeReadTimeoutInMillis: Count = 0
     bookkeeperClientRackawarePolicyEnabled: bool = True
     bookkeeperClientRegionawarePolicyEnabled: bool = False
     bookkeeperClientMinNumRacksPerWriteQuorum: Positive = 2
@@ -80,6 +82,9 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
             replicating(self),
             request_timeout_s=float(self.bookkeeperClientTimeoutInSeconds),
             delay_ensemble_change=self.bookkeeper_delayEnsembleChange,
+            speculation=SpeculationRules.every(
+                self.bookkeeperClientSpeculativeReadTimeoutInMillis / 1000
+            ),
         )
 
     def placement(self) -> PlacementRules:

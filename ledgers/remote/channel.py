@@ -6,8 +6,9 @@ an answer fails at once. Then requests are refused for a time (back-off), and th
 it opens a new connection.
 
 An add without an answer for the add timeout ends the connection: what it may still answer could not
-be told from answers to later adds of the same entry. A read that takes too long fails alone, unless
-nothing at all was answered meanwhile. Its answer may still come, so its place in the order is kept.
+be told from answers to later adds of the same entry. A read that takes too long fails alone. Its
+answer may still come, so its place in the order is kept. If reads wait and nothing at all is
+answered for the read timeout, the connection ends, whether or not anyone still wants the answers.
 
 Timeouts count the time in which this process ran. While it is stopped or gets no CPU, answers wait
 in the kernel, and the bookie is not to blame.
@@ -104,7 +105,8 @@ class Channel:
         self._adds = PendingAdds()
         self._tick = 0.0
         """For how long this process has run, as of the last check for timeouts."""
-        self._answered_at = 0.0
+        self._silent_since = 0.0
+        """When something was answered, or a read was sent while none waited."""
         self._reads: dict[ReadKey, deque[WaitingRead]] = {}
         self._reads_pending = 0
         self._wanted = trio.Event()
@@ -149,6 +151,8 @@ class Channel:
             raise BookieError(Status.TOO_MANY_REQUESTS, f"{self._reads_pending} reads wait")
         waiting = WaitingRead()
         self._reads.setdefault(key, deque()).append(waiting)
+        if not self._reads_pending:
+            self._silent_since = self._tick
         self._reads_pending += 1
         self._out.put((request,), len(request))
         self.flush()
@@ -159,10 +163,7 @@ class Channel:
                 await waiting.answered.wait()
         if not waiting.answered.is_set():
             reason = f"no answer in {seconds:g} s"
-            if self._tick - self._answered_at >= seconds:
-                self._lose(reason, Status.TIMED_OUT)
-            else:
-                self._on_failure(reason)
+            self._on_failure(reason)
             raise BookieError(Status.TIMED_OUT, reason)
         if waiting.status:
             raise BookieError(Status(waiting.status), waiting.failure)
@@ -184,14 +185,18 @@ class Channel:
             self._blocked.set()
 
     def check_timeout(self, elapsed_s: float) -> None:
-        """This process has run so much longer: end the connection if an add has waited too long.
-        Called TICKS_PER_TIMEOUT times in the shorter timeout."""
+        """This process has run so much longer: end the connection if an add, or a read without any
+        answer to others, has waited too long. Called TICKS_PER_TIMEOUT times in the shorter
+        timeout."""
         self._tick += elapsed_s
         now = self._tick
         since = self._adds.oldest_since()
         seconds = self._config.add_timeout_s
         if since is not None and now - since >= seconds:
             self._lose(f"no answer to an add in {seconds:g} s", Status.TIMED_OUT)
+        seconds = self._config.read_timeout_s
+        if self._reads_pending and now - self._silent_since >= seconds:
+            self._lose(f"no answer in {seconds:g} s", Status.TIMED_OUT)
 
     async def run(self) -> None:
         """Open connections when they are wanted, until cancelled."""
@@ -278,7 +283,7 @@ class Channel:
         """One turn. Raises: RemoteProtocolError: after the answers before it were delivered."""
         touched: dict[int, AddSink] = {}
         pending_bytes = self._adds.size_bytes
-        self._answered_at = self._tick
+        self._silent_since = self._tick
         self._turn.begin_turn()
         try:
             for answer in answers:

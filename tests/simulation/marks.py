@@ -14,6 +14,7 @@ import trio
 
 from bookie.testing.sim_disk import SimDisk
 from ledgers.recovery import _Recovery
+from ledgers.speculation import ReplicaTurns
 from tests.simulation.world import current_host
 
 LOGGED = {
@@ -73,7 +74,7 @@ class Marks:
 @contextmanager
 def marked(marks):
     """Note what happens within the block."""
-    run, restart = _Recovery.run, SimDisk.restart
+    run, restart, silence = _Recovery.run, SimDisk.restart, ReplicaTurns.on_silence
 
     async def noted_run(recovery):
         before = recovery.metadata
@@ -92,8 +93,14 @@ def marked(marks):
         marks.note("a crash lost the name of a file", len(disk._names.keys() - survivor._names))
         return survivor
 
+    def noted_silence(turns, now):
+        replica = silence(turns, now)
+        marks.note("a read was sent to one more bookie", replica is not None)
+        return replica
+
     _Recovery.run, SimDisk.restart = noted_run, noted_restart
+    ReplicaTurns.on_silence = noted_silence
     try:
         yield
     finally:
-        _Recovery.run, SimDisk.restart = run, restart
+        _Recovery.run, SimDisk.restart, ReplicaTurns.on_silence = run, restart, silence

@@ -37,6 +37,7 @@ from ledgers.client import LedgerClient, LedgerClientConfig
 from ledgers.quarantine import QuarantineRules
 from ledgers.remote.bookie_pool import BookiePool
 from ledgers.remote.config import RemoteConfig
+from ledgers.speculation import SpeculationRules
 from metadata.store import MetadataUnavailable
 from protocol.errors import BrokerError
 from protocol.topic_name import TopicName
@@ -404,3 +405,5 @@ class Settings:
             max_ranges_in_metadata_store=rng.choice((3, 1_000)),
             broken_delay_max_s=1.0,
         )
+        if rng.random() < 0.5:
+            self.ledgers = replace(self.ledgers, speculation=SpeculationRules.every(0.2))

@@ -23,6 +23,7 @@ RARE = (
     "a broker gave up all bundles",
     "a crash lost bytes that were not synced",
     "a full bookie was read-only",
+    "a read was sent to one more bookie",
     "a recovery replaced a bookie",
     "a start on lost disks was refused",
     "a writer had not enough bookies",

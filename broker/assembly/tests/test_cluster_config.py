@@ -14,6 +14,7 @@ from broker.assembly.cluster_config import (
     store_url,
 )
 from broker.cluster.config import ClusterConfig
+from ledgers.speculation import SpeculationRules
 from settings.reading import ConfigError, load_config, read_properties
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -74,13 +75,19 @@ def test_every_key_of_the_cluster_reaches_the_part_that_it_is_for():
     assert changed.ledgers().delay_ensemble_change
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["bookkeeperClientSpeculativeReadTimeoutInMillis", "bookkeeperExplicitLacIntervalInMills"],
-)
-def test_what_the_ledger_client_does_not_do_is_told(key):
+def test_what_the_ledger_client_does_not_do_is_told():
+    key = "bookkeeperExplicitLacIntervalInMills"
     (notice,) = load(**NEEDED, **{key: "100"}).notices
     assert (notice.setting.key, notice.text) == (key, "has no effect")
+
+
+def test_a_silent_bookie_is_waited_for_unless_a_time_is_set():
+    key = "bookkeeperClientSpeculativeReadTimeoutInMillis"
+    assert load(**NEEDED).config.ledgers().speculation.first_s == 0
+    loaded = load(**NEEDED, **{key: "250"})
+    assert loaded.notices == ()
+    assert loaded.config.ledgers().speculation == SpeculationRules.every(0.25)
+    assert "at least 0" in refusal(**NEEDED, **{key: "-1"})
 
 
 def test_what_must_be_named_is_asked_for_in_one_line():
