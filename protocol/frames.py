@@ -33,6 +33,7 @@ from protocol.send_fields import SEND_PREFIX, Send, read_send, send_of
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+    from mypy_extensions import i64
 
     from protocol.ack_runs import AckRun, AckRuns
 
@@ -342,25 +343,21 @@ class FrameDecoder:
             self._frame_size_max = self._later_frame_size_max
         return position
 
-    def _cut(self, data: bytes, position: int, frames: list[Frame]) -> None:
+    def _cut(self, data: bytes, position: i64, frames: list[Frame]) -> None:
         """Take the whole frames off `data`, in which one starts at `position`; keep the rest."""
         plain_sends = self._plain_sends
-        limit = self._frame_size_max
-        length = len(data)
+        limit: i64 = self._frame_size_max
+        length: i64 = len(data)
         while length - position >= 8:
             # By hand, because compiled code reads bytes without making objects of them.
-            total = (
-                data[position] << 24
-                | data[position + 1] << 16
-                | data[position + 2] << 8
-                | data[position + 3]
-            )
-            size = (
-                data[position + 4] << 24
-                | data[position + 5] << 16
-                | data[position + 6] << 8
-                | data[position + 7]
-            )
+            total: i64 = data[position]
+            total = total << 8 | data[position + 1]
+            total = total << 8 | data[position + 2]
+            total = total << 8 | data[position + 3]
+            size: i64 = data[position + 4]
+            size = size << 8 | data[position + 5]
+            size = size << 8 | data[position + 6]
+            size = size << 8 | data[position + 7]
             end = position + 4 + total
             start = position + 8
             payload_start = start + size

@@ -30,6 +30,8 @@ from protocol.outline import Shape, check_fields
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mypy_extensions import i64
+
 MAGIC_CHECKSUM: Final = b"\x0e\x01"
 MAGIC_BROKER_ENTRY_METADATA: Final = b"\x0e\x02"
 _BROKER_MAGIC_1: Final = 0x02
@@ -56,6 +58,9 @@ _EXPANSION_MAX: Final[dict[int, int]] = {pb.LZ4: 255, pb.ZLIB: 1_032, pb.ZSTD: 2
 """The most bytes that one compressed byte can stand for: a length byte of LZ4, the longest match of
 deflate in two bits, a block of 128 KB in the four bytes of ZSTD's RLE block, a copy of 64 bytes in
 three bytes of Snappy."""
+_LARGEST: Final = 2**63 - 1
+"""Stands for every number of more than 63 bits: larger than all bounds here. What is read byte by
+byte are i64, which compiled code computes without looking whether they are objects."""
 _CHECKSUM_HEAD_SIZE: Final = 6
 _COPY_BELOW_BYTES: Final = 16 * 1024
 _BROKER_HEAD_SIZE: Final = 6
@@ -63,6 +68,8 @@ METADATA_UNCOUNTED_BYTES: Final = 64 * 1024
 """Smaller metadata has at most about 10,000 fields anyway: a millisecond to parse."""
 METADATA_FIELDS_MAX: Final = 10_000
 _SHAPE: Final = Shape(pb.MessageMetadata.DESCRIPTOR)
+_crc32c: Final = crc32c
+"""Compiled, names of this module are no look-up in a dict."""
 _U32: Final = Struct(">I")
 _read_u32 = _U32.unpack_from
 _parse_metadata = pb.MessageMetadata.FromString
@@ -152,8 +159,12 @@ def verify_checksum(data: bytes) -> bool:
     if size >= _CHECKSUM_HEAD_SIZE and data[0] == 0x0E and data[1] == 0x01:
         # A slice of little is cheaper than a view; a large one would be a copy for nothing.
         covered = data[6:] if size < _COPY_BELOW_BYTES else memoryview(data)[6:]
-        checksum = data[2] << 24 | data[3] << 16 | data[4] << 8 | data[5]
-        return bool(crc32c(covered) == checksum)
+        checksum: i64 = data[2]
+        checksum = checksum << 8 | data[3]
+        checksum = checksum << 8 | data[4]
+        checksum = checksum << 8 | data[5]
+        computed: i64 = _crc32c(covered)
+        return computed == checksum
     start = _checksum_offset(data) if data[:2] == MAGIC_BROKER_ENTRY_METADATA else 0
     if data[start : start + 2] != MAGIC_CHECKSUM:
         return True
@@ -234,8 +245,8 @@ def count_messages(data: bytes) -> int:
     Read from the bytes, which takes less time than parsing: this is asked for every message that is
     published, and for every entry that is read back.
     """
-    size = len(data)
-    start = 0
+    size: i64 = len(data)
+    start: i64 = 0
     if size > 1 and data[0] == 0x0E:
         if data[1] == 0x01:
             start = _CHECKSUM_HEAD_SIZE
@@ -246,31 +257,32 @@ def count_messages(data: bytes) -> int:
                 return 0
     if start + 4 > size:
         return 0
-    end = (
-        start
-        + 4
-        + (data[start] << 24 | data[start + 1] << 16 | data[start + 2] << 8 | data[start + 3])
-    )
+    end: i64 = data[start]
+    end = end << 8 | data[start + 1]
+    end = end << 8 | data[start + 2]
+    end = end << 8 | data[start + 3]
+    end += start + 4
     if end > size:
         return 0
     return _count_of(data, start + 4, end)
 
 
-def _count_of(data: bytes, start: int, end: int) -> int:
+def _count_of(data: bytes, start: i64, end: i64) -> i64:
     """As `count_messages`, of the metadata at `data[start:end]`."""
     at = start
-    count = 1
-    room = len(data) - end
-    compression = uncompressed_size = 0
-    missing = _REQUIRED_FIELDS
+    count: i64 = 1
+    compression: i64 = 0
+    uncompressed_size: i64 = 0
+    missing: i64 = _REQUIRED_FIELDS
     while at < end:
-        tag = data[at]
+        tag: i64 = data[at]
         at += 1
         if tag > 0x7F:
             # Two bytes are enough for every known field.
             if at >= end or data[at] > 0x7F:
                 return _parsed_count(data, start, end)
-            tag = tag & 0x7F | data[at] << 7
+            more: i64 = data[at]
+            tag = tag & 0x7F | more << 7
             at += 1
             if tag == _MARKER_TYPE_FIELD:
                 return 0
@@ -278,16 +290,13 @@ def _count_of(data: bytes, start: int, end: int) -> int:
             return 0
         wire_type = tag & 7
         if wire_type == 0 or wire_type == 2:
-            value = shift = 0
-            while True:
-                if at >= end or shift > 63:
-                    return 0
-                byte = data[at]
-                at += 1
-                value |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    break
-                shift += 7
+            begin = at
+            at = _after_varint(data, begin, end)
+            if at > end:
+                return 0
+            value: i64 = data[begin]
+            if value > 0x7F:
+                value = _long_varint(data, begin, at)
             if wire_type == 2:
                 if value > end - at:
                     return 0
@@ -315,32 +324,31 @@ def _count_of(data: bytes, start: int, end: int) -> int:
             at += 8 if wire_type == 1 else 4
         else:
             return 0
-    if at != end or missing:
+    if at != end or missing != 0:
         return 0
-    return _possible_count(count, room, compression, uncompressed_size)
+    if count <= 1:
+        return 1
+    return _possible_count(count, len(data) - end, compression, uncompressed_size)
 
 
-def _is_pair(data: bytes, at: int, end: int, pairs_field: int) -> bool:
+def _is_pair(data: bytes, at: i64, end: i64, pairs_field: i64) -> bool:
     """Whether these bytes are a message in its usual form that has its fields 1 and 2, both
     required, with lengths. `pairs_field` is the tag of a field with such messages, 0 for none."""
-    missing = 3
+    missing: i64 = 3
     while at < end:
-        tag = data[at]
+        tag: i64 = data[at]
         if tag < 8 or tag > 0x7F:
             return False
         at += 1
         wire_type = tag & 7
         if wire_type == 2:
-            size = shift = 0
-            while True:
-                if at >= end or shift > 63:
-                    return False
-                byte = data[at]
-                at += 1
-                size |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    break
-                shift += 7
+            begin = at
+            at = _after_varint(data, begin, end)
+            if at > end:
+                return False
+            size: i64 = data[begin]
+            if size > 0x7F:
+                size = _long_varint(data, begin, at)
             if size > end - at:
                 return False
             if tag == 0x0A:
@@ -358,10 +366,10 @@ def _is_pair(data: bytes, at: int, end: int, pairs_field: int) -> bool:
             at += 4
         else:
             return False
-    return at == end and not missing
+    return at == end and missing == 0
 
 
-def _parsed_count(data: bytes, start: int, end: int) -> int:
+def _parsed_count(data: bytes, start: i64, end: i64) -> i64:
     """The same from metadata of an unusual form."""
     try:
         metadata = _parsed(data, start, end)
@@ -377,7 +385,7 @@ def _parsed_count(data: bytes, start: int, end: int) -> int:
     )
 
 
-def _after_varint(data: bytes, at: int, end: int) -> int:
+def _after_varint(data: bytes, at: i64, end: i64) -> i64:
     """Where the varint at `at` ends; after `end` if it does not."""
     last = at + 9
     while at < end and at <= last:
@@ -387,7 +395,19 @@ def _after_varint(data: bytes, at: int, end: int) -> int:
     return end + 1
 
 
-def _possible_count(count: int, room_bytes: int, compression: int, uncompressed_size: int) -> int:
+def _long_varint(data: bytes, at: i64, end: i64) -> i64:
+    """The number at `data[at:end]`, of ten bytes at most; _LARGEST if it has more than 63 bits."""
+    if end - at == 10 and data[end - 1] != 0:
+        return _LARGEST
+    value: i64 = 0
+    while end > at:
+        end -= 1
+        byte: i64 = data[end]
+        value = value << 7 | byte & 0x7F
+    return value
+
+
+def _possible_count(count: i64, room_bytes: i64, compression: i64, uncompressed_size: i64) -> i64:
     """The number of messages that a batch claims to hold, or 1 if they have no room in it. The size
     of a compressed batch is a claim, too, so it is bounded by what the bytes can stand for."""
     if compression != 0:

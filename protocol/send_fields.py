@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
+    from mypy_extensions import i64
+
     from protocol import pulsar_api_pb2 as pb
 
 NO_SEQUENCE_ID: Final = -1
@@ -24,7 +26,8 @@ _SEQUENCE_ID: Final = 0x10
 _NUM_MESSAGES: Final = 0x18
 _HIGHEST_SEQUENCE_ID: Final = 0x30
 _IS_CHUNK: Final = 0x38
-_VARINT_BITS_MAX: Final = 64
+_VARINT_BITS_READ: Final = 63
+"""More do not fit into an i64, with which compiled code computes without objects."""
 
 
 @final
@@ -68,33 +71,34 @@ def send_of(send: pb.CommandSend, payload: bytes) -> Send:
     )
 
 
-def read_send(data: bytes, start: int, end: int, payload_end: int) -> Send | None:
+def read_send(data: bytes, start: i64, end: i64, payload_end: i64) -> Send | None:
     """The SEND command at `data[start:end]`, which begins with SEND_PREFIX, and the payload after
     it; None if it is one that protobuf has to look at (longer, unusual fields, or broken)."""
-    position = start + 4
+    position: i64 = start + 4
     if data[start + 3] != end - position:
         return None
-    producer_id = sequence_id = -1
-    highest = 0
-    is_chunk = 0
+    producer_id: i64 = -1
+    sequence_id: i64 = -1
+    highest: i64 = 0
+    is_chunk: i64 = 0
     last = end - 1  # a tag needs a byte after it
     while position < last:
-        tag = data[position]
-        value = data[position + 1]
+        tag: i64 = data[position]
+        value: i64 = data[position + 1]
         position += 2
         if value > 0x7F:
             value &= 0x7F
-            shift = 7
+            shift: i64 = 7
             while position < end:
-                byte = data[position]
+                byte: i64 = data[position]
                 position += 1
                 value |= (byte & 0x7F) << shift
                 if byte < 0x80:
                     break
                 shift += 7
+                if shift == _VARINT_BITS_READ:
+                    return None
             else:
-                return None
-            if shift >= _VARINT_BITS_MAX - 1:
                 return None
         if tag == _PRODUCER_ID:
             producer_id = value
@@ -111,7 +115,7 @@ def read_send(data: bytes, start: int, end: int, payload_end: int) -> Send | Non
     return Send(
         producer_id,
         sequence_id,
-        highest or NO_SEQUENCE_ID,
+        highest if highest != 0 else NO_SEQUENCE_ID,
         is_chunk != 0,
         data[end:payload_end],
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from protocol import client, metadata
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
+from protocol.templates import varint
 
 # Made by Apache Pulsar 4.0.8: SEND of the payload 01 02 03 with a key and an ordering key.
 PULSAR_ENTRY = bytes.fromhex("0e011addfe9e000000140a0170100418053204613256358801019201016f010203")
@@ -237,6 +238,18 @@ def test_any_bytes_can_be_counted(encoded, payload):
     assert counted(encoded, payload) in (0, as_protobuf_reads_it(encoded, payload))
     entry = len(encoded).to_bytes(4, "big") + encoded + payload
     assert metadata.count_messages(entry[: len(entry) // 2]) >= 0
+
+
+@pytest.mark.parametrize(
+    "number", [varint(2**62), varint(2**63), varint(-1), b"\xff" * 9 + b"\x7f"]
+)
+def test_a_number_of_64_bits_is_larger_than_any_bound(number):
+    encoded = PLAIN.SerializeToString()
+    assert counted(encoded + b"\x58" + number, bytes(60)) == 1
+    assert counted(encoded + b"\x0a" + number, b"") == 0
+    assert counted(encoded + b"\x22\x0b\x12" + number, b"") == 0
+    assert counted(encoded + b"\x40" + bytes([pb.LZ4]) + b"\x48" + number + b"\x58\x0a", b"x") == 10
+    assert counted(encoded + b"\x40" + number + b"\x58\x0a", bytes(60)) == 10
 
 
 @pytest.mark.parametrize("field", ["producer_name", "sequence_id", "publish_time"])
