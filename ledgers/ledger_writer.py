@@ -93,19 +93,15 @@ class LedgerWriter(EntryWriter):
     def add_run(self, payloads: list[bytes]) -> int:
         """Send consecutive entries. Returns the id of the first. The listener gets the outcome."""
         assert not self._is_stopped
-        digest, ledger_id, confirmed = self._digest, self.ledger_id, self.last_add_confirmed
-        lengths = self._lengths
+        ledger_id, first = self.ledger_id, self.next_entry_id
         length = self.length_sent
-        first = entry_id = self.next_entry_id
-        bodies: list[EntryBody] = []
+        bodies = self._digest.bodies(ledger_id, first, self.last_add_confirmed, length, payloads)
+        lengths = self._lengths
         for payload in payloads:
             length += len(payload)
             lengths.append(length)
-            head = digest.head(ledger_id, entry_id, confirmed, length, payload)
-            bodies.append((head, payload))
-            entry_id += 1
         self.length_sent = length
-        self.next_entry_id = entry_id
+        self.next_entry_id = first + len(payloads)
         self._runs.append((first, payloads))
         if self._held:
             self._held.hold(first, len(payloads))

@@ -113,6 +113,35 @@ class Digest:
             return _pack_crc32c_head(metadata, crc32c(payload, crc32c(metadata)))
         return metadata + self._digest(metadata, payload)
 
+    def bodies(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        last_add_confirmed: int,
+        length: int,
+        payloads: list[bytes],
+    ) -> list[tuple[bytes, bytes]]:
+        """Heads and payloads of consecutive entries. `length`: payload bytes before them."""
+        entry_id = first_entry_id
+        bodies: list[tuple[bytes, bytes]] = []
+        if not self._is_crc32c:
+            for payload in payloads:
+                length += len(payload)
+                head = self.head(ledger_id, entry_id, last_add_confirmed, length, payload)
+                bodies.append((head, payload))
+                entry_id += 1
+            return bodies
+        # As `head`. The global is looked up and numbers become objects once, not per entry.
+        crc = crc32c
+        ledger: object = ledger_id
+        confirmed: object = last_add_confirmed
+        for payload in payloads:
+            length += len(payload)
+            metadata = _pack_metadata(ledger, entry_id, confirmed, length)
+            bodies.append((_pack_crc32c_head(metadata, crc(payload, crc(metadata))), payload))
+            entry_id += 1
+        return bodies
+
     def verify(self, body: Buffer, ledger_id: int, entry_id: int) -> memoryview:
         """The payload of a body read back, as a view of it.
 

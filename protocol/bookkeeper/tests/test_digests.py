@@ -23,6 +23,20 @@ def test_an_entry_reads_back(
     assert entry_metadata(body) == (ledger_id, entry_id, entry_id - 1, len(payload))
 
 
+@given(st.sampled_from(DigestType), ids, st.lists(st.binary(max_size=30), max_size=5))
+def test_heads_of_consecutive_entries_are_those_of_each(
+    kind: DigestType, ledger_id: int, payloads: list[bytes]
+) -> None:
+    digest = Digest(kind, b"secret")
+    expected = []
+    length = 1_000
+    for entry_id, payload in enumerate(payloads, 7):
+        length += len(payload)
+        expected.append((digest.head(ledger_id, entry_id, 3, length, payload), payload))
+
+    assert digest.bodies(ledger_id, 7, 3, 1_000, payloads) == expected
+
+
 @given(
     st.sampled_from([DigestType.CRC32, DigestType.HMAC, DigestType.CRC32C]),
     st.binary(min_size=1, max_size=100),
