@@ -81,6 +81,7 @@ HOT_MODULES: Final = (
     "broker.histograms",
     "broker.net.outbox",
     "broker.net.publish_budget",
+    "broker.net.send_handler",
     "broker.net.session",
     "broker.subscription.dispatch_single",
     "broker.subscription.entry_source",

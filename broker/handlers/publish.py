@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from broker.net.errors import ConnectionRefused
+from broker.net.send_handler import SendHandler
 from broker.topic.producer import Producer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
@@ -19,38 +20,42 @@ MESSAGE_SIZE_BYTES_MIN = 10
 """A size of metadata and the three required fields of metadata."""
 
 
-def handle_send(session: ClientSession, send: Send) -> None:
-    """Hand a message to its producer's topic. The receipt comes when it is durable."""
-    producer_id = send.producer_id
-    producer = session.producers.get(producer_id)
-    if producer.__class__ is not Producer:
-        _refuse_unknown(session, producer_id)
-        return
-    payload = send.payload
-    size = len(payload)
-    if size < MESSAGE_SIZE_BYTES_MIN:
-        raise ConnectionRefused(f"SEND of {size} bytes, too few for message metadata")
-    if not verify_checksum(payload):
-        session.send(
-            commands.send_error(
-                producer_id,
-                send.sequence_id,
-                ServerError.ChecksumError,
-                "Checksum failed on the broker",
-            )
-        )
-        return
-    if size > METADATA_UNCOUNTED_BYTES:
-        refusal = check_metadata(payload)
-        if refusal:
-            # The code after which a client fails this message alone.
+@final
+class Publishing(SendHandler):
+    """Verifies messages and hands them to the topics."""
+
+    def handle(self, session: ClientSession, send: Send) -> None:
+        """Hand a message to its producer's topic. The receipt comes when it is durable."""
+        producer_id = send.producer_id
+        producer = session.producers.get(producer_id)
+        if not isinstance(producer, Producer):
+            _refuse_unknown(session, producer_id)
+            return
+        payload = send.payload
+        size = len(payload)
+        if size < MESSAGE_SIZE_BYTES_MIN:
+            raise ConnectionRefused(f"SEND of {size} bytes, too few for message metadata")
+        if not verify_checksum(payload):
             session.send(
                 commands.send_error(
-                    producer_id, send.sequence_id, ServerError.NotAllowedError, refusal
+                    producer_id,
+                    send.sequence_id,
+                    ServerError.ChecksumError,
+                    "Checksum failed on the broker",
                 )
             )
             return
-    producer.topic.publish(producer, send)
+        if size > METADATA_UNCOUNTED_BYTES:
+            refusal = check_metadata(payload)
+            if refusal:
+                # The code after which a client fails this message alone.
+                session.send(
+                    commands.send_error(
+                        producer_id, send.sequence_id, ServerError.NotAllowedError, refusal
+                    )
+                )
+                return
+        producer.topic.publish(producer, send)
 
 
 def _refuse_unknown(session: ClientSession, producer_id: int) -> None:

@@ -7,7 +7,7 @@ raising `BrokerError`, which the session turns into the answer the client waits 
 connection by raising `ConnectionRefused`.
 
 Handlers that need the broker are bound to it (`Broker`). SEND is not in the table: it is passed
-with its payload to `publish.handle_send`.
+with its payload to `publish.Publishing`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from broker.handlers.lookup import (
     handle_watch_topic_list_close,
 )
 from broker.handlers.producer import handle_close_producer, handle_producer
-from broker.handlers.publish import handle_send
+from broker.handlers.publish import Publishing
 from broker.handlers.schema import handle_get_or_create_schema, handle_get_schema
 from broker.handlers.seek import handle_seek
 from broker.handlers.session import ClientSession
@@ -54,10 +54,10 @@ Handler = Callable[[ClientSession, Any], Coroutine[Any, Any, None] | None]
 class BrokerCommands:
     """The handlers of one broker."""
 
-    __slots__ = ("handle_send", "handlers")
+    __slots__ = ("handlers", "send_handler")
 
     def __init__(self, broker: Broker) -> None:
-        self.handle_send = handle_send
+        self.send_handler = Publishing()
         self.handlers = _table(broker)
 
 

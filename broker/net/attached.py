@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from protocol.send_fields import Send
+    from broker.net.send_handler import SendHandler
 
 
 class AttachedProducer(Protocol):
@@ -66,5 +66,5 @@ class Commands(Protocol):
         """By type of command. Called with the session and the command's own message."""
 
     @property
-    def handle_send(self) -> Callable[[Any, Send], None]:
+    def send_handler(self) -> SendHandler:
         """For SEND, which has a payload."""

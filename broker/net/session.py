@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from broker.net.attached import Commands, ConsumerWithId, ProducerWithId
     from broker.net.connections import Connections
+    from broker.net.send_handler import SendHandler
     from broker.net.transport import Transport
     from protocol.ack_runs import AckRunTarget
     from protocol.frames import Frame
@@ -96,7 +97,7 @@ class Session(Generic[P, C]):
         self.frame_begun_at = 0.0
         self._transport = transport
         self._handlers = commands.handlers
-        self._handle_send = commands.handle_send
+        self._send_handler: SendHandler = commands.send_handler
         self._decoder = FrameDecoder(
             limits.frame_size_bytes_max,
             plain_sends=True,
@@ -223,6 +224,7 @@ class Session(Generic[P, C]):
         those that an earlier turn has left. Returns whether some are left for another turn."""
         requests = 0
         turns = self.connections.turns
+        send_handler = self._send_handler
         turns.begin_turn()
         try:
             if data:
@@ -231,7 +233,7 @@ class Session(Generic[P, C]):
                 self._frames = self._decode(data) if data else iter(())
             for frame in self._frames:
                 if isinstance(frame, Send):
-                    self._handle_send(self, frame)
+                    send_handler.handle(self, frame)
                 elif frame is None:
                     return True  # a part of a long command is done
                 elif isinstance(frame, LongCommand):

@@ -1,0 +1,20 @@
+"""What a session does with a SEND, which has a payload and is no entry of the table of handlers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from protocol.send_fields import Send
+
+
+class SendHandler:
+    """Takes the messages of all connections. A class and no Protocol or function, because compiled
+    code calls the methods of a class directly."""
+
+    def handle(self, session: Any, send: Send) -> None:  # noqa: ANN401 - of any kind of producers
+        """Hand a message to its producer's topic, or refuse it.
+
+        Raises: ConnectionRefused: the connection ends with this reason.
+        """
+        raise NotImplementedError
