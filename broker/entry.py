@@ -20,6 +20,8 @@ from protocol.position import EARLIEST, Position
 
 _UNREADABLE: Final = pb.MessageMetadata()
 """Stands for metadata that could not be parsed. Never changed."""
+_EARLIEST: Final[Position] = EARLIEST
+"""Compiled, names of this module are no look-up in a dict."""
 
 
 @mypyc_attr(acyclic=True)
@@ -34,7 +36,9 @@ class Entry:
 
     __slots__ = ("_metadata", "data", "message_count", "position")
 
-    def __init__(self, data: bytes, message_count: int = -1, position: Position = EARLIEST) -> None:
+    def __init__(
+        self, data: bytes, message_count: int = -1, position: Position = _EARLIEST
+    ) -> None:
         self.data = data
         self.message_count = message_count
         self.position = position

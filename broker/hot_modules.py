@@ -63,6 +63,7 @@ HOT_MODULES: Final = (
     "bookie.write_cache",
     "ledgers.ensemble_acks",
     "ledgers.entry_writer",
+    "ledgers.held_adds",
     "ledgers.ledger_writer",
     "ledgers.quorum_writer",
     "ledgers.remote.answers",
@@ -91,6 +92,7 @@ HOT_MODULES: Final = (
     "broker.topic.non_persistent",
     "broker.topic.persistent",
     "broker.topic.producer",
+    "broker.topic.services",
     "broker.topic.topic",
     "broker.turn",
 )
