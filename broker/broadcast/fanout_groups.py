@@ -45,15 +45,18 @@ IN_STEP: Final = 2
 ALONE: Final = 3
 DRY: Final = 4
 BLOCKED: Final = 5
-_NEXT: Final = (
-    (LOOSE,),  # ABSENT: attach
-    (IN_STEP, ALONE, DRY, BLOCKED, ABSENT),  # LOOSE: place, detach
-    (LOOSE, DRY, BLOCKED),  # IN_STEP: advance parks a slot that it does not put into a group
-    (LOOSE,),  # ALONE
-    (LOOSE,),  # DRY: grant, and what moves it
-    (LOOSE,),  # BLOCKED: acked, and what moves it
+_NEXT: Final = bytes(
+    (
+        1 << LOOSE,  # ABSENT: attach
+        1 << IN_STEP | 1 << ALONE | 1 << DRY | 1 << BLOCKED | 1 << ABSENT,  # LOOSE: place, detach
+        1 << LOOSE | 1 << DRY | 1 << BLOCKED,  # IN_STEP: advance parks what it puts in no group
+        1 << LOOSE,  # ALONE
+        1 << LOOSE,  # DRY: grant, and what moves it
+        1 << LOOSE,  # BLOCKED: acked, and what moves it
+    )
 )
-"""By state: those that may follow it."""
+"""By state: those that may follow it, as bits. Compiled, a tuple of tuples would be made anew for
+each look at it."""
 
 
 @final
@@ -183,7 +186,7 @@ class FanoutGroups:
     def _enter(self, slot: int, state: int) -> None:
         """The only place where a state changes."""
         before = self._states[slot]
-        assert state in _NEXT[before], f"slot {slot} cannot go from state {before} to {state}"
+        assert _NEXT[before] >> state & 1, f"slot {slot} cannot go from state {before} to {state}"
         self._states[slot] = state
         if state == BLOCKED:
             self.blocked += 1
