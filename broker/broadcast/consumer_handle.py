@@ -28,7 +28,7 @@ TYPE_NAME: Final = "Broadcast"
 class BroadcastConsumerHandle:
     """See `broker.subscription.api.ConsumerHandle`."""
 
-    __slots__ = ("_members", "consumer", "subscription")
+    __slots__ = ("_call", "_members", "consumer", "subscription")
 
     type_name = TYPE_NAME
 
@@ -38,6 +38,8 @@ class BroadcastConsumerHandle:
         self.consumer = consumer
         self.subscription = subscription
         self._members = members
+        self._call: Callable[[BrokerError | None], None] | None = None
+        """What waits until its name is stored."""
 
     @property
     def topic(self) -> SubscriptionOwner:
@@ -46,14 +48,16 @@ class BroadcastConsumerHandle:
 
     def when_kept(self, call: Callable[[BrokerError | None], None]) -> None:
         """Its name is stored before it is answered, together with others that arrived meanwhile."""
-        attached = self._members.attached
+        self._call = call
+        self._members.keeper.tell_when_stored(self)
 
-        def stored(error: BrokerError | None) -> None:
-            if error is None and self.consumer not in attached:
-                error = ServiceNotReady("The subscription was closed; try again")
+    def stored(self, error: BrokerError | None) -> None:
+        """Its name is stored, or could not be."""
+        call, self._call = self._call, None
+        if error is None and self.consumer not in self._members.attached:
+            error = ServiceNotReady("The subscription was closed; try again")
+        if call is not None:
             call(error)
-
-        self._members.keeper.call_when_stored(stored)
 
     def announce(self) -> None:
         """All consumers are active. Tells it if the topic has ended."""

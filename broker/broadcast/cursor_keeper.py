@@ -15,7 +15,7 @@ positions at a later time, so continuing from there skips no unacknowledged entr
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 import trio
@@ -57,6 +57,13 @@ STORM_CONSUMERS: Final = 50
 COMMIT_SECONDS_MIN: Final = 0.025
 
 _log = structlog.get_logger()
+
+
+class StoreWaiter(Protocol):
+    """Waits for changes to be stored."""
+
+    def stored(self, error: BrokerError | None) -> None:
+        """They are stored, or could not be."""
 
 
 def _no_one(_dropped: object) -> None:
@@ -102,7 +109,10 @@ class CursorKeeper:
         """When the main cursor last advanced."""
         self._lowering = False
         self._wanted = 0
-        self._calls: deque[tuple[int, Callable[[BrokerError | None], None]]] = deque()
+        self._waiters: deque[StoreWaiter] = deque()
+        self._waiters_wanted: deque[int] = deque()
+        """What each of the waiters waits for. One deque of pairs would be an object more for each
+        of them, and the garbage collector would look at all of these."""
         self._stored = 0
         self._attempts = 0
         self._wake = trio.Event()
@@ -150,23 +160,24 @@ class CursorKeeper:
         """There is a change that `commit` must wait for."""
         self._wanted += 1
 
-    def call_when_stored(self, call: Callable[[BrokerError | None], None]) -> None:
-        """The same as `commit` for callbacks. Calls at once if there is nothing to store."""
+    def tell_when_stored(self, waiter: StoreWaiter) -> None:
+        """The same as `commit` for a waiter. Tells it at once if there is nothing to store."""
         if self._closed:
-            call(BrokerError(ServerError.ServiceNotReady, "the subscription is being closed"))
+            closing = "the subscription is being closed"
+            waiter.stored(BrokerError(ServerError.ServiceNotReady, closing))
         elif self._stored >= self._wanted or (self._store is None and not self._lowering):
-            call(None)
+            waiter.stored(None)
         else:
-            self._calls.append((self._wanted, call))
+            self._waiters.append(waiter)
+            self._waiters_wanted.append(self._wanted)
             self._wake.set()
 
-    async def _answer_calls(self) -> None:
-        """Call back those whose changes are stored; after a failure, all."""
-        calls = self._calls
-        while calls and (self.failure or self._closed or calls[0][0] <= self._stored):
-            for _ in range(min(CALLS_PER_TURN, len(calls))):
-                wanted, call = calls[0]
-                if wanted <= self._stored:
+    async def _tell_waiters(self) -> None:
+        """Tell those whose changes are stored; after a failure, all."""
+        waiters, wanted = self._waiters, self._waiters_wanted
+        while waiters and (self.failure or self._closed or wanted[0] <= self._stored):
+            for _ in range(min(CALLS_PER_TURN, len(waiters))):
+                if wanted[0] <= self._stored:
                     error = None
                 elif self.failure or self._closed:
                     reason = self.failure or "the subscription is being closed"
@@ -176,8 +187,8 @@ class CursorKeeper:
                     )
                 else:
                     break
-                calls.popleft()
-                call(error)
+                wanted.popleft()
+                waiters.popleft().stored(error)
             await trio.lowlevel.checkpoint()
 
     async def commit(self) -> None:
@@ -212,7 +223,7 @@ class CursorKeeper:
                     self._wake = trio.Event()
                     if not self._closed:
                         since = self._clock.now() - written_at
-                        storm = len(self._calls) >= STORM_CONSUMERS
+                        storm = len(self._waiters) >= STORM_CONSUMERS
                         wait = COMMIT_SECONDS_MIN - since if storm else 0.0
                         await trio.sleep(max(COMMIT_LINGER_SECONDS, wait))
                 self.expire()
@@ -256,7 +267,7 @@ class CursorKeeper:
             self.failure = ""
             self._stored = wanted
         self._attempts += 1
-        await self._answer_calls()
+        await self._tell_waiters()
         done, self._done = self._done, trio.Event()
         done.set()
 
