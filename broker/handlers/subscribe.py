@@ -56,7 +56,8 @@ _TEMPORARY = frozenset(
 
 def handle_subscribe(broker: Broker, session: ClientSession, body: pb.CommandSubscribe) -> None:
     """Attach a consumer, or confirm an attached one with this id."""
-    existing = session.consumers.get(body.consumer_id)
+    consumer_id = body.consumer_id
+    existing = session.consumers.get(consumer_id)
     if isinstance(existing, PendingConsumer):
         raise ServiceNotReady("Consumer is already present on the connection")
     if existing is not None:
@@ -67,18 +68,18 @@ def handle_subscribe(broker: Broker, session: ClientSession, body: pb.CommandSub
             f"{len(session.consumers)} consumers are open on this connection, which is the bound"
         )
     name = parse_topic(body.topic)
-    waiter = _Subscribing(broker, session, body)
+    waiter = _Subscribing(broker, session, body, consumer_id)
     broker.call_when_loaded(name, create=body.force_topic_creation, waiter=waiter)
 
 
 @final
 class _Subscribing:
-    """One SUBSCRIBE from its arrival to its answer."""
+    """One SUBSCRIBE from its arrival until its consumer is attached."""
 
     __slots__ = (
         "_body",
         "_broker",
-        "_handle",
+        "_consumer_id",
         "_has_cleared",
         "_place",
         "_request",
@@ -87,16 +88,22 @@ class _Subscribing:
     )
 
     _topic: Topic
-    _handle: ConsumerHandle
 
-    def __init__(self, broker: Broker, session: ClientSession, body: pb.CommandSubscribe) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        session: ClientSession,
+        body: pb.CommandSubscribe,
+        consumer_id: int,
+    ) -> None:
         self._broker = broker
         self._session = session
         self._body = body
+        self._consumer_id = consumer_id
         self._request = _request(body)
         self._has_cleared = False
         """A dead connection held its place. There is no second search."""
-        self._place = session.consumers[body.consumer_id] = PendingConsumer()
+        self._place = session.consumers[consumer_id] = PendingConsumer()
         session.request_begins()
 
     @property
@@ -111,20 +118,13 @@ class _Subscribing:
 
     def refused(self, error: Exception) -> None:
         """Answer with the error, unless the consumer was closed, which has been answered."""
-        self._session.request_ends()
-        self._vacate()
+        session, consumer_id = self._session, self._consumer_id
+        session.request_ends()
+        _vacate(session, consumer_id, self._place)
         if not self._place.cancelled:
-            self._session.refuse(self._command(), error)
+            session.refuse(self._command(), error)
             if isinstance(error, BrokerError):
-                self._ask_again(error)
-
-    def _ask_again(self, error: BrokerError) -> None:
-        """Let clients of the C++ library (4.2 and before) subscribe again. After a retryable error
-        of its first SUBSCRIBE a consumer of theirs takes itself for connected, and waits for its
-        timeout. CLOSE_CONSUMER ends that, and clients that do not know the consumer any more
-        ignore it."""
-        if error.server_error in _TEMPORARY:
-            self._session.send(commands.close_consumer(self._body.consumer_id))
+                _ask_again(session, consumer_id, error)
 
     def _command(self) -> pb.BaseCommand:
         return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=self._body)
@@ -137,7 +137,7 @@ class _Subscribing:
             return None
         try:
             topic.check_open()
-            _check(topic, body)
+            _check(topic, body, request)
             subscription = topic.subscriptions.get(request.name)
             if subscription is None or request.start_rollback_seconds or body.HasField("schema"):
                 return self._open_and_attach()
@@ -163,9 +163,9 @@ class _Subscribing:
     def _attach(self, subscription: Subscription, request: SubscriptionRequest) -> None:
         """Add the consumer. A dead connection that holds its place is closed first."""
         session, topic = self._session, self._topic
-        consumer = _consumer(session, self._body, request)
+        consumer = _consumer(session, self._consumer_id, self._body, request)
         try:
-            self._handle = handle = topic.attach_consumer(subscription, consumer, request)
+            handle = topic.attach_consumer(subscription, consumer, request)
         except BrokerError as error:
             seconds = self._broker.config.connectionLivenessCheckTimeoutMillis / 1000
             holder = _in_the_way(subscription, consumer, error)
@@ -175,7 +175,7 @@ class _Subscribing:
             session.start_rest(self._command(), clear)
             return
         session.request_ends()
-        handle.when_kept(self._answer)
+        handle.when_kept(_Answer(session, self._body.request_id, self._place, handle))
 
     async def _clear(
         self, subscription: Subscription, holder: Consumer, refusal: BrokerError, seconds: float
@@ -191,41 +191,70 @@ class _Subscribing:
         self._has_cleared = True
         self._topic.operations.begin(self._request.name, self._in_turn)
 
-    def _answer(self, error: BrokerError | None) -> None:
+
+@final
+class _Answer:
+    """The answer to one SUBSCRIBE whose consumer is attached. Tens of thousands may wait at once,
+    and the garbage collector looks at all that they hold, so they do not hold the request."""
+
+    __slots__ = ("_handle", "_place", "_request_id", "_session")
+
+    def __init__(
+        self,
+        session: ClientSession,
+        request_id: int,
+        place: PendingConsumer,
+        handle: ConsumerHandle,
+    ) -> None:
+        self._session = session
+        self._request_id = request_id
+        self._place = place
+        self._handle = handle
+
+    def __call__(self, error: BrokerError | None) -> None:
         """The consumer can stay, or it cannot for the given reason."""
-        session, body, place, handle = self._session, self._body, self._place, self._handle
+        session, place, handle = self._session, self._place, self._handle
+        consumer_id = handle.consumer.consumer_id
         if place.cancelled:
-            self._vacate()
+            _vacate(session, consumer_id, place)
             handle.remove()
         elif error is not None:
-            self._vacate()
+            _vacate(session, consumer_id, place)
             handle.remove()
-            session.send(commands.error(body.request_id, error.server_error, error.message))
-            self._ask_again(error)
+            session.send(commands.error(self._request_id, error.server_error, error.message))
+            _ask_again(session, consumer_id, error)
         else:
-            session.consumers[body.consumer_id] = handle
-            session.send(commands.success(body.request_id))
+            session.consumers[consumer_id] = handle
+            session.send(commands.success(self._request_id))
             handle.announce()
             if place.permits:
                 handle.flow(place.permits)
 
-    def _vacate(self) -> None:
-        consumers, consumer_id = self._session.consumers, self._body.consumer_id
-        if consumers.get(consumer_id) is self._place:
-            del consumers[consumer_id]
+
+def _vacate(session: ClientSession, consumer_id: int, place: PendingConsumer) -> None:
+    if session.consumers.get(consumer_id) is place:
+        del session.consumers[consumer_id]
 
 
-def _check(topic: Topic, body: pb.CommandSubscribe) -> None:
-    topic.check_subscription_name(body.subscription)
-    if body.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
+def _ask_again(session: ClientSession, consumer_id: int, error: BrokerError) -> None:
+    """Let clients of the C++ library (4.2 and before) subscribe again. After a retryable error of
+    its first SUBSCRIBE a consumer of theirs takes itself for connected, and waits for its timeout.
+    CLOSE_CONSUMER ends that, and clients that do not know the consumer any more ignore it."""
+    if error.server_error in _TEMPORARY:
+        session.send(commands.close_consumer(consumer_id))
+
+
+def _check(topic: Topic, body: pb.CommandSubscribe, request: SubscriptionRequest) -> None:
+    topic.check_subscription_name(request.name)
+    if request.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
         raise NotAllowed(
             "readCompacted only allowed on persistent topics and"
             " Failover or Exclusive subscriptions"
         )
     if (
         topic.persistent
-        and body.durable
-        and body.subscription not in topic.subscriptions
+        and request.durable
+        and request.name not in topic.subscriptions
         and not topic.policies.effective.auto_subscription_creation
     ):
         raise SubscriptionNotFound("Subscription does not exist")
@@ -277,10 +306,13 @@ def _request(body: pb.CommandSubscribe) -> SubscriptionRequest:
 
 
 def _consumer(
-    session: ClientSession, body: pb.CommandSubscribe, request: SubscriptionRequest
+    session: ClientSession,
+    consumer_id: int,
+    body: pb.CommandSubscribe,
+    request: SubscriptionRequest,
 ) -> Consumer:
     return Consumer(
-        consumer_id=body.consumer_id,
+        consumer_id=consumer_id,
         name=body.consumer_name,
         session=session,
         sub_type=body.subType,
