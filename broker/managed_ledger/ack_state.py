@@ -74,6 +74,11 @@ class AckState:
         """How many entries are partly acknowledged."""
         return len(self._batches)
 
+    @property
+    def batch_words(self) -> int:
+        """The 64-bit words that the partly acknowledged entries take."""
+        return sum((remaining.bit_length() + 63) // 64 for remaining in self._batches.values())
+
     def acked_bitmaps(self) -> Mapping[int, BitMap]:
         """Individually acked entries per ledger. Callers must not change it."""
         return self._acked

@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from broker.managed_ledger.ack_state import AckState
-from broker.managed_ledger.cursor_record import attached_ledger
+from broker.managed_ledger.cursor_record import BATCH_WORDS_MAX_INLINE, attached_ledger
 from broker.managed_ledger.ledger_list import OwnershipLost
 from ledgers.errors import LedgerError
 
@@ -250,7 +250,8 @@ class Cursor:
 
     def _is_inline_possible(self) -> bool:
         state = self._state
-        return not state.acked_count or state.range_count() <= self._ranges_max_inline
+        has_few_ranges = not state.acked_count or state.range_count() <= self._ranges_max_inline
+        return has_few_ranges and state.batch_words <= BATCH_WORDS_MAX_INLINE
 
     async def _flush(self) -> None:
         store = self._store

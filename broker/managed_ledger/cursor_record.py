@@ -20,6 +20,7 @@ from pyroaring import BitMap
 from broker.managed_ledger.bit_words import bitmap_words, words_bitmap
 from broker.managed_ledger.ledger_record import parse_record
 from protocol import ml_formats_pb2 as formats
+from protocol.ack_set import from_words, to_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,9 +41,12 @@ INTERNAL_PREFIX: Final = "vela.internal."
 ATTACHED_LEDGER_PROPERTY: Final = INTERNAL_PREFIX + "ledger"
 """Names a ledger that holds more about the cursor and is deleted with it."""
 
+BATCH_WORDS_MAX: Final = 180_000
+"""Bit words of partly acked batches in one entry, about 2 MB: a client says how many each has."""
+BATCH_WORDS_MAX_INLINE: Final = 32_000
+"""The same in the metadata store."""
+
 _WORD_SIZE_BYTES_MAX: Final = 11
-_WORDS_MASK: Final = 2**64 - 1
-_SIGN: Final = 2**63
 
 
 @final
@@ -98,7 +102,7 @@ def encode_positions(
         parts = _fill_words(info, state, size_bytes_max)
     else:
         _fill_ranges(info.individualDeletedMessages, state.acked_ranges())
-    _fill_batches(info.batchedEntryDeletionIndexInfo, state.batches()[:batches_max])
+    _fill_batches(info, state.batches()[:batches_max], BATCH_WORDS_MAX)
     for name, value in properties.items():
         info.properties.add(name=name, value=value)
     if parts:
@@ -132,7 +136,7 @@ def encode_inline_record(
     """The record in the metadata store with the position inline, up to this many ranges."""
     info = _cursor_info(INLINE, state.mark_delete, cursor_properties)
     _fill_ranges(info.individualDeletedMessages, state.acked_ranges(ranges_max))
-    _fill_batches(info.batchedEntryDeletionIndexInfo, state.batches()[:batches_max])
+    _fill_batches(info, state.batches()[:batches_max], BATCH_WORDS_MAX_INLINE)
     for name, value in position_properties.items():
         info.properties.add(name=name, value=value)
     return info.SerializeToString()
@@ -206,17 +210,20 @@ def _fill_ranges(
 
 
 def _fill_batches(
-    target: RepeatedCompositeFieldContainer[formats.BatchedEntryDeletionIndexInfo],
+    target: formats.PositionInfo | formats.ManagedCursorInfo,
     batches: Iterable[tuple[Position, int]],
+    words_max: int,
 ) -> None:
+    """Those that have no room any more are left out: their messages are delivered again."""
     for (ledger_id, entry_id), remaining in batches:
-        one = target.add()
+        words = to_words(remaining)
+        words_max -= len(words)
+        if words_max < 0:
+            return
+        one = target.batchedEntryDeletionIndexInfo.add()
         one.position.ledgerId = ledger_id
         one.position.entryId = entry_id
-        while remaining:
-            word = remaining & _WORDS_MASK
-            one.deleteSet.append(word - 2 * _SIGN if word >= _SIGN else word)
-            remaining >>= 64
+        one.deleteSet.extend(words)
 
 
 def _ranges(source: RepeatedCompositeFieldContainer[formats.MessageRange]) -> list[AckedRange]:
@@ -237,9 +244,5 @@ def _batches(
     source: RepeatedCompositeFieldContainer[formats.BatchedEntryDeletionIndexInfo],
 ) -> list[tuple[Position, int]]:
     return [
-        (
-            (one.position.ledgerId, one.position.entryId),
-            sum((word & _WORDS_MASK) << (64 * at) for at, word in enumerate(one.deleteSet)),
-        )
-        for one in source
+        ((one.position.ledgerId, one.position.entryId), from_words(one.deleteSet)) for one in source
     ]

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, final
 import structlog
 
 from broker.managed_ledger.cursor_record import (
+    BATCH_WORDS_MAX,
+    BATCH_WORDS_MAX_INLINE,
     INLINE,
     IS_PART,
     CursorPosition,
@@ -142,6 +144,7 @@ class CursorStore:
             config.max_cursor_entry_size_bytes,
         )
         self._warn_of_cap("batch indexes", state.batch_count, config.max_batch_indexes_to_persist)
+        self._warn_of_cap("words of batch indexes", state.batch_words, BATCH_WORDS_MAX)
         is_new = (
             ledger is None
             or ledger.confirmed + 1 >= config.cursor_max_entries_per_ledger
@@ -178,6 +181,7 @@ class CursorStore:
         batches_max = config.max_batch_indexes_to_persist
         self._warn_of_cap("ranges", state.range_count(), ranges_max)
         self._warn_of_cap("batch indexes", state.batch_count, batches_max)
+        self._warn_of_cap("words of batch indexes", state.batch_words, BATCH_WORDS_MAX_INLINE)
         await self._put(
             encode_inline_record(state, properties, cursor_properties, ranges_max, batches_max)
         )

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from broker.subscription.delayed import DelayedIndex, deliver_at_ms
 from broker.subscription.entry_source import EntrySource, ReplaySource
 from broker.subscription.in_flight import InFlight
-from broker.subscription.outgoing import Outgoing, ack_words
+from broker.subscription.outgoing import Outgoing
 from broker.subscription.pump import Step
 from broker.subscription.round_robin import RoundRobin
 from broker.subscription.withheld import WithheldEntries
+from protocol.ack_set import to_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -217,7 +218,7 @@ class ManyDispatcher:
             ack_set: tuple[int, ...] = ()
         else:
             messages = remaining.bit_count()
-            ack_set = ack_words(remaining)
+            ack_set = to_words(remaining)
         count = self._in_flight.counts.get(position, 0)
         self._outgoing.add(consumer, entry, messages, count, ack_set)
         self._in_flight.sent(consumer, position, messages, slot)

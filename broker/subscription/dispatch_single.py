@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final, final
 from broker.subscription.active_consumer import ActiveOrder
 from broker.subscription.entry_source import EntrySource
 from broker.subscription.key_ranges import StickyRanges
-from broker.subscription.outgoing import ack_words, stored_bytes
+from broker.subscription.outgoing import stored_bytes
 from broker.subscription.ports import has_acked
 from broker.subscription.pump import Step
 from broker.subscription.sub_types import EXCLUSIVE, FAILOVER
 from broker.subscription.withheld import WithheldEntries
+from protocol.ack_set import to_words
 from protocol.commands import active_consumer_change, message_head
 from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key, strip_broker_entry_metadata
@@ -282,7 +283,7 @@ class SingleDispatcher:
                 cursor.ack_individual(position)
                 continue
             remaining = cursor.batch_remaining(position) if batch_index else None
-            ack_set = () if remaining is None else ack_words(remaining)
+            ack_set = () if remaining is None else to_words(remaining)
             data = stored_bytes(entry, consumer, expose=expose)
             size = len(data)
             buffers.append(

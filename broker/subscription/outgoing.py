@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 ACK_WORDS_MAX: Final = 16_384
 """Words of an ack set that count: a million messages, more than the largest entry can hold."""
-_WORD: Final = (1 << 64) - 1
 
 
 def stored_bytes(entry: Entry, consumer: Consumer, *, expose: bool) -> bytes:
@@ -27,16 +26,6 @@ def stored_bytes(entry: Entry, consumer: Consumer, *, expose: bool) -> bytes:
     if expose and consumer.session.supports_broker_entry_metadata:
         return entry.data
     return strip_broker_entry_metadata(entry.data)
-
-
-def ack_words(remaining: int) -> tuple[int, ...]:
-    """A bit set of messages left as the wire's signed 64-bit words."""
-    words = []
-    while remaining:
-        word = remaining & _WORD
-        words.append(word - (1 << 64) if word >> 63 else word)
-        remaining >>= 64
-    return tuple(words)
 
 
 def ack_bits(words: tuple[int, ...]) -> int:

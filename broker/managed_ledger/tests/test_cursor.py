@@ -10,6 +10,8 @@ from structlog.testing import capture_logs
 from bookie.api import Status
 from broker.managed_ledger.ack_state import AckState
 from broker.managed_ledger.cursor_record import (
+    BATCH_WORDS_MAX,
+    BATCH_WORDS_MAX_INLINE,
     INLINE,
     IS_PART,
     decode_cursor_record,
@@ -135,6 +137,41 @@ async def test_a_position_too_large_for_one_entry_is_spread(autojump_clock):
         await cursor.flush()
         assert cursor.cursor_ledger[1] > 0
     assert state_of(await reopened(world)) == before
+
+
+LARGEST_BATCH = int("10" * 524_288, 2)
+"""A million messages, each second one acked."""
+
+
+async def test_partly_acked_batches_of_any_size_fit_into_one_entry(autojump_clock):
+    """A client says how many messages an entry has, up to a million."""
+    world = World()
+    count = BATCH_WORDS_MAX // 16_384
+    async with world.broker() as factory:
+        _, cursor, positions = await make_topic(factory)
+        for position in positions:
+            assert not cursor.ack_batch_index(position, LARGEST_BATCH)
+        entries = encode_positions(cursor.state, {}, 500, 10_000, 4 * 1024 * 1024)
+        assert [len(entry) < 4 * 1024 * 1024 for entry in entries] == [True]
+        with capture_logs() as logs:
+            await cursor.flush()
+        assert [each["what"] for each in logs if each["event"] == "cursor_state_capped"] == [
+            "words of batch indexes"
+        ]
+    cursor = await reopened(world)
+    assert cursor.state.batches() == [(position, LARGEST_BATCH) for position in positions[:count]]
+
+
+async def test_large_batches_stay_in_the_cursor_ledger_at_rest(autojump_clock):
+    world = World()
+    count = BATCH_WORDS_MAX_INLINE // 16_384 + 1
+    async with world.broker() as factory:
+        ledger, cursor, positions = await make_topic(factory)
+        for position in positions[:count]:
+            cursor.ack_batch_index(position, LARGEST_BATCH)
+        await ledger.close()
+    assert (await stored_record(world)).cursor_ledger_id != INLINE
+    assert (await reopened(world)).state.batch_count == count
 
 
 async def test_parts_without_their_end_are_skipped(autojump_clock):
