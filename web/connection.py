@@ -51,6 +51,8 @@ CHUNK_BYTES_MEAN_MIN: Final = 64
 costs the same."""
 _ABORT: Final = struct.pack("ii", 1, 0)
 _VERSIONS: Final = (b"1.1", b"1.0")
+_TWO_ENDS: Final = frozenset((b"transfer-encoding", b"content-length"))
+"""With both a proxy may see the end of a body elsewhere. Jetty refuses it with the same text."""
 
 
 class Phase(enum.Enum):
@@ -164,6 +166,8 @@ class HttpConnection:
             self._enter(Phase.HANDLER)
             if request.http_version not in _VERSIONS:
                 raise RequestRefused(505, "Only HTTP/1.1 is spoken here")
+            if _TWO_ENDS.issubset(name for name, _value in request.headers):
+                raise RequestRefused(400, "Transfer-Encoding and Content-Length")
             if not self._shared.rate.admits(trio.current_time()):
                 await self._refuse(429, "Too many requests: httpRequestsMaxPerSecond is reached")
             else:

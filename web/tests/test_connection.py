@@ -209,6 +209,19 @@ async def test_no_http_is_refused(autojump_clock, serving, nonsense, caplog):
     assert not caplog.records
 
 
+async def test_a_body_whose_end_is_told_twice_is_refused(autojump_clock, serving):
+    """A proxy may see its end elsewhere, and take the rest for another client's request."""
+    _, connect = serving
+    client = connect()
+    await client.send(
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"
+    )
+    answer = await client.all()
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert reason(answer) == (400, "Transfer-Encoding and Content-Length")
+
+
 async def test_http_2_is_not_spoken(autojump_clock, serving):
     _, connect = serving
     client = connect()
