@@ -18,7 +18,7 @@ Acks of entries that do not exist are no-ops, and so are backward cumulative ack
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker.broadcast.acknowledgements import Acknowledgements
 from broker.broadcast.consumer_sequence import ConsumerSequence
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from broker.subscription.ports import CursorPort
     from broker.subscription.request import SubscriptionRequest
     from protocol.position import Position
+
+NAME_LENGTH_MAX: Final = 1_000
+"""Names are stored again and again, and kept after their consumers have left."""
 
 
 class BroadcastMembers:
@@ -169,6 +172,11 @@ class BroadcastMembers:
             name = f"\0{self._unnamed}"
         slot = self.cursors.slot_of(name)
         if slot is None:
+            if len(name) > NAME_LENGTH_MAX:
+                raise NotAllowed(
+                    f"the name of the consumer has {len(name)} characters; a broadcast subscription"
+                    f" keeps the names of its consumers, of at most {NAME_LENGTH_MAX} characters"
+                )
             slot = self._join(name, request, durable=consumer.durable and bool(consumer.name))
         elif self.fanout.consumer_at(slot) is not None:
             raise ConsumerBusy(

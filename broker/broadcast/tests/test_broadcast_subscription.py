@@ -336,6 +336,8 @@ async def test_refusals(autojump_clock):
         await world.join("a")
         with pytest.raises(ConsumerBusy, match="a name of its own"):
             await world.join("a")
+        with pytest.raises(NotAllowed, match="2000 characters; a broadcast subscription keeps"):
+            await world.join("n" * 2000)
         with pytest.raises(NotAllowed, match="Key_Shared has no meaning"):
             await world.join("k", sub_type=KEY_SHARED)
         await world.join("b")
