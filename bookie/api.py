@@ -137,3 +137,10 @@ class BookieApi(Protocol):
 
     async def force_ledger(self, ledger_id: int) -> None:
         """Return when everything accepted for the ledger so far is durable."""
+
+    async def write_explicit_lac(self, ledger_id: int, body: bytes, master_key: bytes) -> None:
+        """Keep, durably, how far the ledger is confirmed, in place of what was kept before. The
+        digest is not checked.
+
+        Raises: BookieError.
+        """

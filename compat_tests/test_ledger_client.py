@@ -21,7 +21,10 @@ from ledgers.remote.bookie_pool import BookiePool
 from ledgers.remote.config import RemoteConfig
 from metadata.zookeeper_session import ZooKeeperAddress
 from metadata.zookeeper_store import ZooKeeperStore
-from protocol.bookkeeper.digests import DigestType
+from protocol.bookkeeper import v3
+from protocol.bookkeeper.digests import Digest, DigestType, entry_metadata
+from protocol.bookkeeper.messages import ReadLacRequest
+from protocol.bookkeeper.packets import PacketDecoder
 from runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -100,13 +103,14 @@ class Side:
         self.store = store
         self.pool = pool
 
-    def client(self, quorum, digest=DigestType.CRC32C):
+    def client(self, quorum, digest=DigestType.CRC32C, explicit_lac_interval_s=0.0):
         config = LedgerClientConfig(
             ensemble_size=quorum,
             write_quorum_size=quorum,
             ack_quorum_size=quorum,
             digest_type=digest,
             request_timeout_s=10.0,
+            explicit_lac_interval_s=explicit_lac_interval_s,
         )
         return LedgerClient(self.store, self.pool.bookies, config, SystemClock(), self.pool)
 
@@ -186,6 +190,44 @@ async def test_every_digest_is_written_and_read(cluster, digest):
         await recorder.wait_for(9)
         await writer.close()
         assert await content(client, writer.ledger_id) == [payload(n) for n in range(10)]
+
+
+async def read_lac(bookie_id, ledger_id):
+    """The answer to READ_LAC, which BookKeeper's client sends to know the end of an open ledger."""
+    host, _, port = bookie_id.rpartition(":")
+    packets = []
+    decoder = PacketDecoder()
+    with trio.fail_after(WAIT_SECONDS_MAX):
+        stream = await trio.open_tcp_stream(host, int(port))
+        async with stream:
+            await stream.send_all(v3.encode_request(ReadLacRequest(ledger_id, 1)))
+            while not packets:
+                packets = decoder.feed(await stream.receive_some())
+    return v3.decode_response(packets[0])
+
+
+async def test_both_kinds_of_bookies_tell_how_far_an_open_ledger_is_confirmed(cluster):
+    async with a_side(cluster) as side:
+        client = side.client(2, explicit_lac_interval_s=0.1)
+        digest = Digest(DigestType.CRC32C, b"")
+        recorder = Recorder()
+        writer = await client.create_ledger({}, recorder)
+        for last in (9, 10):
+            writer.add_run([payload(number) for number in range(writer.next_entry_id, last + 1)])
+            writer.kick()
+            await recorder.wait_for(last)
+            for bookie_id in (cluster.apache.bookie_id, cluster.vela.bookie_id):
+                told = -1
+                with trio.fail_after(WAIT_SECONDS_MAX):
+                    while told < last:
+                        answer = await read_lac(bookie_id, writer.ledger_id)
+                        assert answer.status == Status.OK
+                        # The last entry alone says less.
+                        assert entry_metadata(answer.last_entry_body)[2] < last
+                        if answer.lac_body:
+                            told = digest.verify_explicit_lac(answer.lac_body, writer.ledger_id)
+                assert told == last
+        await writer.close()
 
 
 async def test_a_recovery_fences_both_kinds_and_finds_every_entry(cluster):

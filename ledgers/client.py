@@ -18,6 +18,7 @@ import trio
 
 from ledgers.cluster import FixedCluster
 from ledgers.errors import LedgerNotFound
+from ledgers.explicit_lac import ExplicitLacs
 from ledgers.ledger_reader import LedgerReader
 from ledgers.ledger_writer import LedgerWriter
 from ledgers.placement import GROUPS_KEY, PlacementRules, encode_groups
@@ -64,6 +65,9 @@ class LedgerClientConfig:
     """Replace a failed bookie only when the ack quorum cannot be had without it."""
     speculation: SpeculationRules = _NEVER
     """When a read is sent to one more bookie."""
+    explicit_lac_interval_s: float = 0.0
+    """How often bookies are told how far an open ledger is confirmed; 0: never
+    (bookkeeperExplicitLacIntervalInMills)."""
 
     @property
     def replication(self) -> Replication:
@@ -93,6 +97,7 @@ class LedgerClient:
         self._config = config
         self._clock = clock
         self._speculation = Speculation(config.speculation)
+        self._explicit_lacs = ExplicitLacs(self._cluster, config.explicit_lac_interval_s)
         self.first_own_id: int | None = None
         """Ledgers from this id on were made by this client; those before it existed before. None:
         all existing ledgers did. Known before the first of its own has a record."""
@@ -147,7 +152,7 @@ class LedgerClient:
         if self.has_one_bookie:
             bookie = self._bookies[ensemble[0]]
             return LedgerWriter(self._store, bookie, ledger_id, metadata, version, listener)
-        return QuorumWriter(
+        writer = QuorumWriter(
             self._store,
             self._cluster,
             ledger_id,
@@ -156,6 +161,8 @@ class LedgerClient:
             listener,
             config.delay_ensemble_change,
         )
+        self._explicit_lacs.opened(writer)
+        return writer
 
     async def recover(self, ledger_id: int) -> LedgerMetadata:
         """Fence the ledger and close it at its last entry, unless that has been done.

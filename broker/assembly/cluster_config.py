@@ -66,6 +66,7 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
     bookkeeperClientHealthCheckQuarantineTimeInSeconds: _Seconds = 1_800
     bookkeeperClientQuarantineRatio: Ratio = 1.0
     bookkeeper_delayEnsembleChange: bool = False
+    bookkeeperExplicitLacIntervalInMills: Count = 0
 
     def bookies(self) -> RemoteConfig:
         """How the ledger client speaks to bookies."""
@@ -85,6 +86,7 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
             speculation=SpeculationRules.every(
                 self.bookkeeperClientSpeculativeReadTimeoutInMillis / 1000
             ),
+            explicit_lac_interval_s=self.bookkeeperExplicitLacIntervalInMills / 1000,
         )
 
     def placement(self) -> PlacementRules:

@@ -12,7 +12,7 @@ chunk are still delivered.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple, Protocol, final
 
 from protocol.bookkeeper import v2
 from protocol.bookkeeper.messages import STATUSES, BatchReadResponse, ReadResponse
@@ -36,7 +36,24 @@ class AddRun(NamedTuple):
     entries: int
 
 
-Answer = AddRun | ReadResponse | BatchReadResponse
+class LacWritten(NamedTuple):
+    """The answer to WRITE_LAC, which only protocol version 3 has."""
+
+    status: int
+    txn_id: int
+
+
+Answer = AddRun | ReadResponse | BatchReadResponse | LacWritten
+
+
+class Decoder(Protocol):
+    """Decodes the answers of one connection."""
+
+    error: RemoteProtocolError | None
+    """Why nothing more will be decoded. The connection must be closed."""
+
+    def feed(self, data: bytes) -> list[Answer]:
+        """The answers that `data` completes. After a call the owner looks at `error`."""
 
 
 @final

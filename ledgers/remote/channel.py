@@ -26,7 +26,7 @@ import structlog
 import trio
 
 from bookie.api import BookieError, Status
-from ledgers.remote.answers import AddRun, AnswerDecoder
+from ledgers.remote.answers import AddRun, AnswerDecoder, LacWritten
 from ledgers.remote.network import SendQueue
 from ledgers.remote.pending_adds import PendingAdds
 from protocol.bookkeeper.messages import BatchReadResponse
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bookie.api import AddSink, Turn
-    from ledgers.remote.answers import Answer
+    from ledgers.remote.answers import Answer, Decoder
     from ledgers.remote.config import RemoteConfig
     from ledgers.remote.network import Connect, Connection
 
@@ -46,7 +46,8 @@ TICKS_PER_TIMEOUT: Final = 16
 """The age of an add is known to this part of the add timeout; an add may fail by so much early."""
 
 ReadKey = tuple[int, int] | int
-"""(ledger id, entry id) of a single read; request id of a batch read."""
+"""(ledger id, entry id) of a single read; request id of a batch read, or of what else is answered
+by its id."""
 
 
 class _State(Enum):
@@ -89,9 +90,11 @@ class Channel:
         turn: Turn,
         on_answered: Callable[[int], None],
         on_failure: Callable[[str], None],
+        decoder: Callable[[int], Decoder] = AnswerDecoder,
     ) -> None:
         """`on_answered` is told of the bytes of adds that are not pending any more, `on_failure`
-        of every lost connection."""
+        of every lost connection. `decoder`: of the protocol that the requests speak, by the largest
+        answer."""
         self._name = name
         self._connect = connect
         self._address = address
@@ -99,6 +102,7 @@ class Channel:
         self._turn = turn
         self._on_answered = on_answered
         self._on_failure = on_failure
+        self._decoder = decoder
         self._state = _State.IDLE
         self._connection: Connection | None = None
         self._out = SendQueue()
@@ -141,7 +145,8 @@ class Channel:
         return True
 
     async def read(self, key: ReadKey, request: bytes) -> Sequence[bytes]:
-        """Bodies of the answer.
+        """Send a read, or another request that is answered by itself. Returns the bodies of the
+        answer.
 
         Raises: BookieError: refused, not there, no answer in time, or the connection ended.
         """
@@ -248,7 +253,7 @@ class Channel:
 
     async def _receive(self, connection: Connection) -> None:
         """Take answers until the connection ends. Sets the reason."""
-        decoder = AnswerDecoder(self._config.frame_size_max)
+        decoder = self._decoder(self._config.frame_size_max)
         reason = ""
         try:
             while data := await connection.receive():
@@ -294,6 +299,8 @@ class Channel:
                         self._tell(sink, status, ledger_id, start, size)
                 elif isinstance(answer, BatchReadResponse):
                     self._answer_read(answer.request_id, answer.status, answer.bodies)
+                elif isinstance(answer, LacWritten):
+                    self._answer_read(answer.txn_id, answer.status, ())
                 else:
                     key = (answer.ledger_id, answer.entry_id)
                     self._answer_read(key, answer.status, (answer.body,))
@@ -321,13 +328,13 @@ class Channel:
     def _answer_read(self, key: ReadKey, status: int, bodies: Sequence[bytes]) -> None:
         queue = self._reads.get(key)
         if not queue:
-            raise RemoteProtocolError(f"the answer to a read of {key}, not sent")
+            raise RemoteProtocolError(f"the answer to request {key}, which was not sent")
         waiting = queue.popleft()
         if not queue:
             del self._reads[key]
         self._reads_pending -= 1
         waiting.status = status
-        waiting.failure = f"answer to a read of {key}"
+        waiting.failure = f"answer to the request {key}"
         waiting.bodies = bodies
         waiting.answered.set()
 

@@ -32,6 +32,9 @@ class FakeBookie:
         self.is_holding = False
         self.add_status: Callable[[int, int], Status] = lambda ledger_id, entry_id: Status.OK
         self.read_status: Callable[[int, int], Status] = lambda ledger_id, entry_id: Status.OK
+        self.lac_status: Callable[[], Status] = lambda: Status.OK
+        self.explicit_lacs: list[tuple[float, int, bytes]] = []
+        """(time, ledger, body)"""
         self.adds = 0
         self.batch_reads = 0
         self._waiting: list[tuple[int, int, EntryBody, int, AddSink]] = []
@@ -157,3 +160,11 @@ class FakeBookie:
 
     async def force_ledger(self, ledger_id):
         await trio.lowlevel.checkpoint()
+
+    async def write_explicit_lac(self, ledger_id, body, master_key):
+        await trio.lowlevel.checkpoint()
+        assert self.keys.setdefault(ledger_id, master_key) == master_key
+        status = self.lac_status()
+        if status != Status.OK:
+            raise BookieError(status, f"injected for ledger {ledger_id}")
+        self.explicit_lacs.append((trio.current_time(), ledger_id, body))

@@ -75,6 +75,11 @@ def entry_metadata(body: Buffer) -> tuple[int, int, int, int]:
     return _METADATA.unpack_from(body)
 
 
+def last_add_confirmed_of(explicit_lac: Buffer) -> int:
+    """What an explicit-LAC body states; its digest is not checked."""
+    return int(_IDS.unpack_from(explicit_lac)[1])
+
+
 def has_valid_crc(body: Buffer) -> bool:
     """Whether an entry body carries a CRC32C or CRC32 that matches: no key is needed for these two.
     False says nothing about ledgers with another digest type."""

@@ -407,3 +407,5 @@ class Settings:
         )
         if rng.random() < 0.5:
             self.ledgers = replace(self.ledgers, speculation=SpeculationRules.every(0.2))
+        if rng.random() < 0.3:
+            self.ledgers = replace(self.ledgers, explicit_lac_interval_s=0.5)

@@ -75,10 +75,13 @@ def test_every_key_of_the_cluster_reaches_the_part_that_it_is_for():
     assert changed.ledgers().delay_ensemble_change
 
 
-def test_what_the_ledger_client_does_not_do_is_told():
+def test_bookies_are_told_of_confirmed_entries_only_if_an_interval_is_set():
     key = "bookkeeperExplicitLacIntervalInMills"
-    (notice,) = load(**NEEDED, **{key: "100"}).notices
-    assert (notice.setting.key, notice.text) == (key, "has no effect")
+    assert load(**NEEDED).config.ledgers().explicit_lac_interval_s == 0
+    loaded = load(**NEEDED, **{key: "250"})
+    assert loaded.notices == ()
+    assert loaded.config.ledgers().explicit_lac_interval_s == 0.25
+    assert "at least 0" in refusal(**NEEDED, **{key: "-1"})
 
 
 def test_a_silent_bookie_is_waited_for_unless_a_time_is_set():

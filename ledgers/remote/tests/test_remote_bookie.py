@@ -18,6 +18,7 @@ from ledgers.remote.network import connect_tcp
 from ledgers.remote.remote_bookie import AddEncoder, RemoteBookie
 from ledgers.tests.nodes import running_nodes
 from protocol.bookkeeper import v2
+from protocol.bookkeeper.digests import Digest, DigestType
 
 CALM = RemoteConfig(
     channels=2,
@@ -289,6 +290,23 @@ async def test_a_read_without_an_answer_does_not_disturb_adds():
             is_over.set()
         assert await until_read(world.bookie, 7, 1) == whole(7, 1)
         assert set(sink.statuses()) == {0}
+
+
+async def test_an_explicit_lac_goes_over_a_connection_of_its_own():
+    async with remote_to_node() as (node, world):
+        sink = RecordingSink()
+        add(world.bookie, 7, 0, 2, sink)
+        await sink.wait_for(2)
+        assert world.bookie.connections == 1
+        for last in (0, 1):
+            body = Digest(DigestType.CRC32C, b"").explicit_lac(7, last)
+            with trio.fail_after(20):
+                await world.bookie.write_explicit_lac(7, body, KEY)
+            assert node.gate.bookie.explicit_lac(7) == body
+        assert world.bookie.connections == 2
+        with pytest.raises(BookieError, match="UNAUTHORIZED"):
+            await world.bookie.write_explicit_lac(7, body, b"x" * 20)
+        assert world.failures == []
 
 
 async def test_a_pause_of_this_process_is_no_silence_of_the_bookie():
