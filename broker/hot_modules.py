@@ -62,6 +62,7 @@ HOT_MODULES: Final = (
     "bookie.ledger_storage",
     "bookie.write_cache",
     "ledgers.ensemble_acks",
+    "ledgers.ensemble_change",
     "ledgers.entry_writer",
     "ledgers.held_adds",
     "ledgers.ledger_writer",

@@ -4,15 +4,10 @@ Every entry goes to the W bookies of its write set. `EnsembleAcks` knows how far
 acknowledged. Entries that are not confirmed, or that a bookie has not answered, are kept for
 sending again.
 
-A bookie that fails loses its place in the ensemble to another one (ensemble change): the metadata
-gets a segment that starts after the last confirmed entry, by compare-and-set, then all unconfirmed
-entries of the place are sent to its new bookie, and to no other. During the change nothing is
-confirmed, because an entry confirmed then would be looked for on the wrong bookies. Answers of a
-bookie that lost its place count for nothing, however late they come, and it gets none again in this
-ledger.
-
-If no other bookie can be had, or if the change is to be delayed, the failed place stays empty while
-every write set still has A others. Otherwise the writer fails with NOT_ENOUGH_BOOKIES.
+A bookie that fails loses its place in the ensemble to another one (`ensemble_change`). All
+unconfirmed entries of the place are then sent to its new bookie, and to no other. During the change
+nothing is confirmed. Answers of a bookie that lost its place count for nothing, however late they
+come.
 
 A bookie without room (TOO_MANY_REQUESTS) has not failed. Its entries are sent again later, as
 `HeldAdds` decides; the others of the ensemble go on. A bookie that stays too far behind the
@@ -21,7 +16,7 @@ confirmed entries loses its place.
 Invariants: `last_add_confirmed` only grows, by entries that A distinct bookies of the current
 ensemble have. After the first failure of the writer, a fence or `close` it never moves again.
 
-Source: LedgerHandle, PendingAddOp and EnsembleUtils of BookKeeper.
+Source: LedgerHandle and PendingAddOp of BookKeeper.
 """
 
 from __future__ import annotations
@@ -30,28 +25,20 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
-import trio
 
 from bookie.api import Status
 from ledgers.ensemble_acks import EnsembleAcks
+from ledgers.ensemble_change import EnsembleChange
 from ledgers.entry_writer import EntryWriter, WriterListener
-from ledgers.errors import LedgerFenced, LedgerNotFound, NotEnoughBookies
 from ledgers.held_adds import HeldAdds
-from ledgers.placement import groups_of
-from metadata.store import MetadataUnavailable, VersionConflict
+from ledgers.open_record import OpenRecord
 from protocol.bookkeeper.digests import Digest, master_key
-from protocol.bookkeeper.ledger_metadata import (
-    LedgerMetadata,
-    LedgerState,
-    decode_ledger_metadata,
-    encode_ledger_metadata,
-)
-from protocol.bookkeeper.paths import ledger_path
 
 if TYPE_CHECKING:
     from bookie.api import BookieApi, EntryBody
     from ledgers.cluster import Cluster
     from metadata.store import MetadataStore
+    from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
 _log = structlog.get_logger()
 
@@ -62,8 +49,6 @@ BEHIND_ENTRIES_MAX: Final = 10_000
 BEHIND_BYTES_MAX: Final = 4 * 1024 * 1024
 """Confirmed entries, and their payload bytes, that a bookie without room may lack before it loses
 its place. Those that it has not answered yet are bounded where they wait for the answer."""
-METADATA_ATTEMPTS_MAX: Final = 30
-METADATA_RETRY_S: Final = 1.0
 
 
 @final
@@ -72,22 +57,18 @@ class QuorumWriter(EntryWriter):
 
     __slots__ = (
         "_acks",
+        "_change",
         "_cluster",
         "_digest",
         "_failure",
-        "_groups",
-        "_is_changing",
-        "_is_delaying",
         "_is_stopped",
         "_kept_from",
-        "_left",
         "_lengths",
         "_listener",
         "_master_key",
         "_places",
+        "_record",
         "_runs",
-        "_store",
-        "_version",
     )
 
     def __init__(
@@ -101,16 +82,17 @@ class QuorumWriter(EntryWriter):
         delay_ensemble_change: bool = False,
     ) -> None:
         super().__init__(ledger_id, metadata)
-        self._store = store
         self._cluster = cluster
-        self._version = version
         self._listener = listener
         self._digest = Digest(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
         self._acks = EnsembleAcks(
             metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size
         )
-        self._groups = groups_of(metadata.custom_metadata)
+        self._record = OpenRecord(store, self, version)
+        self._change = EnsembleChange(
+            self, cluster, self._record, self._acks, is_delaying=delay_ensemble_change
+        )
         self._kept_from = 0
         """The first entry that is kept for sending again."""
         self._lengths: list[int] = []
@@ -119,10 +101,6 @@ class QuorumWriter(EntryWriter):
         """(first entry id, payloads), from `_kept_from` or a little before it on."""
         self._failure: int | None = None
         self._is_stopped = False
-        self._is_changing = False
-        self._is_delaying = delay_ensemble_change
-        self._left: set[str] = set()
-        """Bookies that lost their place."""
         self._places: list[_Place] = []
         bookies = cluster.bookies
         for index, bookie_id in enumerate(metadata.last_ensemble[1]):
@@ -132,6 +110,20 @@ class QuorumWriter(EntryWriter):
     def is_stopped(self) -> bool:
         """Nothing can be added any more."""
         return self._is_stopped
+
+    @property
+    def has_failed(self) -> bool:
+        """See ChangingWriter."""
+        return self._failure is not None
+
+    @property
+    def places(self) -> list[_Place]:
+        """See ChangingWriter."""
+        return self._places
+
+    def fail(self, status: int) -> None:
+        """See ChangingWriter."""
+        self._failure = status
 
     # --- adding -------------------------------------------------------------------------
 
@@ -232,10 +224,13 @@ class QuorumWriter(EntryWriter):
             return
         # A failed change may have had effect. Then entries are looked for on other bookies than
         # those that acknowledged them.
-        if self._failure is None and not self._is_changing:
+        if self._failure is None and not self._change.is_running:
             self._advance()
             self._forget()
-            self._leave_failed_places()
+            for place in self._places:
+                if place.failure is not None and not place.is_done_without:
+                    self._change.begin()
+                    break
         if self._failure is not None and not self._is_stopped:
             self._is_stopped = True
             self._listener.on_writer_failed(self, self._failure)
@@ -294,147 +289,14 @@ class QuorumWriter(EntryWriter):
             self._send_window(place)
             self.kick()
 
-    # --- ensemble change ----------------------------------------------------------------
-
-    def _leave_failed_places(self) -> None:
-        """Replace the failed bookies, or do without them."""
-        failed = self._failed_places()
-        if all(self._places[index].is_done_without for index in failed):
-            return
-        if self._is_delaying and self._acks.may_go_on(failed):
-            self._do_without(failed, "the change of the ensemble is delayed")
-            return
-        try:
-            self._replaced(failed)
-        except NotEnoughBookies as error:
-            self._without_replacement(failed, str(error))
-            return
-        self._is_changing = True
-        self._cluster.spawn(self._change_ensemble)
-
-    def _failed_places(self) -> frozenset[int]:
-        return frozenset(place.index for place in self._places if place.failure is not None)
-
-    def _replaced(self, failed: frozenset[int]) -> tuple[frozenset[int], tuple[str, ...]]:
-        """(places that get another bookie, the new ensemble): all failed places, or one of them if
-        that is enough to go on.
-
-        Raises: NotEnoughBookies.
-        """
-        ensemble = [place.bookie_id for place in self._places]
-        quorum = self.metadata.write_quorum_size
-        replace, left, groups = self._cluster.replace, frozenset(self._left), self._groups
-        try:
-            return failed, replace(ensemble, failed, quorum, left, groups)
-        except NotEnoughBookies:
-            for index in failed:
-                if len(failed) > 1 and self._acks.may_go_on(failed - {index}):
-                    return frozenset({index}), replace(ensemble, {index}, quorum, left, groups)
-            raise
-
-    def _without_replacement(self, failed: frozenset[int], reason: str) -> None:
-        if self._acks.may_go_on(failed):
-            self._do_without(failed, reason)
-        else:
-            _log.warning("ledger_lacks_bookies", ledger_id=self.ledger_id, reason=reason)
-            self._failure = int(Status.NOT_ENOUGH_BOOKIES)
-
-    def _do_without(self, failed: frozenset[int], reason: str) -> None:
-        for index in failed:
-            place = self._places[index]
-            if not place.is_done_without:
-                place.is_done_without = True
-                _log.warning(
-                    "ledger_goes_on_without_a_bookie",
-                    ledger_id=self.ledger_id,
-                    bookie=place.bookie_id,
-                    status=Status(place.failure or 0).name,
-                    reason=reason,
-                )
-
-    async def _change_ensemble(self) -> None:
-        """The task of a change. Bookies that fail meanwhile are replaced as well."""
-        try:
-            while not self._is_stopped and self._failure is None:
-                failed = self._failed_places()
-                if all(self._places[index].is_done_without for index in failed):
-                    break
-                try:
-                    replaced, ensemble = self._replaced(failed)
-                except NotEnoughBookies as error:
-                    self._without_replacement(failed, str(error))
-                    continue
-                await self._store_ensemble(self.last_add_confirmed + 1, ensemble)
-                if not self._is_stopped:
-                    self._install(replaced, ensemble)
-        except LedgerFenced as error:
-            if not self._is_stopped:
-                _log.error("ledger_lost", ledger_id=self.ledger_id, reason=str(error))
-            self._failure = int(Status.FENCED)
-        except LedgerNotFound:
-            self._failure = int(Status.NO_LEDGER)
-        except Exception as error:
-            _log.error("ensemble_not_changed", ledger_id=self.ledger_id, exc_info=error)
-            self._failure = int(Status.IO_ERROR)
-        finally:
-            self._is_changing = False
-        self.settle()
-
-    async def _store_ensemble(self, first: int, ensemble: tuple[str, ...]) -> None:
-        """Write the new segment.
-
-        Raises: LedgerFenced, LedgerNotFound, MetadataUnavailable.
-        """
-        path = ledger_path(self.ledger_id)
-        attempts = 0
-        while not self._is_stopped:
-            target = self.metadata.with_ensemble(first, ensemble)
-            try:
-                version = await self._store.put(path, encode_ledger_metadata(target), self._version)
-            except VersionConflict:
-                if await self._read_again(target):
-                    return
-            except MetadataUnavailable:
-                attempts += 1
-                if attempts >= METADATA_ATTEMPTS_MAX:
-                    raise
-                await trio.sleep(METADATA_RETRY_S)
-            else:
-                self._adopt(target, version)
-                return
-
-    async def _read_again(self, target: LedgerMetadata) -> bool:
-        """The record is not what this writer wrote last. True: it is the target, because a write
-        that failed had effect.
-
-        Raises: LedgerFenced, LedgerNotFound, MetadataUnavailable.
-        """
-        stored = await self._store.get(ledger_path(self.ledger_id))
-        if stored is None:
-            raise LedgerNotFound(f"ledger {self.ledger_id} was deleted")
-        found, version = decode_ledger_metadata(stored[0]), stored[1]
-        if found.state is not LedgerState.OPEN:
-            raise LedgerFenced(f"ledger {self.ledger_id} is {found.state.name}")
-        is_target = found.last_ensemble == target.last_ensemble
-        if not is_target and found.last_ensemble != self.metadata.last_ensemble:
-            raise LedgerFenced(f"another client changed the bookies of ledger {self.ledger_id}")
-        # An older segment may have been repaired meanwhile.
-        self._adopt(found, version)
-        return is_target
-
-    def _adopt(self, metadata: LedgerMetadata, version: int) -> None:
-        self.metadata = metadata
-        self._version = version
-
-    def _install(self, replaced: frozenset[int], ensemble: tuple[str, ...]) -> None:
-        """The new bookies take their places and get the unconfirmed entries."""
+    def install(self, replaced: frozenset[int], ensemble: tuple[str, ...]) -> None:
+        """See ChangingWriter."""
         first = self.last_add_confirmed + 1
         bodies = self._bodies_again(first, self.next_entry_id - first)
         bookies = self._cluster.bookies
         for index in replaced:
             old = self._places[index]
             old.is_replaced = True
-            self._left.add(old.bookie_id)
             _log.warning(
                 "bookie_replaced",
                 ledger_id=self.ledger_id,
@@ -460,31 +322,7 @@ class QuorumWriter(EntryWriter):
             LedgerNotFound: the ledger was deleted meanwhile.
         """
         self._is_stopped = True
-        path = ledger_path(self.ledger_id)
-        while not self.metadata.is_closed:
-            metadata = self.metadata.closed(self.last_add_confirmed, self.length)
-            try:
-                version = await self._store.put(
-                    path, encode_ledger_metadata(metadata), self._version
-                )
-            except VersionConflict:
-                await self._read_before_close(path)
-            else:
-                self._adopt(metadata, version)
-
-    async def _read_before_close(self, path: str) -> None:
-        """Take over a record that this writer may still close, or that is closed as it would."""
-        stored = await self._store.get(path)
-        if stored is None:
-            raise LedgerNotFound(f"ledger {self.ledger_id} was deleted")
-        found = decode_ledger_metadata(stored[0])
-        same_end = (found.last_entry_id, found.length) == (self.last_add_confirmed, self.length)
-        if found.state is not LedgerState.OPEN and not (found.is_closed and same_end):
-            raise LedgerFenced(
-                f"ledger {self.ledger_id} is {found.state.name} with last entry"
-                f" {found.last_entry_id}, this writer confirmed {self.last_add_confirmed}"
-            )
-        self._adopt(found, stored[1])
+        await self._record.close()
 
 
 @final

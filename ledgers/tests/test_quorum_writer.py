@@ -76,7 +76,7 @@ class World:
     async def writer(self):
         client = self.client(self.tree)
         writer = await client.create_ledger({"application": b"pulsar"}, self.recorder)
-        writer._store = self.store
+        writer._record._store = self.store
         return writer
 
     def add(self, writer, count):
