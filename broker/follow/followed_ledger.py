@@ -20,16 +20,14 @@ import trio
 from broker.follow.link import Link
 from broker.follow.shadow import SHADOW_SOURCE
 from broker.follow.share_cursors import ShareCursors
-from broker.follow.snapshots import cursor_statistics, ledger_statistics
 from broker.follow.source_readers import SourceReaders
 from broker.follow.source_table import SourceInDoubt, SourceTable
 from broker.managed_ledger.appender import AppendState
-from broker.managed_ledger.backlog_reader import BacklogReader
-from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES, TopicCache
+from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.ledger_record import decode_ledger_record
 from broker.managed_ledger.paths import ledger_info_path
-from broker.managed_ledger.publish_time_search import newest_before
+from broker.managed_ledger.readable_ledger import ReadableLedger
 from protocol.errors import BrokerError, NotAllowed, ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
@@ -42,9 +40,8 @@ if TYPE_CHECKING:
     from broker.managed_ledger.context import LedgerContext
     from broker.managed_ledger.cursor import Cursor
     from broker.managed_ledger.ledger_record import LedgerRecord
-    from broker.managed_ledger.statistics import CursorStatistics, ManagedLedgerStatistics
+    from broker.managed_ledger.statistics import ManagedLedgerStatistics
     from broker.subscription.api import Subscription
-    from ledgers.client import LedgerClient
     from protocol.position import Position
     from protocol.topic_name import TopicName
 
@@ -80,7 +77,7 @@ def consecutive(entries: list[Entry]) -> Iterator[list[Entry]]:
 
 
 @final
-class FollowedLedger:
+class FollowedLedger(ReadableLedger):
     """See the module docstring. Made by `FollowingFactory.open`."""
 
     def __init__(
@@ -95,7 +92,11 @@ class FollowedLedger:
         on_failed: Callable[[FollowedLedger], None],
     ) -> None:
         """`record` and `version`: of the shadow, as just read."""
-        self.name = shadow.managed_ledger_name
+        name = shadow.managed_ledger_name
+        self._ledgers = SourceTable()
+        ledger_list = LedgerList(context.store, name, self._ledgers.table, record, version)
+        readers = SourceReaders(context.client)
+        super().__init__(context, ledger_list, readers.reader_of, self._spawn)
         self.shadow = shadow
         self.policies = policies
         """Those of new ledgers and retention are the source's."""
@@ -104,19 +105,15 @@ class FollowedLedger:
         self.size_added_bytes = 0
         self.failure = ""
         """Why it cannot be served here any more."""
-        self._context = context
         self._source = source
         self._source_path = ledger_info_path(source.managed_ledger_name)
-        self._ledgers = SourceTable()
-        self._table = table = self._ledgers.table
         self._own_rows = list(record.rows)
         """Ledgers that its record lists, from before it was a shadow. They are left alone."""
-        self._list = LedgerList(context.store, self.name, table, record, version)
-        self._cache = TopicCache(context.cache)
         self._link = Link(shadow, source, search, self)
         self._cursors = ShareCursors(
-            context, shadow, source, table, self._link, self._list.check_owner, self.give_up
+            context, shadow, source, self._table, self._link, self._list.check_owner, self.give_up
         )
+        self.cursors = self._cursors.by_name
         self._on_failed = on_failed
         self._refreshing = trio.Lock()
         self._changed = trio.Event()
@@ -124,23 +121,6 @@ class FollowedLedger:
         self._ended = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._is_end_told = False
-        self._readers = SourceReaders(context.client)
-        self._reader = BacklogReader(
-            self.name,
-            table,
-            self._cache,
-            self._readers.reader_of,
-            self._spawn,
-            context.clock,
-            context.config.read_ahead_size_bytes,
-        )
-        self.read_nowait: Callable[[Position, int, int], list[Entry] | None]
-        self.read_nowait = self._reader.read_nowait
-        self.next_position: Callable[[Position], Position] = table.next_position
-        self.previous_position: Callable[[Position], Position] = table.previous_position
-        self.position_after_n: Callable[[Position, int], Position] = table.position_after_n
-        self.entries_between: Callable[[Position, Position], int] = table.entries_between
-        self.is_valid: Callable[[Position], bool] = table.is_valid
 
     # --- life ---------------------------------------------------------------------------
 
@@ -308,24 +288,9 @@ class FollowedLedger:
     # --- state --------------------------------------------------------------------------
 
     @property
-    def client(self) -> LedgerClient:
-        """See ManagedLedger."""
-        return self._context.client
-
-    @property
     def appender(self) -> FollowedLedger:
         """What has been added, for metrics."""
         return self
-
-    @property
-    def last_confirmed(self) -> Position:
-        """See ManagedLedger."""
-        return self._table.last_confirmed
-
-    @property
-    def first_position(self) -> Position:
-        """See ManagedLedger."""
-        return self._table.first_position
 
     @property
     def terminated(self) -> bool:
@@ -346,67 +311,16 @@ class FollowedLedger:
             return AppendState.FENCED
         return AppendState.TERMINATED if self.terminated else AppendState.OPEN
 
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """See ManagedLedger."""
-        return self._list.properties
-
-    @property
-    def ledger_ids(self) -> set[int]:
-        """See ManagedLedger."""
-        return {row.ledger_id for row in self._table.rows}
-
-    @property
-    def entries(self) -> int:
-        """See ManagedLedger."""
-        return self._table.entries
-
-    @property
-    def size_bytes(self) -> int:
-        """See ManagedLedger."""
-        return self._table.size_bytes
-
-    def nth_position(self, number: int) -> Position:
-        """See ManagedLedger."""
-        return self._table.position_after_n(self.first_position, number - 1)
-
-    def holds(self, position: Position) -> bool:
-        """See ManagedLedger."""
-        return self._table.is_valid(position)
-
     def statistics(self) -> ManagedLedgerStatistics:
         """See ManagedLedger."""
-        added = (self.entries_added, self.size_added_bytes)
-        cached_bytes = self._context.cache.size_bytes
-        return ledger_statistics(
-            self.name, self.state, self._table, added, self.properties, cached_bytes
+        state = self.state
+        return self._statistics(
+            state,
+            (self.entries_added, self.size_added_bytes),
+            self.last_confirmed if state is AppendState.TERMINATED else None,
         )
 
-    def cursor_statistics(self) -> Iterator[CursorStatistics]:
-        """See ManagedLedger."""
-        for cursor in list(self.cursors.values()):
-            yield cursor_statistics(cursor, self._table)
-
-    # --- reading ------------------------------------------------------------------------
-
-    async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
-        """See ManagedLedger."""
-        return await self._reader.read(position, count_max, bytes_max)
-
-    async def find_by_publish_time(self, publish_time_ms: int) -> Position:
-        """See ManagedLedger."""
-
-        async def read_one(position: Position) -> list[Entry]:
-            return await self._reader.read(position, 1, 1)
-
-        return await newest_before(self._table, read_one, publish_time_ms)
-
     # --- cursors ------------------------------------------------------------------------
-
-    @property
-    def cursors(self) -> dict[str, Cursor]:
-        """See ManagedLedger."""
-        return self._cursors.by_name
 
     async def open_cursor(
         self,

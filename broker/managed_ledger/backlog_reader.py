@@ -66,7 +66,7 @@ class BacklogReader:
         self._expected: Position | None = None
 
     def read_nowait(self, position: Position, count_max: int, bytes_max: int) -> list[Entry] | None:
-        """See `ManagedLedger.read_nowait`."""
+        """See `ReadableLedger.read_nowait`."""
         table = self._table
         if position > table.last_confirmed:
             return []
@@ -82,7 +82,7 @@ class BacklogReader:
         return cached
 
     async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
-        """See `ManagedLedger.read`."""
+        """See `ReadableLedger.read`."""
         while True:
             entries = self.read_nowait(position, count_max, bytes_max)
             if entries is not None:

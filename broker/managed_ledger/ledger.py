@@ -1,7 +1,7 @@
 """A managed ledger: the endless log of one topic, with its cursors.
 
 Callers see one sequence of entries. It consists of a list of BookKeeper ledgers, of which the last
-is written (`appender`), reads from a cached tail and from the backlog (`backlog_reader`), cursors
+is written (`appender`), reads from a cached tail and from the backlog (`readable_ledger`), cursors
 (`cursor`), and trimming of ledgers no longer needed (`trimming`).
 
 Invariants: no position is used twice, and positions only grow, also over restarts. No entry that a
@@ -18,32 +18,25 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from broker.managed_ledger.appender import Appender, AppendState
-from broker.managed_ledger.backlog_reader import BacklogReader
 from broker.managed_ledger.cursor import Cursor
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.managed_ledger.cursor_store import CursorStore
-from broker.managed_ledger.entry_cache import TopicCache
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
-from broker.managed_ledger.publish_time_search import newest_before
-from broker.managed_ledger.statistics import (
-    CursorStatistics,
-    LedgerStatistics,
-    ManagedLedgerStatistics,
-)
+from broker.managed_ledger.readable_ledger import ReadableLedger
 from broker.managed_ledger.trimming import trimmable_count
 from broker.slices import for_each
 from ledgers.errors import LedgerError
 from protocol.errors import BrokerError, ServerError, ServiceNotReady, TopicTerminated
-from protocol.position import position_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from broker.entry import Entry
     from broker.managed_ledger.config import LedgerPolicies
     from broker.managed_ledger.context import AppendListener, LedgerContext
     from broker.managed_ledger.ledger_list import LedgerList
+    from broker.managed_ledger.statistics import ManagedLedgerStatistics
     from ledgers.client import LedgerClient
     from ledgers.entry_writer import EntryWriter, WriterListener
     from ledgers.ledger_reader import LedgerReader
@@ -55,7 +48,6 @@ _CLOSE_TIMEOUT_S: Final = 5.0
 _FLUSH_INTERVAL_MIN_S: Final = 0.05
 _RELEASE_CURSORS_MAX: Final = 8
 _READERS_MAX: Final = 16
-_STATISTICS_RANGES_MAX: Final = 100
 
 
 @final
@@ -82,7 +74,7 @@ class _Readers:
 
 
 @final
-class ManagedLedger:
+class ManagedLedger(ReadableLedger):
     """See the module docstring. Made by `ManagedLedgerFactory.open`.
 
     `append(entry, context)` assigns the order and returns at once. The listener gets the outcome.
@@ -99,18 +91,13 @@ class ManagedLedger:
         on_cursor_dirty: Callable[[ManagedLedger, Cursor], None],
         on_closed: Callable[[ManagedLedger], None],
     ) -> None:
-        self._context = context
-        self._list = ledger_list
-        self._table = ledger_list.table
-        self._cache = TopicCache(context.cache)
         self._readers = _Readers(context.client)
+        super().__init__(context, ledger_list, self._readers.reader_of, context.spawn)
         self._on_cursor_dirty = on_cursor_dirty
         self._on_closed = on_closed
         self._is_trimming = False
-        self.name = ledger_list.name
         self.policies = policies
         """May be replaced at any time: new ledgers, trims and cursors follow it."""
-        self.cursors: dict[str, Cursor] = {}
         self._appender = Appender(
             context,
             ledger_list,
@@ -119,26 +106,9 @@ class ManagedLedger:
             self.release_acked,
             self.create_ledger,
         )
-        self._reader = BacklogReader(
-            ledger_list.name,
-            self._table,
-            self._cache,
-            self._readers.reader_of,
-            context.spawn,
-            context.clock,
-            context.config.read_ahead_size_bytes,
-        )
         self.append: Callable[[Entry, object], None] = self._appender.append
         self.append_run: Callable[[list[Entry], list[object]], None] = self._appender.append_run
         self.kick: Callable[[], None] = self._appender.kick
-        self.read_nowait: Callable[[Position, int, int], list[Entry] | None]
-        self.read_nowait = self._reader.read_nowait
-        table = self._table
-        self.next_position: Callable[[Position], Position] = table.next_position
-        self.previous_position: Callable[[Position], Position] = table.previous_position
-        self.position_after_n: Callable[[Position, int], Position] = table.position_after_n
-        self.entries_between: Callable[[Position, Position], int] = table.entries_between
-        self.is_valid: Callable[[Position], bool] = table.is_valid
 
     # --- state --------------------------------------------------------------------------
 
@@ -148,11 +118,6 @@ class ManagedLedger:
         return self._appender
 
     @property
-    def client(self) -> LedgerClient:
-        """For users that keep more data about the topic in ledgers of their own."""
-        return self._context.client
-
-    @property
     def listener(self) -> AppendListener | None:
         """Receives the outcome of appends. The topic sets it before it appends."""
         return self._appender.listener
@@ -160,24 +125,6 @@ class ManagedLedger:
     @listener.setter
     def listener(self, listener: AppendListener) -> None:
         self._appender.listener = listener
-
-    @property
-    def last_confirmed(self) -> Position:
-        """The newest entry that can be read; entry -1 when there never was one."""
-        return self._table.last_confirmed
-
-    @property
-    def first_position(self) -> Position:
-        """The oldest entry still held, or where the first one will be."""
-        return self._table.first_position
-
-    def nth_position(self, number: int) -> Position:
-        """The entry with this number, counted from 1, or the last entry if there are fewer."""
-        return self._table.position_after_n(self.first_position, number - 1)
-
-    def holds(self, position: Position) -> bool:
-        """Whether there is an entry at the position."""
-        return self._table.is_valid(position)
 
     @property
     def state(self) -> AppendState:
@@ -198,44 +145,6 @@ class ManagedLedger:
         """Raises: TopicTerminated."""
         if self.terminated:
             raise TopicTerminated("Topic was already terminated")
-
-    @property
-    def ledger_ids(self) -> set[int]:
-        """The ledgers of the topic."""
-        return {row.ledger_id for row in self._table.rows}
-
-    @property
-    def entries(self) -> int:
-        """How many entries are held."""
-        return self._table.entries
-
-    @property
-    def size_bytes(self) -> int:
-        """How many payload bytes are held."""
-        return self._table.size_bytes
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """The topic's properties."""
-        return self._list.properties
-
-    # --- reading ------------------------------------------------------------------------
-
-    async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
-        """Entries from the first one at or after the position, from storage if necessary. [] when
-        there is none yet. Otherwise at least one, possibly fewer than requested.
-
-        Raises: BrokerError PersistenceError: storage cannot give it now.
-        """
-        return await self._reader.read(position, count_max, bytes_max)
-
-    async def find_by_publish_time(self, publish_time_ms: int) -> Position:
-        """The newest entry published before the time: mark-delete it to continue from there."""
-
-        async def read_one(position: Position) -> list[Entry]:
-            return await self._reader.read(position, 1, 1)
-
-        return await newest_before(self._table, read_one, publish_time_ms)
 
     # --- cursors ------------------------------------------------------------------------
 
@@ -463,57 +372,13 @@ class ManagedLedger:
 
     def statistics(self) -> ManagedLedgerStatistics:
         """A snapshot."""
-        table, appender = self._table, self._appender
-        return ManagedLedgerStatistics(
-            name=self.name,
-            state=appender.state.value,
-            ledgers=tuple(
-                LedgerStatistics(
-                    ledger_id=row.ledger_id,
-                    entries=row.entries,
-                    size_bytes=row.size_bytes,
-                    timestamp_ms=row.timestamp_ms,
-                    is_offloaded=bool(row.offload_context),
-                )
-                for row in table.rows
-            ),
-            entries=table.entries,
-            size_bytes=table.size_bytes,
-            entries_added=appender.entries_added,
-            size_added_bytes=appender.size_added_bytes,
-            current_ledger_entries=table.tail.entries,
-            current_ledger_size_bytes=table.tail.size_bytes,
+        appender = self._appender
+        return self._statistics(
+            appender.state,
+            (appender.entries_added, appender.size_added_bytes),
+            self._list.terminated_position,
             pending_appends=appender.pending_count,
-            last_confirmed=table.last_confirmed,
-            terminated_position=self._list.terminated_position,
-            properties=dict(self._list.properties),
-            cached_bytes_broker_wide=self._context.cache.size_bytes,
             last_ledger_created_ms=appender.opened_at_ms,
-        )
-
-    def cursor_statistics(self) -> Iterator[CursorStatistics]:
-        """A snapshot of each current cursor, taken when the iteration reaches it."""
-        return map(self._cursor_statistics, list(self.cursors.values()))
-
-    def _cursor_statistics(self, cursor: Cursor) -> CursorStatistics:
-        ledger_id, last_entry_id = cursor.cursor_ledger
-        ranges = ",".join(
-            f"({position_text(lower)}..{position_text(upper)}]"
-            for lower, upper in cursor.acked_ranges(_STATISTICS_RANGES_MAX)
-        )
-        return CursorStatistics(
-            name=cursor.name,
-            mark_delete=cursor.mark_delete,
-            read_from=self._table.next_position(cursor.mark_delete),
-            backlog_entries=cursor.backlog_entries,
-            individually_acked_count=cursor.individually_acked_count,
-            acked_ranges_text=f"[{ranges}]",
-            cursor_ledger_id=ledger_id,
-            cursor_ledger_last_entry_id=last_entry_id,
-            is_dirty=cursor.is_dirty,
-            durable=cursor.durable,
-            properties=dict(cursor.properties),
-            position_properties=dict(cursor.position_properties),
         )
 
 

@@ -1,0 +1,199 @@
+"""What can be read of a managed ledger: its entries, their positions, its cursors, statistics.
+
+A topic of this broker (`ledger`) and one that it follows (`broker/follow`) are read in the same
+way. They differ in who appends, in how a ledger is opened for reading (`reader_of`), and in who
+makes their cursors.
+
+Invariant: nothing here changes what is stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.managed_ledger.backlog_reader import BacklogReader
+from broker.managed_ledger.entry_cache import TopicCache
+from broker.managed_ledger.publish_time_search import newest_before
+from broker.managed_ledger.statistics import (
+    CursorStatistics,
+    LedgerStatistics,
+    ManagedLedgerStatistics,
+)
+from protocol.position import position_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+    from broker.entry import Entry
+    from broker.managed_ledger.appender import AppendState
+    from broker.managed_ledger.context import LedgerContext
+    from broker.managed_ledger.cursor import Cursor
+    from broker.managed_ledger.ledger_list import LedgerList
+    from ledgers.client import LedgerClient
+    from ledgers.ledger_reader import LedgerReader
+    from protocol.position import Position
+
+_STATISTICS_RANGES_MAX: Final = 100
+
+
+class ReadableLedger:
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        context: LedgerContext,
+        ledger_list: LedgerList,
+        reader_of: Callable[[int], Awaitable[LedgerReader]],
+        spawn: Callable[..., None],
+    ) -> None:
+        self.name = ledger_list.name
+        self.cursors: dict[str, Cursor] = {}
+        self._context = context
+        self._list = ledger_list
+        self._table = table = ledger_list.table
+        self._cache = TopicCache(context.cache)
+        self._reader = BacklogReader(
+            ledger_list.name,
+            table,
+            self._cache,
+            reader_of,
+            spawn,
+            context.clock,
+            context.config.read_ahead_size_bytes,
+        )
+        self.read_nowait: Callable[[Position, int, int], list[Entry] | None]
+        self.read_nowait = self._reader.read_nowait
+        self.next_position: Callable[[Position], Position] = table.next_position
+        self.previous_position: Callable[[Position], Position] = table.previous_position
+        self.position_after_n: Callable[[Position, int], Position] = table.position_after_n
+        self.entries_between: Callable[[Position, Position], int] = table.entries_between
+        self.is_valid: Callable[[Position], bool] = table.is_valid
+
+    # --- positions and sizes ------------------------------------------------------------
+
+    @property
+    def client(self) -> LedgerClient:
+        """For users that keep more data about the topic in ledgers of their own."""
+        return self._context.client
+
+    @property
+    def last_confirmed(self) -> Position:
+        """The newest entry that can be read; entry -1 when there never was one."""
+        return self._table.last_confirmed
+
+    @property
+    def first_position(self) -> Position:
+        """The oldest entry still held, or where the first one will be."""
+        return self._table.first_position
+
+    def nth_position(self, number: int) -> Position:
+        """The entry with this number, counted from 1, or the last entry if there are fewer."""
+        return self._table.position_after_n(self.first_position, number - 1)
+
+    def holds(self, position: Position) -> bool:
+        """Whether there is an entry at the position."""
+        return self._table.is_valid(position)
+
+    @property
+    def ledger_ids(self) -> set[int]:
+        """The ledgers of the topic."""
+        return {row.ledger_id for row in self._table.rows}
+
+    @property
+    def entries(self) -> int:
+        """How many entries are held."""
+        return self._table.entries
+
+    @property
+    def size_bytes(self) -> int:
+        """How many payload bytes are held."""
+        return self._table.size_bytes
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The topic's properties."""
+        return self._list.properties
+
+    # --- reading ------------------------------------------------------------------------
+
+    async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
+        """Entries from the first one at or after the position, from storage if necessary. [] when
+        there is none yet. Otherwise at least one, possibly fewer than requested.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+        return await self._reader.read(position, count_max, bytes_max)
+
+    async def find_by_publish_time(self, publish_time_ms: int) -> Position:
+        """The newest entry published before the time: mark-delete it to continue from there."""
+
+        async def read_one(position: Position) -> list[Entry]:
+            return await self._reader.read(position, 1, 1)
+
+        return await newest_before(self._table, read_one, publish_time_ms)
+
+    # --- statistics ---------------------------------------------------------------------
+
+    def _statistics(
+        self,
+        state: AppendState,
+        added: tuple[int, int],
+        terminated_position: Position | None,
+        *,
+        pending_appends: int = 0,
+        last_ledger_created_ms: int = 0,
+    ) -> ManagedLedgerStatistics:
+        """`added`: entries and bytes since it was opened."""
+        table = self._table
+        tail = table.tail if table.rows else None
+        return ManagedLedgerStatistics(
+            name=self.name,
+            state=state.value,
+            ledgers=tuple(
+                LedgerStatistics(
+                    ledger_id=row.ledger_id,
+                    entries=row.entries,
+                    size_bytes=row.size_bytes,
+                    timestamp_ms=row.timestamp_ms,
+                    is_offloaded=bool(row.offload_context),
+                )
+                for row in table.rows
+            ),
+            entries=table.entries,
+            size_bytes=table.size_bytes,
+            entries_added=added[0],
+            size_added_bytes=added[1],
+            current_ledger_entries=0 if tail is None else tail.entries,
+            current_ledger_size_bytes=0 if tail is None else tail.size_bytes,
+            pending_appends=pending_appends,
+            last_confirmed=table.last_confirmed,
+            terminated_position=terminated_position,
+            properties=dict(self.properties),
+            cached_bytes_broker_wide=self._context.cache.size_bytes,
+            last_ledger_created_ms=last_ledger_created_ms,
+        )
+
+    def cursor_statistics(self) -> Iterator[CursorStatistics]:
+        """A snapshot of each current cursor, taken when the iteration reaches it."""
+        return map(self._cursor_statistics, list(self.cursors.values()))
+
+    def _cursor_statistics(self, cursor: Cursor) -> CursorStatistics:
+        ledger_id, last_entry_id = cursor.cursor_ledger
+        ranges = ",".join(
+            f"({position_text(lower)}..{position_text(upper)}]"
+            for lower, upper in cursor.acked_ranges(_STATISTICS_RANGES_MAX)
+        )
+        return CursorStatistics(
+            name=cursor.name,
+            mark_delete=cursor.mark_delete,
+            read_from=self._table.next_position(cursor.mark_delete),
+            backlog_entries=cursor.backlog_entries,
+            individually_acked_count=cursor.individually_acked_count,
+            acked_ranges_text=f"[{ranges}]",
+            cursor_ledger_id=ledger_id,
+            cursor_ledger_last_entry_id=last_entry_id,
+            is_dirty=cursor.is_dirty,
+            durable=cursor.durable,
+            properties=dict(cursor.properties),
+            position_properties=dict(cursor.position_properties),
+        )
