@@ -15,11 +15,10 @@ import trio
 from starlette.responses import Response
 
 from broker.admin.router import Route
-from broker.admin.topics import TOPIC, existing
+from broker.admin.topics import TOPIC, existing_persistent
 from broker.refusal import Refusal, not_found, precondition_failed
 from broker.slices import STEPS_PER_SLICE
 from broker.subscription.statistics import iso_time
-from broker.topic.persistent import PersistentTopic
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import metadata_range, peek_and_payload
@@ -27,6 +26,7 @@ from protocol.metadata import metadata_range, peek_and_payload
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
     from broker.entry import Entry
+    from broker.topic.persistent import PersistentTopic
     from protocol.position import Position
 
 SKIPPED_MAX: Final = 100_000
@@ -118,10 +118,7 @@ async def _persistent(request: AdminRequest, refusal: str) -> PersistentTopic:
         if refusal.startswith("Examine"):
             told += ", please try examine message on specific topic partition"
         raise Refusal(405, told)
-    topic = await existing(request)
-    if not isinstance(topic, PersistentTopic):
-        raise Refusal(405, refusal.format("non-persistent"))
-    return topic
+    return await existing_persistent(request, refusal.format("non-persistent"))
 
 
 async def _read(topic: PersistentTopic, position: Position) -> Response:

@@ -13,10 +13,9 @@ from broker.admin.topic_json import (
     managed_ledger_info,
 )
 from broker.admin.topic_layouts import topic_layouts
-from broker.admin.topics import TOPIC, every_part, existing, existing_persistent
+from broker.admin.topics import TOPIC, every_part, every_stored_part, existing, existing_persistent
 from broker.namespaces.names import managed_ledger_path
 from broker.refusal import not_found
-from broker.topic.persistent import PersistentTopic
 from ledgers.errors import LedgerError, LedgerNotFound
 from protocol.bookkeeper.ledger_metadata_text import ledger_metadata_text
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from broker.admin.context import AdminContext, AdminRequest
+    from broker.topic.persistent import PersistentTopic
     from broker.topic.topic import Topic
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -62,9 +62,8 @@ async def internal(request: AdminRequest) -> Streamed:
 async def internal_of_partitions(request: AdminRequest) -> Streamed:
     """PartitionedTopicInternalStats."""
     metadata = await _partitioned(request)
-    parts = await every_part(request.context, request.topic)
-    stored = [part for part in parts if isinstance(part, PersistentTopic)]
-    rows = [(part.name.full, await _internal(request, part)) for part in stored]
+    parts = await every_stored_part(request.context, request.topic)
+    rows = [(part.name.full, await _internal(request, part)) for part in parts]
     return Streamed(_with_metadata(metadata, rows))
 
 

@@ -33,11 +33,15 @@ async def existing(request: AdminRequest) -> Topic:
     return await _found(context, topic)
 
 
-async def existing_persistent(request: AdminRequest) -> PersistentTopic:
-    """The same, when it must be a stored one. Raises: BrokerError, Refusal."""
+async def existing_persistent(request: AdminRequest, refusal: str = "") -> PersistentTopic:
+    """The same, when it must be a stored one. `refusal` is what another one is answered.
+
+    Raises: BrokerError, Refusal.
+    """
     topic = await existing(request)
     if not isinstance(topic, PersistentTopic):
-        raise Refusal(405, f"{topic.name.full} is a non-persistent topic: nothing is stored")
+        told = refusal or f"{topic.name.full} is a non-persistent topic: nothing is stored"
+        raise Refusal(405, told)
     return topic
 
 
@@ -52,6 +56,12 @@ async def every_part(context: AdminContext, topic: TopicName) -> list[Topic]:
     if not count:
         return [await _found(context, topic)]
     return [await _found(context, topic.partition(index)) for index in range(count)]
+
+
+async def every_stored_part(context: AdminContext, topic: TopicName) -> list[PersistentTopic]:
+    """The same, without topics that store nothing. Raises: BrokerError."""
+    parts = await every_part(context, topic)
+    return [part for part in parts if isinstance(part, PersistentTopic)]
 
 
 async def _found(context: AdminContext, topic: TopicName) -> Topic:
@@ -180,10 +190,8 @@ async def terminate_partitions(request: AdminRequest) -> dict[str, dict[str, int
             "please use terminate commands",
         )
     ids: dict[str, dict[str, int]] = {}
-    for topic in await every_part(request.context, request.topic):
-        if isinstance(topic, PersistentTopic):
-            index = str(topic.name.partition_index)
-            ids[index] = message_id_json(topic, await topic.terminate())
+    for topic in await every_stored_part(request.context, request.topic):
+        ids[str(topic.name.partition_index)] = message_id_json(topic, await topic.terminate())
     return ids
 
 
@@ -194,9 +202,8 @@ async def trim(request: AdminRequest) -> str:
         raise Refusal(405, "Trim on a non-persistent topic is not allowed")
     if not (name.is_partition or await context.namespaces.topic_exists(name)):
         raise not_found(f"Topic {name.full} not found")  # also when its namespace is unknown
-    for topic in await every_part(context, name):
-        if isinstance(topic, PersistentTopic):
-            await run_owned(context.service.nursery, topic.ledger.trim)
+    for topic in await every_stored_part(context, name):
+        await run_owned(context.service.nursery, topic.ledger.trim)
     return ""  # 200, where other endpoints answer 204
 
 
@@ -208,9 +215,9 @@ async def message_id_at(request: AdminRequest) -> dict[str, int]:
             "Get message ID by timestamp on a partitioned topic is not allowed, please try do it "
             "on specific topic partition",
         )
-    topic = await existing(request)
-    if not isinstance(topic, PersistentTopic):
-        raise Refusal(405, "Get message ID by timestamp on a non-persistent topic is not allowed")
+    topic = await existing_persistent(
+        request, "Get message ID by timestamp on a non-persistent topic is not allowed"
+    )
     try:
         time_ms = int(request.names["timestamp"])
     except ValueError:
@@ -224,9 +231,9 @@ async def last_message_id(request: AdminRequest) -> dict[str, int]:
     name = request.topic
     if not (name.is_partition or await request.context.namespaces.topic_exists(name)):
         raise not_found(f"Topic {name.full} not found")  # also when its namespace is unknown
-    topic = await existing(request)
-    if not isinstance(topic, PersistentTopic):
-        raise Refusal(405, "GetLastMessageId on a non-persistent topic is not allowed")
+    topic = await existing_persistent(
+        request, "GetLastMessageId on a non-persistent topic is not allowed"
+    )
     entry = await topic.newest_entry()
     if entry is None:
         ledger_id, entry_id = topic.ledger.last_confirmed
