@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="A bookkeeper.conf; PULSAR_PREFIX_<key> variables override it. May be repeated.",
 )
-@click.option(
-    "--strict-config", is_flag=True, help="Refuse keys that are not known instead of warning."
-)
+@click.option("--strict-config", is_flag=True, help="Refuse unknown keys instead of warning.")
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="For stderr."
 )
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 def command(
     context: click.Context, config_files: tuple[Path, ...], strict_config: bool, log_level: str
 ) -> None:
-    """Copy what lost bookies had to others, until SIGTERM or SIGINT."""
+    """Replace the copies that lost bookies held, until SIGTERM or SIGINT."""
     use_compiled: Callable[[], str] = context.obj or (lambda: "from the sources")
     running = use_compiled()
     from autorecovery.config import AUTORECOVERY_KEYS

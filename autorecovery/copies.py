@@ -1,8 +1,8 @@
-"""Copies of a ledger's entries on bookies: looks at them, and makes them again.
+"""Copies of a ledger's entries on bookies: checks them, and replaces lost ones.
 
-Whether a bookie is lost is decided by its registration. What a registered bookie has is asked for:
-the first and the last entry of each copy, and a share of those in between. Only the word of the
-bookie that it lacks an entry counts as absence.
+A bookie is lost when it is not registered. A registered bookie is asked for the first and the last
+entry of each copy, and for a share of those in between. An entry counts as absent only if the
+bookie itself says that it lacks it.
 
 An entry is copied as it is stored: the body with its head, which the digest covers. It goes to its
 new bookie as a recovery add, which a fence does not stop. Memory is bounded by the batch.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def command(
     config_files: tuple[Path, ...], bookie_id: str | None, wait_seconds: float | None
 ) -> None:
-    """Have the ledgers of a stopped bookie copied to others, then delete its cookie.
+    """Retire a stopped bookie: have its ledgers copied to others, then delete its cookie.
 
     Needs a running autorecovery, of Vela or of BookKeeper. Refuses while data would be lost."""
     import trio

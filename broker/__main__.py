@@ -109,11 +109,9 @@ main.add_command(broker_of_cluster)
     type=click.Path(path_type=Path),
     default=DEFAULT_DATA_DIRECTORY,
     show_default=True,
-    help="Where everything is kept. One process at a time.",
+    help="Directory of all data. One process at a time can use it.",
 )
-@click.option(
-    "--in-memory", is_flag=True, help="Keep nothing: no files, everything is gone at exit."
-)
+@click.option("--in-memory", is_flag=True, help="Write no files. All data is gone at exit.")
 @click.option(
     "--config",
     "config_files",
@@ -121,9 +119,7 @@ main.add_command(broker_of_cluster)
     multiple=True,
     help="A file with Pulsar's keys; PULSAR_PREFIX_<key> variables override it. May be repeated.",
 )
-@click.option(
-    "--strict-config", is_flag=True, help="Refuse keys that are not known instead of warning."
-)
+@click.option("--strict-config", is_flag=True, help="Refuse unknown keys instead of warning.")
 @click.option(
     "--broker-port", type=click.IntRange(0, 65535), help="Binary protocol; 0: a free port."
 )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def rebuild_index(
     data_dir: Path | None, config_files: tuple[Path, ...], skip_damaged: bool
 ) -> None:
-    """Build the index again from the entry logs and journals. The old one is kept beside it."""
+    """Rebuild the index from the entry logs and journals. The old one is kept beside it."""
     import structlog
 
     from bookie.errors import StorageError

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="A broker.conf; PULSAR_PREFIX_<key> variables override it. May be repeated.",
 )
-@click.option(
-    "--strict-config", is_flag=True, help="Refuse keys that are not known instead of warning."
-)
+@click.option("--strict-config", is_flag=True, help="Refuse unknown keys instead of warning.")
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="For stderr."
 )

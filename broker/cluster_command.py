@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     "--metadata-store",
     "metadata_store",
     required=True,
-    help="Where the cluster keeps its metadata: zk:host:port,host:port/chroot.",
+    help="Metadata store of the cluster: zk:host:port,host:port/chroot.",
 )
 @click.option(
     "-cms",
     "--configuration-metadata-store",
     "configuration_store",
-    help="Where clusters keep what they share [default: the metadata store].",
+    help="Metadata store that clusters share [default: the metadata store].",
 )
 @click.option("-uw", "--web-service-url", help="http://host:port of its brokers; with --cluster.")
 @click.option("-tw", "--web-service-url-tls", help="https://host:port.")
 @click.option("-ub", "--broker-service-url", help="pulsar://host:port of its brokers.")
 @click.option("-tb", "--broker-service-url-tls", help="pulsar+ssl://host:port.")
 @click.option("-te", "--tls-enable", is_flag=True, help="Other clusters connect with TLS.")
-@click.option("-pu", "--proxy-url", help="Of a proxy in front of the cluster.")
-@click.option("-pp", "--proxy-protocol", type=click.Choice(["SNI"]), help="Of that proxy.")
+@click.option("-pu", "--proxy-url", help="URL of a proxy in front of the cluster.")
+@click.option("-pp", "--proxy-protocol", type=click.Choice(["SNI"]), help="Protocol of that proxy.")
 @click.option(
     "-bn",
     "--default-namespace-bundle-number",
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 4096),
     default=16,
     show_default=True,
-    help="Partitions of their topic. Vela has no transactions; Pulsar's brokers do.",
+    help="Partitions of the coordinators' topic. Only Pulsar's brokers have transactions.",
 )
 @click.option(
     "--existing-bk-metadata-service-uri",
     "existing_uri",
-    help="Of bookies that are there already: zk+hierarchical://host:port/ledgers.",
+    help="Metadata of existing bookies: zk+hierarchical://host:port/ledgers.",
 )
 @click.option(
     "--zookeeper-session-timeout-ms",
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1000),
     default=30_000,
     show_default=True,
-    help="Of this command's sessions.",
+    help="Session timeout of this command.",
 )
 def command(
     cluster: str | None,
@@ -82,8 +82,8 @@ def command(
     existing_uri: str | None,
     session_timeout_ms: int,
 ) -> None:
-    """Make the metadata of a new cluster, for brokers and bookies of Vela and of Pulsar. What is
-    there stays as it is."""
+    """Create the metadata of a new cluster, for brokers and bookies of Vela and of Pulsar. Existing
+    metadata are not changed."""
     import trio
 
     from bookie.errors import BookieRefusesToStart
@@ -122,7 +122,7 @@ async def _initialize(
     cluster: NewCluster | None, stores: tuple[str, str], existing_uri: str | None, timeout_s: float
 ) -> bool:
     """Whether anything was made. Raises: MetadataUnavailable, WrongCluster, BookieRefusesToStart,
-    ValueError: a record that is there is no JSON object."""
+    ValueError: an existing record is not a JSON object."""
     from bookie.process.cluster import initialize_ledgers, metadata_place, require_cluster
     from bookie.process.config import BookieProcessConfig
     from broker.cluster_metadata import Initialization

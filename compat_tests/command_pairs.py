@@ -14,7 +14,7 @@ connection may end, and what the first one has done by itself is seen. What is s
   numbers of consumers and producers.
 
 Positions are told as numbers of messages, 0 being the first one published. Real Pulsar hands
-commands to several threads, so that a pair may have several outcomes. A pair can also be played
+commands to several threads, so that a pair may have several outcomes. A pair can also be run
 apart: the second command is sent when the first has its answer.
 """
 

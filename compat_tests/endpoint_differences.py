@@ -1,4 +1,4 @@
-"""Where Vela's admin API answers otherwise than Pulsar's, and why. What is not here is a defect."""
+"""The differences between Vela's admin API and Pulsar's, with reasons. Any other is a defect."""
 
 from __future__ import annotations
 

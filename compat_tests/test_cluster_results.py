@@ -1,4 +1,4 @@
-"""The page of clusters counts what was played, and names what is not equal."""
+"""The page of clusters counts the scenarios that were run, and names what is not equal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAYOUT = Layout(
 def test_the_page_counts_what_is_equal_and_names_the_rest():
     results = {"one": {"python": {"reader": "equal (again)", "shared": "differs", "gone": "equal"}}}
     text = page(results, SCENARIOS, {"one": LAYOUT})
-    assert "| Vela 3/2/2 | 1 of 2 equal | not played |" in text
+    assert "| Vela 3/2/2 | 1 of 2 equal | not run |" in text
     assert "- Vela 3/2/2, python: equal (again): `reader`" in text
     assert "- Vela 3/2/2, python: differs: `shared`" in text
     assert "- Vela 3/2/2: `on-disk` is left out: a cluster has no data directory" in text
@@ -31,8 +31,8 @@ def test_the_page_counts_what_is_equal_and_names_the_rest():
 
 def test_a_scenario_that_was_not_played_does_not_count_as_equal():
     text = page({"one": {"python": {"shared": "equal"}}}, SCENARIOS, {"one": LAYOUT})
-    assert "| Vela 3/2/2 | 1 of 2 equal | not played |" in text
-    assert "- Vela 3/2/2, python: not played: `reader`" in text
+    assert "| Vela 3/2/2 | 1 of 2 equal | not run |" in text
+    assert "- Vela 3/2/2, python: not run: `reader`" in text
 
 
 def test_results_of_several_runs_come_together_and_the_newest_counts(tmp_path: Path):

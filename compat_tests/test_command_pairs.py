@@ -1,8 +1,8 @@
 """Every ordered pair of commands that name the same consumer, producer or topic, in one write.
 
-What comes of it on Vela must be among what comes of it on real Pulsar. Where Vela's outcome was not
-seen there yet, real Pulsar plays the pair again: some of its outcomes take many attempts. Others it
-has only when it is not busy, so every other round plays one case at a time.
+Each outcome on Vela must be one of those on real Pulsar. If real Pulsar has not shown it yet, the
+pair runs there again: some of its outcomes take many attempts. Others appear only when it is
+not busy, so every other round runs one case at a time.
 
 Real Pulsar creates a consumer in the background. What follows a SUBSCRIBE in the same write may
 find none. For the pairs of which that was seen 42 of 42 times on a busy machine (`MAY_BE_EARLY`),

@@ -32,7 +32,7 @@ EXIT_INTERRUPTED: Final = 130
 
 @click.group()
 def command() -> None:
-    """Look at ledgers: files of bookies, metadata, entries. Nothing is changed."""
+    """Show ledgers: files of bookies, metadata, entries. Nothing is changed."""
     log_to_stderr("error")
 
 

@@ -1,7 +1,7 @@
 """Reads journals and entry logs record by record, without their bookie.
 
-Memory is bounded by one journal group, or by one entry. What is damaged ends the reading with the
-file and the offset; the records before it have been given.
+Memory is bounded by one journal group, or by one entry. Damage ends the reading with an error that
+names the file and the offset, after the records before it have been returned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows for people or for programs: one line each, as they are read.
 
-Nothing is kept, so that memory does not grow with what is looked at. What is shown was written by
-strangers: characters that would tell a terminal to do something are escaped.
+No row is kept, so memory does not grow with the number of rows. Their content comes from strangers:
+control characters of terminals are escaped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """NodeCache: nodes of a metadata store in memory, within a bound of bytes. Pure.
 
-It answers from what was read or written before, and forgets what may have changed. It is right if
-it is told of every write before the write begins (`begin_write`) and of every change before anyone
-who waits for the change can read (`changed`). What is read while a change is under way is not kept.
+It answers from earlier reads and writes, and forgets nodes that may have changed. It is correct if
+every write is announced before it begins (`begin_write`), and every change before anyone who waits
+for it can read (`changed`). Values that are read while a change is under way are not kept.
 
 A change of a node may change the children of all nodes above it, because parents come and go with
 the nodes below them. So it makes the absence and the children of those unknown, and not the values

@@ -1,13 +1,13 @@
 """The times of sessions between a metadata store and the processes that share it. Pure.
 
 Both sides count from messages: the server from a message's arrival, the client from the time at
-which it sent the last message that was answered. That is never later, but it may be hardly earlier.
-So the client ends the session a twelfth of the timeout before the server may. In that time it is
-told to everybody, although threads and the event loop may be busy, and what was under way ends. So
-a client knows that its session is over before the server gives its ephemeral nodes to others.
+which it sent the last message that was answered. That is never later, but may be only just earlier.
+So the client ends the session a twelfth of the timeout before the server may. That time allows for
+busy threads and a busy event loop: all users of the session are notified, and their operations end.
+So a client knows that its session is over before the server gives its ephemeral nodes to others.
 
-The share is a rule, because whoever needs more time chooses a longer timeout for other reasons,
-too. ZooKeeper's usual shortest timeout, 4 s, leaves 0.33 s; the default of 30 s leaves 2.5 s. In
+The margin is a share of the timeout, because a deployment that needs more time has a longer timeout
+anyway. ZooKeeper's usual shortest timeout, 4 s, leaves 0.33 s; the default of 30 s leaves 2.5 s. In
 parts of the timeout: in doubt after 8/12; an owner that closes its topics after a sixth of it in
 doubt does so at 10/12, and finishes under the session if it needs less than 1/12; over at 11/12.
 

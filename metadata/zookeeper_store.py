@@ -15,8 +15,8 @@ may have changed.
 Reads wait for the connection to come back and are sent again. A write that loses its connection is
 refused, because it may have taken effect. After a lost session a new one is begun at intervals.
 
-Invariants: there is at most one session at a time, and LOST is reported before it is given up. So
-nobody counts on ephemeral nodes of a session that this store has ended.
+Invariants: there is at most one session at a time, and LOST is reported before a session is given
+up. So no user relies on ephemeral nodes of a session that this store has ended.
 """
 
 from __future__ import annotations

@@ -155,10 +155,10 @@ class BatchOrder:
     def follow(self, record: bytes) -> None:
         """The next record.
 
-        Raises: UnreadableRecord: it is no batch, or batches before it are missing.
+        Raises: UnreadableRecord: it is not a batch, or batches before it are missing.
         """
         if len(record) < _BATCH.size:
-            raise UnreadableRecord(f"a record of {len(record)} bytes is no batch")
+            raise UnreadableRecord(f"a record of {len(record)} bytes is not a batch")
         sequence, count = _BATCH.unpack_from(record)
         if sequence > self._expected:
             raise UnreadableRecord(

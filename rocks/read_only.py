@@ -35,7 +35,7 @@ class ReadOnlyDatabase:
         """Raises: DatabaseInUse, DatabaseError."""
         self._directory = directory
         if not check.exists(directory):
-            raise DatabaseError(f"{directory} is no database")
+            raise DatabaseError(f"{directory} is not a database")
         try:
             self._lock = lock_database(directory)
         except DatabaseInUse as error:

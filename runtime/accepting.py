@@ -1,9 +1,9 @@
-"""Accepts the connections of listening sockets, and turns some away. Shared by the binary protocol
-and HTTP: which connections are served, and what the others are told, is up to them.
+"""Accepts the connections of listening sockets, and turns some away. The binary protocol and HTTP
+share it, and decide which connections are served and what reason the others are given.
 
-Connections that arrive together are accepted together, so that a storm of them waits once for the
-other work of the event loop and not once each. If descriptors run out, accepting waits and does not
-end. Refused connections stay open until their peers have read the reason, within a bound on their
+Connections that arrive together are accepted together, so that many of them wait for the other work
+of the event loop once, and not once each. If descriptors run out, accepting pauses and then goes
+on. Refused connections stay open until their peers have read the reason, within a bound on their
 number and on the time.
 """
 

@@ -1,8 +1,8 @@
 """A parent that starts child processes, watches them, starts them again and stops them.
 
 A child is a Python module run as a program by `runtime.child`, so it ends with the parent. It is
-ready when it prints a line that begins with its ready text. What else it prints is passed on, each
-line after the child's name (`runtime.line_writer` puts it on stderr). It is in a session of its
+ready when it prints a line that begins with its ready text. Its other lines are passed on, each
+after the child's name (`runtime.line_writer` writes them to stderr). It is in a session of its
 own: Ctrl-C in a terminal reaches the parent only, which stops its children in order.
 
 Start children from the main thread: the kernel takes the end of the thread that started a child for

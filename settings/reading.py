@@ -13,7 +13,7 @@ The stock files of real Pulsar and BookKeeper are accepted. A key is of one of t
 - unknown keys: reported and ignored (Pulsar ignores them silently), or refused when `strict`. A key
   that resembles one for security or durability is taken for a misspelling and always refused.
 
-Which key is which is in `settings.rules.KeyRules`, made by each process for itself.
+`settings.rules.KeyRules` says which key is of which kind. Each process makes its own.
 """
 
 from __future__ import annotations

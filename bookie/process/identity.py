@@ -1,4 +1,4 @@
-"""Who a bookie is and where it is: its id, the address that clients are told, where it listens.
+"""The identity of a bookie: its id, the address that it gives to clients, where it listens.
 
 The rules are BookKeeper's. The address is `advertisedAddress`, or that of `listeningInterface`, or
 of this machine, as a number unless `useHostNameAsBookieID`. A loopback address needs

@@ -8,7 +8,7 @@ waited for. The content is different for each session, which tells a node of our
 request whose answer was lost, from others.
 
 Going from one state to the other, the new node is made before the old one is deleted, so that the
-bookie is always known. What clients do in between is refused or served by the bookie itself.
+bookie is always known. In between the bookie itself serves or refuses the requests of clients.
 
 Format: BookieServiceInfoFormat. BookKeeper's clients take the address from the endpoint with the
 protocol `bookie-rpc`.

@@ -66,7 +66,7 @@ async def bundle(request: AdminRequest) -> str:
     for start, end in pairwise(boundaries):
         if start <= position < end or end == boundaries[-1]:
             return f"0x{start:08x}_0x{end:08x}"
-    raise AssertionError("bundles cover all of the hash range")
+    raise AssertionError("the bundles do not cover the hash range")
 
 
 _TOPIC: Final = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"

@@ -1,5 +1,5 @@
 """Requests for a partitioned topic in a cluster: the owner of each partition answers for it, and
-the answers are put together. Where one broker has all topics none of this is used.
+the answers are put together. A broker that has all topics itself does not use this module.
 
 Answers of all partitions are JSON in memory until they are put together, so their number and sizes
 are bounded. Work on large ones is done in a thread. Statuses and texts of the whole are those of

@@ -86,13 +86,13 @@ class IsolationPolicy:
             raise BadPolicy("a policy is a JSON object")
         lists = {name: _texts(record.get(name), name) for name in _LISTS}
         if not lists["namespaces"] or not lists["primary"]:
-            raise BadPolicy("a policy has namespaces and primary brokers")
+            raise BadPolicy("a policy needs namespaces and primary brokers")
         failover = record.get("auto_failover_policy")
         if not isinstance(failover, dict) or failover.get("policy_type") != MIN_AVAILABLE:
             raise BadPolicy(f"the policy_type of auto_failover_policy should be {MIN_AVAILABLE}")
         parameters = failover.get("parameters")
         if not isinstance(parameters, dict):
-            raise BadPolicy("auto_failover_policy has parameters")
+            raise BadPolicy("auto_failover_policy needs parameters")
         scope = record.get("unload_scope")
         if scope not in UNLOAD_SCOPES:
             scope = None  # as Pulsar reads it
@@ -169,7 +169,7 @@ class IsolationPolicies:
         """From the stored record. Raises: BadPolicy: it is damaged."""
         record = decode(data)
         if record is None:
-            raise BadPolicy("it is no JSON object")
+            raise BadPolicy("it is not a JSON object")
         policies: dict[str, IsolationPolicy] = {}
         for name, each in record.items():
             try:

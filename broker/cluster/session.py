@@ -1,8 +1,8 @@
 """The session that holds a broker's ephemeral nodes, with a name for each one.
 
-A store begins a new session after it lost one. What was done under the lost session is void. So
-each has a name of its own, which is written into its nodes, and code that awaits compares the names
-before and after. The name changes before anybody is told of the loss.
+A store begins a new session after it has lost one. Everything done under the lost session is void.
+So each session has its own name, which is written into its nodes, and code that awaits compares the
+names before and after. The name changes before the loss is reported.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""What the owner of the source is told of the slowest position of a share.
+"""Reports the slowest position of a share to the owner of the source.
 
 Pure. A share is the consumers of one subscription that a follower serves. At the owner it is one
 consumer of the broadcast, with one virtual cursor. The owner keeps entries from there on.
 
-The rule that keeps every consumer at or before its last acknowledgement: the owner is never told a
-position that some consumer of the share has not acknowledged. Positions only grow, except when a
-consumer moves back (a seek, or a new name with an earlier start). Before such a move takes effect
-the owner has to be moved back, and until that is decided nothing is told: an acknowledgement that
-overtook it would undo it.
+One rule keeps every consumer at or before its last acknowledgement: a position is reported only
+after all consumers of the share have acknowledged it. Positions only grow, except when a consumer
+moves back (a seek, or a new name with an earlier start). Before such a move takes effect the owner
+has to be moved back. Until that is decided nothing is reported, because an acknowledgement that
+overtook the move would undo it.
 
-What the owner was told need not be stored at the follower. If that crashes, its successor raises
-the main cursor, and with it every stored position before it, to where the owner keeps the share:
-every consumer had acknowledged that much.
+The follower need not store its reports. If it crashes, its successor raises the main cursor, and
+with it every stored position before it, to where the owner keeps the share: every consumer had
+acknowledged that much.
 """
 
 from __future__ import annotations

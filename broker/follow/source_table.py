@@ -1,13 +1,14 @@
 """The ledgers of the source, as a follower knows them.
 
-Pure. Two things tell of them. The record of the source lists its ledgers, and how many entries the
-closed ones have. The owner of the source tells which entries are confirmed, also in the ledger that
-is being written. Both may be ahead of the other: a ledger is listed before its first entry, and its
-last entries may be confirmed before the record says that it is closed.
+Pure. There are two sources of information. The record of the source lists its ledgers, with the
+number of entries of the closed ones. The owner of the source reports which entries are confirmed,
+also in the ledger that is being written. Either may be ahead of the other: a ledger is listed
+before its first entry, and its last entries may be confirmed before the record says that it is
+closed.
 
 Invariants: the newest entry only moves forward; an entry up to it is confirmed, so that it can be
-read without recovery; entries keep their numbers (`LedgerTable`) over everything that the record
-does. What contradicts that is a doubt about stored data, and an error.
+read without recovery; entries keep their numbers (`LedgerTable`) whatever happens to the record. A
+contradiction casts doubt on stored data, and is an error.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The data directory of a cluster on one machine: its bookies, and what the parent does for them.
 
 The parent has the metadata and all directories at once, so it knows that they belong together. It
-makes a bookie of the cluster of one that was embedded, and follows directories that were moved.
-What it cannot know is refused: fewer bookies than there are with data, or bookies with data and no
-metadata.
+turns an embedded bookie into a bookie of the cluster, and follows directories that were moved. It
+refuses to guess: fewer bookies than there are with data, and bookies with data but no metadata, are
+errors.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What the processes of a cluster on one machine are: names, ports, directories, keys.
+"""The processes of a cluster on one machine: their names, ports, directories and keys.
 
 The parent reads the user's configuration once, by the rules of a broker of a cluster, and gives
 each child the keys that are not at their defaults as `PULSAR_PREFIX_` variables. So the children
 read no files, and repeat no notice about them. Keys of autorecovery are read by its own rules.
 
-With two bookies and more, autorecovery is one of the processes: a copy that is lost with a bookie's
-directory is made again, if there is another bookie for it.
+With two or more bookies, autorecovery is one of the processes: it replaces copies that were lost
+with the directory of a bookie, if there is another bookie for them.
 
 Bookie 1 has the name and the directories of the bookie that `vela standalone` embeds. A data
 directory of one process is therefore that of a machine with one bookie, and the other way round.

@@ -78,7 +78,7 @@ class _Bars:
     type=click.FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,
-    help="Messages a second.",
+    help="Messages per second.",
 )
 @click.option("--size", type=click.IntRange(SIZE_MIN), default=10_000, show_default=True)
 @click.option("--ack/--no-ack", "acks", default=True, show_default=True)
@@ -104,14 +104,14 @@ class _Bars:
     type=click.FloatRange(0, 100),
     default=0.0,
     show_default=True,
-    help="Of 100 consumers this many take nothing until all others have everything.",
+    help="Percentage of consumers that take nothing until all others have everything.",
 )
 @click.option(
     "--unacked-percent",
     type=click.FloatRange(0, 100),
     default=0.0,
     show_default=True,
-    help="Of 100 consumers this many never acknowledge.",
+    help="Percentage of consumers that never acknowledge.",
 )
 @click.option(
     "--neighbour-rate",
@@ -142,7 +142,7 @@ class _Bars:
     help="Write every delivery as CSV into this directory; vela pipeline latency-report reads it.",
 )
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report.")
-@click.option("--png", "png_path", type=click.Path(path_type=Path), help="Draw it.")
+@click.option("--png", "png_path", type=click.Path(path_type=Path), help="Draw the report.")
 def fanout(
     *,
     json_path: Path | None,

@@ -45,9 +45,9 @@ class Behaviour:
     lookups: bool
     acks: bool
     stuck_percent: float = 0.0
-    """Of 100 consumers this many give no permits until they are told to resume."""
+    """Percentage of consumers that give no permits until they are told to resume."""
     unacked_percent: float = 0.0
-    """Of 100 consumers this many never acknowledge."""
+    """Percentage of consumers that never acknowledge."""
 
     def is_stuck(self, index: int) -> bool:
         """Whether this consumer of the run gives no permits."""

@@ -221,7 +221,7 @@ def _depth_of(definition: Json, budget: Budget) -> int:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _without_comment(found: re.Match[str]) -> str:

@@ -1,12 +1,12 @@
-"""Which ledgers of schemas are orphans: a crash came between the ledger and the list of versions.
+"""Finds orphaned ledgers of schemas: a crash came between the ledger and the list of versions.
 
-See `OrphanCollector` for what is proved before. Any broker may add a version, because the
-partitions of a topic have one schema and several owners. So it is proved besides that no other
+`OrphanCollector` describes the proofs that come first. Any broker may add a version, because the
+partitions of a topic have one schema and several owners. So another proof is needed, that no other
 broker is about to list the ledger:
 
 - It is older than a broker waits before it gives an unlisted ledger up (`LISTED_SECONDS_MAX`), with
-  a margin for clocks that differ. A ledger without a time is of real Pulsar and is left alone.
-  Where this process is the only user of the store nobody can be about to, and age does not matter.
+  a margin for clocks that differ. A ledger without a time is of real Pulsar and is left alone. If
+  this process is the only user of the store there is no other broker, and age does not matter.
 - If the topic has a list, the list is written once more as it is, and the ledger was not in it. A
   broker that read the list before then is refused when it adds to it.
 """

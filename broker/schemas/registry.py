@@ -5,8 +5,8 @@ time they get the same version, because the loser reads again and finds the winn
 a version too, so that numbers are never used twice. A forced deletion removes all versions and
 starts again at 0.
 
-What was read is kept until a watch tells that the list of a topic changed, which another broker may
-do. Then only the list and new versions are read: versions never change.
+Versions that were read are kept until a watch reports that the list of a topic has changed, which
+another broker may do. Then only the list and new versions are read: versions never change.
 
 All partitions of a topic share its schemas, and so do both domains, as in Pulsar.
 """

@@ -1,9 +1,9 @@
-"""Many topics over several brokers of one machine, one of which is killed: how soon is each served?
+"""Many topics on several brokers of one machine, one of which is killed: how soon is each served?
 
 A producer of the stock client is open on each topic. The first broker is killed, and every producer
 sends one message at once. A topic is served again when that message is acknowledged. The bound is
-the session timeout and ten seconds. What each kind of process has used is told per topic, for the
-opening and for the failover.
+the session timeout and ten seconds. The CPU and memory of each kind of process are reported per
+topic, for the opening and for the failover.
 
     python -m compat_tests.bench.failover --topics 20000 --brokers 2 --bookies 1
 """

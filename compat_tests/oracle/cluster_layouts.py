@@ -1,4 +1,4 @@
-"""The clusters on which the scenarios of clients are played, by the names of `--cluster`.
+"""The clusters on which the scenarios of clients run, by the names of `--cluster`.
 
 Every one has real ZooKeeper and three bookies. Each process has a limit of memory: 256 MB for
 ZooKeeper, 512 MB of heap and as much beside it for a bookie in Java, 1 GB for a broker in Java.

@@ -255,8 +255,8 @@ def test_what_a_process_has_open_is_refused(written):
     [
         (("journal", "none.txn"), "none.txn: No such file"),
         (("log", "none.log"), "none.log: No such file"),
-        (("index", "none"), "is no database"),
-        (("list", "--data-dir", "none"), "is no database"),
+        (("index", "none"), "is not a database"),
+        (("list", "--data-dir", "none"), "is not a database"),
         (("list",), "name a metadata store"),
         (("metadata", "5", "--metadata-store", "memory:"), "ledger 5 does not exist"),
         (("topic", "persistent://a", "--metadata-store", "memory:"), "persistent://a"),

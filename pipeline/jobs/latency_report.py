@@ -146,7 +146,7 @@ def _recorded(given: argparse.Namespace) -> dict[str, list[RunFigures]]:
             except OSError as error:
                 raise JobError(f"{path}: {error.strerror or error}") from None
             except json.JSONDecodeError as error:
-                raise JobError(f"--{option} {path} is no JSON: {error}") from None
+                raise JobError(f"--{option} {path} is not JSON: {error}") from None
             except UnicodeDecodeError:
                 raise JobError(f"--{option} {path} is no text") from None
             runs.setdefault(system, []).append(figures)

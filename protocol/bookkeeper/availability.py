@@ -1,4 +1,4 @@
-"""Which entries of a ledger a bookie has: the body of GET_LIST_OF_ENTRIES.
+"""The entries of a ledger that a bookie has: the body of GET_LIST_OF_ENTRIES.
 
 A striped ledger leaves a bookie with runs of entries of one size at one distance, so groups of
 such runs describe millions of entries in a few bytes. They are kept as groups, never expanded.

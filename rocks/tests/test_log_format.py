@@ -132,7 +132,7 @@ def test_batches_follow_one_another_without_a_gap():
     batches.follow(pack("<QI", 12, 2))
     with pytest.raises(UnreadableRecord, match="sequence 15 instead of 14"):
         batches.follow(pack("<QI", 15, 1))
-    with pytest.raises(UnreadableRecord, match="no batch"):
+    with pytest.raises(UnreadableRecord, match="not a batch"):
         batches.follow(b"short")
 
 

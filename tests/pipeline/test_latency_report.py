@@ -258,7 +258,7 @@ def test_what_is_no_recording_is_refused_by_name(tmp_path: Path) -> None:
         ([], "at least one of --samples"),
         (["--fanout", "no-path"], "--fanout must be NAME=PATH"),
         (["--fanout", f"a={tmp_path}/away.json"], r"away\.json: .*No such file"),
-        (["--fanout", f"a={tmp_path}/no.json"], r"no\.json is no JSON: Expecting value"),
+        (["--fanout", f"a={tmp_path}/no.json"], r"no\.json is not JSON: Expecting value"),
         (
             ["--fanout", f"a={tmp_path}/other.json"],
             "no report of vela perf fanout: it lacks 'delivery'",

@@ -1,9 +1,9 @@
 """Vela's own reader for Spark 3 beside the connector, in the same session: both engines.
 
-What it gives is compared with what was published, as the Python client reads it, and with what
-the connector gives. Kept apart is what the connector does otherwise: its client (2.4.2) writes
-message ids without the size of their batch, and gives a message that has no key the key of its
-batch; and it has no columns for keys and values. pytest imports this module where there is no
+Its rows are compared with the published messages, as the Python client reads them, and with rows
+of the connector. The comparison allows for these differences of the connector: its client (2.4.2)
+writes message ids without the size of their batch, and gives a message that has no key the key of
+its batch; and it has no columns for keys and values. pytest imports this module where there is no
 Spark and no Arrow.
 """
 
