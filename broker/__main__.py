@@ -22,7 +22,14 @@ from broker.broker_command import broker as broker_of_cluster
 from broker.data_directory import DEFAULT_DATA_DIRECTORY
 from broker.perf.command import perf
 from broker.pipeline_command import pipeline
-from runtime.command_line import LEVELS, first_of, log_to_stderr, refuse, watch_signals
+from runtime.command_line import (
+    configuration_options,
+    first_of,
+    log_level_option,
+    log_to_stderr,
+    refuse,
+    watch_signals,
+)
 
 MACHINE_BROKERS_MAX: Final = 64
 MACHINE_BOOKIES_MAX: Final = 16
@@ -112,14 +119,7 @@ main.add_command(broker_of_cluster)
     help="Directory of all data. One process at a time can use it.",
 )
 @click.option("--in-memory", is_flag=True, help="Write no files. All data is gone at exit.")
-@click.option(
-    "--config",
-    "config_files",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="A file with Pulsar's keys; PULSAR_PREFIX_<key> variables override it. May be repeated.",
-)
-@click.option("--strict-config", is_flag=True, help="Refuse unknown keys instead of warning.")
+@configuration_options("A file with Pulsar's keys")
 @click.option(
     "--broker-port", type=click.IntRange(0, 65535), help="Binary protocol; 0: a free port."
 )
@@ -138,9 +138,7 @@ main.add_command(broker_of_cluster)
 )
 @click.option("--bind-address", help="Address to listen on [default: 127.0.0.1].")
 @click.option("--advertised-address", help="Host that clients are told to connect to.")
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="For stderr."
-)
+@log_level_option
 def standalone(
     data_dir: Path,
     in_memory: bool,

@@ -6,14 +6,22 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from runtime.command_line import LEVELS, first_of, log_to_stderr, refuse, watch_signals
+from runtime.command_line import (
+    configuration_options,
+    first_of,
+    log_level_option,
+    log_to_stderr,
+    refuse,
+    watch_signals,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import trio
 
     from broker.assembly.cluster_config import ClusterBrokerConfig
@@ -21,17 +29,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--config",
-    "config_files",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="A broker.conf; PULSAR_PREFIX_<key> variables override it. May be repeated.",
-)
-@click.option("--strict-config", is_flag=True, help="Refuse unknown keys instead of warning.")
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="For stderr."
-)
+@configuration_options("A broker.conf")
+@log_level_option
 def broker(config_files: tuple[Path, ...], strict_config: bool, log_level: str) -> None:
     """Run a broker of a cluster until SIGTERM or SIGINT."""
     from broker.hot_modules import use_compiled

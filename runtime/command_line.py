@@ -1,4 +1,4 @@
-"""What the commands that run a process have in common: their log, their signals, their refusals.
+"""The common parts of commands that run a process: options, log, signals, refusals.
 
 Every user error ends in one line on stderr that starts with `vela:` and a non-zero exit. A
 traceback means a bug. A ready line is the only output on stdout; logs go to stderr.
@@ -10,17 +10,46 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Final, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+import click
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     import trio
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
 
 REPEAT_SECONDS: Final = 0.5
 """`timeout` sends its signal to the process and then to its group: that is one request to stop."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 EXIT_REFUSED: Final = 1
+
+
+def configuration_options(file: str) -> Callable[[Command], Command]:
+    """Options `config_files` and `strict_config`; `file` names the kind of file."""
+    files = click.option(
+        "--config",
+        "config_files",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        help=f"{file}; PULSAR_PREFIX_<key> variables override it. May be repeated.",
+    )
+    strict = click.option(
+        "--strict-config", is_flag=True, help="Refuse unknown keys instead of warning."
+    )
+    return lambda command: files(strict(command))
+
+
+def log_level_option(command: Command) -> Command:
+    """Option `log_level`."""
+    choice = click.Choice(LEVELS)
+    option = click.option(
+        "--log-level", type=choice, default="info", show_default=True, help="For stderr."
+    )
+    return option(command)
 
 
 async def watch_signals(signals: AsyncIterator[int], stop: trio.Event) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from runtime.command_line import LEVELS, first_of, log_to_stderr, refuse, watch_signals
+from runtime.command_line import (
+    configuration_options,
+    first_of,
+    log_level_option,
+    log_to_stderr,
+    refuse,
+    watch_signals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import trio
 
@@ -23,17 +30,8 @@ if TYPE_CHECKING:
 
 
 @click.group(invoke_without_command=True)
-@click.option(
-    "--config",
-    "config_files",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="A bookkeeper.conf; PULSAR_PREFIX_<key> variables override it. May be repeated.",
-)
-@click.option("--strict-config", is_flag=True, help="Refuse unknown keys instead of warning.")
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="For stderr."
-)
+@configuration_options("A bookkeeper.conf")
+@log_level_option
 @click.pass_context
 def bookie(
     context: click.Context, config_files: tuple[Path, ...], strict_config: bool, log_level: str
