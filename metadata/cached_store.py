@@ -1,10 +1,8 @@
 """A metadata store whose reads are answered from memory where possible.
 
-For a store of this process that all sessions reach through this object, as those of the children of
-one parent do: what it wrote or read last is what the store has. A read of RocksDB goes through a
-thread and costs about ten times as much as an answer from memory.
-
-Only one such object may be made for a store, and nobody writes to the store past it.
+All sessions must reach the store through this one object, as the children of one parent do. Then
+its last write or read of a node is what the store holds. Nothing else may write to the store. A
+read of RocksDB goes through a thread and costs about ten times as much as an answer from memory.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Lease:
     @property
     def doubtful_at(self) -> float:
         """The connection is dead: nothing was answered for two thirds of the timeout. A quarter is
-        left in which those who depend on the session can stop."""
+        left for the users of the session to stop."""
         return self.sent_at + self.timeout_seconds * _DOUBT_SHARE
 
     @property
@@ -145,6 +145,6 @@ class HeldSessions:
         return list(self._by_token.values())
 
     def grant(self, seconds: float) -> None:
-        """The server could not listen for so long, so nobody is to blame for silence."""
+        """The server could not listen for so long, so it cannot have heard from any client."""
         for session in self._by_token.values():
             session.heard_at += seconds

@@ -1,18 +1,18 @@
 """A metadata store served to other processes of this machine over a Unix socket.
 
-Each client has a session. It ends with the client's word, with its process, or when nothing was
-heard of it for its timeout; then its ephemeral nodes are deleted. A session outlives its
-connection, and watches do not. The socket is in a directory that only this user can enter, and
-whoever can connect may do everything.
+Each client has a session. It ends when the client says so, when its process ends, or when the
+client was silent for the timeout; then its ephemeral nodes are deleted. A session outlives its
+connection, but watches do not. The socket is in a directory that only this user can enter. A
+process that can connect may do everything.
 
-Invariants: writes to one path happen one after the other. A session that ends first lets its
-writes finish, then has its nodes deleted; none of them is made afterwards. A change is told to a
-connection before the answer to the request that made it.
+Invariants: writes to one path happen one after the other. When a session ends, its writes finish
+first, then its nodes are deleted; none of them is created afterwards. A connection hears of a
+change before it gets the answer to the request that made it.
 
 Most reads are answered from memory, in the turn in which they arrive (`store`).
 
 Bounds (`SocketLimits`): a client with too many requests under way is not read. One that breaks a
-rule, or does not read what it is told, is disconnected. Its session goes on until its timeout, so
+rule, or does not read its answers, is disconnected. Its session goes on until its timeout, so
 that it can connect again.
 """
 

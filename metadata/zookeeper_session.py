@@ -356,7 +356,7 @@ class ZooKeeperSession:
         return result.value
 
     def _in_event_loop(self, call: Callable[..., None], *arguments: object) -> None:
-        """From one of kazoo's threads. After the event loop has ended nobody waits for it."""
+        """From one of kazoo's threads. After the event loop has ended the call is dropped."""
         try:
             self._token.run_sync_soon(call, *arguments)
         except trio.RunFinishedError:

@@ -1,14 +1,14 @@
 """Registration: the node in the metadata store by which clients find a bookie.
 
 It is `/ledgers/available/<id>` of a bookie that takes entries, and
-`/ledgers/available/readonly/<id>` of one that only serves reads. Both are ephemeral. When the
-session is lost, the node is made again by the next one. A node that is there already may belong to
-a former session, of this process or of one before it, and goes when ZooKeeper ends that; so it is
-waited for. The content is different for each session, which tells a node of our own, made by a
-request whose answer was lost, from others.
+`/ledgers/available/readonly/<id>` of one that only serves reads. Both are ephemeral. After a
+lost session the next one creates the node again. An existing node may belong to a former session of
+this process or of one before it; ZooKeeper deletes it with that session, so the registration waits.
+The content is different for each session. So a node of our own, created by a request whose answer
+was lost, is recognised.
 
-Going from one state to the other, the new node is made before the old one is deleted, so that the
-bookie is always known. In between the bookie itself serves or refuses the requests of clients.
+On a change of state the new node is created before the old one is deleted, so that the bookie is
+always known. In between the bookie itself serves or refuses the requests of clients.
 
 Format: BookieServiceInfoFormat. BookKeeper's clients take the address from the endpoint with the
 protocol `bookie-rpc`.

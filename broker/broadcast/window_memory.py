@@ -3,7 +3,7 @@
 Anybody who may subscribe can make broadcasts, so their windows are bounded together. A window that
 adds entries makes room in itself first, down to an equal share of the whole. If the whole is still
 exceeded, the windows that have added nothing for the longest time give up their oldest entries:
-they grew when there were fewer, and nobody needs what they hold as much.
+they grew when there were fewer windows, and their entries are needed least.
 
 Every window may keep its newest entry, so each read has an effect, however many windows there are.
 """

@@ -111,7 +111,7 @@ class NamespaceBundles:
         )
 
     async def read(self, namespace_name: str) -> StoredBoundaries:
-        """The same, read now. A heartbeat namespace is one bundle, and nobody stores that.
+        """The same, read now. A heartbeat namespace is one bundle, which is not stored.
 
         Raises: as `of`.
         """

@@ -39,7 +39,7 @@ class Carrier:
         self._told: Position | None = None
 
     async def attach(self, connection: OwnerConnection, name: str) -> Position:
-        """Subscribe under a name that nobody else uses. Returns the newest entry of the source.
+        """Subscribe under a name of its own. Returns the newest entry of the source.
 
         Raises: BrokerError, LinkLost.
         """

@@ -173,7 +173,7 @@ class Link:
             connection.send(grant + carrier.acknowledgement())
 
     def _closed_by_owner(self, consumer_id: int) -> None:
-        """The source is leaving its owner, or an administrator has moved everybody."""
+        """The source is leaving its owner, or an administrator has moved all consumers."""
         connection = self._connection
         if connection is None:
             return
@@ -290,7 +290,7 @@ class Link:
 
 
 def _for_clients(error: BaseException) -> BaseException:
-    """What a client is told of a failure here. It tries again, unless that has no sense."""
+    """The error that clients get for a failure here: a retryable one, unless a retry is useless."""
     if isinstance(error, LinkLost):
         return ServiceNotReady(f"the link to the source was lost, try again: {error}")
     if isinstance(error, BrokerError) and error.server_error == ServerError.ConsumerBusy:

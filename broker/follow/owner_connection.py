@@ -1,9 +1,9 @@
 """A connection to another broker, as its client.
 
-Answers go to those who asked. Everything else that the broker sends goes to one callback, in order,
-and the next bytes are not received before it has returned: a follower that is busy slows its owner
-down through the socket, and costs it no memory beyond what the owner allows any client. Receiving
-never waits for sending, because the owner does not read from a client that does not read.
+An answer goes to the task that asked. All other commands of the broker go to one callback, in
+order, and the next bytes are received only after it has returned. So a busy follower slows its
+owner down through the socket, and costs it no more memory than any client may. Receiving never
+waits for sending, because the owner does not read from a client that does not read.
 """
 
 from __future__ import annotations

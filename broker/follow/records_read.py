@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @final
 class RecordsRead:
-    """The MetadataStore for those who get a record handed on."""
+    """A MetadataStore for readers that are given a record that was already read."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store

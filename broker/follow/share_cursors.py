@@ -1,8 +1,8 @@
 """The cursors of a shadow topic: the slowest position of each share, stored and reported.
 
-A cursor is stored below the record of the shadow, like that of any topic, so that whoever serves
-the shadow next continues from it. The owner of the source is told every `REPORT_SECONDS` while
-something changes; a cursor is stored every `STORE_SECONDS`.
+A cursor is stored below the record of the shadow, like that of any topic, so that the next broker
+that serves the shadow continues from it. While positions change, they are reported to the owner of
+the source every `REPORT_SECONDS`, and stored every `STORE_SECONDS`.
 """
 
 from __future__ import annotations

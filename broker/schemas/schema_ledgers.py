@@ -5,7 +5,7 @@ locator: two brokers that add at once cannot lose a version, because one of them
 reads again. A deletion with all history removes the locator first and then the ledgers. So a crash
 leaves a ledger too many, never one too few; `SchemaLedgerOwner` finds those.
 
-Entries never change, so whoever knows a locator may keep what it read for ever.
+Entries never change, so a reader that knows the locator may keep them for ever.
 
 A version that cannot be read is an error that clients retry, never "no schema".
 """
