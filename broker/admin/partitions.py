@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.router import Route
 from broker.admin.topics import refuse_shadow, text_map
+from broker.namespaces.names import managed_ledger_path
 from broker.refusal import Refusal, conflict
 from broker.subscription.request import SubscriptionRequest
+from metadata.store import MUST_NOT_EXIST, VersionConflict
 from protocol.errors import TopicNotFound
 
 if TYPE_CHECKING:
@@ -43,9 +46,16 @@ async def grow(request: AdminRequest) -> None:
     total = await request.json_int()
     namespace = await context.namespaces.get(request.namespace_name)
     before = namespace.partitioned.count(topic)
+    namespace.partitioned.check_count(topic, total)
+    if before and topic.persistent:
+        await _copy_subscriptions(context, topic, before, total)
     await namespace.partitioned.grow(topic, total)
-    if not topic.persistent:
-        return
+
+
+async def _copy_subscriptions(
+    context: AdminContext, topic: TopicName, before: int, total: int
+) -> None:
+    """Before clients learn of the new partitions: a failure can then be repeated."""
     wanted: dict[str, SubscriptionRequest] = {}
     for index in range(before):
         partition = await context.service.find_topic(topic.partition(index))
@@ -54,9 +64,17 @@ async def grow(request: AdminRequest) -> None:
                 properties = dict(each.properties)
                 wanted[name] = SubscriptionRequest(name, earliest=True, properties=properties)
     for index in range(before, total if wanted else before):
+        await make_existent(context, topic.partition(index))
         partition = await context.service.get_or_load_topic(topic.partition(index), create=True)
         for name in sorted(wanted):
             await partition.open_subscription(wanted[name])
+
+
+async def make_existent(context: AdminContext, partition: TopicName) -> None:
+    """Let a partition exist that the record of its topic does not count yet: it can be loaded. As
+    in Pulsar its managed ledger is an empty node until then."""
+    with suppress(VersionConflict):  # it exists
+        await context.store.put(managed_ledger_path(partition), b"", MUST_NOT_EXIST)
 
 
 async def delete(request: AdminRequest) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import trio
 
 from broker.admin.partitioned_json import partitioned_internal_stats, partitioned_stats
+from broker.admin.partitions import make_existent
 from broker.admin.streaming import Streamed, json_pieces
 from broker.refusal import Refusal, not_found
 from protocol.topic_name import encode_name
@@ -185,14 +186,22 @@ async def grow(request: AdminRequest, count: int) -> None:
     """Body: the new total. Subscriptions of the old partitions are created on the new ones."""
     total = await request.json_int()
     namespace = await request.context.namespaces.get(request.namespace_name)
+    namespace.partitioned.check_count(request.topic, total)
+    if request.topic.persistent:
+        await _copy_subscriptions(request, count, total)
     await namespace.partitioned.grow(request.topic, total)
-    if not request.topic.persistent:
-        return
+
+
+async def _copy_subscriptions(request: AdminRequest, count: int, total: int) -> None:
+    """Before clients learn of the new partitions: a failure can then be repeated."""
     query = "excludePublishers=true&excludeConsumers=true"
     found = await ask_parts(request, range(count), "/stats", method="GET", query=query, body=b"")
     refuse_any(found, but=(404,))
     existing = [answer for answer in found if not answer.is_refusal]
-    for name, body in await _put_together(existing, _durable_subscriptions):
+    wanted = await _put_together(existing, _durable_subscriptions)
+    for index in range(count, total if wanted else count):
+        await make_existent(request.context, request.topic.partition(index))
+    for name, body in wanted:
         path = f"/subscription/{quote(quote(name, safe=''), safe='')}"
         added = await ask_parts(
             request, range(count, total), path, method="PUT", query="", body=body

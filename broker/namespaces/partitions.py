@@ -81,7 +81,7 @@ class PartitionedTopics:
         """
         if PARTITION_SUFFIX in topic.local_name:
             raise precondition_failed("Partitioned Topic Name should not contain '-partition-'")
-        self._check_count(topic, count)
+        self.check_count(topic, count)
         metadata: Json = {"partitions": count, "deleted": False}
         if properties:
             metadata["properties"] = properties
@@ -91,7 +91,7 @@ class PartitionedTopics:
 
     async def grow(self, topic: TopicName, count: int) -> None:
         """Add partitions. The same number is not an error. Raises: Refusal."""
-        self._check_count(topic, count)
+        self.check_count(topic, count)
 
         def grown(metadata: Json) -> Json:
             current = int(metadata["partitions"])
@@ -131,7 +131,8 @@ class PartitionedTopics:
         finally:
             self.records.found.pop((topic.domain, topic.local_name), None)
 
-    def _check_count(self, topic: TopicName, count: int) -> None:
+    def check_count(self, topic: TopicName, count: int) -> None:
+        """Raises: Refusal: a topic may not have so many partitions."""
         if count <= 0:
             raise Refusal(406, "Number of partitions should be more than 0")
         limit = self._config.maxNumPartitionsPerPartitionedTopic

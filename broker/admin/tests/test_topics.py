@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.admin.tests.test_topic_layouts import publish
+from broker.namespaces.names import managed_ledger_path
 from broker.subscription.request import SubscriptionRequest
+from metadata.store import MUST_NOT_EXIST
 from protocol.topic_name import TopicName
 
 T = "persistent/public/default"
@@ -96,6 +98,19 @@ async def test_a_new_partition_gets_the_subscriptions_with_their_properties(http
         "plain": {},
     }
     assert rows["everybody"]["type"] == "Broadcast"
+
+
+async def test_a_failed_growth_can_be_repeated_and_costs_no_subscription(http, broker):
+    """Clients learn of a partition when it has the subscriptions, and not before."""
+    assert await http("PUT", f"{T}/p/partitions", 1) == (204, None)
+    assert await http("PUT", f"{T}/p/subscription/s", EARLIEST) == (204, None)
+    damaged = managed_ledger_path(TopicName.parse(f"{FULL}/p-partition-1"))
+    version = await broker.admin.store.put(damaged, b"\xff", MUST_NOT_EXIST)
+    assert (await http("POST", f"{T}/p/partitions", 2))[0] >= 500
+    assert await http("GET", f"{T}/p/partitions") == (200, {"partitions": 1, "deleted": False})
+    await broker.admin.store.delete(damaged, version)
+    assert await http("POST", f"{T}/p/partitions", 2) == (204, None)
+    assert await http("GET", f"{T}/p-partition-1/subscriptions") == (200, ["s"])
 
 
 @pytest.mark.parametrize("version", ["v2", "v3"])
