@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 import trio
 
+from broker.keyed_locks import KeyedLocks
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 
@@ -101,7 +103,7 @@ class SharedReadings(Generic[K, V]):
         self._read = read
         self._waiting: dict[K, _Reading[V]] = {}
         """By key: the reading that has not begun."""
-        self._locks: dict[K, trio.Lock] = {}
+        self._locks: KeyedLocks[K] = KeyedLocks()
 
     async def get(self, key: K) -> V:
         """The result, to be left unchanged. Raises: any error of the read."""
@@ -112,9 +114,8 @@ class SharedReadings(Generic[K, V]):
                 return shared.results[0]
             # It failed, or its caller has left: read it for this caller.
         reading = self._waiting[key] = _Reading()
-        lock = self._locks.setdefault(key, trio.Lock())
         try:
-            async with lock:
+            async with self._locks.hold(key):
                 del self._waiting[key]
                 result = await self._read(key)
                 reading.results.append(result)
@@ -122,8 +123,6 @@ class SharedReadings(Generic[K, V]):
         finally:
             if self._waiting.get(key) is reading:
                 del self._waiting[key]
-            if not lock.locked() and not lock.statistics().tasks_waiting:
-                self._locks.pop(key, None)
             reading.ended.set()
 
 

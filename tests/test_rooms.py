@@ -65,7 +65,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
 """Which rooms a room may use besides itself."""
 
 BROKER_FLOORS: Final = (
-    frozenset({"broker_address", "data_directory"}),
+    frozenset({"broker_address", "data_directory", "keyed_locks"}),
     frozenset(
         {
             "config",

@@ -12,7 +12,6 @@ namespace was deleted or somebody else changed the boundaries, is given up.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -34,13 +33,14 @@ from broker.cluster.peers import Peers
 from broker.cluster.placement import Placement
 from broker.cluster.session import ClusterSession
 from broker.cluster.splitter import ALGORITHMS, Splitter
+from broker.keyed_locks import KeyedLocks
 from broker.operations import run_owned
 from broker.ownership import Whereabouts
 from broker.refusal import precondition_failed
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
     from broker.broker_address import BrokerAddress
     from broker.cluster.bundle_owners import CloseTopics
@@ -108,7 +108,7 @@ class ClusterOwnership:
         self._peers = Peers(this_broker, config.namespaceBundleUnloadingTimeoutMs / 1000)
         self._changed_namespaces: set[str] = set()
         self._boundaries_moved = trio.Event()
-        self._changing: dict[str, trio.Lock] = {}
+        self._changing: KeyedLocks[str] = KeyedLocks()
         """Held while bundles of a namespace are split, or compared with the boundaries."""
         self._nursery: trio.Nursery | None = None
         self._joined = trio.Event()
@@ -397,7 +397,7 @@ class ClusterOwnership:
     async def _split(
         self, namespace_name: str, range_text: str, algorithm: str, unload: bool
     ) -> None:
-        async with self._alone(namespace_name):
+        async with self._changing.hold(namespace_name):
             parts = await self._splitter.split(namespace_name, range_text, algorithm)
         if unload:
             for part in parts:
@@ -426,7 +426,7 @@ class ClusterOwnership:
 
     async def _compare(self, namespace_name: str) -> None:
         """Raises: MetadataError."""
-        async with self._alone(namespace_name):
+        async with self._changing.hold(namespace_name):
             owned = self._owners.of_namespace(namespace_name)
             if not owned:
                 return
@@ -438,17 +438,6 @@ class ClusterOwnership:
                 if boundaries is None or bundle not in boundaries:
                     log.info("giving up what is no bundle any more", bundle=bundle.name)
                     await self._owners.release(bundle)
-
-    @asynccontextmanager
-    async def _alone(self, namespace_name: str) -> AsyncIterator[None]:
-        lock = self._changing.setdefault(namespace_name, trio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            # Namespaces come and go: the lock stays while somebody has it or waits for it.
-            if not lock.locked() and not lock.statistics().tasks_waiting:
-                self._changing.pop(namespace_name, None)
 
 
 def _refuse_heartbeat(namespace_name: str) -> None:

@@ -14,6 +14,7 @@ import trio
 
 from broker.cluster.heartbeat import HEALTH_CHECK_TOPIC
 from broker.entry import Entry
+from broker.keyed_locks import KeyedLocks
 from ledgers.errors import LedgerError
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, ServiceNotReady
@@ -41,16 +42,15 @@ class HealthCheck:
         self._factory = factory
         self._clock = clock
         self._seconds_max = seconds_max
-        self._locks: dict[str, trio.Lock] = {}
+        self._locks: KeyedLocks[str] = KeyedLocks()
 
     async def run(self, namespace_name: str) -> None:
         """Check with the topic of this heartbeat namespace, which this broker owns.
 
         Raises: BrokerError: nothing could be stored, or what was stored could not be read, in time.
         """
-        lock = self._locks.setdefault(namespace_name, trio.Lock())
         with trio.move_on_after(self._seconds_max) as scope:
-            async with lock:
+            async with self._locks.hold(namespace_name):
                 await self._store_and_read(f"{namespace_name}/{PERSISTENT}/{HEALTH_CHECK_TOPIC}")
         if scope.cancelled_caught:
             raise ServiceNotReady(

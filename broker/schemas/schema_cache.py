@@ -9,11 +9,12 @@ ledger.
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from broker.keyed_locks import KeyedLocks
 from broker.namespaces.names import SCHEMAS_PATH
 from broker.schemas.schema_format import DELETION_HASH, IndexEntry, StoredSchema
 from broker.schemas.schema_ledgers import WAIT_SECONDS_MAX, Locator, SchemaLedgers, SchemaLost
@@ -104,7 +105,7 @@ class SchemaCache:
         self._kept: OrderedDict[str, LoadedSchemas] = OrderedDict()
         self._kept_bytes = 0
         self._reading: dict[str, _Reading] = {}
-        self._writers: dict[str, trio.Lock] = {}
+        self._writers: KeyedLocks[str] = KeyedLocks()
         store.watch(SCHEMAS_PATH, self._changed)
 
     def _changed(self, path: str) -> None:
@@ -242,17 +243,12 @@ class SchemaCache:
     @asynccontextmanager
     async def _writer(self, schema_id: str) -> AsyncIterator[None]:
         """The turn to write. Raises: PersistenceError: others take too long."""
-        lock = self._writers.setdefault(schema_id, trio.Lock())
-        with trio.move_on_after(WAIT_SECONDS_MAX) as waiting:
-            await lock.acquire()
-        if waiting.cancelled_caught:
-            raise PersistenceError(
-                "other changes of the schema are still under way; try again"
-                f" (no turn in {WAIT_SECONDS_MAX:.0f} s)"
-            )
-        try:
+        async with AsyncExitStack() as held:
+            try:
+                await held.enter_async_context(self._writers.hold(schema_id, WAIT_SECONDS_MAX))
+            except trio.TooSlowError:
+                raise PersistenceError(
+                    "other changes of the schema are still under way; try again"
+                    f" (no turn in {WAIT_SECONDS_MAX:.0f} s)"
+                ) from None
             yield
-        finally:
-            lock.release()
-            if not lock.locked():
-                self._writers.pop(schema_id, None)
