@@ -74,13 +74,10 @@ async def open_store(config: AutorecoveryConfig) -> MetadataStore:
 
     Raises: BookieRefusesToStart, MetadataUnavailable.
     """
-    import structlog
-
     from bookie.process.cluster import metadata_place
     from metadata import opening
 
     url = metadata_place(config).url
-    structlog.get_logger().info("connecting to the metadata store", url=url)
     return await opening.open_store(url, config.zkTimeout / 1000)
 
 

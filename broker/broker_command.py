@@ -84,7 +84,6 @@ async def _serve(config: ClusterBrokerConfig, running: str) -> None:
     url = store_url(config)
 
     async def open_metadata(_nursery: trio.Nursery) -> MetadataStore:
-        log.info("connecting to the metadata store", url=url)
         return await open_store(url, config.metadataStoreSessionTimeoutMillis / 1000)
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

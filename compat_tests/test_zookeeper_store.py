@@ -179,6 +179,6 @@ async def test_a_read_during_a_restart_of_zookeeper_waits_for_it(server, address
 
 
 async def test_nobody_at_the_address_is_said_in_one_line(monkeypatch):
-    monkeypatch.setattr("metadata.zookeeper_store._CONNECT_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("metadata.zookeeper_store.CONNECT_SECONDS_MAX", 0.5)
     with pytest.raises(MetadataUnavailable, match="no ZooKeeper answered at"):
         await ZooKeeperStore.open(ZooKeeperAddress(hosts="127.0.0.1:1"))

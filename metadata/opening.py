@@ -14,10 +14,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from metadata.store import MetadataUnavailable
+import structlog
+
+from metadata.store import CONNECT_SECONDS_MAX, MetadataUnavailable
 
 if TYPE_CHECKING:
     from metadata.store import MetadataStore
+
+log = structlog.get_logger()
 
 UNIX: Final = "unix:"
 ROCKSDB: Final = "rocksdb:"
@@ -28,7 +32,10 @@ _NOT_SUPPORTED: Final = ("etcd:", "oxia:")
 
 
 async def open_store(url: str, session_timeout_seconds: float) -> MetadataStore:
-    """Raises: MetadataUnavailable: the URL is of no store, or the store cannot be opened."""
+    """A store that is another process is waited for, which a line of the log says before.
+
+    Raises: MetadataUnavailable: the URL is of no store, or the store cannot be opened.
+    """
     rest = url.removeprefix(_DRIVER)
     if rest.startswith(_NOT_SUPPORTED):
         raise MetadataUnavailable(
@@ -41,7 +48,9 @@ async def open_store(url: str, session_timeout_seconds: float) -> MetadataStore:
     if rest.startswith(UNIX):
         from metadata.socket_store import SocketStore
 
-        return await SocketStore.open(_path_in(url, rest, UNIX), session_timeout_seconds)
+        path = _path_in(url, rest, UNIX)
+        _say_waiting(url)
+        return await SocketStore.open(path, session_timeout_seconds)
     if rest.startswith(ROCKSDB):
         from metadata.rocks_store import RocksStore
 
@@ -52,7 +61,12 @@ async def open_store(url: str, session_timeout_seconds: float) -> MetadataStore:
         address = zookeeper_address(rest, session_timeout_seconds)
     except ValueError as error:
         raise MetadataUnavailable(str(error)) from error
+    _say_waiting(url)
     return await ZooKeeperStore.open(address)
+
+
+def _say_waiting(url: str) -> None:
+    log.info("waiting for the metadata store", url=url, seconds_max=CONNECT_SECONDS_MAX)
 
 
 def shared_place(url: str) -> object:

@@ -22,6 +22,7 @@ from metadata.session_times import Lease
 from metadata.socket_connection import Connection, ConnectionLost
 from metadata.socket_frames import ANY_VERSION, PATH_BYTES_MAX, Frame, Kind
 from metadata.store import (
+    CONNECT_SECONDS_MAX,
     MetadataUnavailable,
     NodeNotFound,
     SessionState,
@@ -38,7 +39,6 @@ log = structlog.get_logger()
 
 VALUE_BYTES_MAX: Final = 4 * 1024 * 1024
 """A larger one is refused before it is sent, because the server would end the connection."""
-_CONNECT_SECONDS_MAX: Final = 30.0
 _RETRY_SECONDS: Final = 0.2
 
 
@@ -87,13 +87,13 @@ class SocketStore:
         live = trio.Event()
         stop = store.watch_session(lambda _state: live.set())
         trio.lowlevel.spawn_system_task(store._run)
-        with trio.move_on_after(_CONNECT_SECONDS_MAX):
+        with trio.move_on_after(CONNECT_SECONDS_MAX):
             await live.wait()
         stop()
         if not live.is_set():
             await store.aclose()
             raise MetadataUnavailable(
-                f"no metadata store at {path} within {_CONNECT_SECONDS_MAX:g} s: {store._failure}"
+                f"no metadata store at {path} within {CONNECT_SECONDS_MAX:g} s: {store._failure}"
             )
         return store
 

@@ -16,6 +16,9 @@ from protocol.errors import MetadataError
 OnChange = Callable[[str], None]
 """Called with the path of a node that was, or may have been, created, changed or deleted."""
 
+CONNECT_SECONDS_MAX: Final = 30.0
+"""So long a store that is another process is waited for when it is opened."""
+
 MUST_NOT_EXIST: Final = -1
 """As `expected_version` of a put: create only."""
 

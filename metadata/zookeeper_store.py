@@ -38,6 +38,7 @@ from kazoo.exceptions import (
 
 from metadata.node_keys import node_key
 from metadata.store import (
+    CONNECT_SECONDS_MAX,
     MUST_NOT_EXIST,
     MetadataUnavailable,
     NodeNotFound,
@@ -57,7 +58,6 @@ log = structlog.get_logger()
 ANY_VERSION: Final = -1
 _CONTENTION_MAX: Final = 100
 """Attempts of one operation that other sessions may thwart by creating and deleting its node."""
-_CONNECT_SECONDS_MAX: Final = 30.0
 _NEW_SESSION_SECONDS: Final = 1.0
 _SEQUENCE_NODE: Final = "ID-"
 
@@ -172,7 +172,7 @@ class ZooKeeperStore:
             self._address,
             self._session_changed,
             self._watches.tell,
-            connect_seconds_max=_CONNECT_SECONDS_MAX,
+            connect_seconds_max=CONNECT_SECONDS_MAX,
         )
         self._session = session
         try:

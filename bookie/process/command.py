@@ -90,7 +90,6 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
     url = metadata_place(config).url
 
     async def open_metadata() -> MetadataStore:
-        log.info("connecting to the metadata store", url=url)
         return await open_store(url, config.zkTimeout / 1000)
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
