@@ -190,7 +190,23 @@ def choose_replacements(
 
 @final
 class _Choice:
-    """Fills the empty places of a ring."""
+    """Fills the empty places of a ring, from the first pool of candidates that is large enough:
+
+        1. members of the primary groups, without bookies to avoid
+        2. members of the primary groups
+        3. members of the primary and the secondary groups, without bookies to avoid
+        4. members of the primary and the secondary groups
+
+    So isolation comes before health: a secondary group is for lack of members of the primary ones,
+    and a bookie that failed a while ago is still a member (Pulsar's policy counts so). Without
+    isolation groups every bookie counts as primary, and 3 and 4 add nothing.
+
+    Racks come last. A pool without a choice that has enough racks gives bookies all the same, if
+    racks are not enforced. Only if they are is the next pool looked at.
+
+    Within a pool healthy bookies come before those to avoid, then primary before secondary, then as
+    in `available`. So of those to avoid no more are taken than are needed, unless racks ask for it.
+    """
 
     def __init__(
         self,
@@ -207,24 +223,21 @@ class _Choice:
         self._racks = racks
         self._rules = rules
         self._open = [index for index, each in enumerate(slots) if each is None]
-        primary = racks.members(rules.isolation_groups)
-        others = racks.members(rules.secondary_isolation_groups)
         usable = [each for each in dict.fromkeys(available) if each not in exclude]
+        secondary: frozenset[str] = frozenset()
         if rules.isolation_groups:
-            usable = [each for each in usable if each in primary or each in others]
-            usable.sort(key=lambda each: each not in primary)
-        secondary = (
-            [each for each in usable if each not in primary] if rules.isolation_groups else []
-        )
+            primary = racks.members(rules.isolation_groups)
+            secondary = racks.members(rules.secondary_isolation_groups) - primary
+            usable = [each for each in usable if each in primary or each in secondary]
+        usable.sort(key=lambda each: (each in avoid, each in secondary))
         first = [each for each in usable if each not in secondary]
-        healthy = [each for each in usable if each not in avoid]
         self._pools = (
             [each for each in first if each not in avoid],
             first,
-            healthy,
+            [each for each in usable if each not in avoid],
             usable,
         )
-        """Candidates by preference. Each is used only if those before it do not suffice."""
+        """See the docstring of the class."""
         self._candidates: Sequence[str] = usable
         self._steps = 0
 

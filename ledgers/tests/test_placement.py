@@ -119,6 +119,50 @@ def test_primary_groups_come_first_and_avoided_bookies_last():
         choose_ensemble(5, 2, order, racks, rules)
 
 
+P, S = IDS[:3], IDS[3:]
+"""Members of a primary and of a secondary group."""
+
+
+@pytest.mark.parametrize(
+    ("size", "avoid", "chosen"),
+    [
+        (2, {P[0]}, (P[1], P[2])),  # 1: healthy primary ones suffice
+        (3, {P[0]}, (P[1], P[2], P[0])),  # 2: one to avoid comes before a secondary one
+        (4, {P[0]}, (P[1], P[2], S[0], S[1])),  # 3: once secondary ones are needed, healthy ones
+        (5, {P[0], S[0]}, (P[1], P[2], S[1], S[2], P[0])),  # 4: no more to avoid than needed
+        (6, {P[0], S[0]}, (P[1], P[2], S[1], S[2], P[0], S[0])),
+    ],
+)
+def test_isolation_comes_before_health(size, avoid, chosen):
+    racks = RackMap({}, {"a": frozenset(P), "b": frozenset(S)})
+    rules = PlacementRules(
+        isolation_groups=frozenset({"a"}), secondary_isolation_groups=frozenset({"b"})
+    )
+    assert choose_ensemble(size, 2, IDS, racks, rules, avoid=avoid) == chosen
+
+
+def test_no_more_bookies_to_avoid_are_taken_than_are_needed():
+    rules = PlacementRules(is_rack_aware=False)
+    found = choose_ensemble(3, 2, IDS[:4], RackMap(), rules, avoid=set(IDS[:2]))
+    assert found == (IDS[2], IDS[3], IDS[0])
+    places = choose_replacements((IDS[4], IDS[5]), {0, 1}, 2, IDS, RackMap(), rules, avoid=set(P))
+    assert places == (S[0], P[0])
+
+
+@pytest.mark.parametrize(("are_enforced", "chosen"), [(False, (P[0], P[1])), (True, (P[0], S[0]))])
+def test_racks_lead_to_the_next_pool_only_if_they_are_enforced(are_enforced, chosen):
+    racks = RackMap(
+        {**dict.fromkeys(P, "/r/one"), **dict.fromkeys(S, "/r/two")},
+        {"a": frozenset(P), "b": frozenset(S)},
+    )
+    rules = PlacementRules(
+        are_racks_enforced=are_enforced,
+        isolation_groups=frozenset({"a"}),
+        secondary_isolation_groups=frozenset({"b"}),
+    )
+    assert choose_ensemble(2, 2, IDS, racks, rules) == chosen
+
+
 def test_a_rack_map_of_pulsar_is_read():
     record = {
         "group1": {"b0:3181": {"rack": "/rack1", "hostname": "h"}, "b1:3181": {"rack": "eu/r2"}},
