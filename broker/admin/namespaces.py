@@ -5,9 +5,11 @@ Single policies with endpoints of their own are in `namespace_policies`.
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.namespace_policies import refuse_copies
+from broker.admin.partitions import delete_if_there
 from broker.admin.router import Route
 from broker.policies.persistence import persistence
 from broker.policies.record import AUTO_UPDATE_FIELD
@@ -73,25 +75,32 @@ async def _delete_with(
 ) -> None:
     """Delete the namespace after these of its topics. Raises: Refusal, BrokerError."""
     namespaces = context.namespaces
-    for topic in [
-        *await namespaces.topics(namespace_name, PERSISTENT),
-        *await context.service.topic_lists.loaded(namespace_name, NON_PERSISTENT),
-    ]:
-        if goes(topic):
-            await _delete_topic(context, TopicName.parse(topic))
     namespace = await namespaces.find(namespace_name)
-    for domain in (PERSISTENT, NON_PERSISTENT):
-        for topic in filter(goes, await namespaces.partitioned_topics(namespace_name, domain)):
+    async with AsyncExitStack() as stack:
+        partitioned = [
+            TopicName.parse(topic)
+            for domain in (PERSISTENT, NON_PERSISTENT)
+            for topic in await namespaces.partitioned_topics(namespace_name, domain)
+            if goes(topic)
+        ]
+        for name in partitioned:
             assert namespace is not None
-            await namespace.partitioned.delete(TopicName.parse(topic))
-            await namespaces.delete_topic_policies(TopicName.parse(topic))
+            await stack.enter_async_context(namespace.partitioned.deleting(name))
+        for topic in [
+            *await namespaces.topics(namespace_name, PERSISTENT),
+            *await context.service.topic_lists.loaded(namespace_name, NON_PERSISTENT),
+        ]:
+            if goes(topic):
+                await _delete_topic(context, TopicName.parse(topic))
+    for name in partitioned:
+        await namespaces.delete_topic_policies(name)
     await namespaces.delete(namespace_name)
 
 
 async def _delete_topic(context: AdminContext, topic: TopicName) -> None:
     """Raises: Refusal, BrokerError."""
     if context.cluster is None:
-        await context.service.delete_topic(topic, force=True)
+        await delete_if_there(context, topic, force=True)
         return
     path = f"/admin/v2/{topic.domain}/{topic.namespace_name}/{encode_name(topic.local_name)}"
     status, _body = await context.cluster.ask("DELETE", f"{path}?force=true", b"")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.router import Route
 from broker.admin.topics import refuse_shadow, text_map
-from broker.namespaces.names import managed_ledger_path
 from broker.refusal import Refusal, conflict
 from broker.subscription.request import SubscriptionRequest
-from metadata.store import MUST_NOT_EXIST, VersionConflict
 from protocol.errors import TopicNotFound
 
 if TYPE_CHECKING:
@@ -63,18 +60,13 @@ async def _copy_subscriptions(
             if each.durable and name not in wanted:
                 properties = dict(each.properties)
                 wanted[name] = SubscriptionRequest(name, earliest=True, properties=properties)
+    if wanted:
+        namespace = await context.namespaces.of_topic(topic)
+        await namespace.partitioned.make_nodes(topic, total)
     for index in range(before, total if wanted else before):
-        await make_existent(context, topic.partition(index))
         partition = await context.service.get_or_load_topic(topic.partition(index), create=True)
         for name in sorted(wanted):
             await partition.open_subscription(wanted[name])
-
-
-async def make_existent(context: AdminContext, partition: TopicName) -> None:
-    """Let a partition exist that the record of its topic does not count yet: it can be loaded. As
-    in Pulsar its managed ledger is an empty node until then."""
-    with suppress(VersionConflict):  # it exists
-        await context.store.put(managed_ledger_path(partition), b"", MUST_NOT_EXIST)
 
 
 async def delete(request: AdminRequest) -> None:
@@ -90,9 +82,9 @@ async def delete(request: AdminRequest) -> None:
                 "delete-partitioned-topic please call delete."
             )
         raise Refusal(404, f"Topic {topic.full} not found.")
-    for index in range(count):
-        await delete_if_there(context, topic.partition(index), force=force)
-    await namespace.partitioned.delete(topic)
+    async with namespace.partitioned.deleting(topic):
+        for index in range(count):
+            await delete_if_there(context, topic.partition(index), force=force)
     await context.schemas.delete(topic, force=True)
     await context.namespaces.delete_topic_policies(topic)
 

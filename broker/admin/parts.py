@@ -17,7 +17,6 @@ from urllib.parse import quote
 import trio
 
 from broker.admin.partitioned_json import partitioned_internal_stats, partitioned_stats
-from broker.admin.partitions import make_existent
 from broker.admin.streaming import Streamed, json_pieces
 from broker.refusal import Refusal, not_found
 from protocol.topic_name import encode_name
@@ -175,9 +174,9 @@ async def trim(request: AdminRequest, count: int) -> str:
 async def delete(request: AdminRequest, count: int) -> None:
     """Delete all partitions, then the record. One that was never used has nothing to delete."""
     query = "force=true" if request.flag("force") else ""
-    refuse_any(await ask_parts(request, range(count), "", query=query), but=(404,))
     namespace = await request.context.namespaces.get(request.namespace_name)
-    await namespace.partitioned.delete(request.topic)
+    async with namespace.partitioned.deleting(request.topic):
+        refuse_any(await ask_parts(request, range(count), "", query=query), but=(404,))
     await request.context.schemas.delete(request.topic, force=True)
     await request.context.namespaces.delete_topic_policies(request.topic)
 
@@ -199,8 +198,9 @@ async def _copy_subscriptions(request: AdminRequest, count: int, total: int) -> 
     refuse_any(found, but=(404,))
     existing = [answer for answer in found if not answer.is_refusal]
     wanted = await _put_together(existing, _durable_subscriptions)
-    for index in range(count, total if wanted else count):
-        await make_existent(request.context, request.topic.partition(index))
+    if wanted:
+        namespace = await request.context.namespaces.of_topic(request.topic)
+        await namespace.partitioned.make_nodes(request.topic, total)
     for name, body in wanted:
         path = f"/subscription/{quote(quote(name, safe=''), safe='')}"
         added = await ask_parts(

@@ -46,7 +46,7 @@ from broker.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.slices import sorted_in_slices
 from ledgers.placement import parse_groups
 from metadata.store import NodeNotFound
-from protocol.errors import NotAllowed, TopicNotFound
+from protocol.errors import NotAllowed, ServiceNotReady, TopicNotFound
 from protocol.topic_name import (
     NON_PERSISTENT,
     PERSISTENT,
@@ -455,8 +455,8 @@ class Namespaces:
         partitioned = namespace.partitioned
         if partitioned.count(topic) or self.is_loaded_topic(topic):
             return True
-        index = topic.partition_index
-        if index >= 0 and index < partitioned.count(topic.partitioned_base):
+        index, base = topic.partition_index, topic.partitioned_base
+        if 0 <= index < partitioned.count(base) and not partitioned.is_being_deleted(base):
             return True
         return topic.persistent and topic.local_name in namespace.topics_known
 
@@ -476,6 +476,7 @@ class Namespaces:
         Raises: BrokerError: unknown namespace; or unknown topic and not `allow_auto_create`.
         """
         namespace = await self.of_topic(topic)
+        _refuse_deleted(namespace, topic, create=allow_auto_create)
         if await self._exists(namespace, topic):
             return namespace.partitioned.count(topic)
         if topic.is_partition and namespace.partitioned.count(topic.partitioned_base):
@@ -512,6 +513,7 @@ class Namespaces:
             raise NotAllowed(
                 f"{topic.full} is a partitioned topic: use one of its partitions instead"
             )
+        _refuse_deleted(namespace, topic, create=create)
         if await self._exists(namespace, topic):
             return namespace
         if topic.is_partition and namespace.partitioned.count(topic.partitioned_base):
@@ -538,6 +540,17 @@ class Namespaces:
         existing = await self.topics(namespace.name, PERSISTENT, with_system=False)
         if len(existing) + count > limit:
             raise NotAllowed(f"Exceed maximum number of topics in namespace {namespace.name}")
+
+
+def _refuse_deleted(namespace: Namespace, topic: TopicName, *, create: bool) -> None:
+    """Raises: BrokerError: it is a partition of a topic that is being deleted, and would be made
+    again if it is deleted already."""
+    if create and topic.is_partition:
+        base = topic.partitioned_base
+        if namespace.partitioned.is_being_deleted(base):
+            raise ServiceNotReady(
+                f"{base.full} is being deleted. If that was interrupted, delete it again"
+            )
 
 
 def _shown(names: Iterable[str], with_system: bool) -> Iterator[str | None]:

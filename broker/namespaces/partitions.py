@@ -1,8 +1,11 @@
 """Partitioned topics: a partitioned topic is only a number; each partition is a topic of its own.
 
 Stored at `/admin/partitioned-topics/<namespace>/<domain>/<encoded name>` as Pulsar's
-PartitionedTopicMetadata. The partitions themselves need no record: `X-partition-i` exists while
-`i` is below the stored number.
+PartitionedTopicMetadata. `X-partition-i` exists while `i` is below the stored number. The nodes of
+the managed ledgers of its partitions are made with it, because Pulsar's brokers list those.
+
+While a partitioned topic is being deleted its record says so, and clients, which return at once,
+make none of its partitions again.
 
 All records of a namespace are kept in memory (`KeptRecords`), because every client asks whether its
 topic is partitioned before it connects.
@@ -10,13 +13,17 @@ topic is partitioned before it connects.
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, final
+
+import trio
 
 from broker.namespaces.json_nodes import change_json, create_json
 from broker.namespaces.kept_records import KeptRecords
-from broker.namespaces.names import partitioned_topics_path
+from broker.namespaces.names import managed_ledger_path, partitioned_topics_path
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
-from metadata.store import NodeNotFound
+from broker.slices import for_each
+from metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
 from protocol.topic_name import (
     NON_PERSISTENT,
     PARTITION_SUFFIX,
@@ -25,7 +32,7 @@ from protocol.topic_name import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from broker.config import BrokerConfig
     from metadata.store import MetadataStore
@@ -34,6 +41,7 @@ Json = dict[str, Any]
 
 PARTITIONS_MAX: Final = 100_000
 """Of all topics of a namespace: a list of its topics names each partition."""
+_NODES_AT_ONCE: Final = 32
 
 
 @final
@@ -88,6 +96,21 @@ class PartitionedTopics:
         if not await create_json(self._store, self.records.path(topic), metadata):
             raise conflict("This topic already exists")
         self.records.found[topic.domain, topic.local_name] = metadata
+        await self.make_nodes(topic, count)
+
+    async def make_nodes(self, topic: TopicName, count: int) -> None:
+        """Let so many partitions exist, also those that the record does not count yet. Their nodes
+        are empty: managed ledgers without ledgers, as Pulsar makes them."""
+        if not topic.persistent:
+            return
+
+        async def make(index: int) -> None:
+            path = managed_ledger_path(topic.partition(index))
+            if not await self._store.exists(path):
+                with suppress(VersionConflict):
+                    await self._store.put(path, b"", MUST_NOT_EXIST)
+
+        await for_each(range(count), make, _NODES_AT_ONCE)
 
     async def grow(self, topic: TopicName, count: int) -> None:
         """Add partitions. The same number is not an error. Raises: Refusal."""
@@ -107,6 +130,7 @@ class PartitionedTopics:
         if metadata is None:
             raise conflict(f"Topic {topic.full} is not the partitioned topic.")
         self.records.found[topic.domain, topic.local_name] = metadata
+        await self.make_nodes(topic, count)
 
     async def change_properties(
         self, topic: TopicName, change: Callable[[dict[str, str]], dict[str, str]]
@@ -122,8 +146,33 @@ class PartitionedTopics:
             raise not_found(f"Topic {topic.full} not found")
         self.records.found[topic.domain, topic.local_name] = metadata
 
-    async def delete(self, topic: TopicName) -> None:
-        """Delete its record. The caller deletes the partitions. Raises: Refusal."""
+    def is_being_deleted(self, topic: TopicName) -> bool:
+        """Whether `deleting` runs for this partitioned topic, at any broker, or was interrupted by
+        the end of one. Deleting it again then completes it."""
+        return bool((self.records.of(topic) or {}).get("deleted"))
+
+    @asynccontextmanager
+    async def deleting(self, topic: TopicName) -> AsyncIterator[None]:
+        """Delete the topic: its partitions in this block, then its record. If the block fails the
+        topic stays. Raises: Refusal."""
+        await self._mark(topic, deleted=True)
+        try:
+            yield
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._mark(topic, deleted=False)
+            raise
+        await self._delete(topic)
+
+    async def _mark(self, topic: TopicName, *, deleted: bool) -> None:
+        def marked(old: Json) -> Json:
+            return {**old, "deleted": deleted}
+
+        metadata = await change_json(self._store, self.records.path(topic), marked)
+        if metadata is not None:
+            self.records.found[topic.domain, topic.local_name] = metadata
+
+    async def _delete(self, topic: TopicName) -> None:
         try:
             await self._store.delete(self.records.path(topic))
         except NodeNotFound:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
+import trio
 
 from broker.admin.tests.test_topic_layouts import publish
 from broker.namespaces.names import managed_ledger_path
 from broker.subscription.request import SubscriptionRequest
 from metadata.store import MUST_NOT_EXIST
+from protocol.errors import BrokerError
 from protocol.topic_name import TopicName
+from runtime.testing.conditions import eventually
 
 T = "persistent/public/default"
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
@@ -354,3 +359,25 @@ async def test_a_list_of_topics_cannot_be_made_endless_by_one_number(http, count
     assert (await http("POST", f"{T}/p/partitions", count))[0] == 406
     assert (await http("PUT", f"{T}/q/partitions", 99_999))[0] == 406
     assert await http("GET", T) == (200, [f"{FULL}/p-partition-{index}" for index in range(2)])
+
+
+async def test_a_forced_deletion_leaves_no_partition_that_a_client_made_again(
+    http, broker, nursery
+):
+    await http("POST", "namespaces/public/default/autoTopicCreation", {})
+    await http("PUT", f"{T}/p/partitions", 4)
+    topic = TopicName.parse(f"{FULL}/p")
+
+    async def come_back(partition):
+        while True:
+            with suppress(BrokerError):
+                await broker.service.get_or_load_topic(partition, create=True)
+            await trio.lowlevel.checkpoint()
+
+    for index in range(4):
+        nursery.start_soon(come_back, topic.partition(index))
+    await eventually(lambda: len(broker.service.topics) == 4)
+    assert await http("DELETE", f"{T}/p/partitions?force=true") == (204, None)
+    assert await http("GET", T) == (200, [])
+    assert await http("GET", f"{T}/partitioned") == (200, [])
+    nursery.cancel_scope.cancel()

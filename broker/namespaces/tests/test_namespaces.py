@@ -11,7 +11,7 @@ from broker.config import DEFAULT_CONFIG
 from broker.namespaces.namespaces import Namespaces
 from broker.refusal import Refusal
 from metadata.memory_store import MemoryStore
-from protocol.errors import NotAllowed, TopicNotFound
+from protocol.errors import NotAllowed, ServiceNotReady, TopicNotFound
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 
 TOPIC = TopicName.parse("persistent://public/default/a")
@@ -32,6 +32,12 @@ async def refused(awaitable, status: int, reason: str) -> None:
     with pytest.raises(Refusal) as caught:
         await awaitable
     assert (caught.value.status, caught.value.reason) == (status, reason)
+
+
+async def delete_partitioned(namespaces: Namespaces, store: MemoryStore, topic: TopicName) -> None:
+    async with (await namespaces.get("public/default")).partitioned.deleting(topic):
+        for index in range(await namespaces.partitions_of(topic)):
+            await store.delete(f"/managed-ledgers/{topic.partition(index).managed_ledger_name}")
 
 
 async def test_bootstrap_makes_what_clients_expect_and_is_repeatable():
@@ -184,6 +190,49 @@ async def test_partitioned_topic_refusals_and_restart():
     ]
 
 
+async def test_partitions_are_listed_by_brokers_of_pulsar_before_their_first_use():
+    namespaces, store = await fresh()
+    await store.put(f"/managed-ledgers/{TOPIC.partition(1).managed_ledger_name}", b"\x1a\0", None)
+    await namespaces.create_partitioned_topic(TOPIC, 2)
+    await namespaces.create_partitioned_topic(
+        TopicName.parse("non-persistent://public/default/memory"), 2
+    )
+    parent = "/managed-ledgers/public/default/persistent"
+    assert await store.children(parent) == ["a-partition-0", "a-partition-1"]
+    values = [await store.get(f"{parent}/a-partition-{index}") for index in range(2)]
+    assert [value[0] for value in values if value is not None] == [b"", b"\x1a\0"]
+    await (await namespaces.get("public/default")).partitioned.grow(TOPIC, 3)
+    assert await store.children(parent) == [f"a-partition-{index}" for index in range(3)]
+    assert await store.children("/managed-ledgers/public/default") == ["persistent"]
+
+
+async def test_partitions_are_not_made_while_their_topic_is_being_deleted():
+    namespaces, store = await fresh()
+    await namespaces.create_partitioned_topic(TOPIC, 2)
+    other = Namespaces(store.another_session(), DEFAULT_CONFIG)
+    partitioned = (await namespaces.get("public/default")).partitioned
+    part = TOPIC.partition(0)
+
+    async def delete_one_and_fail() -> None:
+        async with partitioned.deleting(TOPIC):
+            for each in (namespaces, other):
+                await each.check_topic(part, create=False)
+                with pytest.raises(ServiceNotReady):
+                    await each.check_topic(part, create=True)
+                with pytest.raises(ServiceNotReady):
+                    await each.resolve_for_lookup(part, True)
+            await store.delete(f"/managed-ledgers/{part.managed_ledger_name}")
+            for each in (namespaces, other):
+                assert not await each.topic_exists(part)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await delete_one_and_fail()
+    for each in (namespaces, other):
+        await each.check_topic(part, create=True)
+        assert await each.partitions_of(TOPIC) == 2
+
+
 async def test_a_deleted_topic_is_not_believed_to_exist():
     namespaces, store = await fresh()
     await put_ledger(store, TOPIC)
@@ -224,7 +273,7 @@ async def test_what_changed_while_the_store_was_out_of_reach_is_read_again():
     deaf.is_in_touch_again()
     assert await namespaces.partitions_of(TOPIC) == 3
     assert (await namespaces.get("public/default")).policies.record.fields["x"] == 1
-    await (await other.get("public/default")).partitioned.delete(TOPIC)
+    await delete_partitioned(other, store, TOPIC)
     deaf.is_in_touch_again()
     assert await namespaces.partitions_of(TOPIC) == 0
     assert not await namespaces.topic_exists(TOPIC)
@@ -239,7 +288,7 @@ async def test_what_another_broker_writes_is_seen():
     assert namespaces.partitions_in_memory(TOPIC) is None, "the store must be asked again"
     assert await namespaces.partitions_of(TOPIC) == 3
     assert namespaces.partitions_in_memory(TOPIC) == 3
-    await (await other.get("public/default")).partitioned.delete(TOPIC)
+    await delete_partitioned(other, store, TOPIC)
     assert await namespaces.partitions_of(TOPIC) == 0
 
     held = await namespaces.get("public/default")
