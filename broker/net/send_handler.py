@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protocol.send_fields import Send
 
 
-class SendHandler:
+class SendHandler(ABC):
     """Takes the messages of all connections. A class and no Protocol or function, because compiled
     code calls the methods of a class directly."""
 
+    @abstractmethod
     def handle(self, session: Any, send: Send) -> None:  # noqa: ANN401 - of any kind of producers
         """Hand a message to its producer's topic, or refuse it.
 
         Raises: ConnectionRefused: the connection ends with this reason.
         """
-        raise NotImplementedError
