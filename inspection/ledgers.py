@@ -16,7 +16,7 @@ from protocol.bookkeeper.ledger_metadata import (
     LedgerMetadata,
     decode_ledger_metadata,
 )
-from protocol.bookkeeper.paths import LEDGERS_ROOT, ledger_id_of, ledger_path
+from protocol.bookkeeper.paths import LEDGERS_ROOT, NOT_LEDGERS, ledger_id_of, ledger_path
 from protocol.errors import InvalidTopicName
 from protocol.topic_name import TopicName
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from inspection.output import Value
 
 MANAGED_LEDGERS_ROOT: Final = "/managed-ledgers"
-_NOT_LEDGERS: Final = frozenset({"available", "cookies", "idgen", "idgen-long", "underreplication"})
 _COMPRESSED: Final = b"\x47\x78"
 SESSION_S: Final = 10.0
 
@@ -63,7 +62,7 @@ async def metadata_of(tree: Tree, ledger_id: int) -> LedgerMetadata:
 
 async def ledger_ids(tree: Tree) -> AsyncIterator[int]:
     """All ledgers, without keeping them. Raises: MetadataUnavailable."""
-    names = [name for name in await tree.children(LEDGERS_ROOT) if name not in _NOT_LEDGERS]
+    names = [name for name in await tree.children(LEDGERS_ROOT) if name not in NOT_LEDGERS]
     pending = [f"{LEDGERS_ROOT}/{name}" for name in reversed(names)]
     while pending:
         path = pending.pop()

@@ -34,7 +34,7 @@ from protocol.bookkeeper.ledger_metadata import (
     decode_ledger_metadata,
     encode_ledger_metadata,
 )
-from protocol.bookkeeper.paths import ledger_path
+from protocol.bookkeeper.paths import ID_SEQUENCE_PATH, ledger_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from metadata.store import MetadataStore
     from runtime.clock import Clock
 
-ID_SEQUENCE_PATH: Final = "/ledgers/idgen"
 _NEVER: Final = SpeculationRules()
 
 

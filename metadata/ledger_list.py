@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from protocol.bookkeeper.paths import LEDGERS_ROOT, ledger_id_of
+from protocol.bookkeeper.paths import LEDGERS_ROOT, NOT_LEDGERS, ledger_id_of
 
 if TYPE_CHECKING:
     from metadata.store import MetadataStore
-
-_NOT_LEDGERS: Final = frozenset({"available", "cookies", "idgen", "idgen-long", "underreplication"})
 
 
 async def live_ledgers(store: MetadataStore) -> set[int]:
@@ -24,7 +22,7 @@ async def live_ledgers(store: MetadataStore) -> set[int]:
     pending = [
         f"{LEDGERS_ROOT}/{name}"
         for name in await store.children(LEDGERS_ROOT)
-        if name not in _NOT_LEDGERS
+        if name not in NOT_LEDGERS
     ]
     while pending:
         path = pending.pop()

@@ -20,6 +20,7 @@ from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, VersionConflict
 from protocol.bookkeeper.paths import (
     AVAILABLE_ROOT,
     COOKIES_ROOT,
+    ID_SEQUENCE_PATH,
     INSTANCE_ID_PATH,
     LAYOUT,
     LAYOUT_PATH,
@@ -46,8 +47,6 @@ _KNOWN_FACTORIES: Final = frozenset(
     }
 )
 """Both keep ledgers at `protocol.bookkeeper.paths.ledger_path`."""
-_ID_SEQUENCE_PATH: Final = f"{LEDGERS_ROOT}/idgen"
-"""Where all ledger ids below 2^31 come from."""
 
 
 @final
@@ -175,7 +174,7 @@ class Cluster:
 
         Raises: BookieRefusesToStart, StorageError, MetadataUnavailable.
         """
-        next_id = await self._store.peek_sequence(_ID_SEQUENCE_PATH)
+        next_id = await self._store.peek_sequence(ID_SEQUENCE_PATH)
         newer = {ledger_id for ledger_id in ledger_ids if ledger_id >= next_id}
         unknown = sorted(newer - await self.live_ledgers()) if newer else []
         if unknown:

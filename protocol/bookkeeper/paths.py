@@ -18,12 +18,17 @@ AVAILABLE_ROOT: Final = "/ledgers/available"
 READ_ONLY_ROOT: Final = "/ledgers/available/readonly"
 COOKIES_ROOT: Final = "/ledgers/cookies"
 
-ID_GENERATOR_PREFIX: Final = "/ledgers/idgen/ID-"
+ID_SEQUENCE_PATH: Final = "/ledgers/idgen"
+"""The sequence that gives the ids of ledgers below 2^31."""
+ID_GENERATOR_PREFIX: Final = f"{ID_SEQUENCE_PATH}/ID-"
 """Create it sequential and ephemeral: the number appended is the id; delete it afterwards."""
 LONG_ID_GENERATOR_ROOT: Final = "/ledgers/idgen-long"
 
 UNDERREPLICATION_ROOT: Final = "/ledgers/underreplication"
 UNDERREPLICATION_LAYOUT: Final = b'type: "BASIC"\nversion: 1\n'
+
+NOT_LEDGERS: Final = frozenset({"available", "cookies", "idgen", "idgen-long", "underreplication"})
+"""Names below `LEDGERS_ROOT` under which there are no ledgers."""
 
 SHORT_LEDGER_ID_END: Final = 2**31 - 1
 """Ids from here on have the long path form."""
