@@ -156,10 +156,10 @@ class Deduplication(Generic[AnswerT]):
         stored: dict[str, int] = {}
         room = SNAPSHOT_BYTES_MAX
         for name, numbers in known[:names_max]:
-            room -= len(name.encode()) + _NUMBER_BYTES
-            if room < 0:
-                break
-            stored[name] = numbers.persisted
+            size = len(name.encode()) + _NUMBER_BYTES
+            if size <= room:  # a huge name must not drive out those of others
+                room -= size
+                stored[name] = numbers.persisted
         return stored
 
     def forget_inactive(self, live_names: set[str], seen_before: float) -> int:

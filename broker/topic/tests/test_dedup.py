@@ -42,6 +42,14 @@ def test_a_snapshot_is_bounded_in_bytes_too():
     assert newest == [str(number + 3) for number in range(len(newest))][::-1]
 
 
+def test_a_name_that_no_snapshot_holds_drives_out_no_other():
+    dedup = Deduplication({"honest": 7}, 0.0)
+    huge = "x" * (SNAPSHOT_BYTES_MAX + 1)
+    dedup.judge(huge, 1, 1.0)
+    dedup.persisted(huge, 1)
+    assert dedup.snapshot(10_000) == {"honest": 7}
+
+
 def test_pulsar_5218_a_failed_message_may_be_sent_again():
     dedup = Deduplication({"p": 4}, 0.0)
     assert dedup.judge("p", 5, 0.0) is Verdict.NEW
