@@ -50,25 +50,24 @@ class Proxy:
         self._bookie_at = bookie_at
         self.gates = {direction: _Gate() for direction in DIRECTIONS}
         self.listening = trio.CancelScope()
-        self._links: dict[trio.CancelScope, tuple[trio.SocketStream, trio.SocketStream]] = {}
+        self._links: dict[trio.CancelScope, list[trio.SocketStream]] = {}
 
     async def serve(self, client: trio.SocketStream) -> None:
         """One connection of a broker."""
-        try:
-            bookie = await trio.open_tcp_stream(*self._bookie_at)
-        except OSError:
-            return  # the listener closes the broker's side
-        async with bookie:
-            with trio.CancelScope() as scope:
-                self._links[scope] = (client, bookie)
-                try:
+        with trio.CancelScope() as scope:
+            streams = self._links[scope] = [client]
+            try:
+                async with await trio.open_tcp_stream(*self._bookie_at) as bookie:
+                    streams.append(bookie)
                     async with trio.open_nursery() as nursery:
                         end = nursery.cancel_scope.cancel
                         gates = self.gates
                         nursery.start_soon(_pump, client, bookie, gates["requests"], end)
                         nursery.start_soon(_pump, bookie, client, gates["answers"], end)
-                finally:
-                    del self._links[scope]
+            except OSError:
+                return  # the bookie is away, and the listener closes the broker's side
+            finally:
+                del self._links[scope]
 
     def reset(self) -> None:
         """End all connections as if both sides had failed."""

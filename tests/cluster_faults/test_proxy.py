@@ -101,6 +101,7 @@ def test_the_end_of_a_connection_does_not_pass_a_cut(pair: Pair, proxies: Proxie
 
 
 def test_a_reset_ends_connections_and_new_ones_are_well(pair: Pair, proxies: Proxies) -> None:
+    assert said(pair.broker, pair.bookie, b"first") == b"first"
     proxies.cut(pair.proxy, DIRECTIONS)
     pair.broker.sendall(b"held")
     proxies.heal(pair.proxy, is_reset=True)
