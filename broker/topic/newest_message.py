@@ -1,34 +1,67 @@
 """Looks back from the end of a topic for the newest entry that is for clients.
 
 Asked only when the last entry is a marker, or cannot be read by any client. A few of them at most
-follow each other in practice, so the entries before it are read in small groups.
+follow each other in practice, so the first group that is read is small. A producer can publish very
+many of them. So the groups grow, a topic has one search at a time, and what a search has passed
+over is not looked at again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
+
+import trio
 
 if TYPE_CHECKING:
     from broker.entry import Entry
     from broker.managed_ledger.ledger import ManagedLedger
     from protocol.position import Position
 
-GROUP_ENTRIES: Final = 100
+GROUP_ENTRIES: Final = 8
+"""In the first group. Each is twice as large as the one after it."""
+GROUP_ENTRIES_MAX: Final = 4096
 READ_BYTES_MAX: Final = 1024 * 1024
 
 
-async def newest_message_before(ledger: ManagedLedger, position: Position) -> Entry | None:
-    """The newest entry before the position that is for clients; None if there is none.
+@final
+class NewestMessages:
+    """See the module docstring. Invariant: `_passed` is None, or the first and the last of entries
+    without a message between them."""
 
-    Raises: BrokerError PersistenceError: storage cannot give it now.
-    """
-    message = None
-    ledger_id, last = ledger.previous_position(position)
-    while message is None and last >= 0:
-        first = max(0, last + 1 - GROUP_ENTRIES)
-        message = await _last_of(ledger, ledger_id, first, last)
-        ledger_id, last = ledger.previous_position((ledger_id, first))
-    return message
+    __slots__ = ("_ledger", "_passed", "_turn")
+
+    def __init__(self, ledger: ManagedLedger) -> None:
+        self._ledger = ledger
+        self._turn = trio.Lock()
+        self._passed: tuple[Position, Position] | None = None
+
+    async def before(self, position: Position) -> Entry | None:
+        """The newest entry before this one, which is for no client, that is for clients; None if
+        there is none.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+        async with self._turn:
+            known = self._passed
+            first, last = position, position
+            size = GROUP_ENTRIES
+            message = None
+            try:
+                while message is None:
+                    ledger_id, entry_id = before = self._ledger.previous_position(first)
+                    if entry_id < 0:
+                        break
+                    if known is not None and known[0] <= before <= known[1]:
+                        first, last = known[0], max(last, known[1])
+                        continue
+                    begin = max(0, entry_id + 1 - size)
+                    size = min(2 * size, GROUP_ENTRIES_MAX)
+                    message = await _last_of(self._ledger, ledger_id, begin, entry_id)
+                    if message is None:
+                        first = (ledger_id, begin)
+            finally:
+                self._passed = (first, last)
+            return message
 
 
 async def _last_of(ledger: ManagedLedger, ledger_id: int, first: int, last: int) -> Entry | None:
@@ -42,4 +75,5 @@ async def _last_of(ledger: ManagedLedger, ledger_id: int, first: int, last: int)
             if not entry.is_withheld:
                 message = entry
         first = entries[-1].position[1] + 1
+        await trio.lowlevel.checkpoint()  # All of them may be in memory.
     return message

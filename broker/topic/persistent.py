@@ -23,7 +23,7 @@ from broker.subscription.request import SubscriptionRequest
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topic.failures import told
-from broker.topic.newest_message import newest_message_before
+from broker.topic.newest_message import NewestMessages
 from broker.topic.producer import Producer, Publish
 from broker.topic.topic import Topic
 from ledgers.replication import Replication
@@ -96,6 +96,7 @@ class PersistentTopic(Topic):
         """Taken in this turn; appended together at its end."""
         self._arrived_contexts: list[object] = []
         self._applying = trio.Lock()
+        self._newest_messages = NewestMessages(ledger)
         self._taken = 0
         self._answered = 0
         self._after_publishes: list[tuple[int, Callable[[], None]]] = []
@@ -443,7 +444,7 @@ class PersistentTopic(Topic):
         newest = await self._read_newest(position)
         if newest is None or not newest.is_withheld:
             return newest
-        return await newest_message_before(self.ledger, newest.position)
+        return await self._newest_messages.before(newest.position)
 
     async def terminate(self) -> Position:
         """Accept no more messages. Consumers are told once they have drained the topic.

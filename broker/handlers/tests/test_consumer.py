@@ -183,6 +183,34 @@ async def test_the_last_message_is_none_that_no_client_gets(entries_per_ledger):
         assert (await last_after(c.message(b"x"), marker)).batch_index == -1
 
 
+async def test_searches_for_the_last_message_pass_over_each_entry_once():
+    """One connection may have 1,000 of them under way, on a topic with millions of such entries."""
+    async with running() as broker:
+        publisher = await broker.connect()
+        await publisher.producer(TOPIC)
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC)
+        marker = c.message(b"", marker_type=22)
+        await publisher.send(*[c.send(1, number, marker) for number in range(100)])
+        for _ in range(100):
+            await publisher.expect(T.SEND_RECEIPT)
+        ledger = broker.topic(TOPIC).ledger
+        read, counts = ledger.read, []
+
+        async def counted(*place):
+            entries = await read(*place)
+            counts.append(len(entries))
+            return entries
+
+        ledger.read = counted
+        requests = [c.get_last_message_id(1, connection.rid()) for _ in range(50)]
+        await connection.send(*requests)
+        for _ in requests:
+            found = await connection.expect(T.GET_LAST_MESSAGE_ID_RESPONSE)
+            assert found.last_message_id.entryId == 2**64 - 1
+        assert sum(counts) == 99 + 50  # each asks for the last entry
+
+
 async def test_unsubscribe_forgets_the_position():
     async with running() as broker:
         await filled(broker)
