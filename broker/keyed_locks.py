@@ -39,5 +39,6 @@ class KeyedLocks(Generic[K]):
             finally:
                 lock.release()
         finally:
-            if not lock.locked() and not lock.statistics().tasks_waiting:
-                self._locks.pop(key, None)
+            is_current = self._locks.get(key) is lock  # not so if cancelled before it could wait
+            if is_current and not lock.locked() and not lock.statistics().tasks_waiting:
+                del self._locks[key]

@@ -42,3 +42,24 @@ async def test_a_wait_that_is_given_up_leaves_the_lock_to_its_holder(nursery, au
     assert len(locks) == 1
     await trio.sleep(2)
     assert len(locks) == 0
+
+
+async def test_a_task_that_is_cancelled_on_its_way_to_a_lock_leaves_later_ones_alone(nursery):
+    locks: KeyedLocks[str] = KeyedLocks()
+    on_its_way = []
+
+    async def cancelled():
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            on_its_way.append(True)
+            async with locks.hold("a"):
+                pytest.fail("held by a task that is cancelled")
+
+    async with locks.hold("a"):
+        nursery.start_soon(cancelled)
+        while not on_its_way:
+            await trio.lowlevel.checkpoint()
+    async with locks.hold("a"):
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(locks) == 1  # another task would wait for it
+    assert len(locks) == 0
