@@ -78,6 +78,7 @@ class PersistentSubscription:
         self._config = context.config
         self._seeking = False
         self._closed = False
+        self._has_ignored_ack = False
         self._joined = 0
         self._linger: trio.CancelScope | None = None
         self.pump = Pump(
@@ -218,7 +219,7 @@ class PersistentSubscription:
 
     def ack(self, consumer: Consumer, ids: Sequence[AckId], *, cumulative: bool) -> None:
         """Acknowledge. A cumulative ack on Shared and Key_Shared, or one with several ids, is
-        ignored with a warning, as in Pulsar."""
+        ignored, as in Pulsar. The first one is logged: a client can send any number of them."""
         if self._seeking or self._closed or consumer not in self.rates:
             return
         before = self.cursor.mark_delete
@@ -226,12 +227,15 @@ class PersistentSubscription:
             for each in ids:
                 self._ack_one(consumer, each)
         elif self.sub_type in (SHARED, KEY_SHARED) or len(ids) != 1:
-            _log.warning(
-                "ignored a cumulative ack",
-                subscription=self.name,
-                consumer=consumer.name,
-                ids=len(ids),
-            )
+            if not self._has_ignored_ack:
+                self._has_ignored_ack = True
+                _log.warning(
+                    "ignored a cumulative ack; others are not logged",
+                    topic=self.context.topic_name,
+                    subscription=self.name,
+                    consumer=consumer.name,
+                    ids=len(ids),
+                )
             return
         else:
             self._ack_up_to(ids[0])

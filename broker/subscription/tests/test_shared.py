@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from broker.subscription.api import AckId
 from broker.subscription.limits import BrokerUnacked
@@ -134,6 +135,17 @@ async def test_cumulative_ack_on_shared_is_ignored(nursery):
     bench.ack(consumer, consumer.session.positions()[2], cumulative=True)
     assert bench.subscription.backlog_entries == 3
     assert consumer.pending.messages == 3
+
+
+async def test_any_number_of_ignored_acks_is_one_line_of_the_log(nursery):
+    """Each ACK is 22 bytes. A line has the name of the consumer, which may have 2 MB."""
+    bench = await shared(nursery, 1)
+    consumer = bench.consumer(permits=100)
+    with capture_logs() as lines:
+        for _ in range(3):
+            bench.ack(consumer, consumer.session.positions()[0], cumulative=True)
+    (line,) = lines
+    assert line["event"].startswith("ignored a cumulative ack")
 
 
 async def test_acks_of_batch_indexes_free_unacked_messages(nursery):
