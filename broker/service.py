@@ -150,7 +150,7 @@ class BrokerService:
 
     async def _unload_logged(self, topic: Topic) -> None:
         with _failure_logged("cannot close topic", topic.name):
-            await self._unload(topic, "the broker is shutting down")
+            await self._unload(topic.name, topic, "the broker is shutting down")
 
     def next_producer_name(self) -> str:
         """A name that no other producer has, or had."""
@@ -287,23 +287,25 @@ class BrokerService:
             await self.operations.run(name.full, close)
 
     async def unload_topic(self, name: TopicName) -> None:
-        """Close a topic. Its clients are disconnected and load it again when they return."""
+        """Close a topic, also one that is being loaded. Its clients are disconnected and load it
+        again when they return."""
         topic = self.topics.get(name.full)
-        if topic is not None:
-            await self._unload(topic, "it is being unloaded")
+        if topic is not None or name.full in self.operations:
+            await self._unload(name, topic, "it is being unloaded")
 
-    async def _unload(self, topic: Topic, reason: str) -> None:
-        full = topic.name.full
+    async def _unload(self, name: TopicName, topic: Topic | None, reason: str) -> None:
+        """`topic`: None: the one that is being loaded."""
 
         async def unload() -> None:
-            if self.topics.get(full) is not topic:
+            loaded = self.topics.get(name.full)
+            if loaded is None or (topic is not None and loaded is not topic):
                 return
             try:
-                await topic.close(reason)
+                await loaded.close(reason)
             finally:
-                del self.topics[full]
+                del self.topics[name.full]
 
-        await self.operations.run(full, unload)
+        await self.operations.run(name.full, unload)
 
     async def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic (or one partition) with its subscriptions, position and schema.

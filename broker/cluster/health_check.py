@@ -110,3 +110,6 @@ class _Attempt:
         if context is self:
             self.failure = error
             self.done.set()
+
+    def on_fenced(self) -> None:
+        """See AppendListener. The next check opens the ledger again."""

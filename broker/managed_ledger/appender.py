@@ -79,6 +79,9 @@ class _NoListener:
     def on_append_failed(self, context: object, error: BrokerError) -> None:
         pass
 
+    def on_fenced(self) -> None:
+        pass
+
 
 NO_LISTENER: Final[AppendListener] = _NoListener()
 
@@ -443,6 +446,8 @@ class Appender:
             return
         _log.error("topic_fenced", topic=self._list.name, detail=detail)
         self._stop(AppendState.FENCED, OwnershipLost(self._list.name))
+        if self.listener is not None:
+            self.listener.on_fenced()
 
     def _abandon(self, error: Exception, contexts: list[object]) -> None:
         """This broker failed while it appended these entries or kicked the journal, and how far it
@@ -460,6 +465,7 @@ class Appender:
         for context in contexts:
             if id(context) not in taken:
                 self.listener.on_append_failed(context, failure)
+        self.listener.on_fenced()
 
     async def drain_and_stop(self, state: AppendState, timeout_s: float) -> None:
         """Accept no more appends, wait for pending ones, close the ledger. The caller holds the

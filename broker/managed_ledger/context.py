@@ -28,6 +28,10 @@ class AppendListener(Protocol):
     def on_append_failed(self, context: object, error: BrokerError) -> None:
         """This entry was not stored, or its outcome is unknown after a crash of storage."""
 
+    def on_fenced(self) -> None:
+        """Nothing can be stored any more, neither entries nor cursors, until the ledger is closed
+        and opened again. Called once, also when no append is under way."""
+
 
 @final
 @dataclass(frozen=True, slots=True)

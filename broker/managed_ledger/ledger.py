@@ -125,6 +125,8 @@ class ManagedLedger(ReadableLedger):
     @listener.setter
     def listener(self, listener: AppendListener) -> None:
         self._appender.listener = listener
+        if self.fenced:  # while it was being opened
+            listener.on_fenced()
 
     @property
     def state(self) -> AppendState:

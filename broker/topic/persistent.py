@@ -330,12 +330,21 @@ class PersistentTopic(Topic):
         if error.server_error != ServerError.TopicTerminatedError and not self._dropping:
             if not self._failing:
                 log.error("publish failed", topic=self.name.full, error=str(error))
-            self._dropping = self._failing = True
-            self.services.nursery.start_soon(self._send_producers_away)
+            self._failing = True
+            self._begin_to_send_producers_away()
+
+    def on_fenced(self) -> None:
+        """Consumers would get messages whose acknowledgements cannot be stored."""
+        if not self.closing and not self._dropping:
+            self._begin_to_send_producers_away()
+
+    def _begin_to_send_producers_away(self) -> None:
+        self._dropping = True
+        self.services.nursery.start_soon(self._send_producers_away)
 
     async def _send_producers_away(self) -> None:
-        """After a failed append: no producer continues after a missing message. If that cannot be
-        ensured, or the topic is lost, the topic is unloaded."""
+        """After a failed append, or with a fenced ledger: no producer continues after a missing
+        message. If that cannot be ensured, or the topic is lost, the topic is unloaded."""
         try:
             await self.finish_publishes()
             self.disconnect_producers()

@@ -77,6 +77,9 @@ class PrintingListener:
     def on_append_failed(self, context, error):
         raise error
 
+    def on_fenced(self):
+        raise AssertionError("the ledger is fenced")
+
 
 def directories(directory: Path, names):
     """Keys for journals and ledgers in these directories; none: the usual ones."""

@@ -32,6 +32,7 @@ class Listener:
     def __init__(self):
         self.appended = []
         self.failed = []
+        self.fences = 0
         self.groups = 0
         self._grown = trio.Event()
 
@@ -44,6 +45,9 @@ class Listener:
 
     def on_append_failed(self, context, error):
         self.failed.append((context, error))
+
+    def on_fenced(self):
+        self.fences += 1
 
     async def until(self, count):
         """Wait until so many entries were appended."""

@@ -66,6 +66,9 @@ class Quiet:
     def on_append_failed(self, context, error):
         raise AssertionError(error)
 
+    def on_fenced(self):
+        raise AssertionError
+
 
 async def test_every_name_that_dashboards_read_is_there():
     async with running_broker(CONFIG, None) as broker:

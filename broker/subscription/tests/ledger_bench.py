@@ -23,6 +23,9 @@ class TopicListener:
     def on_append_failed(self, context, error):
         raise error
 
+    def on_fenced(self):
+        raise AssertionError("the ledger is fenced")
+
 
 class LedgerBench(Bench):
     """A Bench whose ledger is a real one."""

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from broker.net.tests.harness import T, running
 from broker.topic.housekeeping import Housekeeping
-from broker.topic.persistent import FINISH_SECONDS_MAX
+from broker.topic.persistent import FINISH_SECONDS_MAX, PersistentTopic
 from metadata.store import MetadataUnavailable
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
@@ -114,14 +114,59 @@ async def test_a_lost_topic_that_cannot_be_unloaded_does_not_end_the_broker(monk
         with monkeypatch.context() as patch, capture_logs() as logs:
             patch.setattr(broker.factory, "close", full)
             topic.ledger.appender.fence("taken over")
-            await connection.publish(0)
-            await connection.expect(T.SEND_ERROR)
             await connection.expect(T.CLOSE_PRODUCER)
             await eventually(
                 lambda: [each["topic"] for each in logs if "unload" in each["event"]] == [TOPIC]
             )
         assert TOPIC not in broker.service.topics
         await connection.producer(OTHER)
+
+
+@pytest.mark.parametrize("properties", [{}, {"vela.broadcast": "true"}], ids=["stock", "broadcast"])
+async def test_a_topic_lost_while_nothing_is_published_is_opened_again(properties):
+    """Its consumers would go on, and no acknowledgement would be stored."""
+    async with running() as broker:
+        topic = await load(broker)
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, permits=10, metadata=properties)
+        topic.ledger.appender.fence("its cursors were written by another")
+        await connection.expect(T.CLOSE_CONSUMER)
+        await connection.subscribe(TOPIC, permits=10, metadata=properties)
+        assert broker.service.topics[TOPIC] is not topic
+
+
+async def test_a_topic_lost_while_it_is_loaded_is_opened_again(monkeypatch):
+    async with running() as broker:
+        topics = []
+
+        async def recover(topic):
+            topics.append(topic)
+            if len(topics) == 1:
+                topic.ledger.appender.fence("taken over")
+                await trio.testing.wait_all_tasks_blocked()
+
+        monkeypatch.setattr(PersistentTopic, "recover", recover)
+        await load(broker)
+        await eventually(lambda: TOPIC not in broker.service.topics)
+        topic = await load(broker)
+        assert topics[0] is not topic
+        assert not topic.ledger.fenced
+
+
+async def test_a_topic_lost_before_it_listens_to_its_ledger_is_opened_again(monkeypatch):
+    async with running() as broker:
+        opened = broker.factory._open
+
+        async def open_and_lose(*arguments):
+            ledger = await opened(*arguments)
+            ledger.appender.fence("taken over")
+            return ledger
+
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.factory, "_open", open_and_lose)
+            await load(broker)
+        await eventually(lambda: TOPIC not in broker.service.topics)
+        assert not (await load(broker)).ledger.fenced
 
 
 async def test_storage_that_fails_in_a_new_way_is_tried_again(monkeypatch):
