@@ -40,11 +40,13 @@ class OwnedRecord:
     async def is_ours(self) -> bool:
         """Whether no other broker has written it.
 
-        While the outcome of an own put is unknown the store may be one version ahead. If another
-        broker wrote that version, the next put finds out.
+        While the outcome of an own put is unknown the store may be one version ahead, with the
+        value of that put.
         """
         stored = await self._store.get(self._path)
-        return stored is not None and stored[1] <= self.version + (self._unheard is not None)
+        return stored is not None and (
+            stored[1] <= self.version or stored == (self._unheard, self.version + 1)
+        )
 
     async def put(self, data: bytes) -> None:
         """Write the record.

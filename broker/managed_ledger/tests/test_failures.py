@@ -233,6 +233,32 @@ async def test_a_list_written_by_another_during_our_save_is_noticed(autojump_clo
         await append_and_wait(owner, b"kept")
 
 
+async def test_a_former_owner_whose_save_failed_leaves_the_cursors_to_the_present_one(
+    autojump_clock, monkeypatch
+):
+    """Its save had no effect, and the new owner wrote the version that it would have had."""
+
+    async def unavailable(*_arguments):
+        raise MetadataUnavailable("no connection")
+
+    world = World()
+    async with world.broker() as former, world.broker() as present:
+        ledger = await open_ledger(former)
+        cursor = await ledger.open_cursor("s", EARLIEST)
+        await append_and_wait(ledger, b"a", b"b")
+        with monkeypatch.context() as patch:
+            patch.setattr(world.store, "put", unavailable)
+            with pytest.raises(MetadataUnavailable):
+                await ledger.change_properties(lambda _: {"k": "v"})
+        owner = await open_ledger(present)
+        with pytest.raises(OwnershipLost):
+            await cursor.set_properties({"a": "b"})
+        assert ledger.fenced
+        assert ledger.listener.fences == 1
+        await owner.cursors["s"].reset(owner.last_confirmed)
+        assert not owner.fenced
+
+
 async def test_a_cursor_that_fails_at_the_close_keeps_no_other_from_being_stored(autojump_clock):
     world = World()
     async with world.broker() as factory:
