@@ -219,10 +219,10 @@ class PersistentTopic(Topic):
 
     def on_appended(self, entries: list[Entry], contexts: list[Any]) -> None:
         """A group is durable: queue the receipts, then let the subscriptions deliver."""
-        self._send_receipts(entries, contexts)
-        if self.dedup is not None:
-            for entry, context in zip(entries, contexts, strict=True):
-                self._answer_parked(self.dedup.persisted(context, entry))
+        if self.dedup is None:
+            self._send_receipts(entries, contexts)
+        else:
+            self._answer_with_copies(self.dedup, entries, contexts)
         self._failing = False
         self.published_last_ms = self.services.clock.wall_ms()
         self._answer_up_to(self._answered + len(entries))
@@ -231,6 +231,21 @@ class PersistentTopic(Topic):
                 subscription.tail_moved()
             except Exception as error:
                 self._subscription_failed(subscription, error)
+
+    def _answer_with_copies(
+        self, dedup: DedupStore, entries: list[Entry], contexts: list[Any]
+    ) -> None:
+        """Copies of a message are answered after it and before what follows it: each producer gets
+        its receipts in the order in which it sent."""
+        start = 0
+        for end, (entry, context) in enumerate(zip(entries, contexts, strict=True), 1):
+            copies = dedup.persisted(context, entry)
+            if copies:
+                self._send_receipts(entries[start:end], contexts[start:end])
+                self._answer_parked(copies)
+                start = end
+        if start < len(entries):
+            self._send_receipts(entries[start:], contexts[start:])
 
     def _send_receipts(self, entries: list[Entry], contexts: list[Any]) -> None:
         """One buffer for each run of messages of one connection."""

@@ -43,6 +43,9 @@ class HeldAppends:
     def __exit__(self, *_):
         self.fail()  # else a broker that a failed test takes down would wait for them
 
+    def __len__(self):
+        return len(self._held)
+
     def release(self):
         self._ledger.append_run = self._append_run
         held, self._held = self._held, []
@@ -147,6 +150,27 @@ async def test_copies_of_a_message_in_flight_hold_back_their_connection():
             assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
             assert broker.service.connections.publish_budget.pending_bytes == 0
             assert broker.topic(TOPIC).ledger.entries == 1
+
+
+async def test_copies_of_a_message_in_flight_are_answered_before_what_follows_it():
+    """A producer that came back and has sent everything again gets its receipts in that order."""
+    async with running(brokerDeduplicationEnabled=True) as broker:
+        before, connection = await broker.connect(), await broker.connect()
+        await before.producer(TOPIC, producer_name="p")
+        with HeldAppends(broker.topic(TOPIC)) as appends:
+            for number in range(2):
+                await before.publish(number)
+            await eventually(lambda: len(appends) == 2)
+            await before.stream.aclose()
+            await eventually(lambda: not broker.topic(TOPIC).access.producers)
+            await connection.producer(TOPIC, producer_name="p")
+            for number in range(4):
+                await connection.publish(number)
+            await eventually(lambda: len(appends) == 4)
+            appends.release()
+        receipts = [await connection.expect(T.SEND_RECEIPT) for _ in range(4)]
+        assert [each.sequence_id for each in receipts] == [0, 1, 2, 3]
+        assert broker.topic(TOPIC).ledger.entries == 4
 
 
 async def test_refused_copies_no_longer_hold_back_their_connection():
