@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import trio
 
 from bookie.process.cluster import initialize_ledgers
@@ -15,7 +17,7 @@ from tests.simulation.faults import END_SECONDS, Faults
 from tests.simulation.marks import Marks, marked
 from tests.simulation.network import Network
 from tests.simulation.nodes import BookieNode, BrokerNode, Settings
-from tests.simulation.world import put_back, run, trace
+from tests.simulation.world import leaves, put_back, run, trace
 
 TOPICS = 3
 PRODUCERS = 2
@@ -134,9 +136,13 @@ class SimCluster:
     # --- the run ------------------------------------------------------------------------
 
     async def run(self):
-        """Returns the report."""
+        """Returns the report. A task that fails is a problem of this seed, and ends no others."""
         with marked(self.marks):
-            await self._run()
+            try:
+                await self._run()
+            except Exception as error:
+                trace("".join(traceback.format_exception(error)))
+                self.report.problems += [f"a task failed: {each!r}" for each in leaves(error)]
         self.report.marks = dict(self.marks.counts)
         return self.report
 

@@ -320,7 +320,7 @@ class LogLines:
         if error is True:
             error = sys.exc_info()[1]
         if isinstance(error, BaseException):
-            for each in _leaves(error):
+            for each in leaves(error):
                 if isinstance(each, self.FAULTS) or type(each) is Exception:
                     self.faults.append((event.get("event"), each))
             event["exc_info"] = repr(error)
@@ -330,10 +330,11 @@ class LogLines:
         raise structlog.DropEvent
 
 
-def _leaves(error):
+def leaves(error):
+    """The errors in groups of errors."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
-            yield from _leaves(each)
+            yield from leaves(each)
     else:
         yield error
 
