@@ -19,6 +19,7 @@ import trio
 from broker.admin.partitioned_json import partitioned_internal_stats, partitioned_stats
 from broker.admin.streaming import Streamed, json_pieces
 from broker.refusal import Refusal, not_found
+from protocol.errors import ServiceNotReady
 from protocol.topic_name import encode_name
 
 if TYPE_CHECKING:
@@ -70,9 +71,7 @@ async def ask_parts(
     body: bytes | None = None,
 ) -> list[PartAnswer]:
     """Ask the owners of these partitions, by index. `rest` follows the topic in the path. What is
-    not given is as in the request.
-
-    Raises: Refusal: an owner does not answer.
+    not given is as in the request. For an owner that cannot be reached the answer is 503.
     """
     cluster = request.context.cluster
     assert cluster is not None
@@ -88,7 +87,10 @@ async def ask_parts(
         path = f"{head}/{encode_name(name.local_name)}{rest}{tail}"
         path = path.replace("/admin/v3/", "/admin/v2/", 1)
         async with limiter:
-            status, found = await cluster.ask(method or request.method, path, sent)
+            try:
+                status, found = await cluster.ask(method or request.method, path, sent)
+            except ServiceNotReady as error:  # one of several at once: not to be raised here
+                status, found = 503, json.dumps({"reason": error.message}).encode()
         answers[place] = PartAnswer(name.full, status, found)
 
     async with trio.open_nursery() as nursery:

@@ -1,0 +1,27 @@
+"""Requests for a partitioned topic whose partitions have several owners."""
+
+import pytest
+import trio
+
+from protocol.errors import ServiceNotReady
+
+
+class Unanswering:
+    """A cluster in which the owner of one partition does not answer."""
+
+    async def ask(self, method, path, body):
+        await trio.lowlevel.checkpoint()
+        if "parts-partition-1" in path:
+            raise ServiceNotReady("Another broker does not answer: refused")
+        return 204, b""
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "partitioned-stats"), ("PUT", "unload"), ("GET", "subscriptions")]
+)
+async def test_an_owner_that_does_not_answer_is_told(http, broker, method, path):
+    topic = "persistent/public/default/parts"
+    assert (await http("PUT", f"{topic}/partitions", 3))[0] == 204
+    broker.admin.cluster = Unanswering()
+    status, reason = await http(method, f"{topic}/{path}")
+    assert (status, reason) == (503, "Another broker does not answer: refused")
