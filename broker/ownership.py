@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
+from protocol.errors import MetadataError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from broker.broker_address import BrokerAddress
     from protocol.topic_name import TopicName
@@ -35,6 +37,17 @@ class Whereabouts:
     does not ask another broker."""
     through_service_url: bool = False
     """The client stays with the URL that it was configured with, which leads to this broker."""
+
+
+class NoBundles(MetadataError):
+    """The policies of a namespace have boundaries that are none, so nobody can own its topics."""
+
+    def __init__(self, reason: str) -> None:
+        """`reason` begins with the name of the namespace."""
+        super().__init__(
+            f"The bundles in the policies of {reason}. Delete the namespace, and create it with "
+            "such boundaries or none"
+        )
 
 
 class Ownership(Protocol):
@@ -104,6 +117,17 @@ class Cluster(Protocol):
         self, namespace_name: str, range_text: str, *, authoritative: bool = False
     ) -> Whereabouts:
         """As `Ownership.owner_of`. Raises: Refusal, BrokerError."""
+
+    async def owner_if_any(self, namespace_name: str, range_text: str) -> Whereabouts | None:
+        """The owner of a bundle; None: there is none, and none is assigned. Raises: Refusal,
+        BrokerError."""
+
+    async def non_persistent_topics(self, namespace_name: str) -> Sequence[str]:
+        """Full names, in order, of the non-persistent topics of an existing namespace that any
+        broker has loaded, those that are reserved for brokers included.
+
+        Raises: BrokerError: also if the topics of one bundle are not known.
+        """
 
     async def ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """The status and body of the answer to an administrative request, given by the broker that

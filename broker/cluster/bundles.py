@@ -18,17 +18,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from broker.cluster.heartbeat import heartbeat_broker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from protocol.topic_name import TopicName
 
 HASH_MAX: Final = 0xFFFF_FFFF
 _BOUNDARY: Final = re.compile("0x[0-9a-fA-F]{8}")
+_ASKED_FOR: Final = re.compile("(0x[0-9a-fA-F]{1,8})_(0x[0-9a-fA-F]{1,8})")
+"""The range of a request."""
 
 
 def topic_hash(topic: TopicName) -> int:
     """The place of a topic among the bundles of its namespace: 0 to HASH_MAX."""
-    return crc32(topic.full.encode())
+    return _hash_of(topic.full)
+
+
+def _hash_of(full: str) -> int:
+    return crc32(full.encode())
 
 
 class Bundle(NamedTuple):
@@ -64,6 +70,12 @@ class Bundle(NamedTuple):
             and self.lower < other.upper
             and other.lower < self.upper
         )
+
+
+def names_within(bundle: Bundle, names: Iterable[str]) -> Iterator[str | None]:
+    """The names that belong to the bundle, out of full names of topics of its namespace; None for
+    each of the others."""
+    return (full if bundle.covers(_hash_of(full)) else None for full in names)
 
 
 def parse_bundle(name: str) -> Bundle | None:
@@ -182,19 +194,24 @@ class Boundaries:
         )
 
     def find(self, range_text: str) -> Bundle:
-        """The bundle with this range. Raises: NotABundle."""
-        bounds = parse_range(range_text)
-        if bounds is None:
+        """The bundle with this range. Leading zeros may be left out. Raises: NotABundle."""
+        texts = _ASKED_FOR.fullmatch(range_text)
+        if texts is None:
             raise NotABundle(f"Invalid bundle range: {range_text}")
-        asked = Bundle(self.namespace_name, *bounds)
-        if asked in self:
-            return asked
+        asked = Bundle(self.namespace_name, int(texts[1], 16), int(texts[2], 16))
+        if asked.lower > asked.upper:
+            raise NotABundle(f"Invalid range: [{asked.lower}..{asked.upper})")
+        if asked.lower == asked.upper:
+            raise NotABundle("Cannot create bundle object for an empty key range")
         there = self.bundle_at(asked.lower)
-        which = "upper" if there.lower == asked.lower else "lower"
-        raise NotABundle(
-            f"Invalid {which} boundary for bundle {asked.name}. "
-            f"Expected {which} boundary of {there.name}"
-        )
+        if there.lower != asked.lower:
+            raise NotABundle(f"Cannot find bundle {asked.name} in the bundles list")
+        if there.upper != asked.upper:
+            raise NotABundle(
+                f"Invalid upper boundary for bundle {asked.name}. "
+                f"Expected upper boundary of {there.name}"
+            )
+        return there
 
     def split(self, bundle: Bundle, places: Iterable[int]) -> Boundaries:
         """These boundaries with more of them inside a bundle.

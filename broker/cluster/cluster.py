@@ -29,6 +29,7 @@ from broker.cluster.isolation import Standing
 from broker.cluster.load import Identity, report_of
 from broker.cluster.members import Members
 from broker.cluster.namespace_bundles import NamespaceBundles
+from broker.cluster.non_persistent_topics import NonPersistentTopics
 from broker.cluster.peers import Peers
 from broker.cluster.placement import Placement
 from broker.cluster.session import ClusterSession
@@ -40,7 +41,7 @@ from broker.refusal import precondition_failed
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from broker.broker_address import BrokerAddress
     from broker.cluster.bundle_owners import CloseTopics
@@ -106,6 +107,7 @@ class ClusterOwnership:
         )
         self._health_check = health_check
         self._peers = Peers(this_broker, config.namespaceBundleUnloadingTimeoutMs / 1000)
+        self._non_persistent = NonPersistentTopics(self._bundles, self._peers.ask)
         self._changed_namespaces: set[str] = set()
         self._boundaries_moved = trio.Event()
         self._changing: KeyedLocks[str] = KeyedLocks()
@@ -224,8 +226,7 @@ class ClusterOwnership:
             return await self._acquire(bundle)
         if self._is_former(owner):
             raise FormerSession(bundle)
-        if owner.is_disabled:
-            raise ServiceNotReady(f"Namespace bundle {bundle.name} is being unloaded")
+        _refuse_unloading(bundle, owner)
         return Whereabouts(owner.address)
 
     async def _assign(self, bundle: Bundle, authoritative: bool) -> Whereabouts:
@@ -328,6 +329,25 @@ class ClusterOwnership:
     ) -> Whereabouts:
         """See Cluster."""
         return await self._locate(await self._find(namespace_name, range_text), authoritative)
+
+    async def owner_if_any(self, namespace_name: str, range_text: str) -> Whereabouts | None:
+        """See Cluster. An earlier session of this broker is no owner: the topics that it had in
+        memory are gone."""
+        bundle = await self._find(namespace_name, range_text)
+        if self._owners.holds(bundle):
+            return self.here
+        session = self.session.check_live()
+        owner = await self._owners.find(bundle)
+        if owner is None or self._is_former(owner):
+            return None
+        if owner.session == session:  # being acquired or given up
+            return self.here
+        _refuse_unloading(bundle, owner)
+        return Whereabouts(owner.address)
+
+    async def non_persistent_topics(self, namespace_name: str) -> Sequence[str]:
+        """See Cluster."""
+        return await self._non_persistent.of(namespace_name)
 
     async def _find(self, namespace_name: str, range_text: str) -> Bundle:
         """Raises: Refusal, BrokerError."""
@@ -438,6 +458,12 @@ class ClusterOwnership:
                 if boundaries is None or bundle not in boundaries:
                     log.info("giving up what is no bundle any more", bundle=bundle.name)
                     await self._owners.release(bundle)
+
+
+def _refuse_unloading(bundle: Bundle, owner: Owner) -> None:
+    """Raises: ServiceNotReady."""
+    if owner.is_disabled:
+        raise ServiceNotReady(f"Namespace bundle {bundle.name} is being unloaded")
 
 
 def _refuse_heartbeat(namespace_name: str) -> None:

@@ -13,6 +13,7 @@ from broker.cluster.bundles import Boundaries
 from broker.cluster.heartbeat import heartbeat_broker
 from broker.cluster.records import decode, encode
 from broker.namespaces.names import LOCAL_POLICIES_PATH, local_policies_path, namespace_below
+from broker.ownership import NoBundles
 from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, VersionConflict
 from protocol.errors import MetadataError, TopicNotFound
 
@@ -135,7 +136,7 @@ class NamespaceBundles:
     async def _create(self, namespace_name: str, found: tuple[bytes, int] | None) -> None:
         """Write the boundaries of the policies to a node without any.
 
-        Raises: TopicNotFound, MetadataError: they are no boundaries.
+        Raises: TopicNotFound, NoBundles: they are no boundaries.
         """
         namespace = await self._namespaces.find(namespace_name)
         if namespace is None:
@@ -144,10 +145,7 @@ class NamespaceBundles:
         try:
             boundaries = Boundaries.parse(namespace_name, given.get("boundaries") or ())
         except ValueError as error:
-            raise MetadataError(
-                f"The bundles in the policies of {error}. Delete the namespace, and create it "
-                "with such boundaries or none"
-            ) from None
+            raise NoBundles(str(error)) from None
         record = {} if found is None else decode(found[0]) or {}
         version = MUST_NOT_EXIST if found is None else found[1]
         try:

@@ -14,6 +14,7 @@ from broker.cluster.bundles import (
     NotABundle,
     middle_of_range,
     middle_of_topics,
+    names_within,
     parse_bundle,
     topic_hash,
 )
@@ -110,6 +111,49 @@ def test_what_pulsar_does():
         r"Expected upper boundary of t1/n1/0x00000000_0x55555555",
     ):
         boundaries.find("0x00000000_0x33333333")
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("x", "Invalid bundle range: x"),
+        ("0x00000000", "Invalid bundle range: 0x00000000"),
+        ("0x00000000-0x40000000", "Invalid bundle range: 0x00000000-0x40000000"),
+        ("0x40000000_0x00000000", "Invalid range: [1073741824..0)"),
+        ("0x0_0x00000000", "Cannot create bundle object for an empty key range"),
+        (
+            "0x10000000_0x40000000",
+            "Cannot find bundle t/n/0x10000000_0x40000000 in the bundles list",
+        ),
+        (
+            "0x0_0x1",
+            "Invalid upper boundary for bundle t/n/0x00000000_0x00000001. Expected upper boundary "
+            "of t/n/0x00000000_0x40000000",
+        ),
+    ],
+)
+def test_other_ranges_are_refused_as_by_pulsar(asked, told):
+    """Observed on Pulsar 4.0.8."""
+    boundaries = Boundaries("t/n", (0, 0x40000000, HASH_MAX))
+    with pytest.raises(NotABundle) as refused:
+        boundaries.find(asked)
+    assert str(refused.value) == told
+
+
+def test_a_range_may_be_written_in_other_ways():
+    boundaries = Boundaries("t/n", (0, 0x40000000, 0xC0000000, HASH_MAX))
+    assert boundaries.find("0x0_0x40000000") == boundaries.bundles[0]
+    assert boundaries.find("0xC0000000_0xFFFFFFFF") == boundaries.bundles[2]
+
+
+@given(points, st.lists(st.text(max_size=10)))
+def test_each_name_is_within_the_bundle_of_its_topic(inner, locals_):
+    boundaries = Boundaries("t/n", inner)
+    topics = [TopicName("non-persistent", "t", "n", each) for each in locals_]
+    names = [each.full for each in topics]
+    for bundle in boundaries.bundles:
+        within = list(names_within(bundle, names))
+        assert within == [each.full if bundle.contains(each) else None for each in topics]
 
 
 def test_the_last_hash_belongs_to_the_last_bundle():

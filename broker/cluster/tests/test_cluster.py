@@ -104,6 +104,54 @@ async def test_a_bundle_of_a_real_broker_is_left_to_it(autojump_clock):
             await broker.owner_of(topic("t"), authoritative=True)
 
 
+async def test_the_question_for_an_owner_assigns_nothing(autojump_clock):
+    async with cluster_of(2) as (broker, other):
+        bundle = (await broker.ownership._bundles.of("public/default")).bundle_of(topic("t"))
+        asked = ("public/default", bundle.range_text)
+        for each in (broker, other):
+            assert await each.ownership.owner_if_any(*asked) is None
+        assert await broker.store.get(f"/namespace/{bundle.name}") is None
+        await owned(broker, topic("t"))
+        for each in (broker, other):
+            found = await each.ownership.owner_if_any(*asked)
+            assert (found.address, found.is_redirect) == (broker.address, False)
+        with pytest.raises(Refusal, match="Invalid bundle range: x"):
+            await broker.ownership.owner_if_any("public/default", "x")
+        with pytest.raises(TopicNotFound):
+            await broker.ownership.owner_if_any("public/none", bundle.range_text)
+
+
+async def test_an_owner_that_is_changing_is_told_or_refused(autojump_clock):
+    async with cluster_of(1) as (broker,):
+        bundle = await owned(broker, topic("t"))
+        asked = ("public/default", bundle.range_text)
+        broker.open_topics[topic("t")] = BundleLoad(topics=1)
+        broker.may_close = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.ownership.unload_bundle, *asked)
+            await wait_all_tasks_blocked()
+            assert (await broker.ownership.owner_if_any(*asked)).address == broker.address
+            broker.may_close.set()
+        assert await broker.ownership.owner_if_any(*asked) is None
+        other = broker.store.another_session()
+        theirs = {"nativeUrl": "pulsar://real:6650", "httpUrl": "http://real:8080"}
+        await other.put_ephemeral(f"/namespace/{bundle.name}", encode({**theirs, "disabled": True}))
+        with pytest.raises(ServiceNotReady, match="is being unloaded"):
+            await broker.ownership.owner_if_any(*asked)
+        broker.store.become(SessionState.IN_DOUBT)
+        with pytest.raises(ServiceNotReady):
+            await broker.ownership.owner_if_any(*asked)
+
+
+async def test_an_earlier_session_of_this_broker_owns_nothing_that_was_in_memory(autojump_clock):
+    async with cluster_of(1) as (broker,):
+        bundle = (await broker.ownership._bundles.of("public/default")).bundle_of(topic("t"))
+        former = Owner(broker.address, session="process-before-0")
+        other = broker.store.another_session()
+        await other.put_ephemeral(f"/namespace/{bundle.name}", encode(former.record))
+        assert await broker.ownership.owner_if_any("public/default", bundle.range_text) is None
+
+
 @pytest.mark.parametrize("state", [SessionState.IN_DOUBT, SessionState.LOST])
 async def test_without_a_live_session_nothing_is_served(autojump_clock, state):
     async with cluster_of(2) as (broker, _other):
