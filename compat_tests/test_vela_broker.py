@@ -1,5 +1,6 @@
 """Brokers of a cluster: real ZooKeeper, bookies of Vela, stock clients."""
 
+import itertools
 import time
 import urllib.error
 import urllib.request
@@ -292,6 +293,49 @@ def test_a_namespace_is_deleted_with_topics_of_all_brokers(pair):
     assert status == 204, reason
     in_force(lambda: two.http("GET", namespace)[0] == 404)
     ask(one, "DELETE", key)
+
+
+def test_non_persistent_topics_of_all_brokers_are_listed_by_each(pair):
+    namespace = "public/in-memory"
+    path = f"/admin/v2/namespaces/{namespace}"
+    lists = f"/admin/v2/non-persistent/{namespace}"
+    assert ask(pair.brokers[0], "PUT", path, {"bundles": {"numBundles": 16}})[0] == 204
+    ranges = bundle_ranges(pair.brokers[0], namespace)
+    for broker in pair.brokers:
+        # Lists assign nothing.
+        assert broker.http("GET", lists) == (200, [])
+        assert all(broker.http("GET", f"{lists}/{each}")[0] == 204 for each in ranges)
+    client = quiet_client(pair.service_url)
+    names = sorted(f"non-persistent://{namespace}/t{number}" for number in range(20))
+    for name in names:
+        client.subscribe(name, "s")
+    for broker in pair.brokers:
+        for listed in (lists, f"{path}/topics?mode=NON_PERSISTENT", f"{path}/topics?mode=ALL"):
+            assert broker.http("GET", listed) == (200, names)
+        # Each is at the owner of its bundle, and there are two owners.
+        owned_path = f"/admin/v2/brokers/test/{broker.broker_id}/ownedNamespaces"
+        assert any(each.startswith(f"{namespace}/") for each in broker.http("GET", owned_path)[1])
+        found = [broker.http("GET", f"{lists}/{each}")[1] or [] for each in ranges]
+        assert sorted(itertools.chain(*found)) == names
+    client.close()
+
+
+def bundle_ranges(broker, namespace):
+    boundaries = broker.http("GET", f"/admin/v2/namespaces/{namespace}/bundles")[1]["boundaries"]
+    return [f"{lower}_{upper}" for lower, upper in itertools.pairwise(boundaries)]
+
+
+def test_a_namespace_with_a_non_persistent_topic_of_another_broker_is_not_deleted(pair):
+    namespace = "public/not-empty"
+    path = f"/admin/v2/namespaces/{namespace}"
+    assert ask(pair.brokers[0], "PUT", path, {"bundles": {"numBundles": 1}})[0] == 204
+    client = quiet_client(pair.service_url)
+    consumer = client.subscribe(f"non-persistent://{namespace}/t", "s")
+    for broker in pair.brokers:
+        status, answer = ask(broker, "DELETE", path)
+        assert (status, answer["reason"]) == (409, "Cannot delete non empty namespace")
+    consumer.close()
+    client.close()
 
 
 # --- brokers that end -----------------------------------------------------------------------

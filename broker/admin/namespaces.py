@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.namespace_policies import refuse_copies
+from broker.admin.non_persistent import non_persistent_topics
 from broker.admin.partitions import delete_if_there
 from broker.admin.router import Route
 from broker.policies.persistence import persistence
@@ -60,7 +61,7 @@ async def delete(request: AdminRequest) -> None:
         await delete_with_topics(context, request.namespace_name)
         return
     await context.namespaces.check_empty(request.namespace_name)
-    if await context.service.topic_lists.loaded(request.namespace_name, NON_PERSISTENT):
+    if await non_persistent_topics(context, request.namespace_name, with_system=False):
         raise conflict("Cannot delete non empty namespace")
     await _delete_with(context, request.namespace_name, is_system_topic)
 
@@ -88,7 +89,7 @@ async def _delete_with(
             await stack.enter_async_context(namespace.partitioned.deleting(name))
         for topic in [
             *await namespaces.topics(namespace_name, PERSISTENT),
-            *await context.service.topic_lists.loaded(namespace_name, NON_PERSISTENT),
+            *await non_persistent_topics(context, namespace_name, with_system=True),
         ]:
             if goes(topic):
                 await _delete_topic(context, TopicName.parse(topic))
@@ -109,8 +110,8 @@ async def _delete_topic(context: AdminContext, topic: TopicName) -> None:
 
 
 async def topics(request: AdminRequest) -> list[str]:
-    """Topics that exist; `mode` as in the binary protocol. With `includeSystemTopic` also those of
-    brokers."""
+    """Topics that exist, at whichever broker; `mode` as in the binary protocol. With
+    `includeSystemTopic` also those of brokers."""
     context, name = request.context, request.namespace_name
     await context.namespaces.get(name)
     mode = request.query.get("mode", "PERSISTENT") or "PERSISTENT"
@@ -119,8 +120,7 @@ async def topics(request: AdminRequest) -> list[str]:
     if mode in ("PERSISTENT", "ALL"):
         found += await context.namespaces.topics(name, PERSISTENT, with_system=with_system)
     if mode in ("NON_PERSISTENT", "ALL"):
-        lists = context.service.topic_lists
-        found += await lists.existing(name, NON_PERSISTENT, with_system=with_system)
+        found += await non_persistent_topics(context, name, with_system=with_system)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from broker.admin.non_persistent import non_persistent_topics
 from broker.admin.router import Route
 from broker.operations import run_owned
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
@@ -81,10 +82,13 @@ async def _found(context: AdminContext, topic: TopicName) -> Topic:
 
 
 async def topics(request: AdminRequest) -> Sequence[str]:
-    """Topics that exist; partitions one by one. With `includeSystemTopic` also those of brokers."""
+    """Topics that exist, at whichever broker; partitions one by one. With `includeSystemTopic` also
+    those of brokers."""
     context, name, domain = request.context, request.namespace_name, request.domain
     await context.namespaces.get(name)
     with_system = request.flag("includeSystemTopic")
+    if domain == NON_PERSISTENT:
+        return await non_persistent_topics(context, name, with_system=with_system)
     return await context.service.topic_lists.existing(name, domain, with_system=with_system)
 
 
