@@ -77,5 +77,8 @@ class TopicLists:
                 None if has_system_name(each) else each for each in stored
             )
         if NON_PERSISTENT in domains:
-            names += await self.loaded(namespace_name, NON_PERSISTENT)
+            names += await sorted_in_slices(
+                None if each is None or has_system_name(each) else each
+                for each in self._loaded(namespace_name, NON_PERSISTENT)
+            )
         return await taken_in_slices(map(names_of_topics, portions(names)), steps=1)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.commands import names_of_topics
-from protocol.topic_name import PERSISTENT, TopicName
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 
 NS = "public/ns"
 SYSTEM = [
@@ -42,6 +42,14 @@ async def test_clients_with_a_pattern_do_not_get_them(broker, namespace):
     lists = broker.service.topic_lists
     plain = [f"persistent://{NS}/plain"]
     assert await lists.encoded(NS, (PERSISTENT,)) == [names_of_topics(plain)]
+
+
+async def test_clients_with_a_pattern_do_not_get_those_in_memory_either(http, broker, namespace):
+    lists = broker.service.topic_lists
+    for name in ("__change_events", "plain"):
+        assert await http("PUT", f"non-persistent/{NS}/{name}") == (204, None)
+    plain = [f"non-persistent://{NS}/plain"]
+    assert await lists.encoded(NS, (NON_PERSISTENT,)) == [names_of_topics(plain)]
 
 
 async def test_the_namespace_of_brokers_has_no_topics_for_administrators(http, broker):
