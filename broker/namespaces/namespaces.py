@@ -2,8 +2,7 @@
 
 A namespace is loaded on first use and then answered from memory. Every write goes to the store
 first. The store's watches report changes by any session: changed records are read again before the
-next answer. A persistent topic exists while its managed ledger does, or while it is a partition of
-a partitioned topic. A non-persistent topic exists while the broker has it loaded.
+next answer. `existing_topics` says which topics exist.
 
 Refusals are BrokerError for requests of the binary protocol and Refusal for administrative calls.
 Rules and texts are as observed on Pulsar 4.0.8.
@@ -12,12 +11,12 @@ Rules and texts are as observed on Pulsar 4.0.8.
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Any, final
 
 import structlog
 import trio
 
+from broker.namespaces.existing_topics import ExistingTopics
 from broker.namespaces.json_nodes import change_json, create_json, read_json
 from broker.namespaces.names import (
     BOOKIE_GROUPS_FIELD,
@@ -30,8 +29,6 @@ from broker.namespaces.names import (
     TOPIC_POLICIES_PATH,
     is_entity_name,
     local_policies_path,
-    managed_ledger_path,
-    managed_ledgers_path,
     namespace_below,
     policies_path,
     tenant_path,
@@ -43,20 +40,13 @@ from broker.policies.given import without_effect
 from broker.policies.record import Policies
 from broker.policies.scopes import BrokerPolicies, NamespacePolicies
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
-from broker.slices import sorted_in_slices
 from ledgers.placement import parse_groups
 from metadata.store import NodeNotFound
 from protocol.errors import NotAllowed, ServiceNotReady, TopicNotFound
-from protocol.topic_name import (
-    NON_PERSISTENT,
-    PERSISTENT,
-    TopicName,
-    decode_name,
-    is_system_topic,
-)
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection
 
     from broker.config import BrokerConfig
     from broker.namespaces.kept_records import KeptRecords
@@ -74,14 +64,13 @@ class Namespace:
 
     __slots__ = (
         "changing",
+        "existing",
         "name",
         "partitioned",
         "policies",
         "policies_read",
         "policies_version",
         "topic_policies",
-        "topics_changed",
-        "topics_known",
     )
 
     def __init__(
@@ -90,6 +79,7 @@ class Namespace:
         policies: NamespacePolicies,
         partitioned: PartitionedTopics,
         topic_policies: TopicPolicyRecords,
+        existing: ExistingTopics,
     ) -> None:
         self.name = name
         self.policies = policies
@@ -101,10 +91,8 @@ class Namespace:
         self.topic_policies = topic_policies
         self.changing = trio.Lock()
         """Held while the policies change, so that the last ones stored are also in force."""
-        self.topics_known: set[str] = set()
-        """Local names of persistent topics that were found to exist; others may exist too."""
-        self.topics_changed = 0
-        """How often a record of a topic was created, changed or deleted."""
+        self.existing = existing
+        """Its topics."""
 
     @property
     def bundles_given(self) -> Json:
@@ -177,18 +165,16 @@ class Namespaces:
             records_of(namespace).changed(rest)
 
     def _managed_ledger_changed(self, path: str) -> None:
-        """A topic's record changed: it may be deleted. Cursors lie one level below."""
+        """A topic's record changed. Cursors lie one level below."""
         if path == MANAGED_LEDGERS_PATH:
             for each in self._loaded.values():
-                each.topics_changed += 1
-                each.topics_known.clear()
+                each.existing.all_changed()
             return
         name, rest = namespace_below(MANAGED_LEDGERS_PATH, path)
         namespace = self._loaded.get(name)
         domain, _, element = rest.partition("/")
         if namespace is not None and domain == PERSISTENT and "/" not in element:
-            namespace.topics_changed += 1
-            namespace.topics_known.discard(decode_name(element))
+            namespace.existing.record_changed(element)
 
     @property
     def in_memory(self) -> Collection[str]:
@@ -233,12 +219,7 @@ class Namespaces:
         async with self._loading:
             namespace = self._loaded.get(namespace_name)
             if namespace is None:
-                namespace = Namespace(
-                    namespace_name,
-                    self._policies.of_namespace(Policies({})),
-                    PartitionedTopics(self._store, namespace_name, self._config),
-                    TopicPolicyRecords(self._store, namespace_name),
-                )
+                namespace = self._unread(namespace_name)
                 # Registered before it is read, so that no change in between is missed.
                 self._loaded[namespace_name] = namespace
             try:
@@ -260,6 +241,18 @@ class Namespaces:
             await policies.replace(Policies(fields))
         await policies.replace_topics(namespace.topic_policies.records.found)
         return namespace
+
+    def _unread(self, namespace_name: str) -> Namespace:
+        partitioned = PartitionedTopics(self._store, namespace_name, self._config)
+        return Namespace(
+            namespace_name,
+            self._policies.of_namespace(Policies({})),
+            partitioned,
+            TopicPolicyRecords(self._store, namespace_name),
+            ExistingTopics(
+                self._store, namespace_name, partitioned, lambda topic: self.is_loaded_topic(topic)
+            ),
+        )
 
     async def _read(self, namespace: Namespace) -> tuple[Json | None, BookieGroups | None]:
         """Bring a namespace up to date except for its policies, which are returned; None: it is
@@ -413,13 +406,9 @@ class Namespaces:
         """Full names of persistent topics that exist, partitions one by one; [] for an unknown
         namespace. Non-persistent topics exist only in the broker's memory: [] here."""
         namespace = await self.find(namespace_name)
-        if namespace is None or domain != PERSISTENT:
+        if namespace is None:
             return []
-        elements = await self._store.children(managed_ledgers_path(namespace_name))
-        prefix = f"{domain}://{namespace_name}/"
-        stored = (prefix + decode_name(element) for element in elements)
-        names = chain(stored, namespace.partitioned.full_names_of_partitions(domain))
-        return await sorted_in_slices(_shown(names, with_system))
+        return await namespace.existing.names(domain, with_system=with_system)
 
     async def partitioned_topics(
         self, namespace_name: str, domain: str, *, with_system: bool = True
@@ -428,7 +417,7 @@ class Namespaces:
         namespace = await self.find(namespace_name)
         if namespace is None:
             return []
-        return await sorted_in_slices(_shown(namespace.partitioned.full_names(domain), with_system))
+        return await namespace.existing.partitioned_names(domain, with_system=with_system)
 
     async def partitions_of(self, topic: TopicName) -> int:
         """Partitions of a topic; 0 when it is not partitioned or its namespace is unknown."""
@@ -438,32 +427,12 @@ class Namespaces:
     async def topic_exists(self, topic: TopicName) -> bool:
         """Whether the topic, partition or partitioned topic exists."""
         namespace = await self.find(topic.namespace_name)
-        return namespace is not None and await self._exists(namespace, topic)
-
-    async def _exists(self, namespace: Namespace, topic: TopicName) -> bool:
-        if self._is_known(namespace, topic):
-            return True
-        changed = namespace.topics_changed
-        if not topic.persistent or not await self._store.exists(managed_ledger_path(topic)):
-            return False
-        if changed == namespace.topics_changed:
-            namespace.topics_known.add(topic.local_name)
-        return True
-
-    def _is_known(self, namespace: Namespace, topic: TopicName) -> bool:
-        """Whether memory alone proves that it exists. False: the store must be read."""
-        partitioned = namespace.partitioned
-        if partitioned.count(topic) or self.is_loaded_topic(topic):
-            return True
-        index, base = topic.partition_index, topic.partitioned_base
-        if 0 <= index < partitioned.count(base) and not partitioned.is_being_deleted(base):
-            return True
-        return topic.persistent and topic.local_name in namespace.topics_known
+        return namespace is not None and await namespace.existing.has(topic)
 
     def partitions_in_memory(self, topic: TopicName) -> int | None:
         """The result of `resolve_for_lookup` for a topic known to exist; None: call that."""
         namespace = self._loaded.get(topic.namespace_name)
-        if namespace is None or not namespace.is_current or not self._is_known(namespace, topic):
+        if namespace is None or not namespace.is_current or not namespace.existing.is_known(topic):
             return None
         return namespace.partitioned.count(topic)
 
@@ -477,7 +446,7 @@ class Namespaces:
         """
         namespace = await self.of_topic(topic)
         _refuse_deleted(namespace, topic, create=allow_auto_create)
-        if await self._exists(namespace, topic):
+        if await namespace.existing.has(topic):
             return namespace.partitioned.count(topic)
         if topic.is_partition and namespace.partitioned.count(topic.partitioned_base):
             raise _missing(topic)
@@ -514,7 +483,7 @@ class Namespaces:
                 f"{topic.full} is a partitioned topic: use one of its partitions instead"
             )
         _refuse_deleted(namespace, topic, create=create)
-        if await self._exists(namespace, topic):
+        if await namespace.existing.has(topic):
             return namespace
         if topic.is_partition and namespace.partitioned.count(topic.partitioned_base):
             raise _missing(topic)
@@ -528,7 +497,7 @@ class Namespaces:
     ) -> None:
         """For administrative calls. Raises: Refusal."""
         namespace = await self.get(topic.namespace_name)
-        if await self._exists(namespace, topic):
+        if await namespace.existing.has(topic):
             raise conflict("This topic already exists")
         await self._check_topic_limit(namespace, topic, count)
         await namespace.partitioned.create(topic, count, properties)
@@ -551,10 +520,6 @@ def _refuse_deleted(namespace: Namespace, topic: TopicName, *, create: bool) -> 
             raise ServiceNotReady(
                 f"{base.full} is being deleted. If that was interrupted, delete it again"
             )
-
-
-def _shown(names: Iterable[str], with_system: bool) -> Iterator[str | None]:
-    return (each if with_system or not is_system_topic(each) else None for each in names)
 
 
 def _missing(topic: TopicName) -> TopicNotFound:
