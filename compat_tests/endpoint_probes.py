@@ -32,7 +32,7 @@ LEFT_OUT: Final = {
 }
 VALUES: Final = {
     "cluster": "absent-cluster",
-    "bundle": "0x00000000_0xffffffff",
+    "bundle": "0x00000000_0x40000000",
     "timestamp": "10",
     "expireTimeInSeconds": "10",
     "numMessages": "1",
