@@ -246,11 +246,13 @@ class SessionStore:
         lease = self._lease
         return min(ping_at, lease.doubtful_at if self._is_connected else lease.ends_at)
 
-    def stand_still(self, seconds):
-        """The machine was suspended for so long, and its clock with it: the time is not missed."""
-        if self._lease is not None:
-            self._lease.answered(self._lease.sent_at + seconds)
-            self._stood_still_until = trio.current_time()
+    def stand_still_since(self, paused_at):
+        """The machine was suspended since then, and its clock with it: the time is not missed. No
+        effect if another fault let it run meanwhile: it may have renewed its session."""
+        now, host = trio.current_time(), self._host
+        if self._lease is not None and host.is_paused and host.paused_at == paused_at:
+            self._lease.answered(self._lease.sent_at + now - paused_at)
+            self._stood_still_until = now
             self.is_on_time = False
 
     def _lose_session(self):

@@ -292,7 +292,7 @@ class Faults:
         heals = [self.network.cut(client, node.name) for client in ("patient", "impatient")]
         await trio.sleep(rng.choice((0.0, 0.1)))  # then nothing is under way to the bookies
         node.host.pause()
-        store, paused_at = node.store, trio.current_time()
+        store, paused_at = node.store, node.host.paused_at
         with trio.move_on_after(SESSION_SECONDS + 6):
             while not self._is_open_elsewhere(node, topic):  # noqa: ASYNC110
                 await trio.sleep(0.1)
@@ -303,7 +303,7 @@ class Faults:
                 nursery.start_soon(self._restart, bookie, rng.uniform(0, 0.5))
         await trio.sleep(rng.choice((0.0, 0.2, 0.5)))
         if rng.random() < 0.7 and store is node.store:
-            store.stand_still(trio.current_time() - paused_at)
+            store.stand_still_since(paused_at)
         node.host.resume()
         trace(f"{node.name} resumes")
         await trio.sleep(rng.choice((0.0, 0.12, 0.15, 0.2, 0.3)))

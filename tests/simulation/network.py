@@ -139,6 +139,8 @@ class Host:
         self.network = network
         self.name = name
         self.is_paused = False
+        self.paused_at = None
+        """When the last pause began."""
         self.is_down = False
         self.is_silent = False
         """While it is down: nothing answers at its address."""
@@ -159,7 +161,8 @@ class Host:
 
     def pause(self):
         """No task and no thread of its process runs: nothing comes out, and nothing gets in."""
-        self.is_paused = True
+        if not self.is_paused:
+            self.is_paused, self.paused_at = True, trio.current_time()
 
     def resume(self):
         """Go on with what was held back."""

@@ -20,6 +20,7 @@ KEPT = {
     65: "a broker kept a topic that it had lost to another one, and refused its broadcast",
     200: "a broker delivered a fenced topic, and stored no acknowledgement of it",
     905: "receipts for new messages overtook those for copies of messages in flight",
+    1614: "a clock stood still also for a time in which another fault let its machine run",
 }
 """Seeds that found a fault once, and the fault. Another order of tasks may have come since, so
 each fault has a test of its own where it was, too."""

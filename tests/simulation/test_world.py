@@ -77,3 +77,35 @@ def test_a_process_that_was_paused_beyond_its_session_knows_that_at_once(simulat
             nursery.cancel_scope.cancel()
 
     simulated(scenario)
+
+
+@pytest.mark.parametrize("is_resumed_between", [False, True])
+def test_a_clock_stands_still_only_as_long_as_its_machine(simulated, is_resumed_between):
+    async def scenario(world, network):
+        service, host = Service(network), network.host("a")
+
+        async def process(store):
+            current_host.set(host)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.run)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.run)
+            store = await SessionStore(service, host, world.chance("a")).open()
+            nursery.start_soon(process, store)
+            await trio.sleep(1)
+            host.pause()
+            paused_at = host.paused_at
+            await trio.sleep(1)
+            if is_resumed_between:
+                host.resume()
+                await trio.sleep(SESSION_SECONDS)
+                host.pause()
+            await trio.sleep(SESSION_SECONDS + 0.1)
+            store.stand_still_since(paused_at)
+            host.resume()
+            expected = SessionState.LOST if is_resumed_between else SessionState.LIVE
+            assert store.session_state is expected
+            nursery.cancel_scope.cancel()
+
+    simulated(scenario)
