@@ -3,14 +3,16 @@
 Members of an entry's write set are asked in order. After an error, a refusal or a wrong digest the
 next one is asked, and after a silence too, if the client speculates (`speculation`). The first good
 answer counts. The result is "it does not exist" only when every member proved it; any weaker
-evidence is `EntryUnknown`. Reads request runs of entries. With one bookie a run is one request;
-with striping a run is as long as the bookie's run of consecutive entries.
+evidence is `EntryUnknown`. Reads request runs of entries. Where every bookie has every entry, a run
+is one request. With striping no bookie has many consecutive entries, so the entries of a run are
+requested at the same time, each from its own write set.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, final
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from bookie.api import BookieApi
     from ledgers.speculation import ReplicaTurns
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
+
+STRIPED_ENTRIES_MAX: Final = 64
+"""Entries of a striped ledger that are requested at the same time, by one read."""
 
 _log = structlog.get_logger()
 _ABSENT = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
@@ -54,10 +59,41 @@ class LedgerReader:
 
     async def read(self, first: int, last: int, size_bytes_max: int = 1 << 20) -> list[bytes]:
         """Payloads of the entries from `first` on, at most up to `last`: at least one, and no more
-        than one bookie returns at once within the size.
+        than one bookie returns at once within the size. Of a striped ledger, whose entries are read
+        one by one, the size is kept as far as the largest of the first ones tells.
 
         Raises: EntryAbsent, EntryUnknown: about `first`.
         """
+        payloads = await self._read_run(first, last, size_bytes_max)
+        metadata = self.metadata
+        following = first + len(payloads)
+        if metadata.ensemble_size == metadata.write_quorum_size or following > last:
+            return payloads
+        room_bytes = size_bytes_max - sum([len(each) for each in payloads])
+        count = room_bytes // max(1, *[len(each) for each in payloads])
+        count = min(count, last - following + 1, STRIPED_ENTRIES_MAX)
+        if count > 0:
+            payloads += await self._read_single(range(following, following + count), size_bytes_max)
+        return payloads
+
+    async def _read_single(self, entries: range, size_bytes_max: int) -> list[bytes]:
+        """Payloads of these entries, up to the first that cannot be read: whoever asks for that one
+        first gets the error."""
+        found: dict[int, bytes] = {}
+
+        async def read_one(entry_id: int) -> None:
+            try:
+                (found[entry_id],) = await self._read_run(entry_id, entry_id, size_bytes_max)
+            except (EntryAbsent, EntryUnknown):
+                return
+
+        async with trio.open_nursery() as nursery:
+            for entry_id in entries:
+                nursery.start_soon(read_one, entry_id)
+        return list(map(found.__getitem__, takewhile(found.__contains__, entries)))
+
+    async def _read_run(self, first: int, last: int, size_bytes_max: int) -> list[bytes]:
+        """What one bookie returns at once. Raises: EntryAbsent, EntryUnknown: about `first`."""
         metadata = self.metadata
         ensemble = metadata.ensemble_of(first)
         size = len(ensemble)
