@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from protocol.position import Position
 
 GROUP_ENTRIES: Final = 8
-"""In the first group. Each is twice as large as the one after it."""
+"""In the group that is read first. Each further one, before it in the topic, has twice as many."""
 GROUP_ENTRIES_MAX: Final = 4096
 READ_BYTES_MAX: Final = 1024 * 1024
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 
@@ -51,19 +53,27 @@ def test_a_paused_process_does_nothing_and_its_clocks_go_on(simulated):
     simulated(scenario)
 
 
+@asynccontextmanager
+async def session_of_a_process(world, network):
+    """The host of a process, and its session with a service that answers."""
+    service, host = Service(network), network.host("a")
+
+    async def process(store):
+        current_host.set(host)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.run)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(service.run)
+        store = await SessionStore(service, host, world.chance("a")).open()
+        nursery.start_soon(process, store)
+        yield host, store
+        nursery.cancel_scope.cancel()
+
+
 def test_a_process_that_was_paused_beyond_its_session_knows_that_at_once(simulated):
     async def scenario(world, network):
-        service, host = Service(network), network.host("a")
-
-        async def process(store):
-            current_host.set(host)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(store.run)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(service.run)
-            store = await SessionStore(service, host, world.chance("a")).open()
-            nursery.start_soon(process, store)
+        async with session_of_a_process(world, network) as (host, store):
             await trio.sleep(3 * SESSION_SECONDS)
             assert store.session_state is SessionState.LIVE
             host.pause()
@@ -74,7 +84,6 @@ def test_a_process_that_was_paused_beyond_its_session_knows_that_at_once(simulat
                 await store.put("/a", b"", None)
             await trio.sleep(3)
             assert store.session_state is SessionState.LIVE
-            nursery.cancel_scope.cancel()
 
     simulated(scenario)
 
@@ -82,17 +91,7 @@ def test_a_process_that_was_paused_beyond_its_session_knows_that_at_once(simulat
 @pytest.mark.parametrize("is_resumed_between", [False, True])
 def test_a_clock_stands_still_only_as_long_as_its_machine(simulated, is_resumed_between):
     async def scenario(world, network):
-        service, host = Service(network), network.host("a")
-
-        async def process(store):
-            current_host.set(host)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(store.run)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(service.run)
-            store = await SessionStore(service, host, world.chance("a")).open()
-            nursery.start_soon(process, store)
+        async with session_of_a_process(world, network) as (host, store):
             await trio.sleep(1)
             host.pause()
             paused_at = host.paused_at
@@ -106,6 +105,5 @@ def test_a_clock_stands_still_only_as_long_as_its_machine(simulated, is_resumed_
             host.resume()
             expected = SessionState.LOST if is_resumed_between else SessionState.LIVE
             assert store.session_state is expected
-            nursery.cancel_scope.cancel()
 
     simulated(scenario)
