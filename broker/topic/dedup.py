@@ -21,8 +21,8 @@ The numbers are restored from a snapshot kept with a cursor and a replay of the 
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum, auto
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 if TYPE_CHECKING:
@@ -55,20 +55,23 @@ class _Sequences(Generic[AnswerT]):
         self.persisted = persisted
         self.pushed = persisted
         self.seen_at = now
-        self.parked: deque[tuple[int, AnswerT]] = deque()
-        """Duplicates of messages in flight: (last sequence id, pending answer)."""
+        self.parked: list[tuple[int, int, AnswerT]] = []
+        """Duplicates of messages in flight: (last sequence id, number, pending answer). A heap,
+        because a producer that comes back again sends earlier ids after later ones."""
 
 
 @final
 class Deduplication(Generic[AnswerT]):
     """All producer names of one topic. `AnswerT`: the pending answer of a parked duplicate."""
 
-    __slots__ = ("_by_name",)
+    __slots__ = ("_by_name", "_parked")
 
     def __init__(self, snapshot: Mapping[str, int], now: float) -> None:
         self._by_name: dict[str, _Sequences[AnswerT]] = {
             name: _Sequences(number, now) for name, number in snapshot.items()
         }
+        self._parked = 0
+        """How many were parked. Copies of the same message are answered in this order."""
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest persisted sequence id; -1 when the name is new."""
@@ -103,7 +106,8 @@ class Deduplication(Generic[AnswerT]):
 
     def park(self, producer_name: str, last_sequence_id: int, answer: AnswerT) -> None:
         """Keep a duplicate of a message in flight until its first copy is answered."""
-        self._by_name[producer_name].parked.append((last_sequence_id, answer))
+        self._parked += 1
+        heappush(self._by_name[producer_name].parked, (last_sequence_id, self._parked, answer))
 
     def persisted(self, producer_name: str, last_sequence_id: int) -> list[AnswerT]:
         """A message is durable as a whole. Returns the answers parked for it, to be sent now.
@@ -119,7 +123,7 @@ class Deduplication(Generic[AnswerT]):
             return []
         due: list[AnswerT] = []
         while known.parked and known.parked[0][0] <= known.persisted:
-            due.append(known.parked.popleft()[1])
+            due.append(heappop(known.parked)[2])
         return due
 
     def failed(self, producer_name: str) -> list[AnswerT]:
@@ -129,13 +133,13 @@ class Deduplication(Generic[AnswerT]):
         if known is None:
             return []
         known.pushed = known.persisted
-        refused = [answer for _, answer in known.parked]
+        refused = _in_order(known)
         known.parked.clear()
         return refused
 
     def drop_parked(self) -> list[AnswerT]:
         """Deduplication ends. Returns all parked answers, to be refused."""
-        refused = [answer for known in self._by_name.values() for _, answer in known.parked]
+        refused = [answer for known in self._by_name.values() for answer in _in_order(known)]
         for known in self._by_name.values():
             known.parked.clear()
         return refused
@@ -175,3 +179,7 @@ class Deduplication(Generic[AnswerT]):
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+
+def _in_order(known: _Sequences[AnswerT]) -> list[AnswerT]:
+    return [answer for _, _, answer in sorted(known.parked, key=lambda parked: parked[:2])]

@@ -70,6 +70,19 @@ def test_pulsar_21892_a_copy_of_a_message_in_flight_is_answered_with_it():
     assert dedup.persisted("p", 2) == ["answer 2"]
 
 
+def test_copies_sent_by_a_second_return_do_not_wait_for_those_of_the_first():
+    dedup = Deduplication({}, 0.0)
+    for number in (1, 2, 3):
+        dedup.judge("p", number, 0.0)
+    for number in (1, 2, 3):
+        dedup.park("p", number, f"first {number}")
+    dedup.park("p", 1, "second 1")
+    assert dedup.persisted("p", 1) == ["first 1", "second 1"]
+    dedup.park("p", 2, "second 2")
+    assert dedup.persisted("p", 2) == ["first 2", "second 2"]
+    assert dedup.failed("p") == ["first 3"]
+
+
 def test_copies_of_a_message_that_failed_are_refused():
     dedup = Deduplication({}, 0.0)
     dedup.judge("p", 1, 0.0)

@@ -46,9 +46,11 @@ class HeldAppends:
     def __len__(self):
         return len(self._held)
 
-    def release(self):
-        self._ledger.append_run = self._append_run
-        held, self._held = self._held, []
+    def release(self, count=None):
+        """All, or only the first so many while the rest stay held."""
+        if count is None:
+            self._ledger.append_run = self._append_run
+        held, self._held = self._held[:count], self._held[len(self._held[:count]) :]
         self._append_run([entry for entry, _ in held], [context for _, context in held])
         self._ledger.kick()
 
@@ -171,6 +173,41 @@ async def test_copies_of_a_message_in_flight_are_answered_before_what_follows_it
         receipts = [await connection.expect(T.SEND_RECEIPT) for _ in range(4)]
         assert [each.sequence_id for each in receipts] == [0, 1, 2, 3]
         assert broker.topic(TOPIC).ledger.entries == 4
+
+
+async def test_a_producer_that_came_back_twice_gets_its_receipts_in_order():
+    """Copies that its second connection sent wait for messages that its third has yet to send."""
+    async with running(brokerDeduplicationEnabled=True) as broker:
+
+        async def come_and_send(count):
+            connection = await broker.connect()
+            (session,) = broker.service.connections.open
+            await connection.producer(TOPIC, producer_name="p")
+            for number in range(count):
+                await connection.publish(number)
+            return connection, session
+
+        async def come_and_leave(count):
+            connection, session = await come_and_send(count)
+            await eventually(lambda: session.publishes.count == count)
+            await connection.stream.aclose()
+            await eventually(lambda: not broker.service.connections.open)
+
+        await come_and_leave(0)
+        with HeldAppends(broker.topic(TOPIC)) as appends:
+            await come_and_leave(4)
+            await come_and_leave(4)
+            connection, session = await come_and_send(1)
+            await eventually(lambda: session.publishes.count == 1)
+            appends.release(2)
+            await eventually(lambda: broker.topic(TOPIC).last_sequence_id("p") == 1)
+            for number in (1, 2, 3):
+                await connection.publish(number)
+            appends.release()
+        receipts = [await connection.expect(T.SEND_RECEIPT) for _ in range(4)]
+        assert [each.sequence_id for each in receipts] == [0, 1, 2, 3]
+        assert broker.topic(TOPIC).ledger.entries == 4
+        await eventually(lambda: broker.service.connections.publish_budget.pending_bytes == 0)
 
 
 async def test_refused_copies_no_longer_hold_back_their_connection():
