@@ -99,14 +99,17 @@ class SharedReadings(Generic[K, V]):
     not begun. So there are at most two results per key in the making, however many callers wait.
     """
 
-    def __init__(self, read: Callable[[K], Awaitable[V]]) -> None:
-        self._read = read
+    def __init__(self) -> None:
         self._waiting: dict[K, _Reading[V]] = {}
         """By key: the reading that has not begun."""
         self._locks: KeyedLocks[K] = KeyedLocks()
 
-    async def get(self, key: K) -> V:
-        """The result, to be left unchanged. Raises: any error of the read."""
+    async def get(self, key: K, read: Callable[[K], Awaitable[V]]) -> V:
+        """The result, to be left unchanged. `read` is the same function for all callers of a key;
+        it is not kept, because it may refer to the owner of this object.
+
+        Raises: any error of the read.
+        """
         while key in self._waiting:
             shared = self._waiting[key]
             await shared.ended.wait()
@@ -117,7 +120,7 @@ class SharedReadings(Generic[K, V]):
         try:
             async with self._locks.hold(key):
                 del self._waiting[key]
-                result = await self._read(key)
+                result = await read(key)
                 reading.results.append(result)
                 return result
         finally:

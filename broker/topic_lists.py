@@ -29,8 +29,10 @@ class TopicLists:
         """`topics`: the loaded ones by full name."""
         self._namespaces = namespaces
         self._topics = topics
-        self._existing = SharedReadings(self._read_existing)
-        self._encoded = SharedReadings(self._read_encoded)
+        self._existing: SharedReadings[tuple[str, str, bool], Sequence[str]] = SharedReadings()
+        self._encoded: SharedReadings[tuple[str, tuple[str, ...]], Sequence[bytes]] = (
+            SharedReadings()
+        )
 
     async def loaded(self, namespace_name: str, domain: str) -> list[str]:
         """Full names of the loaded topics of a namespace, in order."""
@@ -40,13 +42,13 @@ class TopicLists:
         self, namespace_name: str, domain: str, *, with_system: bool = False
     ) -> Sequence[str]:
         """Full names of the topics that exist, in order; [] for an unknown namespace."""
-        return await self._existing.get((namespace_name, domain, with_system))
+        return await self._existing.get((namespace_name, domain, with_system), self._read_existing)
 
     async def encoded(self, namespace_name: str, domains: tuple[str, ...]) -> Sequence[bytes]:
         """Full names for `topics_of_namespace`: topics that are stored, then non-persistent ones
         that are loaded, if the domain is among `domains`. Without names that are reserved for
         brokers."""
-        return await self._encoded.get((namespace_name, domains))
+        return await self._encoded.get((namespace_name, domains), self._read_encoded)
 
     def _loaded(self, namespace_name: str, domain: str) -> Iterator[str | None]:
         for full, topic in list(self._topics.items()):

@@ -50,12 +50,12 @@ class NonPersistentTopics:
     def __init__(self, bundles: NamespaceBundles, ask: Ask) -> None:
         self._bundles = bundles
         self._ask = ask
-        self._readings = SharedReadings(self._read)
+        self._readings: SharedReadings[str, Sequence[str]] = SharedReadings()
 
     async def of(self, namespace_name: str) -> Sequence[str]:
         """Full names, in order. Raises: BrokerError: TopicNotFound, MetadataError,
         ServiceNotReady."""
-        return await self._readings.get(namespace_name)
+        return await self._readings.get(namespace_name, self._read)
 
     async def _read(self, namespace_name: str) -> Sequence[str]:
         try:

@@ -19,6 +19,7 @@ import trio
 from broker.entry import Entry
 from broker.histograms import EntrySizes, PublishTimes
 from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
+from broker.slices import SharedReadings
 from broker.subscription.request import SubscriptionRequest
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
@@ -97,6 +98,7 @@ class PersistentTopic(Topic):
         self._arrived_contexts: list[object] = []
         self._applying = trio.Lock()
         self._newest_messages = NewestMessages(ledger)
+        self._newest_readings: SharedReadings[Position, Entry | None] = SharedReadings()
         self._taken = 0
         self._answered = 0
         self._after_publishes: list[tuple[int, Callable[[], None]]] = []
@@ -461,8 +463,9 @@ class PersistentTopic(Topic):
         return None
 
     def newest_message(self) -> Coroutine[Any, Any, Entry | None]:
-        """See `Topic.newest_message`."""
-        return self._read_newest_message(self.last_position())
+        """See `Topic.newest_message`. Requests share a reading: a client can send thousands of them
+        at a time, and the entry may have megabytes."""
+        return self._newest_readings.get(self.last_position(), self._read_newest_message)
 
     async def _read_newest_message(self, position: Position) -> Entry | None:
         newest = await self._read_newest(position)

@@ -362,18 +362,20 @@ async def test_lists_that_are_waited_for_together_are_made_twice_at_most():
         await trio.lowlevel.checkpoint()
         return made
 
-    readings = SharedReadings(read)
+    readings: SharedReadings[str, object] = SharedReadings()
     found = []
 
     async def ask():
-        found.append(await readings.get("key"))
+        found.append(await readings.get("key", read))
 
     async with trio.open_nursery() as nursery:
         for _ in range(300):
             nursery.start_soon(ask)
     assert len(found) == 300
     assert made <= 2
-    assert await readings.get("key") == made, "a later caller is told the state after its request"
+    assert await readings.get("key", read) == made, (
+        "a later caller is told the state after its request"
+    )
 
 
 async def test_a_list_is_made_for_those_who_wait_when_its_first_caller_leaves_or_it_fails():
@@ -387,12 +389,12 @@ async def test_a_list_is_made_for_those_who_wait_when_its_first_caller_leaves_or
             raise ValueError(key)
         return key
 
-    readings = SharedReadings(read)
+    readings: SharedReadings[str, object] = SharedReadings()
     found = []
 
     async def ask():
         try:
-            found.append(await readings.get("key"))
+            found.append(await readings.get("key", read))
         except ValueError as error:
             found.append(str(error) + " failed")
 
@@ -406,7 +408,7 @@ async def test_a_list_is_made_for_those_who_wait_when_its_first_caller_leaves_or
             nursery.start_soon(ask)
         with trio.CancelScope() as scope:
             scope.cancel()
-            await readings.get("key")
+            await readings.get("key", read)
     assert found[3:] == ["key"] * 3
 
 

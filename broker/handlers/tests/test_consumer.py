@@ -208,7 +208,7 @@ async def test_searches_for_the_last_message_pass_over_each_entry_once():
         for _ in requests:
             found = await connection.expect(T.GET_LAST_MESSAGE_ID_RESPONSE)
             assert found.last_message_id.entryId == 2**64 - 1
-        assert sum(counts) == 99 + 50  # each asks for the last entry
+        assert 100 <= sum(counts) <= 102  # the last entry once per reading that they share
 
 
 async def test_unsubscribe_forgets_the_position():

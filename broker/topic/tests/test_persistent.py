@@ -210,6 +210,34 @@ async def test_a_producer_that_came_back_twice_gets_its_receipts_in_order():
         await eventually(lambda: broker.service.connections.publish_budget.pending_bytes == 0)
 
 
+async def test_requests_for_the_newest_message_share_its_reading():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await publish(connection, 2)
+        topic = broker.topic(TOPIC)
+        read = topic.ledger.read
+        reads = []
+
+        async def counted(*arguments):
+            reads.append(arguments)
+            await trio.lowlevel.checkpoint()
+            return await read(*arguments)
+
+        found = []
+
+        async def ask():
+            found.append((await topic.newest_message()).position)
+
+        topic.ledger.read = counted
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(ask)
+        assert set(found) == {topic.ledger.last_confirmed}
+        assert len(found) == 100
+        assert len(reads) <= 2
+
+
 async def test_refused_copies_no_longer_hold_back_their_connection():
     async with running(brokerDeduplicationEnabled=True) as broker:
         connection = await broker.connect()
