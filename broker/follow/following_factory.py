@@ -27,6 +27,7 @@ from broker.managed_ledger.ledger_record import (
 )
 from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import ledger_info_path
+from broker.managed_ledger.tenure import Tenure
 from broker.operations import Operations
 from ledgers.errors import LedgerError, LedgerNotFound
 from metadata.store import MUST_NOT_EXIST, NodeNotFound, VersionConflict
@@ -74,7 +75,9 @@ class FollowingFactory:
         self._search: OwnerSearch | None = None
         self._unload: Callable[[TopicName], Awaitable[None]] | None = None
         self._operations = Operations(self._running_in)
-        self._context = LedgerContext(store, client, config, clock, ordinary.cache, self._spawn)
+        self._context = LedgerContext(
+            store, client, config, clock, ordinary.cache, self._spawn, Tenure(store)
+        )
         self.followed: dict[str, FollowedLedger] = {}
         """Open shadows by the names of their managed ledgers."""
 

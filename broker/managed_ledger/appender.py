@@ -231,6 +231,9 @@ class Appender:
         """A group of entries is durable (WriterListener)."""
         if writer is not self._current or self.state is AppendState.FENCED:
             return
+        if self._context.tenure.is_over:
+            self.fence("the session with the metadata store is over")
+            return
         first = self._confirmed + 1
         count = entry_id - self._confirmed
         self._confirmed = entry_id

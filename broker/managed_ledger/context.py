@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from broker.entry import Entry
     from broker.managed_ledger.config import ManagedLedgerConfig
     from broker.managed_ledger.entry_cache import EntryCache
+    from broker.managed_ledger.tenure import Tenure
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
     from protocol.errors import BrokerError
@@ -44,3 +45,5 @@ class LedgerContext:
     clock: Clock
     cache: EntryCache
     spawn: Callable[..., None]
+    tenure: Tenure
+    """Of the session under which the ledgers with this context were opened."""

@@ -12,6 +12,7 @@ by the ledgers live in the nursery of `run`, so none outlives the factory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -26,9 +27,10 @@ from broker.managed_ledger.ledger_list import LedgerList, OwnershipLost
 from broker.managed_ledger.ledger_record import LedgerRecord, decode_ledger_record
 from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
+from broker.managed_ledger.tenure import Tenure
 from broker.slices import for_each, in_slices
 from ledgers.errors import LedgerError, LedgerUnavailable
-from metadata.store import MUST_NOT_EXIST, NodeNotFound
+from metadata.store import MUST_NOT_EXIST, NodeNotFound, SessionState
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
@@ -67,12 +69,15 @@ class ManagedLedgerFactory:
         self._opening: dict[str, trio.Event] = {}
         self.cache = EntryCache(config.cache_size_bytes, config.cache_eviction_time_s)
         self.ledgers: dict[str, ManagedLedger] = {}
-        self._context = LedgerContext(store, client, config, clock, self.cache, self._spawn)
+        self._context = LedgerContext(
+            store, client, config, clock, self.cache, self._spawn, Tenure(store)
+        )
 
     # --- background ---------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Close the ledgers (`aclose`) first."""
+        end_watch = self._store.watch_session(self._session_changed)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._keep_cache_small)
@@ -81,6 +86,13 @@ class ManagedLedgerFactory:
                 await self._keep_ledgers_trimmed()
             finally:
                 self._ended = True
+                end_watch()
+
+    def _session_changed(self, state: SessionState) -> None:
+        """Ledgers that are open, or are being opened, keep the context of the lost session."""
+        if state is SessionState.LOST:
+            self._context.tenure.end()
+            self._context = replace(self._context, tenure=Tenure(self._store))
 
     def _spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
         assert self._nursery is not None, "the factory's run has not been started"
@@ -163,6 +175,7 @@ class ManagedLedgerFactory:
             event.set()
 
     async def _open(self, name: str, policies: LedgerPolicies) -> ManagedLedger:
+        context = self._context
         stored = await self._store.get(ledger_info_path(name))
         record = LedgerRecord() if stored is None else decode_ledger_record(stored[0])
         version = MUST_NOT_EXIST if stored is None else stored[1]
@@ -176,7 +189,7 @@ class ManagedLedgerFactory:
         table = LedgerTable(rows)
         ledger_list = LedgerList(self._store, name, table, record, version)
         ledger = ManagedLedger(
-            self._context, ledger_list, policies, self._on_cursor_dirty, self._on_closed
+            context, ledger_list, policies, self._on_cursor_dirty, self._on_closed
         )
         if record.terminated_position is None:
             writer = await ledger.create_ledger(ledger.appender)

@@ -44,6 +44,8 @@ class CutStore:
         self._takes_effect = takes_effect
         self.get = inner.get
         self.children = inner.children
+        self.watch_session = inner.watch_session
+        self.session_state = inner.session_state
         self.cut = trio.Event()
 
     async def _write(self, call, *args):
