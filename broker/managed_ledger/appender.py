@@ -58,6 +58,7 @@ class AppendState(Enum):
     CLOSED = "Closed"
 
 
+_SESSION_IS_OVER: Final = "the session with the metadata store is over"
 _FINAL_STATES = frozenset({AppendState.FENCED, AppendState.TERMINATED, AppendState.CLOSED})
 
 
@@ -175,6 +176,8 @@ class Appender:
 
     def append_run(self, entries: list[Entry], contexts: list[object]) -> None:
         """See `ManagedLedger.append_run`."""
+        if self._context.tenure.is_over:
+            self.fence(_SESSION_IS_OVER)
         start = 0
         count = len(entries)
         while start < count:
@@ -232,7 +235,7 @@ class Appender:
         if writer is not self._current or self.state is AppendState.FENCED:
             return
         if self._context.tenure.is_over:
-            self.fence("the session with the metadata store is over")
+            self.fence(_SESSION_IS_OVER)
             return
         first = self._confirmed + 1
         count = entry_id - self._confirmed

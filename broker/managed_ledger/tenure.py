@@ -1,9 +1,9 @@
-"""Tenure: the time under one session with the metadata store, in which a broker may acknowledge.
+"""Tenure: the time under one session with the metadata store, in which a broker may store.
 
-A broker that was stopped beyond its session finds messages in its sockets when it goes on. It may
+A broker that was stopped beyond its session finds messages in its sockets when it goes on. It could
 store them before it hears that the session is over, because nothing fences its ledgers until
-another broker opens them. It must not acknowledge them: the topics may have another owner by then.
-So what is durable is acknowledged only after a look at the clock of the session.
+another broker opens them. So each run of appends and each group of durable entries is preceded by a
+look at the clock of the session.
 """
 
 from __future__ import annotations
@@ -32,5 +32,5 @@ class Tenure:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing may be acknowledged any more. True may precede `end`."""
+        """Whether nothing may be stored or acknowledged any more. True may precede `end`."""
         return self._has_ended or self._store.session_state is SessionState.LOST

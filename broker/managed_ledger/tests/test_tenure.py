@@ -1,5 +1,5 @@
-"""Nothing is acknowledged after the session, whether its end was reported or only the clock says
-so."""
+"""Nothing is stored or acknowledged after the session, whether its end was reported or only the
+clock says so."""
 
 from __future__ import annotations
 
@@ -41,6 +41,20 @@ async def test_what_became_durable_after_the_session_is_not_acknowledged(end, au
         assert error.server_error == ServerError.ServiceNotReady
         assert listener.fences == 1
         assert ledger.last_confirmed == listener.positions[-1]
+
+
+@pytest.mark.parametrize("end", [ended, unreported])
+async def test_what_arrives_after_the_session_is_not_sent_to_bookies(end, autojump_clock):
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        world.bookie.is_holding = True
+        end(world.store)
+        append(ledger, b"too late")
+        ledger.kick()
+        await settle()
+        assert world.bookie.waiting == 0
+        assert [context for context, _ in ledger.listener.failed] == [b"too late"]
 
 
 async def test_a_doubtful_session_is_still_good_for_what_is_under_way(autojump_clock):
