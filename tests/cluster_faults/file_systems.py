@@ -6,6 +6,7 @@ too. The mounts are seen by its children only, and go with it.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -55,11 +56,19 @@ def used_share(directory: Path) -> float:
 
 
 def fill(directory: Path, left_bytes: int) -> None:
-    """Leave so much free space."""
-    status = os.statvfs(directory)
-    size = status.f_bavail * status.f_frsize - left_bytes
+    """Leave so much free space. A bookie may take some between the look and the reservation, so
+    that is tried again."""
     with open(directory / _BALLAST, "wb") as ballast:
-        os.posix_fallocate(ballast.fileno(), 0, max(1, size))
+        for last in (False, False, True):
+            status = os.statvfs(directory)
+            size = status.f_bavail * status.f_frsize - left_bytes
+            try:
+                os.posix_fallocate(ballast.fileno(), 0, max(1, size))
+            except OSError as error:
+                if last or error.errno != errno.ENOSPC:
+                    raise
+            else:
+                return
 
 
 def free(directory: Path) -> None:
