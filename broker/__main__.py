@@ -197,8 +197,8 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     from bookie.errors import StorageError
     from broker.assembly.parts import StartError
     from broker.data_directory import DataDirectoryError
-    from broker.free_memory import limit_arenas
     from metadata.store import MetadataUnavailable
+    from runtime.free_memory import limit_arenas
     from runtime.open_files import take_open_files
 
     limit_arenas()
@@ -217,8 +217,8 @@ async def _serve(config: BrokerConfig, data_directory: Path | None, running: str
     import trio
 
     from broker.app import running_broker
-    from broker.free_memory import return_free_memory
-    from broker.tuning import tune_process
+    from runtime.free_memory import return_free_memory
+    from runtime.tuning import tune_process
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:

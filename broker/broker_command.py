@@ -53,9 +53,9 @@ def _run(config: ClusterBrokerConfig, running: str) -> None:
     import trio
 
     from broker.assembly.parts import StartError
-    from broker.free_memory import limit_arenas
     from metadata.store import MetadataUnavailable
     from protocol.errors import MetadataError
+    from runtime.free_memory import limit_arenas
     from runtime.open_files import take_open_files
 
     limit_arenas()
@@ -76,9 +76,9 @@ async def _serve(config: ClusterBrokerConfig, running: str) -> None:
     from broker.assembly.broker import assembled_broker
     from broker.assembly.cluster_config import store_url
     from broker.assembly.replicated import Replicated
-    from broker.free_memory import return_free_memory
-    from broker.tuning import tune_process
     from metadata.opening import open_store
+    from runtime.free_memory import return_free_memory
+    from runtime.tuning import tune_process
 
     log = structlog.get_logger()
     url = store_url(config)

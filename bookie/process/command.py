@@ -66,8 +66,10 @@ def _run(config: BookieProcessConfig, identity: Identity, running: str) -> None:
 
     from bookie.errors import StorageError
     from metadata.store import MetadataUnavailable
+    from runtime.free_memory import limit_arenas
     from runtime.open_files import raise_open_files_limit
 
+    limit_arenas()
     raise_open_files_limit()
     try:
         trio.run(_serve, config, identity, running)
@@ -85,6 +87,8 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
     from bookie.process.cluster import metadata_place
     from bookie.process.running import running_bookie
     from metadata.opening import open_store
+    from runtime.free_memory import return_free_memory
+    from runtime.tuning import tune_process
 
     log = structlog.get_logger()
     url = metadata_place(config).url
@@ -99,6 +103,8 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
             with trio.CancelScope() as until_stop:
                 nursery.start_soon(_cancel, until_stop, stop)
                 async with running_bookie(config, identity, open_metadata) as bookie:
+                    tune_process()
+                    nursery.start_soon(return_free_memory)
                     log.info("running", modules=running)
                     print(f"vela bookie ready: {_ready(identity, bookie)}", flush=True)
                     await trio.sleep_forever()

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, final
 import structlog
 import trio
 
-from broker.net.readers import Readers
 from broker.net.session import AnySession, Session
-from broker.net.transport import SocketTransport, StreamTransport
 from protocol import commands
 from protocol.errors import ServerError
 from runtime.accepting import TurnedAway, accept_connections, stop_listening
 from runtime.open_files import connections_max, not_admitted_max
+from runtime.readers import Readers
+from runtime.transport import SocketTransport, StreamTransport
 
 if TYPE_CHECKING:
     from broker.net.attached import Commands
     from broker.net.connections import Connections
-    from broker.net.transport import Transport
+    from runtime.transport import Transport
 
 log = structlog.get_logger()
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from broker.net.limits import NetLimits
-    from broker.net.transport import Transport
     from broker.turn import Turns
+    from runtime.transport import Transport
 
 Buffer = bytes | memoryview
 

@@ -31,7 +31,6 @@ from broker.net.errors import ConnectionRefused
 from broker.net.keep_alive import KeepAlive, KeepAliveAction, OutputStall
 from broker.net.outbox import Outbox
 from broker.net.publish_budget import PendingPublishes
-from broker.net.transport import Taken
 from broker.slices import in_slices
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
@@ -41,6 +40,7 @@ from protocol.errors import BrokerError, RemoteProtocolError, ServerError
 from protocol.frames import FrameDecoder
 from protocol.long_commands import LongCommand
 from protocol.send_fields import Send
+from runtime.transport import Taken
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from broker.net.attached import Commands, ConsumerWithId, ProducerWithId
     from broker.net.connections import Connections
     from broker.net.send_handler import SendHandler
-    from broker.net.transport import Transport
     from protocol.ack_runs import AckRunTarget
     from protocol.frames import Frame
+    from runtime.transport import Transport
 
 log = structlog.get_logger()
 

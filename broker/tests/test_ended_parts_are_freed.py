@@ -1,7 +1,7 @@
 """Memory of topics, subscriptions and ledgers that have ended is free at once.
 
 A full collection of Python's stops the loop for as long as it takes to walk every object, so it is
-rare (`broker.tuning`). Parts that refer to each other in a circle would be kept until then.
+rare (`runtime.tuning`). Parts that refer to each other in a circle would be kept until then.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections import deque
 
 import trio
 
-from broker.net.transport import Taken
+from runtime.transport import Taken
 
 GRID_SECONDS = 0.002
 """Arrivals are rounded up to it, so that many belong to one instant."""

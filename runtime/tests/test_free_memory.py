@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.free_memory import ARENAS_MAX, GROWTH_MAX_BYTES, GROWTH_MIN_BYTES, Growth
+from runtime.free_memory import ARENAS_MAX, GROWTH_MAX_BYTES, GROWTH_MIN_BYTES, Growth
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the allocator is glibc's")
 TREE = Path(__file__).parents[2]
 
 ARENAS = """
 import threading
-from broker.free_memory import limit_arenas
+from runtime.free_memory import limit_arenas
 
 if {limited}:
     limit_arenas()
@@ -42,7 +42,7 @@ print(sum(start % ARENA == 0 for start in starts))
 
 FREED = """
 import trio
-from broker.free_memory import resident_bytes, return_free_memory
+from runtime.free_memory import resident_bytes, return_free_memory
 
 async def main():
     async with trio.open_nursery() as nursery:

@@ -17,7 +17,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from broker.net.readers import Readers
+    from runtime.readers import Readers
 
 RECEIVE_SIZE_BYTES_MIN = 64 * 1024
 RECEIVE_SIZE_BYTES_MAX = 1024 * 1024

@@ -10,11 +10,12 @@ from itertools import pairwise
 import pytest
 import trio
 
-from broker.net import readers as module
-from broker.net.readers import Readers
-from broker.net.tests.harness import TIMEOUT_SECONDS
-from broker.net.transport import SocketTransport, Taken
+from runtime import readers as module
+from runtime.readers import Readers
 from runtime.testing.conditions import eventually
+from runtime.transport import SocketTransport, Taken
+
+TIMEOUT_SECONDS = 5.0
 
 
 class Pair:
