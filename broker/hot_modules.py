@@ -54,12 +54,16 @@ HOT_MODULES: Final = (
     "protocol.templates",
     "protocol.metadata",
     "protocol.bookkeeper.digests",
+    "protocol.bookkeeper.request_runs",
+    "protocol.bookkeeper.v2",
     "bookie.add_path",
     "bookie.adds",
     "bookie.journal",
     "bookie.journal_writer",
     "bookie.ledger_handle",
     "bookie.ledger_storage",
+    "bookie.net.adds",
+    "bookie.net.turns",
     "bookie.write_cache",
     "ledgers.ensemble_acks",
     "ledgers.ensemble_change",
@@ -96,6 +100,7 @@ HOT_MODULES: Final = (
     "broker.topic.services",
     "broker.topic.topic",
     "broker.turn",
+    "runtime.send_queue",
 )
 
 

@@ -1,4 +1,4 @@
-"""Transports: the network seam of the broker.
+"""Transports: the network seam of brokers and bookies.
 
 A transport moves the bytes of one connection and knows the address of its peer. It keeps no queue.
 Sending is tried synchronously first (`send_nowait`): at the end of a turn of the event loop the
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
+from runtime.readers import Readers
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
-
-    from runtime.readers import Readers
 
 RECEIVE_SIZE_BYTES_MIN = 64 * 1024
 RECEIVE_SIZE_BYTES_MAX = 1024 * 1024
@@ -289,3 +289,45 @@ class StreamTransport:
     async def aclose(self) -> None:
         """Close the stream forcefully. The session has nothing more to send."""
         await trio.aclose_forcefully(self._stream)
+
+
+class Transports(Protocol):
+    """Makes the transports of a server whose connections are accepted as streams."""
+
+    async def run(self) -> None:
+        """Read for all of them, until cancelled."""
+
+    def of(self, stream: trio.SocketStream, peer: str) -> Transport:
+        """The transport of an accepted connection."""
+
+
+@final
+class TcpTransports:
+    """Of TCP connections: one task reads them all."""
+
+    def __init__(self) -> None:
+        self._readers = Readers()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        await self._readers.run()
+
+    def of(self, stream: trio.SocketStream, peer: str) -> Transport:
+        """Takes the socket out of the stream."""
+        taken = stream.socket
+        family, kind, protocol = taken.family, taken.type, taken.proto
+        plain = socket.socket(family, kind, protocol, fileno=taken.detach())
+        return SocketTransport(plain, peer, self._readers)
+
+
+@final
+class StreamTransports:
+    """Of streams of any kind (simulation): each is read by its own task."""
+
+    async def run(self) -> None:
+        """Nothing is shared."""
+        await trio.sleep_forever()
+
+    def of(self, stream: trio.abc.Stream, peer: str) -> Transport:
+        """The stream is closed by its owner."""
+        return StreamTransport(stream, peer)

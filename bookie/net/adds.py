@@ -1,4 +1,4 @@
-"""The adds of one connection: requests to runs, answers to bytes.
+"""The adds of one connection: runs to the bookie, its replies to bytes.
 
 Consecutive entries of one ledger that arrived together go to the bookie as one run, and are
 answered as the bookie groups its replies. An add is not queued with the reads of its connection.
@@ -25,100 +25,85 @@ from protocol.bookkeeper import v2, v3
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bookie.api import EntryBody
     from bookie.net.requests import ServedBookie
     from bookie.net.statistics import ServerStatistics
+    from protocol.bookkeeper.request_runs import AddRun
 
 _unpack_ids: Final = Struct(">qq").unpack_from
 _IDS_SIZE_BYTES: Final = 16
-_RUN_ENTRIES_MAX: Final = 1_000
+
+
+@final
+class _Pending:
+    """Entries of one ledger without an answer."""
+
+    __slots__ = ("count", "size_bytes")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size_bytes = 0
 
 
 @final
 class ConnectionAdds:
-    """The AddSink of a connection. `on_answers` is told of bytes that can be sent."""
+    """The AddSink of a connection. `send` is called with answers, at the end of each group."""
 
     __slots__ = (
-        "_bodies",
+        "_answers",
         "_bookie",
-        "_first",
-        "_flags",
-        "_key",
-        "_ledger_id",
-        "_on_answers",
-        "_sizes",
+        "_pending",
+        "_send",
         "_statistics",
         "_txn_ids",
-        "answers",
         "bytes_pending",
     )
 
     def __init__(
-        self, bookie: ServedBookie, statistics: ServerStatistics, on_answers: Callable[[], None]
+        self,
+        bookie: ServedBookie,
+        statistics: ServerStatistics,
+        send: Callable[[list[bytes]], None],
     ) -> None:
         self._bookie = bookie
         self._statistics = statistics
-        self._on_answers = on_answers
+        self._send = send
         self.bytes_pending = 0
-        self.answers: list[bytes] = []
-        self._sizes: dict[int, deque[int]] = {}
-        """Sizes of the unanswered entries, by ledger. A refusal may overtake an entry that waits
-        for room; their sum is right all the same."""
+        self._answers: list[bytes] = []
+        self._pending: dict[int, _Pending] = {}
+        """By ledger. Replies say how many entries they are for and not which: a refusal may
+        overtake an entry that waits for room. So bytes are counted down by the mean size."""
         self._txn_ids: dict[tuple[int, int], deque[int]] = {}
-        self._bodies: list[EntryBody] = []
-        """The run under way: consecutive entries from `_first` on."""
-        self._ledger_id = 0
-        self._first = 0
-        self._key = b""
-        self._flags = 0
 
-    def take(self, request: m.AddRequest) -> None:
-        """Add an entry to the run under way, or end that and begin another."""
-        ledger_id, entry_id, body = request.ledger_id, request.entry_id, request.body
-        if request.txn_id is not None and not self._take_v3(request):
-            return
-        bodies = self._bodies
-        if bodies and not (
-            ledger_id == self._ledger_id
-            and entry_id == self._first + len(bodies)
-            and request.flags == self._flags
-            and request.master_key == self._key
-            and len(bodies) < _RUN_ENTRIES_MAX
-        ):
-            self.end_run()
-            bodies = self._bodies
-        if not bodies:
-            self._ledger_id, self._first = ledger_id, entry_id
-            self._key, self._flags = request.master_key, request.flags
-        bodies.append((body, b""))
-        size = len(body)
-        self.bytes_pending += size
-        sizes = self._sizes.get(ledger_id)
-        if sizes is None:
-            sizes = self._sizes[ledger_id] = deque()
-        sizes.append(size)
+    def take(self, run: AddRun) -> None:
+        """Adds of version 2."""
+        count = len(run.bodies)
+        self._count(run.ledger_id, count, run.size_bytes)
+        self._bookie.add_entries(
+            run.ledger_id, run.first_entry_id, run.bodies, run.master_key, run.flags, self
+        )
 
-    def _take_v3(self, request: m.AddRequest) -> bool:
-        """Whether the body is an entry with the ids of the request, which the bookie stores it by.
-        BookKeeper stores it by the ids in the body, whatever the request says."""
+    def take_v3(self, request: m.AddRequest) -> None:
+        """An add of version 3. Its body must be an entry with the ids of the request, which the
+        bookie stores it by. BookKeeper stores it by the ids in the body, whatever the request
+        says."""
         assert request.txn_id is not None
         ids = (request.ledger_id, request.entry_id)
         if len(request.body) < _IDS_SIZE_BYTES or _unpack_ids(request.body) != ids:
             refused = m.AddResponse(m.BAD_REQUEST, *ids, request.txn_id)
-            self.answers.append(v3.encode_response(refused))
-            self._on_answers()
-            return False
+            self._send([v3.encode_response(refused)])
+            return
         self._txn_ids.setdefault(ids, deque()).append(request.txn_id)
-        return True
+        self._count(request.ledger_id, 1, len(request.body))
+        body = (request.body, b"")
+        self._bookie.add_entries(*ids, [body], request.master_key, request.flags, self)
 
-    def end_run(self) -> None:
-        """Hand the run under way to the bookie: a request of another kind follows, or none."""
-        bodies = self._bodies
-        if bodies:
-            self._bodies = []
-            self._bookie.add_entries(
-                self._ledger_id, self._first, bodies, self._key, self._flags, self
-            )
+    def _count(self, ledger_id: int, count: int, size_bytes: int) -> None:
+        self.bytes_pending += size_bytes
+        pending = self._pending.get(ledger_id)
+        if pending is None:
+            pending = self._pending[ledger_id] = _Pending()
+        pending.count += count
+        pending.size_bytes += size_bytes
 
     def on_add_replies(self, status: int, ledger_id: int, first_entry_id: int, count: int) -> None:
         """See AddSink."""
@@ -126,19 +111,18 @@ class ConnectionAdds:
         statistics.adds += count
         if status:
             statistics.adds_refused += count
-        sizes = self._sizes[ledger_id]
-        popped = sizes.popleft
-        for _ in range(count):
-            self.bytes_pending -= popped()
-        if not sizes:
-            del self._sizes[ledger_id]
-        encode = v2.encode_add_response
-        answers = self.answers
-        for entry_id in range(first_entry_id, first_entry_id + count):
-            if self._txn_ids:
-                answers.append(self._answer_v3(status, ledger_id, entry_id))
-            else:
-                answers.append(encode(status, ledger_id, entry_id))
+        pending = self._pending[ledger_id]
+        size_bytes = pending.size_bytes * count // pending.count
+        self.bytes_pending -= size_bytes
+        pending.count -= count
+        pending.size_bytes -= size_bytes
+        if not pending.count:
+            del self._pending[ledger_id]
+        if self._txn_ids:
+            for entry_id in range(first_entry_id, first_entry_id + count):
+                self._answers.append(self._answer_v3(status, ledger_id, entry_id))
+        else:
+            self._answers.append(v2.encode_add_responses(status, ledger_id, first_entry_id, count))
 
     def _answer_v3(self, status: int, ledger_id: int, entry_id: int) -> bytes:
         txn_ids = self._txn_ids.get((ledger_id, entry_id))
@@ -151,4 +135,5 @@ class ConnectionAdds:
 
     def on_replies_end(self) -> None:
         """See AddSink."""
-        self._on_answers()
+        answers, self._answers = self._answers, []
+        self._send(answers)

@@ -1,21 +1,24 @@
 """BookieServer: listens on bookiePort and serves a bookie to other processes.
 
-A connection has three tasks. One decodes requests. It hands adds to the bookie at once, and other
-requests, one chunk ahead, to the second, which answers them in order, so that pipelined reads of
-consecutive entries use the read-ahead of the first of them. The third sends the answers to adds.
-Tasks of their own answer long polls when their condition is met.
+One task reads all connections (`runtime.readers`). It decodes what has come, hands adds to the
+bookie at once, and other requests to a task of their connection, which answers them in order, so
+that pipelined reads of consecutive entries use the read-ahead of the first of them. Answers to adds
+are sent at the end of the turn in which a journal group became durable. What the kernel does not
+take then is sent by a second task of the connection. Tasks of their own answer long polls when
+their condition is met.
 
 Bounds, and the effect of each: connections (a new one is closed), waiting requests of a connection
-(two chunks; its socket is not read), bytes of adds without an answer in all, and of answers to adds
-of a connection (its socket is not read), waiting reads in all (TOO_MANY_REQUESTS), concurrent reads
-of storage (they wait, because the broker's own reads need storage as well), answers that a peer
-does not take (closed after a time in which it took too little). Damaged input closes that
-connection only.
+(two chunks; its socket is not read), bytes of adds without an answer in all, and of answers of a
+connection (its socket is not read), waiting reads in all (TOO_MANY_REQUESTS), concurrent reads of
+storage (they wait, because the broker's own reads need storage as well), answers that a peer does
+not take (closed after a time in which it took too little). Damaged input closes that connection
+only.
 """
 
 from __future__ import annotations
 
 import socket
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -25,26 +28,32 @@ import trio
 from bookie.net.adds import ConnectionAdds
 from bookie.net.requests import RequestAnswers, is_read
 from bookie.net.statistics import ServerStatistics
+from bookie.net.turns import PortTurns
 from protocol.bookkeeper.messages import AddRequest, ReadRequest
-from protocol.bookkeeper.packets import FRAME_SIZE_MAX, RequestDecoder
+from protocol.bookkeeper.packets import FRAME_SIZE_MAX
+from protocol.bookkeeper.request_runs import AddRun, RequestDecoder
 from protocol.errors import RemoteProtocolError
+from runtime.send_queue import SendQueue
+from runtime.transport import Taken, TcpTransports
 
 if TYPE_CHECKING:
     from bookie.net.requests import ServedBookie
     from protocol.bookkeeper.messages import Request
+    from runtime.transport import Transport, Transports
 
     _Received = list[tuple[Request, bool]]
     """Requests of one chunk, and whether each was admitted."""
 
 log = structlog.get_logger()
 
-RECEIVE_SIZE_BYTES: Final = 256 * 1024
 SEND_SIZE_BYTES: Final = 256 * 1024
 """Answers are collected up to this size. A peer must take as much within the send timeout."""
 ANSWERED_PER_TURN: Final = 64
 """Reads from memory that are answered before other tasks have their turn."""
-ADD_ANSWERS_MAX: Final = 16 * 1024
-"""Answers to adds of one connection that wait to be sent."""
+ANSWER_BYTES_MAX: Final = 512 * 1024
+"""Answers of one connection that wait to be sent. Above it the connection is not read."""
+CHUNKS_WAITING_MAX: Final = 2
+"""Chunks of one connection with requests that wait for their answers."""
 LONG_POLLS_MAX: Final = 16
 """Long polls of one connection. A further one is answered with the current state at once."""
 
@@ -80,9 +89,14 @@ class PendingBytes:
             self._fewer.set()
             self._fewer = trio.Event()
 
+    @property
+    def is_full(self) -> bool:
+        """There are more than there should be."""
+        return self._bytes > self._bytes_max
+
     async def wait_for_room(self) -> None:
         """Return at once when there is room."""
-        while self._bytes > self._bytes_max:
+        while self.is_full:
             await self._fewer.wait()
 
 
@@ -91,9 +105,17 @@ class BookieServer:
     """See the module docstring. `bind`, then `run` in a nursery; cancelling it closes
     everything."""
 
-    def __init__(self, bookie: ServedBookie, config: BookieServerConfig) -> None:
+    def __init__(
+        self,
+        bookie: ServedBookie,
+        config: BookieServerConfig,
+        transports: Transports | None = None,
+    ) -> None:
+        """`transports`: TCP by default."""
         self.bookie = bookie
         self.config = config
+        self.turns = PortTurns()
+        self._transports: Transports = transports or TcpTransports()
         self.statistics = ServerStatistics()
         self.add_bytes = PendingBytes(config.add_bytes_pending_max)
         self.answers = RequestAnswers(
@@ -120,6 +142,7 @@ class BookieServer:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept and serve until cancelled."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._transports.run)
             await nursery.start(trio.serve_listeners, self._serve, self._listeners)
             task_status.started()
 
@@ -133,7 +156,7 @@ class BookieServer:
         statistics.connections += 1
         try:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            await _Connection(self, stream, peer).run()
+            await _Connection(self, self._transports.of(stream, peer)).run()
         except* (trio.BrokenResourceError, OSError) as lost:
             log.debug("bookie connection lost", peer=peer, reason=str(lost.exceptions[0]))
         except* RemoteProtocolError as wrong:
@@ -159,18 +182,23 @@ class BookieServer:
 class _Connection:
     """One peer."""
 
-    def __init__(self, server: BookieServer, stream: trio.SocketStream, peer: str) -> None:
+    def __init__(self, server: BookieServer, transport: Transport) -> None:
         self._server = server
-        self._stream = stream
-        self._peer = peer
-        self._send_lock = trio.Lock()
+        self._transport = transport
+        self._decoder = RequestDecoder(server.config.frame_size_max)
+        self._adds = ConnectionAdds(server.bookie, server.statistics, self._send_add_answers)
+        self._adds_counted = 0
+        self._requests: deque[_Received] = deque()
+        self._requests_moved = trio.Event()
         self._admitted = 0
         self._long_polls = 0
-        self._adds = ConnectionAdds(server.bookie, server.statistics, self._add_answers_changed)
-        self._adds_counted = 0
+        self._out = SendQueue()
+        self._is_marked = False
+        self._is_blocked = False
+        self._blocked = trio.Event()
+        self._out_moved = trio.Event()
+        self._has_peer_closed = False
         self._is_over = False
-        self._add_answers = trio.Event()
-        self._add_answers_sent = trio.Event()
 
     async def run(self) -> None:
         """Serve until the peer has closed and has all its answers.
@@ -178,56 +206,69 @@ class _Connection:
         Raises: RemoteProtocolError: after all requests before it were answered.
             trio.BrokenResourceError: the peer is gone.
         """
-        queue, requests = trio.open_memory_channel["_Received"](0)
-        violation: RemoteProtocolError | None = None
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._send_add_answers)
-                async with trio.open_nursery() as readers:
-                    readers.start_soon(self._answer_all, requests, readers)
-                    async with queue:
-                        violation = await self._receive_all(queue)
-                await self._adds_answered()
+                nursery.start_soon(self._send_rest)
+                async with trio.open_nursery() as answering:
+                    answering.start_soon(self._answer_all, answering)
+                    await self._receive_all()
+                while self._adds.bytes_pending or self._out.pending_bytes:
+                    await self._out_moved.wait()
                 nursery.cancel_scope.cancel()
         finally:
             self._is_over = True
+            self._transport.close()
             self._server.add_bytes.changed(-self._adds_counted)
             for _ in range(self._admitted):
                 self._server.release()
-        if violation is not None:
-            raise violation
+        if self._decoder.error is not None:
+            raise self._decoder.error
 
-    async def _receive_all(
-        self, queue: trio.MemorySendChannel[_Received]
-    ) -> RemoteProtocolError | None:
-        """Queue requests until the peer has closed. Returns its protocol error, if any."""
-        decoder = RequestDecoder(self._server.config.frame_size_max)
-        admit = self._server.admit
-        while data := await self._stream.receive_some(RECEIVE_SIZE_BYTES):
-            try:
-                requests = decoder.feed(bytes(data))
-            except RemoteProtocolError as error:
-                return error
-            received: _Received = []
-            adds = self._adds
-            for request in requests:
-                if isinstance(request, AddRequest):
-                    adds.take(request)
-                    continue
-                adds.end_run()
-                is_admitted = admit(request)
-                self._admitted += is_admitted
-                received.append((request, is_admitted))
-            adds.end_run()
-            self._count_adds()
-            if received:
-                await queue.send(received)
+    # --- in -----------------------------------------------------------------------------
+
+    async def _receive_all(self) -> None:
+        """Return when the peer has closed, or sent what is no request."""
+        while not self._has_peer_closed and self._decoder.error is None:
+            await self._transport.receive_into(self._take)
             await self._server.add_bytes.wait_for_room()
-            while len(adds.answers) > ADD_ANSWERS_MAX:
-                await self._add_answers_sent.wait()
-            if decoder.error is not None:
-                return decoder.error
-        return None
+            while self._out.pending_bytes > ANSWER_BYTES_MAX:
+                await self._out_moved.wait()
+            while len(self._requests) >= CHUNKS_WAITING_MAX:
+                await self._requests_moved.wait()
+        self._has_peer_closed = True
+        self._tell_requests_moved()
+
+    def _take(self, data: bytes | None) -> Taken:
+        """One chunk, in a turn."""
+        if not data:
+            self._has_peer_closed = True
+            return Taken.STOP
+        turns, adds = self._server.turns, self._adds
+        received: _Received = []
+        turns.begin_turn()
+        try:
+            for request in self._decoder.feed(data):
+                if isinstance(request, AddRun):
+                    adds.take(request)
+                elif isinstance(request, AddRequest):
+                    adds.take_v3(request)
+                else:
+                    is_admitted = self._server.admit(request)
+                    self._admitted += is_admitted
+                    received.append((request, is_admitted))
+            self._count_adds()
+        finally:
+            turns.end_turn()
+        if received:
+            self._requests.append(received)
+            self._tell_requests_moved()
+        is_busy = (
+            self._decoder.error is not None
+            or self._server.add_bytes.is_full
+            or self._out.pending_bytes > ANSWER_BYTES_MAX
+            or len(self._requests) >= CHUNKS_WAITING_MAX
+        )
+        return Taken.STOP if is_busy else Taken.WHOLE
 
     def _count_adds(self) -> None:
         if self._is_over:
@@ -236,34 +277,20 @@ class _Connection:
         self._server.add_bytes.changed(pending - self._adds_counted)
         self._adds_counted = pending
 
-    def _add_answers_changed(self) -> None:
-        """Called with every group of replies."""
-        self._count_adds()
-        self._add_answers.set()
+    def _tell_requests_moved(self) -> None:
+        self._requests_moved.set()
+        self._requests_moved = trio.Event()
 
-    async def _send_add_answers(self) -> None:
-        """Send what the bookie has answered, a group at a time."""
-        adds = self._adds
-        while True:
-            await self._add_answers.wait()
-            self._add_answers = trio.Event()
-            count = len(adds.answers)
-            await self._send(adds.answers[:count])
-            del adds.answers[:count]
-            self._add_answers_sent.set()
-            self._add_answers_sent = trio.Event()
+    # --- answers ------------------------------------------------------------------------
 
-    async def _adds_answered(self) -> None:
-        """Return when the peer, which has closed its side, has the answers to its adds."""
-        adds = self._adds
-        while adds.bytes_pending or adds.answers:
-            await self._add_answers_sent.wait()
-
-    async def _answer_all(
-        self, queue: trio.MemoryReceiveChannel[_Received], nursery: trio.Nursery
-    ) -> None:
+    async def _answer_all(self, nursery: trio.Nursery) -> None:
         """Answer in order. Answers that are ready together are sent together."""
-        async for received in queue:
+        while self._requests or not self._has_peer_closed:
+            if not self._requests:
+                await self._requests_moved.wait()
+                continue
+            received = self._requests.popleft()
+            self._tell_requests_moved()
             pending: list[bytes] = []
             size = 0
             for number, (request, is_admitted) in enumerate(received):
@@ -308,19 +335,70 @@ class _Connection:
         self._admitted -= 1
         self._server.release()
 
-    async def _send(self, buffers: list[bytes]) -> None:
-        """Raises: trio.BrokenResourceError: the peer is gone, or takes nothing."""
-        if not buffers:
+    # --- out ----------------------------------------------------------------------------
+
+    def _send_add_answers(self, answers: list[bytes]) -> None:
+        """Those of one group."""
+        self._count_adds()
+        if self._is_over:
             return
-        data = memoryview(b"".join(buffers))
+        self._out.put(answers, sum(map(len, answers)))
+        if not self._is_marked:
+            self._is_marked = True
+            self._server.turns.send(self)
+
+    async def _send(self, buffers: list[bytes]) -> None:
+        """Return when few bytes are left to send."""
+        self._out.put(buffers, sum(map(len, buffers)))
+        self.flush()
+        while self._out.pending_bytes > SEND_SIZE_BYTES:
+            await self._out_moved.wait()
+
+    def flush(self) -> None:
+        """Send what the kernel takes now."""
+        self._is_marked = False
+        if self._is_over or self._is_blocked:
+            return
+        try:
+            self._out.send_to(self._transport)
+        except trio.BrokenResourceError:
+            self._is_blocked = True  # the task that sends the rest finds out, and ends all
+            self._blocked.set()
+            return
+        if self._out.pending_bytes:
+            self._is_blocked = True
+            self._blocked.set()
+        self._tell_out_moved()
+
+    async def _send_rest(self) -> None:
+        """Raises: trio.BrokenResourceError: the peer is gone, or takes nothing."""
         seconds = self._server.config.send_timeout_seconds
-        async with self._send_lock:
-            for start in range(0, len(data), SEND_SIZE_BYTES):
+        while True:
+            await self._blocked.wait()
+            self._blocked = trio.Event()
+            while self._out.pending_bytes:
                 with trio.move_on_after(seconds) as scope:
-                    await self._stream.send_all(data[start : start + SEND_SIZE_BYTES])
+                    await self._send_some()
                 if scope.cancelled_caught:
-                    log.warning("bookie connection closed: it takes no answers", peer=self._peer)
+                    log.warning(
+                        "bookie connection closed: it takes no answers", peer=self._transport.peer
+                    )
                     raise trio.BrokenResourceError("the peer takes no answers")
+            self._is_blocked = False
+            self._tell_out_moved()
+
+    async def _send_some(self) -> None:
+        """As much as a peer must take in the send timeout."""
+        left = SEND_SIZE_BYTES
+        while left > 0 and self._out.pending_bytes:
+            taken = await self._transport.send(self._out.batch())
+            self._out.took(taken)
+            left -= taken
+            self._tell_out_moved()
+
+    def _tell_out_moved(self) -> None:
+        self._out_moved.set()
+        self._out_moved = trio.Event()
 
 
 def _peer_of(stream: trio.SocketStream) -> str:

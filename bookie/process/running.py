@@ -107,6 +107,8 @@ async def running_bookie(
         await nursery.start(bookie.run)
 
         server = BookieServer(bookie, _server_config(config))
+        server.turns.kick_storage = bookie.kick
+        bookie.set_turn(server.turns)
         server.listen_on(listeners)
         port = server.port
         front = await stack.enter_async_context(trio.open_nursery())

@@ -27,10 +27,10 @@ import trio
 
 from bookie.api import BookieError, Status
 from ledgers.remote.answers import AddRun, AnswerDecoder, LacWritten
-from ledgers.remote.network import SendQueue
 from ledgers.remote.pending_adds import PendingAdds
 from protocol.bookkeeper.messages import BatchReadResponse
 from protocol.errors import RemoteProtocolError
+from runtime.send_queue import SendQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-RECEIVE_SIZE_BYTES: Final = 256 * 1024
-BUFFERS_PER_CALL_MAX: Final = 1024
-"""IOV_MAX of Linux."""
-JOIN_BELOW_BYTES: Final = 1024
-"""Average buffer size below which joining is cheaper than a vector of buffers."""
+if TYPE_CHECKING:
+    from runtime.send_queue import Buffer
 
-Buffer = bytes | memoryview
+RECEIVE_SIZE_BYTES: Final = 256 * 1024
 
 
 class Connection(Protocol):
@@ -99,46 +96,3 @@ class _TcpConnection:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
-
-
-@final
-class SendQueue:
-    """Buffers on their way out: small ones are joined, large ones are never copied. Ordered."""
-
-    __slots__ = ("_buffers", "_sizes", "pending_bytes")
-
-    def __init__(self) -> None:
-        self._buffers: list[Buffer] = []
-        self.pending_bytes = 0
-
-    def put(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
-        """Append."""
-        self._buffers += buffers
-        self.pending_bytes += size_bytes
-
-    def clear(self) -> None:
-        """Drop everything."""
-        self._buffers = []
-        self.pending_bytes = 0
-
-    def send_to(self, connection: Connection) -> None:
-        """Hand over as much as is taken now. Raises: trio.BrokenResourceError."""
-        while self._buffers:
-            batch = self._buffers[:BUFFERS_PER_CALL_MAX]
-            size = sum(map(len, batch))
-            given = batch
-            if len(batch) > 1 and size < JOIN_BELOW_BYTES * len(batch):
-                given = [b"".join(batch)]
-            taken = connection.send_nowait(given)
-            self.pending_bytes -= taken
-            if taken == size:
-                del self._buffers[: len(batch)]
-                continue
-            at = 0
-            while taken >= len(self._buffers[at]):
-                taken -= len(self._buffers[at])
-                at += 1
-            if taken:
-                self._buffers[at] = memoryview(self._buffers[at])[taken:]
-            del self._buffers[:at]
-            return

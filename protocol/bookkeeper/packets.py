@@ -1,8 +1,7 @@
-"""Length-prefixed packets, and which wire protocol a connection speaks.
+"""Length-prefixed packets, and the answers in them.
 
 Every packet of both protocols is a four byte big-endian size, not counting itself, and that many
-bytes. A server connection starts out as version 3 and flips to version 2, for good, with the first
-packet that is not a version 3 request: that is how BookKeeper's bookies tell them apart.
+bytes.
 
 Memory: besides what a call delivers, at most one packet of `frame_size_max` bytes is held, and
 only bytes that have arrived. A bad packet fails the decoder for good; what was decoded before it
@@ -18,7 +17,7 @@ from protocol.bookkeeper import v2, v3
 from protocol.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from protocol.bookkeeper.messages import Request, Response
+    from protocol.bookkeeper.messages import Response
 
 FRAME_SIZE_MAX: Final = 5 * 1024 * 1024 + 10 * 1024
 """Pulsar's bookies: the largest message and room for its metadata."""
@@ -101,57 +100,6 @@ class PacketDecoder:
         """Decode nothing more; the next call says why."""
         self._error = RemoteProtocolError(reason)
         self._pending = bytearray()
-
-
-@final
-class RequestDecoder:
-    """One server connection: bytes as they arrive -> requests of either protocol."""
-
-    __slots__ = ("_is_v2", "_packets")
-
-    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
-        self._packets = PacketDecoder(frame_size_max)
-        self._is_v2 = False
-
-    @property
-    def is_v2(self) -> bool:
-        """The connection has flipped to version 2."""
-        return self._is_v2
-
-    @property
-    def error(self) -> RemoteProtocolError | None:
-        """Why nothing more will be decoded; the connection must be closed."""
-        return self._packets.error
-
-    @property
-    def pending_size_bytes(self) -> int:
-        """Bytes held of a packet that is not complete yet."""
-        return self._packets.pending_size_bytes
-
-    def feed(self, data: bytes) -> list[Request]:
-        """The requests that `data` completes.
-
-        Raises: RemoteProtocolError: something is no request, now or before.
-        """
-        requests: list[Request] = []
-        for packet in self._packets.feed(data):
-            try:
-                requests.append(self._decode(packet))
-            except RemoteProtocolError as error:
-                self._packets.fail(str(error))
-                if not requests:
-                    raise
-                break
-        return requests
-
-    def _decode(self, packet: bytes) -> Request:
-        if not self._is_v2:
-            if not packet.startswith(b"\x02"):
-                request = v3.decode_request(packet)
-                if request is not None:
-                    return request
-            self._is_v2 = True
-        return v2.decode_request(packet)
 
 
 @final

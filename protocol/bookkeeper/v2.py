@@ -147,6 +147,18 @@ def encode_add_response(status: int, ledger_id: int, entry_id: int) -> bytes:
     return _pack_response(24, _ADD_HEADER, _wire_status(status), ledger_id, entry_id)
 
 
+def encode_add_responses(status: int, ledger_id: int, first_entry_id: int, count: int) -> bytes:
+    """The same answer to the adds of consecutive entries."""
+    pack = _pack_response
+    said: object = _wire_status(status)
+    ledger: object = ledger_id
+    answers = [
+        pack(24, _ADD_HEADER, said, ledger, entry_id)
+        for entry_id in range(first_entry_id, first_entry_id + count)
+    ]
+    return b"".join(answers)
+
+
 def encode_read_response_head(
     status: int, ledger_id: int, entry_id: int, body_size_bytes: int = 0
 ) -> bytes:

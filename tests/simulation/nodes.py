@@ -41,6 +41,7 @@ from ledgers.speculation import SpeculationRules
 from metadata.store import MetadataUnavailable
 from protocol.errors import BrokerError
 from protocol.topic_name import TopicName
+from runtime.transport import StreamTransports
 from tests.simulation.coordination import SESSION_SECONDS, SessionStore
 from tests.simulation.network import Listener
 from tests.simulation.world import SimClock, current_host, is_process_alive, trace
@@ -247,7 +248,11 @@ class BookieNode(Node):
         )
         bookie.set_live_ledgers(cluster.live_ledgers)
         await nursery.start(bookie.run)
-        server = BookieServer(bookie, BookieServerConfig(send_timeout_seconds=5.0))
+        server = BookieServer(
+            bookie, BookieServerConfig(send_timeout_seconds=5.0), StreamTransports()
+        )
+        server.turns.kick_storage = bookie.kick
+        bookie.set_turn(server.turns)
         server.listen_on([Listener(self.host, BOOKIE_PORT)])
         await nursery.start(server.run)
         endpoints = [Endpoint("bookie", "bookie-rpc", self.name, BOOKIE_PORT)]

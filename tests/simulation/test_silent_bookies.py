@@ -14,6 +14,7 @@ from ledgers.remote.remote_bookie import AddEncoder, RemoteBookie
 from ledgers.speculation import SpeculationRules
 from ledgers.tests.fake_bookie import FakeBookie
 from metadata.memory_store import MemoryStore
+from runtime.transport import StreamTransports
 from tests.simulation.network import Listener, Network
 from tests.simulation.world import SimClock, current_host, put_back, run
 
@@ -61,7 +62,7 @@ class World:
 async def served(network, nursery):
     """The connector of a client, and three bookies that serve."""
     for name in BOOKIES:
-        server = BookieServer(ServedBookie(), BookieServerConfig())
+        server = BookieServer(ServedBookie(), BookieServerConfig(), StreamTransports())
         server.listen_on([Listener(network.host(name), PORT)])
         await nursery.start(server.run)
     current_host.set(network.host("client"))
