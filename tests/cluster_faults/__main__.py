@@ -93,6 +93,10 @@ class Run:
                 if time.monotonic() > until:
                     break
                 self._round(kind, seed)
+        except Exception:
+            self._end_cluster(are_logs_kept=True)
+            self.broken += 1
+            raise
         finally:
             self._end_cluster()
             self._zookeeper.kill()
