@@ -5,22 +5,24 @@ next one is asked, and after a silence too, if the client speculates (`speculati
 answer counts. The result is "it does not exist" only when every member proved it; any weaker
 evidence is `EntryUnknown`. Reads request runs of entries. Where every bookie has every entry, a run
 is one request. With striping no bookie has many consecutive entries, so the entries of a run are
-requested at the same time, each from its own write set.
+requested at the same time, each from its own write set. Their bytes are measured first
+(`read_window`), so a read holds no more than its size, and a few entries of unknown size.
 """
 
 from __future__ import annotations
 
 import math
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import structlog
 import trio
 
 from bookie.api import BookieError, Status
 from ledgers.errors import EntryAbsent, EntryUnknown
+from ledgers.read_window import ReadWindow
 from ledgers.speculation import Speculation
-from protocol.bookkeeper.digests import Digest, DigestMismatch
+from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata
 from protocol.bookkeeper.ledger_layout import write_set
 
 if TYPE_CHECKING:
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
     from ledgers.speculation import ReplicaTurns
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
-STRIPED_ENTRIES_MAX: Final = 64
-"""Entries of a striped ledger that are requested at the same time, by one read."""
-
 _log = structlog.get_logger()
 _ABSENT = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
 
@@ -41,7 +40,7 @@ _ABSENT = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
 class LedgerReader:
     """See the module docstring. For an open ledger the caller knows how far it may read."""
 
-    __slots__ = ("_bookies", "_digest", "_speculation", "ledger_id", "metadata")
+    __slots__ = ("_bookies", "_digest", "_speculation", "_window", "ledger_id", "metadata")
 
     def __init__(
         self,
@@ -56,44 +55,57 @@ class LedgerReader:
         self._bookies = bookies
         self._speculation = speculation if speculation is not None else Speculation()
         self._digest = Digest(metadata.digest_type, metadata.password)
+        # Of an open ledger the length is 0: not known.
+        self._window = ReadWindow(metadata.length // max(1, metadata.last_entry_id + 1))
 
     async def read(self, first: int, last: int, size_bytes_max: int = 1 << 20) -> list[bytes]:
         """Payloads of the entries from `first` on, at most up to `last`: at least one, and no more
-        than one bookie returns at once within the size. Of a striped ledger, whose entries are read
-        one by one, the size is kept as far as the largest of the first ones tells.
+        than one bookie returns at once within the size, or a window of a striped ledger.
 
         Raises: EntryAbsent, EntryUnknown: about `first`.
         """
-        payloads = await self._read_run(first, last, size_bytes_max)
         metadata = self.metadata
+        if metadata.ensemble_size == metadata.write_quorum_size:
+            return (await self._ask(first, last, size_bytes_max)).result()
+        edges = self._window.edges(size_bytes_max, last - first)
+        wanted = [(first, last), *((first + each, first + each) for each in edges)]
+        begin, *ahead = await self._ask_all(wanted, size_bytes_max)
+        payloads = begin.result()
+        size_bytes = sum([len(each) for each in payloads])
         following = first + len(payloads)
-        if metadata.ensemble_size == metadata.write_quorum_size or following > last:
-            return payloads
-        room_bytes = size_bytes_max - sum([len(each) for each in payloads])
-        count = room_bytes // max(1, *[len(each) for each in payloads])
-        count = min(count, last - following + 1, STRIPED_ENTRIES_MAX)
-        if count > 0:
-            payloads += await self._read_single(range(following, following + count), size_bytes_max)
-        return payloads
-
-    async def _read_single(self, entries: range, size_bytes_max: int) -> list[bytes]:
-        """Payloads of these entries, up to the first that cannot be read: whoever asks for that one
-        first gets the error."""
+        room_bytes = size_bytes_max - size_bytes
         found: dict[int, bytes] = {}
+        end = -1
+        for read in ahead:
+            if read.first >= following and read.payloads:
+                found[read.first] = read.payloads[0]
+                size_bytes = max(read.ledger_bytes - begin.ledger_bytes, len(read.payloads[0]))
+                if size_bytes <= room_bytes:
+                    end = read.first
+        measured = max(found) - following + 1 if found else len(payloads)
+        self._window.measured(measured, size_bytes)
+        missing = [each for each in range(following, end) if each not in found]
+        for read in await self._ask_all([(each, each) for each in missing], size_bytes_max):
+            if read.payloads:
+                found[read.first] = read.payloads[0]
+        # The read that begins with an entry that cannot be read gets the error.
+        entries = takewhile(found.__contains__, range(following, end + 1))
+        return payloads + [found[each] for each in entries]
 
-        async def read_one(entry_id: int) -> None:
-            try:
-                (found[entry_id],) = await self._read_run(entry_id, entry_id, size_bytes_max)
-            except (EntryAbsent, EntryUnknown):
-                return
+    async def _ask_all(self, runs: list[tuple[int, int]], size_bytes_max: int) -> list[_Read]:
+        """`_ask` for each run (first and last entry), at the same time."""
+        reads: dict[int, _Read] = {}
+
+        async def ask(first: int, last: int) -> None:
+            reads[first] = await self._ask(first, last, size_bytes_max)
 
         async with trio.open_nursery() as nursery:
-            for entry_id in entries:
-                nursery.start_soon(read_one, entry_id)
-        return list(map(found.__getitem__, takewhile(found.__contains__, entries)))
+            for run in runs:
+                nursery.start_soon(ask, *run)
+        return [reads[first] for first, _ in runs]
 
-    async def _read_run(self, first: int, last: int, size_bytes_max: int) -> list[bytes]:
-        """What one bookie returns at once. Raises: EntryAbsent, EntryUnknown: about `first`."""
+    async def _ask(self, first: int, last: int, size_bytes_max: int) -> _Read:
+        """What one bookie returns at once, or why none does."""
         metadata = self.metadata
         ensemble = metadata.ensemble_of(first)
         size = len(ensemble)
@@ -107,10 +119,8 @@ class LedgerReader:
             await _ask_in_turn(read, members, turns)
         else:
             await _ask_past_silent_ones(read, members, turns)
-        if read.payloads:
-            return read.payloads
-        detail = f"entry {self.ledger_id}:{first}: " + "; ".join(read.problems)
-        raise EntryAbsent(detail) if read.absent == len(members) else EntryUnknown(detail)
+        read.is_absent = read.absent == len(members)
+        return read
 
 
 async def _ask_in_turn(read: _Read, members: list[str], turns: ReplicaTurns) -> None:
@@ -155,14 +165,25 @@ class _Read:
         self._bookies = bookies
         self._ledger_id = ledger_id
         self._digest = digest
-        self._first = first
+        self.first = first
         self._last = last
         self._size_bytes_max = size_bytes_max
         self.payloads: list[bytes] = []
         """The first good answer."""
+        self.ledger_bytes = 0
+        """Payload bytes of the ledger up to the end of `payloads`, as their last entry states."""
         self.problems: list[str] = []
         self.absent = 0
         """How many proved that the first entry does not exist."""
+        self.is_absent = False
+        """All members of its write set did."""
+
+    def result(self) -> list[bytes]:
+        """The payloads. Raises: EntryAbsent, EntryUnknown."""
+        if self.payloads:
+            return self.payloads
+        detail = f"entry {self._ledger_id}:{self.first}: " + "; ".join(self.problems)
+        raise EntryAbsent(detail) if self.is_absent else EntryUnknown(detail)
 
     async def ask(self, bookie_id: str) -> bool:
         """Whether this bookie has a good answer."""
@@ -170,10 +191,10 @@ class _Read:
         if bookie is None:
             self.problems.append(f"{bookie_id}: not available")
             return False
-        count = self._last - self._first + 1
+        count = self._last - self.first + 1
         try:
             bodies = await bookie.read_batch(
-                self._ledger_id, self._first, count, self._size_bytes_max
+                self._ledger_id, self.first, count, self._size_bytes_max
             )
         except BookieError as error:
             self.absent += error.status in _ABSENT
@@ -182,6 +203,7 @@ class _Read:
         payloads, problem = self._verified(bodies)
         if payloads:
             self.payloads = payloads
+            self.ledger_bytes = entry_metadata(bodies[len(payloads) - 1])[3]
             return True
         self.problems.append(f"{bookie_id}: {problem}")
         _log.error("entry_damaged", ledger_id=self._ledger_id, bookie=bookie_id, detail=problem)
@@ -192,7 +214,7 @@ class _Read:
         verified = self._digest.verified_payload
         ledger_id, last = self._ledger_id, self._last
         payloads: list[bytes] = []
-        entry_id = self._first
+        entry_id = self.first
         try:
             for body in bodies:
                 if entry_id > last:

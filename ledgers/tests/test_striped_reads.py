@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import trio
 import trio.testing
@@ -22,12 +24,15 @@ class DistantBookie(FakeBookie):
     def __init__(self):
         super().__init__()
         self.lost = -1
+        self.bytes_given = 0
 
     async def read_batch(self, ledger_id, first, count, size_bytes_max):
         await trio.sleep(1.0)
         if first == self.lost:
             raise BookieError(Status.IO_ERROR, "a damaged disk")
-        return await super().read_batch(ledger_id, first, count, size_bytes_max)
+        bodies = await super().read_batch(ledger_id, first, count, size_bytes_max)
+        self.bytes_given += sum(map(len, bodies))
+        return bodies
 
 
 class Nobody:
@@ -51,6 +56,27 @@ async def striped(entries=ALL):
     await trio.testing.wait_all_tasks_blocked()
     await writer.close()
     return bookies.values(), await client.reader(writer.ledger_id)
+
+
+SMALL = bytes(10)
+LARGE = bytes(50_000)
+SIZE_MAX = 100_000
+
+
+async def most_given(entries):
+    """The most bytes that bookies gave for one read of all entries, and how long all reads took."""
+    bookies, reader = await striped(entries)
+    begun = trio.current_time()
+    found: list[bytes] = []
+    most = given = 0
+    while len(found) < len(entries):
+        part = await reader.read(len(found), len(entries) - 1, SIZE_MAX)
+        assert len(part) == 1 or sum(map(len, part)) <= SIZE_MAX
+        found += part
+        before, given = given, sum(each.bytes_given for each in bookies)
+        most = max(most, given - before)
+    assert found == entries
+    return most, trio.current_time() - begun
 
 
 async def read_all(reader, last=ENTRIES - 1, **limits):
@@ -88,3 +114,36 @@ async def test_an_entry_that_cannot_be_read_ends_the_run_before_it(autojump_cloc
     assert await reader.read(0, ENTRIES - 1) == ALL[:7]
     with pytest.raises(EntryUnknown, match="damaged disk"):
         await reader.read(7, ENTRIES - 1)
+
+
+@pytest.mark.parametrize("small", [1, 30, 64, 65, 200])
+async def test_large_entries_after_small_ones_are_not_all_on_their_way_at_once(
+    autojump_clock, small
+):
+    most, _ = await most_given([SMALL] * small + [LARGE] * 100)
+    assert most < SIZE_MAX + 4 * len(LARGE)
+
+
+async def test_small_entries_after_large_ones_are_read_many_at_a_time_again(autojump_clock):
+    large = [LARGE] * 20
+    _, without = await most_given(large)
+    _, duration = await most_given(large + [SMALL] * 400)
+    assert duration - without < 400 / 8
+
+
+async def test_a_large_entry_now_and_then_does_not_end_reading_at_the_same_time(autojump_clock):
+    entries = ([SMALL] * 30 + [LARGE * 3]) * 10
+    most, duration = await most_given(entries)
+    assert most < SIZE_MAX + 4 * len(LARGE * 3)
+    assert duration < len(entries) / 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_entries_of_any_sizes_are_read_within_the_size(autojump_clock, seed):
+    rng = random.Random(seed)
+    entries: list[bytes] = []
+    for _ in range(8):
+        largest = rng.choice([0, 1, 100, 10_000, len(LARGE)])
+        entries += [bytes(rng.randint(0, largest)) for _ in range(rng.randint(1, 60))]
+    most, _ = await most_given(entries)
+    assert most < SIZE_MAX + 5 * len(LARGE)
