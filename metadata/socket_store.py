@@ -87,14 +87,18 @@ class SocketStore:
         live = trio.Event()
         stop = store.watch_session(lambda _state: live.set())
         trio.lowlevel.spawn_system_task(store._run)
-        with trio.move_on_after(CONNECT_SECONDS_MAX):
-            await live.wait()
-        stop()
-        if not live.is_set():
+        try:
+            with trio.move_on_after(CONNECT_SECONDS_MAX):
+                await live.wait()
+            stop()
+            if not live.is_set():
+                raise MetadataUnavailable(
+                    f"no metadata store at {path} within {CONNECT_SECONDS_MAX:g} s: "
+                    f"{store._failure}"
+                )
+        except BaseException:
             await store.aclose()
-            raise MetadataUnavailable(
-                f"no metadata store at {path} within {CONNECT_SECONDS_MAX:g} s: {store._failure}"
-            )
+            raise
         return store
 
     # --- the session ----------------------------------------------------------------------

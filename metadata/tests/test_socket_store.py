@@ -81,6 +81,12 @@ async def until_gone(store, path):
             await trio.sleep(0.005)
 
 
+async def cancel_after(scope, turns):
+    for _ in range(turns):
+        await trio.lowlevel.checkpoint()
+    scope.cancel()
+
+
 async def test_two_sessions_see_each_other(store, other):
     heard = []
     other.watch("/a", heard.append)
@@ -264,6 +270,20 @@ async def test_the_sessions_of_a_dead_process_end_at_once(server, store, other):
 
 async def test_the_directory_of_the_socket_is_closed_to_others(store, socket_path):
     assert stat.S_IMODE(os.stat(os.path.dirname(socket_path)).st_mode) == 0o700
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_a_cancelled_open_leaves_no_task(socket_path, nursery, is_there):
+    """It would connect for ever. A session whose begin was not answered ends by its timeout."""
+    if is_there:
+        await nursery.start(SocketServer(MemoryStore()).run, socket_path)
+    living = trio.lowlevel.current_statistics().tasks_living
+    for turns in range(40):
+        with trio.CancelScope() as scope:
+            nursery.start_soon(cancel_after, scope, turns)
+            store = await SocketStore.open(socket_path, TIMEOUT_SECONDS)
+            await store.aclose()
+        await until(lambda: trio.lowlevel.current_statistics().tasks_living == living)
 
 
 async def test_a_socket_of_a_killed_process_is_replaced(socket_path):
