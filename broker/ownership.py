@@ -122,9 +122,12 @@ class Cluster(Protocol):
         """The owner of a bundle; None: there is none, and none is assigned. Raises: Refusal,
         BrokerError."""
 
-    async def non_persistent_topics(self, namespace_name: str) -> Sequence[str]:
+    async def non_persistent_topics(
+        self, namespace_name: str, range_text: str = ""
+    ) -> Sequence[str]:
         """Full names, in order, of the non-persistent topics of an existing namespace that any
-        broker has loaded, those that are reserved for brokers included.
+        broker has loaded, those that are reserved for brokers included. With `range_text` those of
+        this bundle, written as in `Bundle.range_text`; [] if it is none.
 
         Raises: BrokerError: also if the topics of one bundle are not known.
         """

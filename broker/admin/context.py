@@ -148,8 +148,8 @@ class AdminRequest:
 
     @property
     def query(self) -> dict[str, str]:
-        """Query parameters. The last one of a name counts."""
-        return dict(parse_qsl(self.query_text, keep_blank_values=True))
+        """Query parameters. As in Pulsar, the first one of a name counts."""
+        return dict(reversed(parse_qsl(self.query_text, keep_blank_values=True)))
 
     @property
     def query_text(self) -> str:

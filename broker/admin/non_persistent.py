@@ -25,22 +25,44 @@ if TYPE_CHECKING:
 
 
 async def non_persistent_topics(
-    context: AdminContext, namespace_name: str, *, with_system: bool
+    context: AdminContext, namespace_name: str, *, with_system: bool, range_text: str = ""
 ) -> Sequence[str]:
-    """Full names, in order, of those that any broker has loaded; [] for an unknown namespace.
+    """Full names, in order, of those that any broker has loaded; [] for an unknown namespace. With
+    `range_text` those of this bundle, [] if it is none.
 
     Raises: BrokerError: the topics of a bundle are not known.
     """
     if context.cluster is None:
-        return await context.service.topic_lists.existing(
+        names = await context.service.topic_lists.existing(
             namespace_name, NON_PERSISTENT, with_system=with_system
         )
+        if not range_text:
+            return names
+        return await those_of_bundle(context, namespace_name, range_text, names)
     if await context.namespaces.find(namespace_name) is None:
         return []
-    names = await context.cluster.non_persistent_topics(namespace_name)
+    names = await context.cluster.non_persistent_topics(namespace_name, range_text)
     if with_system:
         return names
     return await sorted_in_slices(None if is_system_topic(each) else each for each in names)
+
+
+async def those_of_bundle(
+    context: AdminContext, namespace_name: str, range_text: str, names: Sequence[str]
+) -> list[str]:
+    """The names that belong to the bundle, out of full names of topics of its namespace; [] if it
+    is no bundle of it. As on Pulsar, the range has to be written as in the names of bundles.
+
+    Raises: BrokerError.
+    """
+    try:
+        boundaries = await _boundaries(context, namespace_name)
+    except NoBundles:
+        return []
+    for bundle in boundaries.bundles:
+        if bundle.range_text == range_text:
+            return await sorted_in_slices(names_within(bundle, names))
+    return []
 
 
 async def of_bundle(request: AdminRequest) -> list[str] | None:
@@ -61,20 +83,24 @@ async def of_bundle(request: AdminRequest) -> list[str] | None:
 
 async def _bundle(request: AdminRequest) -> Bundle:
     """The bundle of the path. Raises: Refusal, BrokerError."""
-    context, name = request.context, request.namespace_name
-    namespace = await context.namespaces.get(name)
-    if context.cluster is None:
-        texts = namespace.bundles_given.get("boundaries") or []
-    else:
-        texts = await context.cluster.boundaries(name)
-    try:
-        boundaries = Boundaries.parse(name, texts)
-    except ValueError as error:
-        raise NoBundles(str(error)) from None
+    boundaries = await _boundaries(request.context, request.namespace_name)
     try:
         return boundaries.find(request.names["bundle"])
     except NotABundle as error:
         raise precondition_failed(str(error)) from None
+
+
+async def _boundaries(context: AdminContext, namespace_name: str) -> Boundaries:
+    """Raises: BrokerError: no namespace; NoBundles."""
+    namespace = await context.namespaces.get(namespace_name)
+    if context.cluster is None:
+        texts = namespace.bundles_given.get("boundaries") or []
+    else:
+        texts = await context.cluster.boundaries(namespace_name)
+    try:
+        return Boundaries.parse(namespace_name, texts)
+    except ValueError as error:
+        raise NoBundles(str(error)) from None
 
 
 ROUTES: Final = (Route("GET", "/admin/v2/non-persistent/{tenant}/{namespace}/{bundle}", of_bundle),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from broker.admin.non_persistent import non_persistent_topics
+from broker.admin.non_persistent import non_persistent_topics, those_of_bundle
 from broker.admin.router import Route
 from broker.operations import run_owned
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
@@ -83,13 +83,19 @@ async def _found(context: AdminContext, topic: TopicName) -> Topic:
 
 async def topics(request: AdminRequest) -> Sequence[str]:
     """Topics that exist, at whichever broker; partitions one by one. With `includeSystemTopic` also
-    those of brokers."""
+    those of brokers, with `bundle` those of one bundle. As on Pulsar, a blank one counts as none
+    given for non-persistent topics only."""
     context, name, domain = request.context, request.namespace_name, request.domain
     await context.namespaces.get(name)
     with_system = request.flag("includeSystemTopic")
+    bundle = request.query.get("bundle")
     if domain == NON_PERSISTENT:
-        return await non_persistent_topics(context, name, with_system=with_system)
-    return await context.service.topic_lists.existing(name, domain, with_system=with_system)
+        wanted = "" if bundle is None or bundle.isspace() else bundle
+        return await non_persistent_topics(
+            context, name, with_system=with_system, range_text=wanted
+        )
+    names = await context.service.topic_lists.existing(name, domain, with_system=with_system)
+    return names if bundle is None else await those_of_bundle(context, name, bundle, names)
 
 
 async def partitioned_topics(request: AdminRequest) -> list[str]:

@@ -345,9 +345,11 @@ class ClusterOwnership:
         _refuse_unloading(bundle, owner)
         return Whereabouts(owner.address)
 
-    async def non_persistent_topics(self, namespace_name: str) -> Sequence[str]:
+    async def non_persistent_topics(
+        self, namespace_name: str, range_text: str = ""
+    ) -> Sequence[str]:
         """See Cluster."""
-        return await self._non_persistent.of(namespace_name)
+        return await self._non_persistent.of(namespace_name, range_text)
 
     async def _find(self, namespace_name: str, range_text: str) -> Bundle:
         """Raises: Refusal, BrokerError."""

@@ -50,20 +50,26 @@ class NonPersistentTopics:
     def __init__(self, bundles: NamespaceBundles, ask: Ask) -> None:
         self._bundles = bundles
         self._ask = ask
-        self._readings: SharedReadings[str, Sequence[str]] = SharedReadings()
+        self._readings: SharedReadings[tuple[str, str], Sequence[str]] = SharedReadings()
 
-    async def of(self, namespace_name: str) -> Sequence[str]:
-        """Full names, in order. Raises: BrokerError: TopicNotFound, MetadataError,
-        ServiceNotReady."""
-        return await self._readings.get(namespace_name, self._read)
+    async def of(self, namespace_name: str, range_text: str = "") -> Sequence[str]:
+        """Full names, in order. With `range_text` those of this bundle, [] if it is none.
 
-    async def _read(self, namespace_name: str) -> Sequence[str]:
+        Raises: BrokerError: TopicNotFound, MetadataError, ServiceNotReady.
+        """
+        return await self._readings.get((namespace_name, range_text), self._read)
+
+    async def _read(self, wanted: tuple[str, str]) -> Sequence[str]:
+        namespace_name, range_text = wanted
         try:
             boundaries = await self._bundles.of(namespace_name)
         except NoBundles:
             return []
+        bundles = boundaries.bundles
+        if range_text:
+            bundles = [each for each in bundles if each.range_text == range_text]
         reading = _Reading(self._ask)
-        await for_each(boundaries.bundles, reading.take, ASKED_AT_ONCE)
+        await for_each(bundles, reading.take, ASKED_AT_ONCE)
         if reading.failure is not None:
             raise reading.failure
         return await sorted_in_slices(reading.names)

@@ -67,6 +67,15 @@ async def test_the_topics_of_all_owners_are_one_list_in_order(autojump_clock):
     assert sorted(owners.asked) == [f"{PATH}/{each}" for each in RANGES]
 
 
+async def test_the_topics_of_one_bundle_are_asked_of_its_owner_alone(autojump_clock):
+    owners = Owners({RANGES[0]: named("a"), RANGES[1]: named("c", "b"), RANGES[2]: (500, b"")})
+    lists = await lists_over(owners)
+    expected = [f"non-persistent://{NAMESPACE}/{name}" for name in "bc"]
+    assert await lists.of(NAMESPACE, RANGES[1]) == expected
+    assert await lists.of(NAMESPACE, "0x00000000_0x80000000") == []
+    assert owners.asked == [f"{PATH}/{RANGES[1]}"]
+
+
 async def test_names_of_other_domains_and_namespaces_are_left_out(autojump_clock):
     others = [f"persistent://{NAMESPACE}/p", "non-persistent://public/other/x"]
     owners = Owners({RANGES[0]: (200, json.dumps(others).encode())})
@@ -82,6 +91,11 @@ async def test_names_of_other_domains_and_namespaces_are_left_out(autojump_clock
             r"the answer was 412 \(Invalid bundle range: x\)",
         ),
         ((500, b"<html>"), "the answer was 500$"),
+        ((405, b""), "the answer was 405$"),
+        (
+            (501, b'{"reason": "getListFromBundle is not supported by Vela"}'),
+            r"the answer was 501 \(getListFromBundle is not supported by Vela\)",
+        ),
         ((200, b'{"a": 1}'), "the answer .* no list of names"),
         ((200, b"[1]"), "the answer .* no list of names"),
         ((200, b"[" * 100_000), "the answer .* no list of names"),
