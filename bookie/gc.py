@@ -25,7 +25,7 @@ import structlog
 import trio
 
 from bookie.errors import Corruption, DiskFailed, DiskFull, StorageError
-from bookie.ledger_handle import encode_ledger_data
+from bookie.ledger_state import encode_ledger_data
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -42,7 +42,7 @@ from bookie.index_progress import FILE_NAME as PROGRESS
 from bookie.index_progress import IndexProgress
 from bookie.index_rocksdb import LEDGERS, LOCATIONS, REBUILD, open_index_database
 from bookie.journal_writer import journal_ids, journal_path
-from bookie.ledger_handle import decode_ledger_data, encode_ledger_data
+from bookie.ledger_state import decode_ledger_data, encode_ledger_data
 from rocks.database import lock_database
 from rocks.errors import DatabaseError, DatabaseInUse
 

@@ -21,7 +21,8 @@ from bookie.index_progress import IndexProgress
 from bookie.index_rocksdb import LEDGERS, LOCATIONS
 from bookie.journal import Journal
 from bookie.journal_writer import JournalWriter
-from bookie.ledger_handle import LedgerHandle, decode_ledger_data
+from bookie.ledger_handle import LedgerHandle
+from bookie.ledger_state import decode_ledger_data
 from bookie.ledger_storage import LedgerStorage
 from bookie.newest_journal import NewestJournal
 from bookie.recovery import JournalReplay

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from bookie.ledger_handle import encode_ledger_data
+from bookie.ledger_state import encode_ledger_data
 
 if TYPE_CHECKING:
     from bookie.api import EntryBody
-    from bookie.ledger_handle import LedgerHandle
+    from bookie.ledger_state import LedgerState
 
 CLOSED: Final = -1
 
@@ -30,7 +30,7 @@ class FlushHalf:
     __slots__ = ("handles", "rows", "size_bytes")
 
     def __init__(
-        self, handles: list[LedgerHandle], rows: dict[int, bytes | None], size_bytes: int
+        self, handles: list[LedgerState], rows: dict[int, bytes | None], size_bytes: int
     ) -> None:
         self.handles = handles
         self.rows = rows
@@ -53,21 +53,21 @@ class WriteCache:
 
     def __init__(self, half_bytes_max: int) -> None:
         self._half_bytes_max = half_bytes_max
-        self._touched: list[LedgerHandle] = []
-        self._dirty: dict[int, LedgerHandle] = {}
+        self._touched: list[LedgerState] = []
+        self._dirty: dict[int, LedgerState] = {}
         self.size_bytes = 0
         """Bytes of the active half."""
         self.limit_bytes = half_bytes_max
         self.flushing: FlushHalf | None = None
 
-    def touch(self, handle: LedgerHandle) -> dict[int, EntryBody]:
+    def touch(self, handle: LedgerState) -> dict[int, EntryBody]:
         """The handle's entries in the active half, made if it has none."""
         entries: dict[int, EntryBody] = {}
         handle.entries = entries
         self._touched.append(handle)
         return entries
 
-    def put(self, handle: LedgerHandle, entry_id: int, body: EntryBody) -> None:
+    def put(self, handle: LedgerState, entry_id: int, body: EntryBody) -> None:
         """Keep an entry, whatever the limit is (recovery, high-priority adds)."""
         entries = handle.entries
         if entries is None:
@@ -79,7 +79,7 @@ class WriteCache:
         entries[entry_id] = body
         self.size_bytes += len(body[0]) + len(body[1])
 
-    def row_changed(self, handle: LedgerHandle) -> None:
+    def row_changed(self, handle: LedgerState) -> None:
         """The handle's row has to be written with the next flush."""
         self._dirty[handle.ledger_id] = handle
 
@@ -120,7 +120,7 @@ class WriteCache:
             handle.flushing = None
         self.flushing = None
 
-    def forget(self, handle: LedgerHandle) -> None:
+    def forget(self, handle: LedgerState) -> None:
         """Drop a deleted ledger's entries from the active half (its bytes stay counted until the
         next swap)."""
         if handle.entries:

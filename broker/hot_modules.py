@@ -61,6 +61,7 @@ HOT_MODULES: Final = (
     "bookie.journal",
     "bookie.journal_writer",
     "bookie.ledger_handle",
+    "bookie.ledger_state",
     "bookie.ledger_storage",
     "bookie.net.adds",
     "bookie.net.turns",

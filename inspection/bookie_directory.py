@@ -13,7 +13,7 @@ from bookie.entry_log_format import split_location
 from bookie.errors import Corruption
 from bookie.index import pack_location_key, unpack_location_key, unpack_u64
 from bookie.index_rocksdb import LEDGERS, LOCATIONS
-from bookie.ledger_handle import decode_ledger_data
+from bookie.ledger_state import decode_ledger_data
 from inspection.files import EntryLogFile, NotReadable, OpenFile
 from protocol.bookkeeper.digests import Digest, DigestMismatch, DigestType, entry_metadata
 from rocks.errors import DatabaseError
