@@ -26,7 +26,7 @@ from protocol.bookkeeper.paths import COOKIES_ROOT
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminContext, AdminRequest
-    from broker.namespaces.namespaces import Namespace
+    from broker.namespaces.loaded_namespaces import Namespace
 
 Json = dict[str, Any]
 

@@ -16,7 +16,7 @@ from broker.refusal import Refusal, not_found, precondition_failed
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
-    from broker.namespaces.namespaces import Namespace
+    from broker.namespaces.loaded_namespaces import Namespace
 
 _FIELD: Final = "persistence"
 

@@ -1,8 +1,7 @@
 """Namespaces and the topics that exist in them: the first queries of lookups and clients.
 
-A namespace is loaded on first use and then answered from memory. Every write goes to the store
-first. The store's watches report changes by any session: changed records are read again before the
-next answer. `existing_topics` says which topics exist.
+A namespace is loaded on first use and then answered from memory (`loaded_namespaces`). Every write
+goes to the store first. `existing_topics` says which topics exist.
 
 Refusals are BrokerError for requests of the binary protocol and Refusal for administrative calls.
 Rules and texts are as observed on Pulsar 4.0.8.
@@ -13,34 +12,17 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, final
 
-import structlog
-import trio
-
-from broker.namespaces.existing_topics import ExistingTopics
-from broker.namespaces.json_nodes import change_json, create_json, read_json
+from broker.namespaces.json_nodes import change_json, create_json
+from broker.namespaces.loaded_namespaces import LoadedNamespaces
 from broker.namespaces.names import (
-    BOOKIE_GROUPS_FIELD,
-    LOCAL_POLICIES_PATH,
-    MANAGED_LEDGERS_PATH,
-    PARTITIONED_TOPICS_PATH,
-    POLICIES_PATH,
-    PRIMARY_GROUPS,
-    SECONDARY_GROUPS,
-    TOPIC_POLICIES_PATH,
     is_entity_name,
     local_policies_path,
-    namespace_below,
     policies_path,
     tenant_path,
 )
-from broker.namespaces.partitions import PartitionedTopics
 from broker.namespaces.tenants import Clusters, Tenants
-from broker.namespaces.topic_policies import TopicPolicyRecords
-from broker.policies.given import without_effect
 from broker.policies.record import Policies
-from broker.policies.scopes import BrokerPolicies, NamespacePolicies
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
-from ledgers.placement import parse_groups
 from metadata.store import NodeNotFound
 from protocol.errors import NotAllowed, ServiceNotReady, TopicNotFound
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
@@ -49,65 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from broker.config import BrokerConfig
-    from broker.namespaces.kept_records import KeptRecords
-    from ledgers.placement import BookieGroups
+    from broker.namespaces.loaded_namespaces import Namespace
     from metadata.store import MetadataStore
 
-log = structlog.get_logger()
-
 Json = dict[str, Any]
-
-
-@final
-class Namespace:
-    """The state of one namespace in memory."""
-
-    __slots__ = (
-        "changing",
-        "existing",
-        "name",
-        "partitioned",
-        "policies",
-        "policies_read",
-        "policies_version",
-        "topic_policies",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        policies: NamespacePolicies,
-        partitioned: PartitionedTopics,
-        topic_policies: TopicPolicyRecords,
-        existing: ExistingTopics,
-    ) -> None:
-        self.name = name
-        self.policies = policies
-        self.policies_version = 0
-        """How often the record was created, changed or deleted since the namespace was loaded."""
-        self.policies_read = -1
-        """The version of `policies`."""
-        self.partitioned = partitioned
-        self.topic_policies = topic_policies
-        self.changing = trio.Lock()
-        """Held while the policies change, so that the last ones stored are also in force."""
-        self.existing = existing
-        """Its topics."""
-
-    @property
-    def bundles_given(self) -> Json:
-        """The bundles with which the namespace was created; {}: none were given."""
-        return dict(self.policies.record.bundles or {})
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the state in memory equals that of the store."""
-        return self.policies_read == self.policies_version and self.are_records_current
-
-    @property
-    def are_records_current(self) -> bool:
-        """Whether the same holds for the records of its topics."""
-        return self.partitioned.records.is_current and self.topic_policies.records.is_current
 
 
 @final
@@ -117,74 +44,23 @@ class Namespaces:
     def __init__(self, store: MetadataStore, config: BrokerConfig) -> None:
         self._store = store
         self._config = config
-        self._policies = BrokerPolicies(config)
-        self._loaded: dict[str, Namespace] = {}
-        self._loading = trio.Lock()
         self.clusters = Clusters(store)
         self.tenants = Tenants(store, self.clusters, config)
         self.is_loaded_topic: Callable[[TopicName], bool] = lambda _topic: False
         """Whether the broker has the topic in memory. Set by the composition root."""
-        store.watch(POLICIES_PATH, self._policies_changed)
-        store.watch(LOCAL_POLICIES_PATH, self._local_policies_changed)
-        store.watch(PARTITIONED_TOPICS_PATH, self._partitioned_changed)
-        store.watch(TOPIC_POLICIES_PATH, self._topic_policies_changed)
-        store.watch(MANAGED_LEDGERS_PATH, self._managed_ledger_changed)
-
-    def _policies_changed(self, path: str) -> None:
-        self._record_changed(POLICIES_PATH, path)
-
-    def _local_policies_changed(self, path: str) -> None:
-        self._record_changed(LOCAL_POLICIES_PATH, path)
-
-    def _record_changed(self, root: str, path: str) -> None:
-        if path == root:  # the store cannot tell what has changed
-            for each in self._loaded.values():
-                each.policies_version += 1
-            return
-        name, rest = namespace_below(root, path)
-        namespace = self._loaded.get(name)
-        if namespace is not None and not rest:
-            namespace.policies_version += 1
-
-    def _partitioned_changed(self, path: str) -> None:
-        self._one_changed(PARTITIONED_TOPICS_PATH, path, lambda each: each.partitioned.records)
-
-    def _topic_policies_changed(self, path: str) -> None:
-        self._one_changed(TOPIC_POLICIES_PATH, path, lambda each: each.topic_policies.records)
-
-    def _one_changed(
-        self, root: str, path: str, records_of: Callable[[Namespace], KeptRecords]
-    ) -> None:
-        if path == root:
-            for each in self._loaded.values():
-                records_of(each).all_changed()
-            return
-        name, rest = namespace_below(root, path)
-        namespace = self._loaded.get(name)
-        if namespace is not None:
-            records_of(namespace).changed(rest)
-
-    def _managed_ledger_changed(self, path: str) -> None:
-        """A topic's record changed. Cursors lie one level below."""
-        if path == MANAGED_LEDGERS_PATH:
-            for each in self._loaded.values():
-                each.existing.all_changed()
-            return
-        name, rest = namespace_below(MANAGED_LEDGERS_PATH, path)
-        namespace = self._loaded.get(name)
-        domain, _, element = rest.partition("/")
-        if namespace is not None and domain == PERSISTENT and "/" not in element:
-            namespace.existing.record_changed(element)
+        self._loaded = LoadedNamespaces(store, config, lambda topic: self.is_loaded_topic(topic))
+        self.find = self._loaded.find
+        """See there."""
 
     @property
     def in_memory(self) -> Collection[str]:
         """Names of the namespaces that are answered from memory."""
-        return self._loaded.keys()
+        return self._loaded.names
 
     async def use(self, config: BrokerConfig) -> None:
         """Apply another configuration from now on. Raises: as `NamespacePolicies.replace`."""
         self._config = config
-        await self._policies.use(config)
+        await self._loaded.use(config)
 
     async def bootstrap(self, service_url: str, broker_service_url: str) -> None:
         """Make sure that the cluster exists with this one broker, and what `make_defaults` says."""
@@ -208,78 +84,9 @@ class Namespaces:
 
     # --- namespaces ---------------------------------------------------------------------
 
-    async def find(self, namespace_name: str) -> Namespace | None:
-        """The namespace `tenant/namespace`, None when there is none. No await when in memory."""
-        namespace = self._loaded.get(namespace_name)
-        if namespace is not None and namespace.is_current:
-            return namespace
-        tenant, separator, local = namespace_name.partition("/")
-        if not (separator and is_entity_name(tenant) and is_entity_name(local)):
-            return None
-        async with self._loading:
-            namespace = self._loaded.get(namespace_name)
-            if namespace is None:
-                namespace = self._unread(namespace_name)
-                # Registered before it is read, so that no change in between is missed.
-                self._loaded[namespace_name] = namespace
-            try:
-                fields, groups = await self._read(namespace)
-            except BaseException:
-                if namespace.policies_read < 0:
-                    self._unload(namespace_name)
-                raise
-            if fields is None:
-                self._unload(namespace_name)
-                return None
-        policies = namespace.policies
-        if fields != policies.record.fields or groups != policies.bookie_groups:
-            without = without_effect(fields)
-            if without:
-                log.warning("policies without effect", namespace=namespace_name, policies=without)
-            # Watchers may request the namespace: not while others wait for the lock.
-            policies.bookie_groups = groups
-            await policies.replace(Policies(fields))
-        await policies.replace_topics(namespace.topic_policies.records.found)
-        return namespace
-
-    def _unread(self, namespace_name: str) -> Namespace:
-        partitioned = PartitionedTopics(self._store, namespace_name, self._config)
-        return Namespace(
-            namespace_name,
-            self._policies.of_namespace(Policies({})),
-            partitioned,
-            TopicPolicyRecords(self._store, namespace_name),
-            ExistingTopics(
-                self._store, namespace_name, partitioned, lambda topic: self.is_loaded_topic(topic)
-            ),
-        )
-
-    async def _read(self, namespace: Namespace) -> tuple[Json | None, BookieGroups | None]:
-        """Bring a namespace up to date except for its policies, which are returned; None: it is
-        deleted. With its groups of bookies, if it has any."""
-        while True:
-            version = namespace.policies_version
-            fields = await read_json(self._store, policies_path(namespace.name))
-            groups = None
-            if fields is not None:
-                groups = await self._read_groups(namespace.name)
-                await namespace.partitioned.records.refresh()
-                await namespace.topic_policies.records.refresh()
-            if version == namespace.policies_version and (
-                fields is None or namespace.are_records_current
-            ):
-                namespace.policies_read = version
-                return fields, groups
-
-    async def _read_groups(self, namespace_name: str) -> BookieGroups | None:
-        record = await read_json(self._store, local_policies_path(namespace_name)) or {}
-        groups = record.get(BOOKIE_GROUPS_FIELD) or {}
-        return parse_groups(groups.get(PRIMARY_GROUPS), groups.get(SECONDARY_GROUPS))
-
     def is_loaded(self, namespace_name: str) -> bool:
         """Whether the namespace exists and is in memory, so that `find` returns it at once."""
-        namespace = self._loaded.get(namespace_name)
-        return namespace is not None and namespace.is_current
+        return self._loaded.current(namespace_name) is not None
 
     async def get(self, namespace_name: str) -> Namespace:
         """For administrative calls. Raises: Refusal."""
@@ -342,7 +149,7 @@ class Namespaces:
                 self._store, path, lambda fields: change(Policies(fields)).fields
             )
             if changed is None:
-                self._unload(namespace_name)
+                self._loaded.unload(namespace_name)
                 raise not_found("Namespace does not exist")
             await namespace.policies.replace(Policies(changed))
 
@@ -364,11 +171,6 @@ class Namespaces:
             await namespace.topic_policies.delete(topic)
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
 
-    def _unload(self, namespace_name: str) -> None:
-        namespace = self._loaded.pop(namespace_name, None)
-        if namespace is not None:
-            namespace.policies.close()
-
     async def check_empty(self, namespace_name: str) -> None:
         """Raises: Refusal: clients have topics there that are stored."""
         if await self.topics(namespace_name, PERSISTENT, with_system=False):
@@ -387,7 +189,7 @@ class Namespaces:
         except NodeNotFound:
             raise not_found(f"Namespace {namespace_name} does not exist.") from None
         finally:
-            self._unload(namespace_name)
+            self._loaded.unload(namespace_name)
         with suppress(NodeNotFound):
             await self._store.delete(local_policies_path(namespace_name))
 
@@ -431,8 +233,8 @@ class Namespaces:
 
     def partitions_in_memory(self, topic: TopicName) -> int | None:
         """The result of `resolve_for_lookup` for a topic known to exist; None: call that."""
-        namespace = self._loaded.get(topic.namespace_name)
-        if namespace is None or not namespace.is_current or not namespace.existing.is_known(topic):
+        namespace = self._loaded.current(topic.namespace_name)
+        if namespace is None or not namespace.existing.is_known(topic):
             return None
         return namespace.partitioned.count(topic)
 
