@@ -1,18 +1,23 @@
-"""Looks back from the end of a topic for the newest entry that is for clients.
+"""The end of a topic: its newest entry, and the newest one that is for clients.
 
-Asked only when the last entry is a marker, or cannot be read by any client. A few of them at most
-follow each other in practice, so the first group that is read is small. A producer can publish very
-many of them. So the groups grow, a topic has one search at a time, and what a search has passed
-over is not looked at again.
+The last entry may be a marker, or one that no client can read. A few of them at most follow each
+other in practice, so the first group that is read, back from the end, is small. A producer can
+publish very many of them. So the groups grow, a topic has one search at a time, and what a search
+has passed over is not looked at again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import trio
 
+from broker.slices import SharedReadings
+from protocol.errors import BrokerError, ServerError
+
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from broker.entry import Entry
     from broker.managed_ledger.ledger import ManagedLedger
     from protocol.position import Position
@@ -24,18 +29,63 @@ READ_BYTES_MAX: Final = 1024 * 1024
 
 
 @final
-class NewestMessages:
+class NewestOfTopic:
     """See the module docstring. Invariant: `_passed` is None, or the first and the last of entries
     without a message between them."""
 
-    __slots__ = ("_ledger", "_passed", "_turn")
+    __slots__ = ("_ledger", "_passed", "_readings", "_turn")
 
     def __init__(self, ledger: ManagedLedger) -> None:
         self._ledger = ledger
         self._turn = trio.Lock()
         self._passed: tuple[Position, Position] | None = None
+        self._readings: SharedReadings[Position, Entry | None] = SharedReadings()
 
-    async def before(self, position: Position) -> Entry | None:
+    def position(self) -> Position:
+        """That of the newest entry; (-1, -1) when there is none, or none is left."""
+        ledger = self._ledger
+        last = ledger.last_confirmed
+        if last[1] >= 0 and last >= ledger.first_position:
+            return last
+        before = ledger.previous_position(last)
+        return before if before[1] >= 0 else (-1, -1)
+
+    def entry(self) -> Coroutine[Any, Any, Entry | None]:
+        """The entry that is the newest one at the time of the call. If it is trimmed meanwhile: the
+        entry that is newest then.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+        return self._read(self.position())
+
+    async def _read(self, position: Position) -> Entry | None:
+        while position[1] >= 0:
+            entries = await self._ledger.read(position, 1, 1)
+            if entries and entries[0].position == position:
+                return entries[0]
+            missed, position = position, self.position()
+            if position == missed:
+                raise BrokerError(
+                    ServerError.PersistenceError,
+                    f"the newest entry {position} cannot be read; retry",
+                )
+        return None
+
+    def message(self) -> Coroutine[Any, Any, Entry | None]:
+        """The newest entry that is for clients, at the time of the call. Requests share a reading:
+        a client can send thousands of them at a time, and the entry may have megabytes.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+        return self._readings.get(self.position(), self._read_message)
+
+    async def _read_message(self, position: Position) -> Entry | None:
+        newest = await self._read(position)
+        if newest is None or not newest.is_withheld:
+            return newest
+        return await self._before(newest.position)
+
+    async def _before(self, position: Position) -> Entry | None:
         """The newest entry before this one, which is for no client, that is for clients; None if
         there is none.
 

@@ -19,12 +19,11 @@ import trio
 from broker.entry import Entry
 from broker.histograms import EntrySizes, PublishTimes
 from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
-from broker.slices import SharedReadings
 from broker.subscription.request import SubscriptionRequest
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topic.failures import told
-from broker.topic.newest_message import NewestMessages
+from broker.topic.newest_message import NewestOfTopic
 from broker.topic.producer import Producer, Publish
 from broker.topic.topic import Topic
 from ledgers.replication import Replication
@@ -97,8 +96,7 @@ class PersistentTopic(Topic):
         """Taken in this turn; appended together at its end."""
         self._arrived_contexts: list[object] = []
         self._applying = trio.Lock()
-        self._newest_messages = NewestMessages(ledger)
-        self._newest_readings: SharedReadings[Position, Entry | None] = SharedReadings()
+        self._newest = NewestOfTopic(ledger)
         self._taken = 0
         self._answered = 0
         self._after_publishes: list[tuple[int, Callable[[], None]]] = []
@@ -439,39 +437,15 @@ class PersistentTopic(Topic):
 
     def last_position(self) -> Position:
         """The newest entry; (-1, -1) when there is none, or none is left."""
-        last = self.ledger.last_confirmed
-        if last[1] >= 0 and last >= self.ledger.first_position:
-            return last
-        before = self.ledger.previous_position(last)
-        return before if before[1] >= 0 else (-1, -1)
+        return self._newest.position()
 
     def newest_entry(self) -> Coroutine[Any, Any, Entry | None]:
-        """See `Topic.newest_entry`. If it is trimmed meanwhile: the entry that is newest then."""
-        return self._read_newest(self.last_position())
-
-    async def _read_newest(self, position: Position) -> Entry | None:
-        while position[1] >= 0:
-            entries = await self.ledger.read(position, 1, 1)
-            if entries and entries[0].position == position:
-                return entries[0]
-            missed, position = position, self.last_position()
-            if position == missed:
-                raise BrokerError(
-                    ServerError.PersistenceError,
-                    f"the newest entry {position} cannot be read; retry",
-                )
-        return None
+        """See `Topic.newest_entry`."""
+        return self._newest.entry()
 
     def newest_message(self) -> Coroutine[Any, Any, Entry | None]:
-        """See `Topic.newest_message`. Requests share a reading: a client can send thousands of them
-        at a time, and the entry may have megabytes."""
-        return self._newest_readings.get(self.last_position(), self._read_newest_message)
-
-    async def _read_newest_message(self, position: Position) -> Entry | None:
-        newest = await self._read_newest(position)
-        if newest is None or not newest.is_withheld:
-            return newest
-        return await self._newest_messages.before(newest.position)
+        """See `Topic.newest_message`."""
+        return self._newest.message()
 
     async def terminate(self) -> Position:
         """Accept no more messages. Consumers are told once they have drained the topic.
