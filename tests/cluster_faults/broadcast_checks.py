@@ -8,8 +8,10 @@ A *stay* is one connection of a consumer, from SUBSCRIBE on. In each stay:
   stay is left out.
 
 The last stay reaches the end of the topic. An acknowledgement counts from the moment it was sent,
-because it may take effect without its receipt. One whose receipt came may still be lost with the
-broker: then its message comes again, which is counted and is no violation.
+because it may take effect without its receipt: the consumer may be gone when the broker finds it in
+a socket. Then its message does not come again, and neither does a receipt. One whose receipt came
+may still be lost with the broker: then its message comes again, which is counted and is no
+violation. So receipts are owed only on the connection on which they were asked for.
 """
 
 from __future__ import annotations
@@ -37,6 +39,23 @@ class ConsumerHistory:
     """What it has acknowledged -> the number of the first stay in which it did."""
     receipts: dict[Place, int] = field(default_factory=dict)
     """The same for acknowledgements whose receipt came."""
+    unanswered: set[Place] = field(default_factory=set)
+    """What it has acknowledged in the last stay, while the receipt has not come."""
+
+    def begin_stay(self) -> None:
+        """It subscribes on another connection. Receipts of the one before do not come any more."""
+        self.stays.append([])
+        self.unanswered.clear()
+
+    def ask(self, place: Place) -> None:
+        """It acknowledges in the last stay."""
+        self.acknowledged.setdefault(place, len(self.stays) - 1)
+        self.unanswered.add(place)
+
+    def answer(self, place: Place) -> None:
+        """The receipt has come."""
+        self.receipts.setdefault(place, len(self.stays) - 1)
+        self.unanswered.discard(place)
 
 
 def check_consumer(

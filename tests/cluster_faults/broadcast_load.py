@@ -107,6 +107,8 @@ class BroadcastConsumer:
         said = f"{self.history.name} at {self.newest} in stay {len(self.history.stays)}"
         if not self.is_subscribed:
             said += ", not subscribed"
+        if self.history.unanswered:
+            said += f", {len(self.history.unanswered)} acknowledgements without a receipt"
         return f"{said}, refused {list(self.refusals.items())[-3:]}"
 
     def leave(self) -> None:
@@ -123,7 +125,7 @@ class BroadcastConsumer:
         async with stream:
             client = self._client = wire.Client()
             self._waiting, self._asked, self._permits_used = [], {}, 0
-            self.history.stays.append([])
+            self.history.begin_stay()
             request_id = client.next_request_id()
             subscribe = wire.subscribe(
                 self.topic,
@@ -173,7 +175,7 @@ class BroadcastConsumer:
         if kind == _Type.ACK_RESPONSE:
             place = self._asked.pop(command.ackResponse.request_id)
             if not command.ackResponse.HasField("error"):
-                self.history.receipts.setdefault(place, len(self.history.stays) - 1)
+                self.history.answer(place)
         elif kind == _Type.PING:
             return wire.pong()
         elif kind == _Type.SUCCESS and command.success.request_id == subscribe_id:
@@ -219,7 +221,7 @@ class BroadcastConsumer:
     def _acknowledgement(self, place: Place) -> bytes:
         request_id = self._client.next_request_id()
         self._asked[request_id] = place
-        self.history.acknowledged.setdefault(place, len(self.history.stays) - 1)
+        self.history.ask(place)
         return wire.ack(1, [place], request_id=request_id)
 
     # --- the owner ----------------------------------------------------------------------

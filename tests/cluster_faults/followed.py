@@ -84,14 +84,13 @@ class Followed:
         consumers.ask(lambda: [each.stop_leaving() for each in consumers.consumers])
         consumers.come_again()
         self._wait_for_all("what was left unacknowledged to the end", log)
-        wanted = set(log)
-        consumers.wait("receipts", lambda each: wanted <= each.history.receipts.keys())
         wait_until("the owner's news of all acknowledgements", lambda: self._backlog() == 0)
         self._is_over = True
 
     def _wait_for_all(self, what: str, log: list[Place]) -> None:
         self._consumers.wait_for(what, log[-1])
         self._consumers.wait(what, lambda each: not lacking_of(each.history, log))
+        self._consumers.wait(f"receipts after {what}", lambda each: not each.history.unanswered)
 
     def _check_kept(self, log: list[Place]) -> None:
         """The owner must not delete what somebody has not acknowledged."""

@@ -115,6 +115,49 @@ def test_the_end_is_owed_in_the_last_stay_only() -> None:
     assert "NOT DELIVERED" in found(ConsumerHistory("c"), LOG)
 
 
+def test_a_receipt_is_owed_for_what_was_acknowledged_in_the_last_stay() -> None:
+    history = ConsumerHistory("c")
+    history.begin_stay()
+    history.stays[0] += LOG[:3]
+    history.ask(LOG[0])
+    history.ask(LOG[1])
+    assert history.unanswered == {LOG[0], LOG[1]}
+    history.answer(LOG[0])
+    assert history.unanswered == {LOG[1]}
+    history.answer(LOG[1])
+    assert not history.unanswered
+
+
+def test_no_receipt_is_owed_for_an_acknowledgement_that_took_effect_after_its_stay() -> None:
+    """A broker that was stopped finds it in its sockets when the consumer has left. It takes
+    effect, and there is nobody to answer."""
+    history = ConsumerHistory("c")
+    history.begin_stay()
+    history.stays[0] += LOG[:2]
+    history.ask(LOG[0])
+    history.ask(LOG[1])
+    history.begin_stay()
+    history.stays[1] += LOG[2:]
+    for place in LOG[2:]:
+        history.ask(place)
+        history.answer(place)
+    assert found(history, LOG) == ""
+    assert not history.unanswered
+    assert history.receipts.keys() == set(LOG[2:])
+
+
+def test_what_comes_again_after_its_receipt_is_owed_another_one() -> None:
+    history = ConsumerHistory("c")
+    for _ in range(2):
+        history.begin_stay()
+        history.stays[-1].append(LOG[0])
+        history.ask(LOG[0])
+        assert history.unanswered == {LOG[0]}
+        history.answer(LOG[0])
+        assert not history.unanswered
+    assert (history.acknowledged, history.receipts) == ({LOG[0]: 0}, {LOG[0]: 0})
+
+
 def test_what_the_topic_does_not_hold_is_found() -> None:
     assert "INVENTED: (8, 3) in stay 0" in found(
         ConsumerHistory("c", [[*LOG[:3], (8, 3), *LOG[3:]]]), LOG
