@@ -54,6 +54,8 @@ class AddPath:
         self._storages = layout.storages
         self._journals = layout.journals
         self._token = trio.lowlevel.current_trio_token()
+        self.wake: Callable[..., object] = self._token.run_sync_soon
+        """Has something called in the event loop, for journal threads. Set by the owner."""
         self._kick_scheduled = False
         self._waiting = {
             id(storage): WaitingAdds(
@@ -332,7 +334,7 @@ class AddPath:
 
     def group_done_soon(self, done: GroupDone) -> None:
         """Called by a journal thread."""
-        self._token.run_sync_soon(self._group_done, done)
+        self.wake(self._group_done, done)
 
     def journal_room_changed_soon(self) -> None:
         """Called by a journal thread."""

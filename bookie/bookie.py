@@ -153,6 +153,12 @@ class Bookie:
         and the end of a turn hands its adds to the journal."""
         self._adds.turn = turn
 
+    def set_wake(self, wake: Callable[..., object]) -> None:
+        """How journal threads have something called in the event loop: like trio's
+        `run_sync_soon`, which is the default. To be set before the first add: answers keep their
+        order within one way only."""
+        self._adds.wake = wake
+
     def set_live_ledgers(self, live_ledgers: Callable[[], Awaitable[set[int]]] | None) -> None:
         """Tells garbage collection which ledgers still exist. None: it deletes nothing."""
         self._collector.live_ledgers = live_ledgers

@@ -306,18 +306,18 @@ class TcpTransports:
     """Of TCP connections: one task reads them all."""
 
     def __init__(self) -> None:
-        self._readers = Readers()
+        self.readers = Readers()
 
     async def run(self) -> None:
         """Read until cancelled."""
-        await self._readers.run()
+        await self.readers.run()
 
     def of(self, stream: trio.SocketStream, peer: str) -> Transport:
         """Takes the socket out of the stream."""
         taken = stream.socket
         family, kind, protocol = taken.family, taken.type, taken.proto
         plain = socket.socket(family, kind, protocol, fileno=taken.detach())
-        return SocketTransport(plain, peer, self._readers)
+        return SocketTransport(plain, peer, self.readers)
 
 
 @final

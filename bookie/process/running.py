@@ -36,6 +36,7 @@ from bookie.process.http_port import bind, serve_state
 from bookie.process.registration import Endpoint, Registration
 from runtime.file_lock import FileInUse, take_lock
 from runtime.open_files import bookie_process_connections_max
+from runtime.transport import TcpTransports
 from settings.kinds import or_no_limit
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ async def running_bookie(
         stack.push_async_callback(_shielded, store.aclose)
         cluster = await require_cluster(store)
         bookie = await _open_bookie(config, store, cluster)
+        transports = TcpTransports()
+        bookie.set_wake(transports.readers.run_sync_soon)
         stack.push_async_callback(_shielded, bookie.aclose)
         if is_store_of_this_machine(config):
             await cluster.refuse_older_metadata(bookie.ledger_ids())
@@ -106,7 +109,7 @@ async def running_bookie(
             nursery.start_soon(_stop_when_full, bookie)
         await nursery.start(bookie.run)
 
-        server = BookieServer(bookie, _server_config(config))
+        server = BookieServer(bookie, _server_config(config), transports)
         server.turns.kick_storage = bookie.kick
         bookie.set_turn(server.turns)
         server.listen_on(listeners)

@@ -42,6 +42,7 @@ from broker.subscription.factory import SubscriptionKinds
 from broker.subscription.stock import STOCK
 from broker.turn import Turns
 from runtime.clock import SystemClock
+from runtime.readers import Readers
 from web.callers import CallerRules
 
 if TYPE_CHECKING:
@@ -91,15 +92,15 @@ async def assembled_broker(
         limits = http_limits_from(config)
         await nursery.start(serve_http, application, limits, [web_socket], http_stop)
 
-        turns = Turns()
-        storage = await deployment.open_storage(stack, nursery, turns, clock)
+        turns, readers = Turns(), Readers()
+        storage = await deployment.open_storage(stack, nursery, turns, readers, clock)
         turns.kick_storage = storage.kick
         schemas = SchemaRegistry(storage.store, storage.ledgers, clock, config)
         conversion = SchemaConversion(storage.store, schemas.ledgers)
         await conversion.run()
         service = _service_over(storage, config, schemas, turns, clock)
         listener = BrokerListener(
-            service.connections, BrokerCommands(service), config.maxHttpServerConnections
+            service.connections, BrokerCommands(service), readers, config.maxHttpServerConnections
         )
         await bind_broker(listener, config.bindAddress, config.brokerServicePort)
         stack.callback(listener.stop_accepting)

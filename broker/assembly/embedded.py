@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from broker.turn import Turns
     from metadata.store import MetadataStore
     from runtime.clock import Clock
+    from runtime.readers import Readers
 
 NO_SHADOWS: Final = (
     "only brokers of a cluster serve and delete shadows. Subscribe to the source, or start "
@@ -64,10 +65,16 @@ class Embedded:
         self._open_ledgers: Mapping[str, ManagedLedger] = {}
 
     async def open_storage(
-        self, stack: AsyncExitStack, nursery: trio.Nursery, turns: Turns, clock: Clock
+        self,
+        stack: AsyncExitStack,
+        nursery: trio.Nursery,
+        turns: Turns,
+        readers: Readers,
+        clock: Clock,
     ) -> Storage:
         """See Deployment. Metadata store -> bookie (journal replay) -> ledger client -> managed
-        ledgers. The bookie hands adds to the journal in its turns."""
+        ledgers. The bookie hands adds to the journal in its turns, and its journals wake the task
+        that reads connections."""
         config, data_directory = self._config, self._data_directory
         store = await _open_store(nursery, config, data_directory)
         stack.push_async_callback(shielded, store.aclose)
@@ -83,6 +90,7 @@ class Embedded:
         ledgers = LedgerClient(store, bookies, ledger_client_config(config), clock)
         bookie.set_live_ledgers(ledgers.live_ledgers)
         bookie.set_turn(turns)
+        bookie.set_wake(readers.run_sync_soon)
         managed = ManagedLedgerConfig.from_broker_config(config)
         records = RecordsRead(store)
         factory = ManagedLedgerFactory(records, ledgers, managed, clock)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from metadata.store import MetadataStore
     from protocol.topic_name import TopicName
     from runtime.clock import Clock
+    from runtime.readers import Readers
 
 
 class StartError(Exception):
@@ -120,7 +121,12 @@ class Deployment(Protocol):
     """See the module docstring."""
 
     async def open_storage(
-        self, stack: AsyncExitStack, nursery: trio.Nursery, turns: Turns, clock: Clock
+        self,
+        stack: AsyncExitStack,
+        nursery: trio.Nursery,
+        turns: Turns,
+        readers: Readers,
+        clock: Clock,
     ) -> Storage:
         """Open everything below topics; `stack` closes it in reverse order. Tasks run in `nursery`.
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from broker.turn import Turns
     from metadata.store import MetadataStore
     from runtime.clock import Clock
+    from runtime.readers import Readers
 
 _CLUSTERS_NAMED_MAX: Final = 5
 
@@ -62,7 +63,12 @@ class Replicated:
         self._following: FollowingFactory | None = None
 
     async def open_storage(
-        self, stack: AsyncExitStack, nursery: trio.Nursery, turns: Turns, clock: Clock
+        self,
+        stack: AsyncExitStack,
+        nursery: trio.Nursery,
+        turns: Turns,
+        readers: Readers,
+        clock: Clock,
     ) -> Storage:
         """See Deployment."""
         config = self._config

@@ -20,12 +20,12 @@ from protocol import commands
 from protocol.errors import ServerError
 from runtime.accepting import TurnedAway, accept_connections, stop_listening
 from runtime.open_files import connections_max, not_admitted_max
-from runtime.readers import Readers
 from runtime.transport import SocketTransport, StreamTransport
 
 if TYPE_CHECKING:
     from broker.net.attached import Commands
     from broker.net.connections import Connections
+    from runtime.readers import Readers
     from runtime.transport import Transport
 
 log = structlog.get_logger()
@@ -41,13 +41,17 @@ class BrokerListener:
     """One listening address and the sessions that came through it."""
 
     def __init__(
-        self, connections: Connections, commands: Commands, http_connections_max: int
+        self,
+        connections: Connections,
+        commands: Commands,
+        readers: Readers,
+        http_connections_max: int,
     ) -> None:
         self._connections = connections
         self._commands = commands
         self._per_address: Counter[str] = Counter()
         self._sockets: list[socket.socket] = []
-        self._readers = Readers()
+        self._readers = readers
         self._connections_of_files_max = connections_max(http_connections_max)
         self._turned_away = TurnedAway(not_admitted_max(TURNED_AWAY_MAX))
 

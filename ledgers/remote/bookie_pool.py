@@ -29,7 +29,7 @@ from ledgers.placement import (
 from ledgers.quarantine import Quarantine, QuarantineRules
 from ledgers.remote.addresses import address_of_id, address_of_registration
 from ledgers.remote.config import RemoteConfig
-from ledgers.remote.network import connect_tcp
+from ledgers.remote.network import TcpConnector
 from ledgers.remote.remote_bookie import AddEncoder, RemoteBookie
 from metadata.store import MetadataUnavailable
 from protocol.bookkeeper.paths import AVAILABLE_ROOT, READ_ONLY_ROOT, available_path, read_only_path
@@ -64,10 +64,11 @@ class BookiePool:
         config: RemoteConfig | None = None,
         rules: PlacementRules | None = None,
         quarantine: QuarantineRules | None = None,
-        connect: Connect = connect_tcp,
+        connect: Connect | None = None,
         order: random.Random | None = None,
     ) -> None:
-        """`order`: shuffles bookies that are equally fit."""
+        """To be made in the event loop. `connect`: by TCP if it is None. `order`: shuffles bookies
+        that are equally fit."""
         self.bookies: Mapping[str, BookieApi] = _Bookies(self)
         """See Cluster."""
         self.racks = RackMap()
@@ -79,7 +80,8 @@ class BookiePool:
         self._config = config if config is not None else RemoteConfig()
         self.rules = rules if rules is not None else PlacementRules()
         self._quarantine = Quarantine(quarantine if quarantine is not None else QuarantineRules())
-        self._connect = connect
+        self._tcp = TcpConnector()
+        self._connect: Connect = self._tcp if connect is None else connect
         self._order = order if order is not None else random.Random()
         self._encoder = AddEncoder()
         self.addresses: Mapping[str, tuple[str, int]] = {}
@@ -109,6 +111,8 @@ class BookiePool:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                if self._connect is self._tcp:
+                    nursery.start_soon(self._tcp.run)
                 await self._read()
                 task_status.started()
                 while True:

@@ -31,6 +31,7 @@ from ledgers.remote.pending_adds import PendingAdds
 from protocol.bookkeeper.messages import BatchReadResponse
 from protocol.errors import RemoteProtocolError
 from runtime.send_queue import SendQueue
+from runtime.transport import Taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from bookie.api import AddSink, Turn
     from ledgers.remote.answers import Answer, Decoder
     from ledgers.remote.config import RemoteConfig
-    from ledgers.remote.network import Connect, Connection
+    from ledgers.remote.network import Connect
+    from runtime.transport import Transport
 
 _log = structlog.get_logger()
 
@@ -102,9 +104,10 @@ class Channel:
         self._turn = turn
         self._on_answered = on_answered
         self._on_failure = on_failure
-        self._decoder = decoder
+        self._new_decoder = decoder
+        self._decoder: Decoder = decoder(config.frame_size_max)
         self._state = _State.IDLE
-        self._connection: Connection | None = None
+        self._connection: Transport | None = None
         self._out = SendQueue()
         self._adds = PendingAdds()
         self._tick = 0.0
@@ -236,7 +239,7 @@ class Channel:
         self._on_failure(self._reason)
         self._fail_pending(Status.UNREACHABLE)
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: Transport) -> None:
         self._connection = connection
         self._state = _State.OPEN
         try:
@@ -251,18 +254,12 @@ class Channel:
             self._blocked = trio.Event()
             connection.close()
 
-    async def _receive(self, connection: Connection) -> None:
+    async def _receive(self, connection: Transport) -> None:
         """Take answers until the connection ends. Sets the reason."""
-        decoder = self._decoder(self._config.frame_size_max)
+        self._decoder = self._new_decoder(self._config.frame_size_max)
         reason = ""
         try:
-            while data := await connection.receive():
-                answers = decoder.feed(data)
-                if answers:
-                    self._take(answers)
-                    self._back_off_s = self._config.back_off_first_s
-                if decoder.error is not None:
-                    raise decoder.error
+            await connection.receive_into(self._take_data)
             reason = "the bookie closed the connection"
         except trio.BrokenResourceError as error:
             reason = str(error)
@@ -271,14 +268,26 @@ class Channel:
             reason = str(error)
         self._reason = self._reason or reason
 
-    async def _send_rest(self, connection: Connection) -> None:
+    def _take_data(self, data: bytes | None) -> Taken:
+        """Raises: RemoteProtocolError."""
+        if not data:
+            return Taken.STOP
+        decoder = self._decoder
+        answers = decoder.feed(data)
+        if answers:
+            self._take(answers)
+            self._back_off_s = self._config.back_off_first_s
+        if decoder.error is not None:
+            raise decoder.error
+        return Taken.WHOLE
+
+    async def _send_rest(self, connection: Transport) -> None:
         while True:
             await self._blocked.wait()
             self._blocked = trio.Event()
             try:
                 while self._out.pending_bytes:
-                    await connection.wait_writable()
-                    self._out.send_to(connection)
+                    self._out.took(await connection.send(self._out.batch()))
             except trio.BrokenResourceError:
                 connection.close()
                 return

@@ -22,7 +22,6 @@ import trio
 from bookie.api import FLAG_FENCING, LAST_ENTRY, BookieError, Status
 from ledgers.remote.channel import TICKS_PER_TIMEOUT, Channel
 from ledgers.remote.lac_answers import LacAnswerDecoder
-from ledgers.remote.network import connect_tcp
 from protocol.bookkeeper import v2, v3
 from protocol.bookkeeper.digests import last_add_confirmed_of
 from protocol.bookkeeper.messages import BatchReadRequest, WriteLacRequest
@@ -39,10 +38,6 @@ _ABSENT: Final = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
 _JOIN_BELOW_BYTES: Final = 4096
 """Mean size of an entry below which a copy costs less than a vector of buffers."""
 _BATCH_HEAD_BYTES_MAX: Final = 1024
-
-
-def _ignore(reason: str) -> None:
-    """No one counts failures."""
 
 
 @final
@@ -96,8 +91,8 @@ class RemoteBookie:
         config: RemoteConfig,
         turn: Turn,
         encoder: AddEncoder,
-        on_failure: Callable[[str], None] = _ignore,
-        connect: Connect = connect_tcp,
+        on_failure: Callable[[str], None],
+        connect: Connect,
     ) -> None:
         """`address` raises OSError while it is not known. `on_failure` is told, with the reason, of
         every lost connection and every request without an answer in time."""

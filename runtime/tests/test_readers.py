@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import pairwise
 
 import pytest
 import trio
+import trio.testing
 
 from runtime import readers as module
 from runtime.readers import Readers
@@ -268,3 +270,34 @@ async def test_who_reads_little_does_not_wait_for_all_who_read_much(monkeypatch)
     finally:
         for each in sockets:
             each.close()
+
+
+async def test_calls_of_threads_keep_their_order_while_reading_begins_and_ends():
+    readers, calls = Readers(), []
+    wanted = list(range(3_000))
+
+    def ask():
+        for number in wanted:
+            readers.run_sync_soon(calls.append, number)
+            if number % 10 == 0:
+                time.sleep(0)
+
+    with trio.fail_after(TIMEOUT_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, ask)
+            while len(calls) < len(wanted):
+                with trio.move_on_after(0.001):
+                    await readers.run()
+                await trio.lowlevel.checkpoint()
+    assert calls == wanted
+
+
+async def test_a_call_of_a_thread_wakes_a_task_that_waits_for_sockets():
+    readers, called = Readers(), trio.Event()
+    with trio.fail_after(TIMEOUT_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(readers.run)
+            await trio.testing.wait_all_tasks_blocked()
+            await trio.to_thread.run_sync(readers.run_sync_soon, called.set)
+            await called.wait()
+            nursery.cancel_scope.cancel()

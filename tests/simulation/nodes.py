@@ -41,6 +41,7 @@ from ledgers.speculation import SpeculationRules
 from metadata.store import MetadataUnavailable
 from protocol.errors import BrokerError
 from protocol.topic_name import TopicName
+from runtime.readers import Readers
 from runtime.transport import StreamTransports
 from tests.simulation.coordination import SESSION_SECONDS, SessionStore
 from tests.simulation.network import Listener
@@ -322,7 +323,7 @@ class BrokerNode(Node):
             turns=turns,
             clock=clock,
         )
-        listener = BrokerListener(service.connections, BrokerCommands(service), 0)
+        listener = BrokerListener(service.connections, BrokerCommands(service), Readers(), 0)
         address = BrokerAddress(f"pulsar://{self.name}:{BROKER_PORT}", f"http://{self.name}:8080")
         ownership = ClusterOwnership(
             store,

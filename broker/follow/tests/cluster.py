@@ -95,7 +95,7 @@ class Member:
         self._settings = settings
         self.following = None
 
-    async def open_storage(self, stack, nursery, turns, clock):
+    async def open_storage(self, stack, nursery, turns, readers, clock):
         store = self._cluster.tree.another_session()
         ledgers = LedgerClient(store, {"b": self._cluster.bookie}, LedgerClientConfig(), clock)
         managed = ManagedLedgerConfig(**self._settings)

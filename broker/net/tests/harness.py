@@ -32,6 +32,7 @@ from metadata.memory_store import MemoryStore
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from runtime.clock import SystemClock
+from runtime.readers import Readers
 
 T = pb.BaseCommand
 TIMEOUT_SECONDS = 5.0
@@ -190,7 +191,10 @@ async def running(limits=None, clock=None, **settings):
             shared.publish_budget.bytes_max = shared.limits.broker_publish_bytes_max
             shared.unfinished_frames.bytes_max = shared.limits.unfinished_frames_bytes_max
         listener = BrokerListener(
-            service.connections, BrokerCommands(service), config.maxHttpServerConnections
+            service.connections,
+            BrokerCommands(service),
+            Readers(),
+            config.maxHttpServerConnections,
         )
         await listener.bind("127.0.0.1", 0)
         address = BrokerAddress(f"pulsar://127.0.0.1:{listener.port}", "http://127.0.0.1:1")

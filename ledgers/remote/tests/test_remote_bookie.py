@@ -14,7 +14,7 @@ from bookie.adds import NoTurn
 from bookie.api import FLAG_FENCING, LAST_ENTRY, BookieError, Status
 from bookie.tests.conftest import KEY, RecordingSink, entry, wait_until, whole
 from ledgers.remote.config import RemoteConfig
-from ledgers.remote.network import connect_tcp
+from ledgers.remote.network import TcpConnector
 from ledgers.remote.remote_bookie import AddEncoder, RemoteBookie
 from ledgers.tests.nodes import running_nodes
 from protocol.bookkeeper import v2
@@ -34,10 +34,11 @@ class CountedConnects:
     def __init__(self):
         self.sends = 0
         self.connects = 0
+        self.tcp = TcpConnector()
 
     async def __call__(self, host, port):
         self.connects += 1
-        return CountedConnection(self, await connect_tcp(host, port))
+        return CountedConnection(self, await self.tcp(host, port))
 
 
 class CountedConnection:
@@ -74,6 +75,7 @@ async def remote(port, config=CALM):
         connects,
     )
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(connects.tcp.run)
         await nursery.start(bookie.run)
         yield World(bookie, failures, connects)
         nursery.cancel_scope.cancel()
