@@ -39,15 +39,21 @@ async def fetch(
 
     Raises: CallFailed.
     """
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise CallFailed(f"{url} is no http URL")
     try:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise ValueError("this is no http URL")
         with trio.fail_after(seconds_max):
             stream = await trio.open_tcp_stream(parts.hostname, parts.port or 80)
             async with stream:
                 return await _exchange(stream, method, url, body, body_bytes_max)
-    except (OSError, trio.TooSlowError, trio.BrokenResourceError, h11.ProtocolError) as error:
+    except (
+        OSError,
+        ValueError,  # of a URL, which another process wrote
+        trio.TooSlowError,
+        trio.BrokenResourceError,
+        h11.ProtocolError,
+    ) as error:
         reason = str(error) or type(error).__name__
         raise CallFailed(f"{method} {url}: {reason}") from None
 

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from broker.cluster.heartbeat import heartbeat_broker
+from broker.namespaces.names import is_entity_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -84,7 +85,11 @@ def parse_bundle(name: str) -> Bundle | None:
     bounds = parse_range(range_text)
     if bounds is None:
         return None
-    if namespace_name.count("/") != 1 and not heartbeat_broker(namespace_name):
+    names = namespace_name.split("/")
+    if not (
+        (len(names) == 2 and all(map(is_entity_name, names)))
+        or (heartbeat_broker(namespace_name) and namespace_name.isprintable())
+    ):
         return None
     return Bundle(namespace_name, *bounds)
 

@@ -6,17 +6,18 @@ added: `velaSession` names the session that wrote an ephemeral node, because a n
 broker may be of a former session that is about to end.
 
 What is read was written by another process: fields that are missing or of a wrong type count as
-zero or empty, and a record without the addresses of its broker counts as damaged (None).
+zero or empty, numbers are bounded, bundles without a proper name are left out, and a record without
+the addresses of its broker counts as damaged (None).
 """
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, final
 
 from broker.broker_address import BrokerAddress
+from broker.cluster.bundles import parse_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,9 @@ OWNERS_PATH: Final = "/namespace"
 
 _SESSION: Final = "velaSession"
 LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+_SHARE_MAX: Final = 1e6
+_NUMBER_MAX: Final = 1e18
+"""Larger numbers count as this one, so that sums of them stay numbers."""
 _SHORT_TERM_SAMPLES: Final = 10
 _LONG_TERM_SAMPLES: Final = 1000
 
@@ -50,7 +54,9 @@ def encode(record: Json) -> bytes:
 def decode(data: bytes) -> Json | None:
     """A JSON object; None: it is none."""
     try:
-        record = json.loads(data)
+        record = json.loads(data.decode())
+        if b"\\ud" in data.lower():  # half a character is valid JSON, and cannot be written again
+            encode({"": record})
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
@@ -71,14 +77,19 @@ def _listeners(address: BrokerAddress) -> dict[str, Json]:
     }
 
 
+def _is_url(value: object) -> TypeGuard[str]:
+    """Whether it can be passed on to clients, also in a header of HTTP."""
+    return isinstance(value, str) and "://" in value and value.isascii() and value.isprintable()
+
+
 def _address(native_url: object, web_url: object, listeners: object) -> BrokerAddress | None:
-    if not (isinstance(native_url, str) and native_url and isinstance(web_url, str) and web_url):
+    if not (_is_url(native_url) and _is_url(web_url)):
         return None
     named = listeners if isinstance(listeners, dict) else {}
     urls = {
         name: each["brokerServiceUrl"]
         for name, each in named.items()
-        if isinstance(each, dict) and isinstance(each.get("brokerServiceUrl"), str)
+        if isinstance(each, dict) and _is_url(each.get("brokerServiceUrl"))
     }
     return BrokerAddress(native_url, web_url, urls)
 
@@ -253,7 +264,7 @@ class Usage:
     @property
     def share(self) -> float:
         """0 to 1 and above; 0 where the limit is unknown."""
-        return self.usage / self.limit if self.limit > 0 else 0.0
+        return min(self.usage / self.limit, _SHARE_MAX) if self.limit > 0 else 0.0
 
     @property
     def record(self) -> Json:
@@ -366,10 +377,10 @@ class BrokerReport:
         loads = {
             name: BundleLoad.of(each)
             for name, each in (stats if isinstance(stats, dict) else {}).items()
-            if isinstance(each, dict)
+            if isinstance(each, dict) and parse_bundle(name) is not None
         }
         for name in names if isinstance(names, list) else []:
-            if isinstance(name, str):
+            if isinstance(name, str) and parse_bundle(name) is not None:
                 loads.setdefault(name, BundleLoad())
         return cls(
             address=address,
@@ -428,7 +439,8 @@ class Average:
         """From TimeAverageMessageData."""
         if not isinstance(record, dict):
             return cls(samples_max)
-        return cls(samples_max, int(_number(record, "numSamples")), Traffic.of(record))
+        samples = max(0, int(_number(record, "numSamples")))
+        return cls(samples_max, samples, Traffic.of(record))
 
 
 @final
@@ -479,9 +491,9 @@ def broker_averages_record(short_term: Traffic, long_term: Traffic) -> Json:
 
 def _number(record: Mapping[str, Any], name: str) -> float:
     value = record.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN
         return 0.0
-    return value if math.isfinite(value) else 0.0
+    return float(min(max(value, -_NUMBER_MAX), _NUMBER_MAX))
 
 
 def _text(record: Mapping[str, Any], name: str) -> str:

@@ -96,3 +96,11 @@ async def test_other_urls_are_refused(url):
 async def test_nobody_listens():
     with pytest.raises(CallFailed):
         await call("PUT", "http://127.0.0.1:1/", 5)
+
+
+@pytest.mark.parametrize(
+    "host", ["[", "a:99999", "a:-1", "a..b", "x" * 300, "a\ud800", "127.0.0.1:2\u0661"]
+)
+async def test_a_url_that_is_none_is_a_failed_call(host):
+    with pytest.raises(CallFailed, match="GET http://"):
+        await call("GET", f"http://{host}/", 5)

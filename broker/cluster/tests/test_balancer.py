@@ -74,3 +74,35 @@ async def test_histories_are_stored_as_pulsar_stores_them(autojump_clock):
         data, _version = await leader.store.get("/loadbalance/broker-time-average/b0:8080")
         assert json.loads(data)["longTermMsgRateIn"] == pytest.approx(sum(rates))
         nursery.cancel_scope.cancel()
+
+
+async def test_a_report_that_lies_does_not_end_the_leader(autojump_clock):
+    async with cluster_of(1) as (leader,), trio.open_nursery() as nursery:
+        await own_all(leader, BundleLoad(Traffic(msg_rate_in=2), 1))
+        name = next(iter(leader.ownership.owned_bundles))
+        liar = leader.store.another_session()
+        lies = {
+            "pulsarServiceUrl": "pulsar://liar:6650",
+            "webServiceUrl": "http://liar:99999",
+            "lastUpdate": 10**400,
+            "cpu": {"usage": 10**400, "limit": 1},
+            "bundles": ["", "a//b", "//0x00000000_0x40000000", "\u0000/b/0x00000000_0x40000000"],
+            "lastStats": {
+                f"t/n{number}/0x00000000_0xffffffff": {
+                    "topics": 10**400,
+                    "msgRateIn": -(10**400),
+                    "msgThroughputIn": 10**400,
+                }
+                for number in range(3)
+            },
+        }
+        await liar.put_ephemeral("/loadbalance/brokers/liar:99999", json.dumps(lies).encode())
+        owner = {"nativeUrl": "pulsar://liar:6650", "httpUrl": "http://liar:99999"}
+        for bundle in lies["lastStats"]:
+            await liar.put_ephemeral(f"/namespace/{bundle}", json.dumps(owner).encode())
+        bundle_data = json.dumps({"shortTermData": {"numSamples": -1}}).encode()
+        await liar.put(f"/loadbalance/bundle-data/{name}", bundle_data, None)
+        nursery.start_soon(Balancer(leader.store, leader.ownership, SystemClock()).run)
+        await trio.sleep(20 * 60)
+        assert name in leader.ownership.owned_bundles
+        nursery.cancel_scope.cancel()

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,7 +105,12 @@ def test_averages_of_a_broker_have_pulsars_names():
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from([10**400, -(10**400), 10**308, 1e308, 5e-324, "\ud800"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=5,
 )
@@ -120,3 +126,47 @@ def test_no_record_breaks_its_reader(data):
     for kind in (Owner, Leader, BrokerReport):
         kind.parse(data)
     BundleHistory.parse(data)
+
+
+ADDRESSES = {"pulsarServiceUrl": "pulsar://a:1", "webServiceUrl": "http://a:2"}
+BUNDLE = "t/n/0x00000000_0xffffffff"
+
+
+def report_with(**fields):
+    return BrokerReport.parse(json.dumps(ADDRESSES | fields).encode())
+
+
+def test_numbers_of_a_report_are_bounded():
+    huge = 10**400
+    traffic = {"msgRateIn": huge, "msgRateOut": 1e308, "msgThroughputIn": -huge}
+    report = report_with(
+        lastUpdate=huge,
+        cpu={"usage": huge, "limit": 5e-324},
+        lastStats={BUNDLE: traffic | {"topics": huge}},
+    )
+    history = BundleHistory()
+    for _report in range(3):
+        history = history.with_sample(report.bundles[BUNDLE])
+    for record in (report.record, history.record):
+        assert json.loads(encode(record), parse_constant=pytest.fail) == record
+    assert report.usage > 1
+
+
+def test_a_history_with_a_negative_number_of_samples_begins_anew():
+    history = BundleHistory.parse(b'{"longTermData": {"numSamples": -1, "msgRateIn": 7}}')
+    assert history.with_sample(BundleLoad(Traffic(msg_rate_in=3))).long_term.traffic.msg_rate == 3
+
+
+@pytest.mark.parametrize("name", ["", "t", "t/n", f"/{BUNDLE[2:]}", f"t//{BUNDLE[4:]}", "a\0b/n/x"])
+def test_bundles_without_a_proper_name_are_left_out_of_a_report(name):
+    report = report_with(bundles=[name, BUNDLE], lastStats={name: {"topics": 1}})
+    assert list(report.bundles) == [BUNDLE]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "a:1", "pulsar://a\r\nX: y", "pulsar://\ud800", "pulsar://\u00e9"]
+)
+def test_addresses_that_clients_cannot_be_sent_to_are_damage(url):
+    assert BrokerReport.parse(json.dumps(ADDRESSES | {"pulsarServiceUrl": url}).encode()) is None
+    owner = {"nativeUrl": "pulsar://a:1", "httpUrl": url}
+    assert Owner.parse(json.dumps(owner).encode()) is None
