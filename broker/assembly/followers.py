@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.namespaces.json_nodes import read_json
+from broker.assembly.parts import StartError
+from broker.namespaces.json_nodes import damaged, read_json
 from broker.namespaces.names import (
     DYNAMIC_CONFIGURATION_PATH,
     POLICIES_PATH,
@@ -20,6 +21,7 @@ from broker.namespaces.names import (
     namespace_below,
 )
 from metadata.store import MetadataUnavailable
+from protocol.errors import MetadataError
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminContext
@@ -34,7 +36,8 @@ READ_AGAIN_SECONDS: Final = 1.0
 
 @final
 class DynamicConfiguration:
-    """Run it with `nursery.start(run)`: the values of the store are then in force."""
+    """Run it with `nursery.start(run)`: the values of the store are then in force. A record that is
+    damaged changes nothing, and no broker starts with it."""
 
     def __init__(self, store: MetadataStore, admin: AdminContext) -> None:
         self._store = store
@@ -42,10 +45,12 @@ class DynamicConfiguration:
         self._changed = trio.Event()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled. Raises: MetadataUnavailable: the values cannot be read at the start."""
+        """Until cancelled. Raises: MetadataUnavailable, StartError: the values cannot be read at
+        the start."""
         stop = self._store.watch(DYNAMIC_CONFIGURATION_PATH, self._tell)
         try:
-            await self._admin.set_dynamic(await self._read())
+            values = await self._read_first()
+            await self._admin.set_dynamic(values)
             task_status.started()
             while True:
                 await self._changed.wait()
@@ -57,6 +62,9 @@ class DynamicConfiguration:
                     self._changed.set()
                     await trio.sleep(READ_AGAIN_SECONDS)
                     continue
+                except MetadataError as error:
+                    log.error("dynamic configuration stays as it is", reason=str(error))
+                    continue
                 if values != self._admin.dynamic:
                     await self._admin.set_dynamic(values)
         finally:
@@ -65,8 +73,22 @@ class DynamicConfiguration:
     def _tell(self, _path: str) -> None:
         self._changed.set()
 
+    async def _read_first(self) -> dict[str, str]:
+        """Raises: MetadataUnavailable, StartError."""
+        try:
+            return await self._read()
+        except MetadataUnavailable:
+            raise
+        except MetadataError as error:
+            raise StartError(str(error)) from error
+
     async def _read(self) -> dict[str, str]:
-        return await read_json(self._store, DYNAMIC_CONFIGURATION_PATH) or {}
+        """Raises: MetadataError."""
+        values = await read_json(self._store, DYNAMIC_CONFIGURATION_PATH) or {}
+        for key, value in values.items():
+            if not isinstance(value, str):
+                raise damaged(DYNAMIC_CONFIGURATION_PATH, f"the value of {key} is not a text")
+        return values
 
 
 @final
@@ -123,6 +145,8 @@ class PolicyChanges:
             await trio.sleep(READ_AGAIN_SECONDS)
             self._changed.add(namespace_name)
             self._wake.set()
+        except MetadataError as error:
+            log.error("policies stay as they are", namespace=namespace_name, reason=str(error))
         except Exception as error:
             # One topic that cannot apply them must not keep the others from it.
             log.error("policies not applied", namespace=namespace_name, exc_info=error)

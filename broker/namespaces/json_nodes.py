@@ -1,4 +1,8 @@
-"""JSON values in the metadata store: read, create, and change by compare-and-set."""
+"""JSON values in the metadata store: read, create, and change by compare-and-set.
+
+A value that is no JSON object is damaged. That is a MetadataError with the path of its node, never
+the answer that there is none.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from metadata.store import MUST_NOT_EXIST, VersionConflict
+from protocol.errors import MetadataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +21,7 @@ Json = dict[str, Any]
 
 
 async def read_json(store: MetadataStore, path: str) -> Json | None:
-    """The value at the path, or None when there is no node."""
+    """The value at the path, or None when there is no node. Raises: MetadataError."""
     found = await store.get(path)
     return None if found is None else _parse(found[0], path)
 
@@ -36,7 +41,7 @@ async def change_json(
     """Replace the value by `change(value)`, again if another session wrote in between.
 
     `change` must not modify its argument and may raise. None from it means "leave as it is".
-    Returns the value that is stored now, None when there is no node.
+    Returns the value that is stored now, None when there is no node. Raises: MetadataError.
     """
     while True:
         found = await store.get(path)
@@ -53,10 +58,22 @@ async def change_json(
         return changed
 
 
+def damaged(path: str, reason: object) -> MetadataError:
+    """The refusal of what needs the record at this path."""
+    return MetadataError(
+        f"The record at {path} is damaged: {reason}. Restore it from a backup, or delete it"
+    )
+
+
 def _parse(data: bytes, path: str) -> Json:
-    value = json.loads(data)
-    if not isinstance(value, dict):
-        raise ValueError(f"metadata at {path} is not a JSON object")
+    try:
+        value = json.loads(data.decode())
+        if not isinstance(value, dict):
+            raise ValueError("it is not a JSON object")
+        if b"\\ud" in data.lower():  # half a character is valid JSON, and cannot be written again
+            _encode(value)
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, error) from None
     return value
 
 

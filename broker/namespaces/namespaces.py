@@ -78,9 +78,9 @@ class Namespaces:
             if not await self.tenants.exists(tenant):
                 info = {"adminRoles": [], "allowedClusters": [cluster]}
                 await create_json(self._store, tenant_path(tenant), info)
-            if await self.find(f"{tenant}/{namespace}") is None:
-                fields = Policies.fresh(None, self._config).fields
-                await create_json(self._store, policies_path(f"{tenant}/{namespace}"), fields)
+            path = policies_path(f"{tenant}/{namespace}")
+            if not await self._store.exists(path):  # one that is damaged is no reason not to start
+                await create_json(self._store, path, Policies.fresh(None, self._config).fields)
 
     # --- namespaces ---------------------------------------------------------------------
 

@@ -4,9 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
+from trio.testing import wait_all_tasks_blocked
 
 from broker.app import running_broker
 from broker.assembly.followers import DynamicConfiguration, PolicyChanges
+from broker.assembly.parts import StartError
 from broker.config import BrokerConfig
 from broker.namespaces.names import (
     DYNAMIC_CONFIGURATION_PATH,
@@ -16,6 +18,7 @@ from broker.namespaces.names import (
 from broker.namespaces.namespaces import Namespaces
 from metadata.memory_store import MemoryStore
 from metadata.store import MetadataUnavailable
+from protocol.errors import MetadataError
 from protocol.topic_name import PERSISTENT, TopicName
 from runtime.testing.conditions import eventually
 
@@ -128,3 +131,46 @@ async def test_a_start_without_the_store_fails(nursery):
     store.fails = 1
     with pytest.raises(MetadataUnavailable):
         await nursery.start(DynamicConfiguration(store, Admin()).run)
+
+
+DAMAGED = [
+    b"",
+    b"{",
+    b"[]",
+    b"\xff",
+    b'{"maxProducersPerTopic": 7}',
+    b'{"a": "\\ud800"}',
+    b"[" * 99999,
+]
+
+
+async def test_a_damaged_dynamic_configuration_changes_nothing():
+    async with running_broker(CONFIG, None) as broker:
+        other = broker.admin.store.another_session()
+        await put(other, DYNAMIC_CONFIGURATION_PATH, {"maxProducersPerTopic": "7"})
+        await eventually(lambda: broker.service.config.maxProducersPerTopic == 7)
+        for record in DAMAGED:
+            await other.put(DYNAMIC_CONFIGURATION_PATH, record, None)
+            await wait_all_tasks_blocked()
+            assert broker.service.config.maxProducersPerTopic == 7
+        await put(other, DYNAMIC_CONFIGURATION_PATH, {"maxProducersPerTopic": "8"})
+        await eventually(lambda: broker.service.config.maxProducersPerTopic == 8)
+
+
+@pytest.mark.parametrize("record", DAMAGED)
+async def test_no_broker_starts_with_a_damaged_dynamic_configuration(record):
+    store = MemoryStore()
+    await store.put(DYNAMIC_CONFIGURATION_PATH, record, None)
+    with pytest.raises(StartError, match=DYNAMIC_CONFIGURATION_PATH):
+        await DynamicConfiguration(store, None).run()
+
+
+async def test_a_broker_starts_although_the_default_namespace_is_damaged():
+    store = MemoryStore()
+    namespaces = Namespaces(store, CONFIG)
+    await namespaces.bootstrap("http://a:1", "pulsar://a:1")
+    await store.put(policies_path("public/default"), b"{", None)
+    await Namespaces(store, CONFIG).make_defaults()
+    assert (await store.get(policies_path("public/default")))[0] == b"{"
+    with pytest.raises(MetadataError, match=policies_path("public/default")):
+        await namespaces.find("public/default")
