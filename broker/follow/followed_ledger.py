@@ -231,7 +231,7 @@ class FollowedLedger(ReadableLedger):
             if stored is None:
                 self.give_up(f"its source {self._source.full} does not exist")
                 raise TopicNotFound(f"{self._source.full}, the source of a shadow, does not exist")
-            record = decode_ledger_record(stored[0])
+            record = decode_ledger_record(stored[0], self._source_path)
             if SHADOW_SOURCE in record.properties:
                 self.give_up(f"its source {self._source.full} is a shadow itself")
                 raise NotAllowed(f"{self._source.full} is a shadow itself, and has none")

@@ -114,7 +114,7 @@ class FollowingFactory:
         path = ledger_info_path(name)
         stored = await self._store.get(path)
         if stored is not None:
-            record = decode_ledger_record(stored[0])
+            record = decode_ledger_record(stored[0], path)
             source = source_of(record.properties)
             if source is not None:
                 if self._no_shadows:
@@ -138,10 +138,11 @@ class FollowingFactory:
         source = source_of(properties)
         if source is None or not shadow.persistent:
             raise NotAllowed(f"{shadow.full} cannot be a shadow topic")
-        stored = await self._store.get(ledger_info_path(source.managed_ledger_name))
+        source_path = ledger_info_path(source.managed_ledger_name)
+        stored = await self._store.get(source_path)
         if stored is None:
             raise TopicNotFound(f"{source.full}, the source of a shadow, does not exist")
-        if source_of(decode_ledger_record(stored[0]).properties) is not None:
+        if source_of(decode_ledger_record(stored[0], source_path).properties) is not None:
             raise NotAllowed(f"{source.full} is a shadow itself, and has none")
         record = encode_ledger_record(LedgerRecord((), None, dict(properties)))
         try:
@@ -207,8 +208,9 @@ class FollowingFactory:
 
         Raises: BrokerError TopicNotFound.
         """
-        stored = await self._store.get(ledger_info_path(name))
-        record = None if stored is None else decode_ledger_record(stored[0])
+        path = ledger_info_path(name)
+        stored = await self._store.get(path)
+        record = None if stored is None else decode_ledger_record(stored[0], path)
         if record is None or source_of(record.properties) is None:
             await self._ordinary.delete(name)
             return
@@ -240,7 +242,7 @@ class FollowingFactory:
         stored = await self._store.get(path)
         if stored is None:
             return
-        record = decode_cursor_record(stored[0])
+        record = decode_cursor_record(stored[0], path)
         try:
             await self._store.delete(path)
         except NodeNotFound:

@@ -225,10 +225,12 @@ class Cursor:
         assert store is not None
         stored, properties = await store.load()
         self._properties = properties
-        if stored is None:
+        first = self._table.first_position
+        if stored is None:  # its ledger is lost: everything comes again
+            self._state.reset((first[0], first[1] - 1))
+            self._mark_ledger_id = self._state.mark_delete[0]
             return
         # Ledgers may be trimmed for acks that are not stored yet: missing entries count as acked.
-        first = self._table.first_position
         mark_delete = min(stored.mark_delete, self._table.last_confirmed)
         mark_delete = max(mark_delete, (first[0], first[1] - 1))
         self.position_properties = stored.properties

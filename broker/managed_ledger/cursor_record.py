@@ -15,10 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
+from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from broker.managed_ledger.bit_words import bitmap_words, words_bitmap
-from broker.managed_ledger.ledger_record import parse_record
+from broker.managed_ledger.ledger_record import damaged, parse_record
 from protocol import ml_formats_pb2 as formats
 from protocol.ack_set import from_words, to_words
 
@@ -75,7 +76,7 @@ class CursorPosition:
 @final
 @dataclass(slots=True)
 class CursorRecord:
-    """The record in the metadata store. `position` is None only if nothing was ever stored."""
+    """The record in the metadata store. `position` is None only if it is in a cursor ledger."""
 
     cursor_ledger_id: int
     position: CursorPosition | None
@@ -111,9 +112,12 @@ def encode_positions(
 
 
 def decode_position(data: bytes) -> tuple[CursorPosition, int]:
-    """The position in an entry of a cursor ledger, and how many entries before it belong to it."""
+    """The position in an entry of a cursor ledger, and how many entries before it belong to it.
+    Raises: DecodeError."""
     info = formats.PositionInfo()
     info.ParseFromString(data)
+    if not info.IsInitialized():  # the parser does not look
+        raise DecodeError("a position lacks a field that it needs")
     properties = {one.name: one.value for one in info.properties}
     parts = properties.pop(PARTS_PROPERTY, 0)
     position = CursorPosition(
@@ -163,12 +167,19 @@ def _cursor_info(
     return info
 
 
-def decode_cursor_record(data: bytes) -> CursorRecord:
-    """Decode the record in the metadata store. Raises: BrokerError MetadataError."""
+def decode_cursor_record(data: bytes, path: str) -> CursorRecord:
+    """Decode the record at this path of the metadata store. Raises: MetadataError."""
     info = formats.ManagedCursorInfo()
-    parse_record(info, data, "of a cursor")
+    parse_record(info, data, path)
     position: CursorPosition | None = None
-    if info.HasField("markDeleteLedgerId"):
+    has_position = info.HasField("markDeleteLedgerId")
+    if has_position is not info.HasField("markDeleteEntryId") or (
+        not has_position and info.cursorsLedgerId == INLINE
+    ):
+        raise damaged(path, "it has no position")
+    if info.cursorsLedgerId < INLINE:
+        raise damaged(path, f"the cursor's ledger is {info.cursorsLedgerId}")
+    if has_position:
         position = CursorPosition(
             (info.markDeleteLedgerId, info.markDeleteEntryId),
             _ranges(info.individualDeletedMessages),
@@ -176,9 +187,11 @@ def decode_cursor_record(data: bytes) -> CursorRecord:
             _batches(info.batchedEntryDeletionIndexInfo),
             {one.name: one.value for one in info.properties},
         )
-    return CursorRecord(
-        info.cursorsLedgerId, position, {one.name: one.value for one in info.cursorProperties}
-    )
+    properties = {one.name: one.value for one in info.cursorProperties}
+    attached = properties.get(ATTACHED_LEDGER_PROPERTY)
+    if attached is not None and not (attached.isascii() and attached.isdecimal()):
+        raise damaged(path, f"{ATTACHED_LEDGER_PROPERTY} is {attached}")
+    return CursorRecord(info.cursorsLedgerId, position, properties)
 
 
 def _fill_words(info: formats.PositionInfo, state: AckState, size_bytes_max: int) -> list[bytes]:

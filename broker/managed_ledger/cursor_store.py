@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 import structlog
+from google.protobuf.message import DecodeError
 
 from broker.managed_ledger.cursor_record import (
     BATCH_WORDS_MAX,
@@ -34,10 +35,11 @@ from broker.managed_ledger.cursor_record import (
     encode_positions,
 )
 from broker.managed_ledger.ledger_list import OwnershipLost
-from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
+from broker.managed_ledger.ledger_record import damaged
+from broker.managed_ledger.owner_of_ledger import is_ledger_of_cursor, ledger_custom_metadata
 from broker.managed_ledger.paths import cursor_info_path
 from ledgers.awaited_ledger import AwaitedLedger
-from ledgers.errors import EntryAbsent, LedgerError, LedgerNotFound
+from ledgers.errors import EntryAbsent, EntryUnknown, LedgerError, LedgerNotFound
 from metadata.owned_record import OwnedRecord
 from metadata.store import NodeNotFound, VersionConflict
 
@@ -88,7 +90,7 @@ class CursorStore:
         stored = await self._record.get()
         if stored is None:
             raise OwnershipLost(self._topic_name)
-        record = decode_cursor_record(stored)
+        record = decode_cursor_record(stored, self._path)
         self.cursor_ledger_id = record.cursor_ledger_id
         if record.cursor_ledger_id == INLINE:
             return record.position, record.properties
@@ -117,18 +119,30 @@ class CursorStore:
     async def _load_from_ledger(self, ledger_id: int) -> CursorPosition | None:
         client = self._context.client
         metadata = await client.recover(ledger_id)
+        if not is_ledger_of_cursor(metadata.custom_metadata, self._topic_name, self._cursor_name):
+            raise damaged(self._path, f"ledger {ledger_id} is not one of this cursor")
         reader = client.reader_of(ledger_id, metadata)
         entry_id = metadata.last_entry_id
         while entry_id >= 0:
             data = (await reader.read(entry_id, entry_id))[0]
-            position, parts = decode_position(data)
+            position, parts = self._decoded(ledger_id, entry_id, data)
             if parts != IS_PART:
                 for part_id in range(entry_id - parts, entry_id):
                     part = (await reader.read(part_id, part_id))[0]
-                    position.bitmaps += decode_position(part)[0].bitmaps
+                    position.bitmaps += self._decoded(ledger_id, part_id, part)[0].bitmaps
                 return position
             entry_id -= 1
         return None
+
+    def _decoded(self, ledger_id: int, entry_id: int, data: bytes) -> tuple[CursorPosition, int]:
+        """Raises: EntryUnknown: the entry is no position."""
+        try:
+            return decode_position(data)
+        except (DecodeError, ValueError, OverflowError) as error:
+            raise EntryUnknown(
+                f"entry {entry_id} of ledger {ledger_id}, in which the cursor at {self._path} is "
+                f"stored, is damaged: {error}"
+            ) from None
 
     async def append(
         self, state: AckState, properties: dict[str, int], cursor_properties: dict[str, str]

@@ -24,12 +24,13 @@ from broker.managed_ledger.cursor_record import INLINE, attached_ledger, decode_
 from broker.managed_ledger.entry_cache import EntryCache
 from broker.managed_ledger.ledger import ManagedLedger, refuse_missing
 from broker.managed_ledger.ledger_list import LedgerList, OwnershipLost
-from broker.managed_ledger.ledger_record import LedgerRecord, decode_ledger_record
+from broker.managed_ledger.ledger_record import LedgerRecord, damaged, decode_ledger_record
 from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
+from broker.managed_ledger.owner_of_ledger import managed_ledger_of
 from broker.managed_ledger.paths import MANAGED_LEDGERS_ROOT, decode_name, ledger_info_path
 from broker.managed_ledger.tenure import Tenure
 from broker.slices import for_each, in_slices
-from ledgers.errors import LedgerError, LedgerUnavailable
+from ledgers.errors import LedgerError, LedgerNotFound, LedgerUnavailable
 from metadata.store import MUST_NOT_EXIST, NodeNotFound, SessionState
 from protocol.errors import BrokerError, ServerError
 
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
 
     from broker.managed_ledger.config import LedgerPolicies, ManagedLedgerConfig
     from broker.managed_ledger.cursor import Cursor
+    from broker.managed_ledger.cursor_record import CursorRecord
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
+    from protocol.bookkeeper.ledger_metadata import LedgerMetadata
     from runtime.clock import Clock
 
 _log = structlog.get_logger()
@@ -176,12 +179,16 @@ class ManagedLedgerFactory:
 
     async def _open(self, name: str, policies: LedgerPolicies) -> ManagedLedger:
         context = self._context
-        stored = await self._store.get(ledger_info_path(name))
-        record = LedgerRecord() if stored is None else decode_ledger_record(stored[0])
+        path = ledger_info_path(name)
+        stored = await self._store.get(path)
+        record = LedgerRecord() if stored is None else decode_ledger_record(stored[0], path)
         version = MUST_NOT_EXIST if stored is None else stored[1]
         rows = list(record.rows)
         if rows:
-            await self._finish(rows[-1])
+            await self._check_rows(name, rows)
+            await self._finish(name, rows[-1])
+        elif record.terminated_position is None:
+            await self._check_never_used(path, stored)
         dropped = [row for row in rows if row.entries == 0]
         rows = [row for row in rows if row.entries > 0]
         if record.terminated_position is not None and not rows:
@@ -224,9 +231,34 @@ class ManagedLedgerFactory:
         if failures:
             raise failures[0]
 
-    async def _finish(self, row: LedgerRow) -> None:
+    async def _check_never_used(self, path: str, stored: tuple[bytes, int] | None) -> None:
+        """Raises: MetadataError: the topic lists no ledgers, and has cursors. With a new list its
+        messages would be lost."""
+        if await self._store.children(path) and await self._store.get(path) == stored:
+            raise damaged(path, "it lists no ledgers, and there are cursors below it")
+
+    async def _check_rows(self, name: str, rows: list[LedgerRow]) -> None:
+        """Before ledgers without entries are deleted on the word of the record alone.
+
+        Raises: MetadataError: a ledger has entries after all, or is of another topic.
+        """
+        for row in rows[:-1]:
+            if row.entries == 0:
+                try:
+                    metadata = await self._client.recover(row.ledger_id)
+                except LedgerNotFound:
+                    continue
+                _check_owner(name, row, metadata)
+                if metadata.last_entry_id >= 0:
+                    raise damaged(
+                        ledger_info_path(name),
+                        f"0 entries in ledger {row.ledger_id}, which has more",
+                    )
+
+    async def _finish(self, name: str, row: LedgerRow) -> None:
         """Decide how the ledger that was written last ends."""
         metadata = await self._client.recover(row.ledger_id)
+        _check_owner(name, row, metadata)
         row.entries = metadata.last_entry_id + 1
         row.size_bytes = metadata.length
         row.timestamp_ms = row.timestamp_ms or self._clock.wall_ms()
@@ -282,24 +314,38 @@ class ManagedLedgerFactory:
         stored = await self._store.get(path)
         if stored is None:
             raise refuse_missing(name)
-        for encoded in await self._store.children(path):
-            await self._delete_cursor(f"{path}/{encoded}")
+        record = decode_ledger_record(stored[0], path)  # before anything is deleted
+        cursors = [f"{path}/{encoded}" for encoded in await self._store.children(path)]
+        cursor_records = [await self._cursor_record(each) for each in cursors]
+        for cursor, cursor_record in zip(cursors, cursor_records, strict=True):
+            await self._delete_cursor(cursor, cursor_record)
         await self._store.delete(path)
-        for row in decode_ledger_record(stored[0]).rows:
+        for row in record.rows:
             await self._client.delete(row.ledger_id)
 
-    async def _delete_cursor(self, path: str) -> None:
+    async def _cursor_record(self, path: str) -> CursorRecord | None:
+        """Raises: MetadataError: it is damaged."""
         stored = await self._store.get(path)
-        if stored is None:
+        return None if stored is None else decode_cursor_record(stored[0], path)
+
+    async def _delete_cursor(self, path: str, record: CursorRecord | None) -> None:
+        if record is None:
             return
         try:
             await self._store.delete(path)
         except NodeNotFound:
             return
-        record = decode_cursor_record(stored[0])
         attached_ledger_id = attached_ledger(record.properties)
         if attached_ledger_id is not None:
             await self._client.delete(attached_ledger_id)
         ledger_id = record.cursor_ledger_id
         if ledger_id != INLINE:
             await self._client.delete(ledger_id)
+
+
+def _check_owner(name: str, row: LedgerRow, metadata: LedgerMetadata) -> None:
+    """Raises: MetadataError: the ledger is of another topic, as far as it is known."""
+    owner = managed_ledger_of(metadata.custom_metadata)
+    if owner is not None and owner != name:
+        path = ledger_info_path(name)
+        raise damaged(path, f"ledger {row.ledger_id} is one of {owner}")

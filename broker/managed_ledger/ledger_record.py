@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from broker.managed_ledger.ledger_table import LedgerRow
 from protocol import ml_formats_pb2 as formats
-from protocol.errors import BrokerError, ServerError
+from protocol.errors import MetadataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _COMPRESSED_MAGIC: Final = b"\x47\x78"
 _ZLIB: Final = 2
+_RECORD_BYTES_MAX: Final = 64 << 20
 _NONE: Final = 0
 
 
@@ -60,10 +61,10 @@ def encode_ledger_record(record: LedgerRecord) -> bytes:
     return info.SerializeToString()
 
 
-def decode_ledger_record(data: bytes) -> LedgerRecord:
-    """Decode the stored record. Raises: BrokerError MetadataError."""
+def decode_ledger_record(data: bytes, path: str) -> LedgerRecord:
+    """Decode the record stored at `path`. Raises: MetadataError."""
     info = formats.ManagedLedgerInfo()
-    parse_record(info, data, "of a topic's ledgers")
+    parse_record(info, data, path)
     rows = [
         LedgerRow(
             one.ledgerId,
@@ -74,25 +75,36 @@ def decode_ledger_record(data: bytes) -> LedgerRecord:
         )
         for one in info.ledgerInfo
     ]
+    newest = -1
+    for row in rows:
+        if row.ledger_id <= newest or row.entries < 0 or row.size_bytes < 0:
+            raise damaged(path, f"{row.entries} entries in ledger {row.ledger_id} after {newest}")
+        newest = row.ledger_id
     terminated: Position | None = None
     if info.HasField("terminatedPosition"):
         terminated = (info.terminatedPosition.ledgerId, info.terminatedPosition.entryId)
     return LedgerRecord(rows, terminated, {one.key: one.value for one in info.properties})
 
 
-def parse_record(info: Message, data: bytes, what: str) -> None:
+def parse_record(info: Message, data: bytes, path: str) -> None:
     """Fill `info` from a record that Pulsar may have compressed.
 
-    Raises: BrokerError MetadataError: it is damaged, or its compression is unknown.
+    Raises: MetadataError: it is damaged, or its compression is unknown.
     """
     try:
         info.ParseFromString(decompressed(data))
     except (DecodeError, zlib.error) as error:
-        raise BrokerError(
-            ServerError.MetadataError,
-            f"the record {what} in the metadata store is damaged ({len(data)} bytes: {error});"
-            " restore the metadata from a backup",
-        ) from error
+        raise damaged(path, f"{len(data)} bytes: {error}") from error
+    if not info.IsInitialized():  # the parser does not look
+        raise damaged(path, f"{len(data)} bytes, without a field that it needs")
+
+
+def damaged(path: str, reason: str) -> MetadataError:
+    """The refusal of what needs the record at this path."""
+    return MetadataError(
+        f"the record at {path} in the metadata store is damaged ({reason});"
+        " restore the metadata from a backup"
+    )
 
 
 def decompressed(data: bytes) -> bytes:
@@ -103,14 +115,19 @@ def decompressed(data: bytes) -> bytes:
     size = int.from_bytes(data[2:6], "big")
     wrapper = formats.ManagedLedgerInfoMetadata()
     wrapper.ParseFromString(data[6 : 6 + size])
+    if not wrapper.IsInitialized():
+        raise DecodeError("the head of a compressed record is not complete")
     compressed = data[6 + size :]
     if wrapper.compressionType == _NONE:
         return compressed
     if wrapper.compressionType == _ZLIB:
-        return zlib.decompress(compressed)
+        inflating = zlib.decompressobj()
+        record = inflating.decompress(compressed, _RECORD_BYTES_MAX)
+        if not inflating.eof:
+            raise zlib.error(f"it does not end within {_RECORD_BYTES_MAX} bytes")
+        return record
     name = formats.CompressionType.Name(wrapper.compressionType)
-    raise BrokerError(
-        ServerError.MetadataError,
+    raise MetadataError(
         f"a managed ledger record is compressed with {name}; rewrite it with"
-        " managedLedgerInfoCompressionType=NONE",
+        " managedLedgerInfoCompressionType=NONE"
     )

@@ -186,12 +186,12 @@ class OrphanCollector:
         stored = await self._get(path)
         listed = set()
         if stored is not None:
-            listed = {row.ledger_id for row in decode_ledger_record(stored).rows}
+            listed = {row.ledger_id for row in decode_ledger_record(stored, path).rows}
         for cursor in await self._store.children(path):
             stored = await self._get(f"{path}/{cursor}")
             if stored is None:
                 continue
-            record = decode_cursor_record(stored)
+            record = decode_cursor_record(stored, f"{path}/{cursor}")
             listed.add(record.cursor_ledger_id)
             attached = attached_ledger(record.properties)
             if attached is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from broker.managed_ledger.paths import encode_name
 from protocol.errors import InvalidTopicName
 from protocol.topic_name import TopicName
 
@@ -40,6 +41,14 @@ def broadcast_custom_metadata(topic_name: str, subscription: str) -> dict[str, b
     custom["topic"] = topic_name.encode()
     custom["subscription"] = subscription.encode()
     return custom
+
+
+def is_ledger_of_cursor(custom: Mapping[str, bytes], name: str, cursor_name: str) -> bool:
+    """Whether a ledger may be one of this cursor. Those of old versions of Pulsar do not say whose
+    they are, and newer ones name a cursor as in its path."""
+    owner = managed_ledger_of(custom)
+    names = (cursor_name.encode(), encode_name(cursor_name).encode())
+    return owner is None or (owner == name and custom.get(_CURSOR) in names)
 
 
 def managed_ledger_of(custom: Mapping[str, bytes]) -> str | None:

@@ -154,8 +154,9 @@ class Cluster:
         await self.tree.put(record_path(topic), encode_ledger_record(record), MUST_NOT_EXIST)
 
     async def record_of(self, topic):
-        stored = await self.tree.get(record_path(topic))
-        return None if stored is None else decode_ledger_record(stored[0])
+        path = record_path(topic)
+        stored = await self.tree.get(path)
+        return None if stored is None else decode_ledger_record(stored[0], path)
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ from protocol.position import EARLIEST, LATEST
 
 async def stored_record(world, cursor_name="s"):
     value, _ = await world.store.get(cursor_info_path(NAME, cursor_name))
-    return decode_cursor_record(value)
+    return decode_cursor_record(value, cursor_name)
 
 
 async def make_topic(factory, count=20):
@@ -427,7 +427,9 @@ def test_every_stored_form_gives_the_state_back(acks, batches, ranges_max, size_
         position.bitmaps += piece.bitmaps
     assert restored(position) == expected
     assert position.properties == {"p": 3}
-    record = decode_cursor_record(encode_inline_record(state, {"p": 3}, {"k": "v"}, 1000, 100))
+    record = decode_cursor_record(
+        encode_inline_record(state, {"p": 3}, {"k": "v"}, 1000, 100), "/path"
+    )
     assert restored(record.position) == expected
     assert record.properties == {"k": "v"}
 
