@@ -2,18 +2,21 @@
 `<parent of a domain>/<encoded name>`.
 
 All are read once, so that a query costs a dictionary look-up. A watch of the owner reports later
-writes, here or by another broker, and those records are read again before the next answer.
+writes, here or by another broker, and those records are read again before the next answer. A record
+that is damaged concerns its own topic alone.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
-from broker.namespaces.json_nodes import read_json
+from broker.namespaces.json_nodes import damaged, read_json
+from metadata.store import MetadataUnavailable
+from protocol.errors import MetadataError
 from protocol.topic_name import TopicName, decode_name, encode_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from metadata.store import MetadataStore
 
@@ -24,17 +27,24 @@ Json = dict[str, Any]
 class KeptRecords:
     """See the module docstring."""
 
-    def __init__(self, store: MetadataStore, parents: Mapping[str, str]) -> None:
-        """`parents`: the parent path of the records of each domain."""
+    def __init__(
+        self, store: MetadataStore, parents: Mapping[str, str], flaw_in: Callable[[Json], str]
+    ) -> None:
+        """`parents`: the parent path of the records of each domain. `flaw_in` tells why a record
+        cannot be one; empty: it can."""
         self._store = store
         self._parents = parents
+        self._flaw_in = flaw_in
         self._is_loaded = False
         self._loads_void = 0
         """How often all records may have changed: what was read before is void."""
         self._changed: set[tuple[str, str]] = set()
         """(domain, encoded name) of records to be read again."""
         self.found: dict[tuple[str, str], Json] = {}
-        """By domain and local name. A writer puts here what it has stored."""
+        """By domain and local name. A writer puts here what it has stored. For a record that was
+        damaged later, as it was before."""
+        self.damage: dict[tuple[str, str], MetadataError] = {}
+        """By domain and local name: the refusal of what needs this record."""
 
     @property
     def is_current(self) -> bool:
@@ -42,8 +52,11 @@ class KeptRecords:
         return self._is_loaded and not self._changed
 
     def of(self, topic: TopicName) -> Json | None:
-        """The record of this topic."""
-        return self.found.get((topic.domain, topic.local_name))
+        """The record of this topic. Raises: MetadataError: it is damaged."""
+        key = topic.domain, topic.local_name
+        if self.damage and key in self.damage:
+            raise self.damage[key]
+        return self.found.get(key)
 
     def path(self, topic: TopicName) -> str:
         """The node of its record."""
@@ -64,27 +77,51 @@ class KeptRecords:
         """Read all records once, and changed ones again."""
         while not self._is_loaded:
             void = self._loads_void
-            found = await self._load()
+            found, damage = await self._load()
             if void == self._loads_void:
-                self.found = found
+                self.found, self.damage = found, damage
                 self._is_loaded = True
         while self._changed:
             domain, element = key = self._changed.pop()
             try:
-                record = await read_json(self._store, f"{self._parents[domain]}/{element}")
+                await self._read(domain, element, self.found, self.damage)
             except BaseException:
                 self._changed.add(key)
                 raise
-            if record is None:
-                self.found.pop((domain, decode_name(element)), None)
-            else:
-                self.found[domain, decode_name(element)] = record
 
-    async def _load(self) -> dict[tuple[str, str], Json]:
+    async def _load(
+        self,
+    ) -> tuple[dict[tuple[str, str], Json], dict[tuple[str, str], MetadataError]]:
         found: dict[tuple[str, str], Json] = {}
+        damage: dict[tuple[str, str], MetadataError] = {}
         for domain, parent in self._parents.items():
             for element in await self._store.children(parent):
-                record = await read_json(self._store, f"{parent}/{element}")
-                if record is not None:
-                    found[domain, decode_name(element)] = record
-        return found
+                await self._read(domain, element, found, damage)
+        for key in damage.keys() & self.found.keys():
+            found[key] = self.found[key]
+        return found, damage
+
+    async def _read(
+        self,
+        domain: str,
+        element: str,
+        found: dict[tuple[str, str], Json],
+        damage: dict[tuple[str, str], MetadataError],
+    ) -> None:
+        """Bring one record up to date. Raises: MetadataUnavailable."""
+        key = domain, decode_name(element)
+        path = f"{self._parents[domain]}/{element}"
+        try:
+            record = await read_json(self._store, path)
+            if record is not None and (flaw := self._flaw_in(record)):
+                raise damaged(path, flaw)
+        except MetadataUnavailable:
+            raise
+        except MetadataError as error:
+            damage[key] = error
+            return
+        damage.pop(key, None)
+        if record is None:
+            found.pop(key, None)
+        else:
+            found[key] = record

@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from broker.namespaces.existing_topics import ExistingTopics
-from broker.namespaces.json_nodes import read_json
+from broker.namespaces.json_nodes import damaged, read_json
 from broker.namespaces.names import (
     BOOKIE_GROUPS_FIELD,
     LOCAL_POLICIES_PATH,
@@ -29,6 +29,7 @@ from broker.namespaces.names import (
 )
 from broker.namespaces.partitions import PartitionedTopics
 from broker.namespaces.topic_policies import TopicPolicyRecords
+from broker.policies.effective import flaw_in
 from broker.policies.given import without_effect
 from broker.policies.record import Policies
 from broker.policies.scopes import BrokerPolicies, NamespacePolicies
@@ -178,18 +179,23 @@ class LoadedNamespaces:
             namespace_name,
             self._policies.of_namespace(Policies({})),
             partitioned,
-            TopicPolicyRecords(self._store, namespace_name),
+            TopicPolicyRecords(self._store, namespace_name, self._flaw_in),
             ExistingTopics(self._store, namespace_name, partitioned, self._is_loaded_topic),
         )
 
+    def _flaw_in(self, fields: Json) -> str:
+        return flaw_in(fields, self._config)
+
     async def _read(self, namespace: Namespace) -> tuple[Json | None, BookieGroups | None]:
         """Bring a namespace up to date except for its policies, which are returned; None: it is
-        deleted. With its groups of bookies, if it has any."""
+        deleted. With its groups of bookies, if it has any. Raises: MetadataError."""
         while True:
             version = namespace.policies_version
             fields = await read_json(self._store, policies_path(namespace.name))
             groups = None
             if fields is not None:
+                if flaw := self._flaw_in(fields):
+                    raise damaged(policies_path(namespace.name), flaw)
                 groups = await self._read_groups(namespace.name)
                 await namespace.partitioned.records.refresh()
                 await namespace.topic_policies.records.refresh()
@@ -200,8 +206,11 @@ class LoadedNamespaces:
                 return fields, groups
 
     async def _read_groups(self, namespace_name: str) -> BookieGroups | None:
-        record = await read_json(self._store, local_policies_path(namespace_name)) or {}
+        path = local_policies_path(namespace_name)
+        record = await read_json(self._store, path) or {}
         groups = record.get(BOOKIE_GROUPS_FIELD) or {}
+        if not isinstance(groups, dict):
+            raise damaged(path, f"{BOOKIE_GROUPS_FIELD} is not a JSON object")
         return parse_groups(groups.get(PRIMARY_GROUPS), groups.get(SECONDARY_GROUPS))
 
     def unload(self, namespace_name: str) -> None:

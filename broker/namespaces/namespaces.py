@@ -196,10 +196,12 @@ class Namespaces:
     # --- topics -------------------------------------------------------------------------
 
     async def of_topic(self, topic: TopicName) -> Namespace:
-        """The namespace of a topic in a client's request. Raises: BrokerError."""
+        """The namespace of a topic in a client's request. Raises: BrokerError; also MetadataError:
+        the policies of the topic are damaged."""
         namespace = await self.find(topic.namespace_name)
         if namespace is None:
             raise TopicNotFound("Namespace not found")
+        namespace.topic_policies.records.of(topic.partitioned_base)
         return namespace
 
     async def topics(

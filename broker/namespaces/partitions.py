@@ -58,21 +58,24 @@ class PartitionedTopics:
                 domain: partitioned_topics_path(namespace_name, domain)
                 for domain in (PERSISTENT, NON_PERSISTENT)
             },
+            _flaw_in,
         )
 
     def count(self, topic: TopicName) -> int:
-        """Partitions of a topic; 0 when it is not partitioned."""
+        """Partitions of a topic; 0 when it is not partitioned. Raises: MetadataError."""
         metadata = self.records.of(topic)
         return 0 if metadata is None else int(metadata["partitions"])
 
     def metadata(self, topic: TopicName) -> Json | None:
-        """PartitionedTopicMetadata, None when it is not a partitioned topic."""
+        """PartitionedTopicMetadata, None when it is not a partitioned topic. Raises:
+        MetadataError."""
         return self.records.of(topic)
 
     def full_names(self, domain: str) -> Iterator[str]:
         """Full names of the partitioned topics of a domain that exist now, one per step."""
         prefix = f"{domain}://{self._namespace_name}/"
-        return (prefix + name for kept, name in list(self.records.found) if kept == domain)
+        names = {**self.records.found, **self.records.damage}
+        return (prefix + name for kept, name in names if kept == domain)
 
     def full_names_of_partitions(self, domain: str) -> Iterator[str]:
         """Full names of their partitions, one per step."""
@@ -199,3 +202,13 @@ class PartitionedTopics:
                 f"Number of partitions should be less than or equal to {max(room, 0)}: "
                 f"a namespace has room for {PARTITIONS_MAX}",
             )
+
+
+def _flaw_in(metadata: Json) -> str:
+    """Why this is no PartitionedTopicMetadata; empty: it is one."""
+    count, properties = metadata.get("partitions"), metadata.get("properties")
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= PARTITIONS_MAX:
+        return f"partitions is not a number from 0 to {PARTITIONS_MAX}"
+    if properties is not None and not isinstance(properties, dict):
+        return "properties are not a JSON object"
+    return ""

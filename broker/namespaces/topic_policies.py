@@ -16,6 +16,8 @@ from metadata.store import NodeNotFound
 from protocol.topic_name import PERSISTENT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from metadata.store import MetadataStore
     from protocol.topic_name import TopicName
 
@@ -26,10 +28,13 @@ Json = dict[str, Any]
 class TopicPolicyRecords:
     """See the module docstring. Names of topics are never those of partitions."""
 
-    def __init__(self, store: MetadataStore, namespace_name: str) -> None:
+    def __init__(
+        self, store: MetadataStore, namespace_name: str, flaw_in: Callable[[Json], str]
+    ) -> None:
+        """`flaw_in` tells why fields cannot be in force; empty: they can."""
         self._store = store
         self.records = KeptRecords(
-            store, {PERSISTENT: topic_policies_path(namespace_name, PERSISTENT)}
+            store, {PERSISTENT: topic_policies_path(namespace_name, PERSISTENT)}, flaw_in
         )
 
     async def set(self, topic: TopicName, field: str, value: object) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.policies.persistence import Persistence, persistence_in, persistence_of
+from broker.policies.record import Policies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.config import BrokerConfig
-    from broker.policies.record import Policies
     from ledgers.placement import BookieGroups
 
 Json = Any
@@ -142,6 +142,23 @@ def resolve(
         consumers_max=limit("max_consumers_per_topic", config.maxConsumersPerTopic),
         subscriptions_max=limit("max_subscriptions_per_topic", config.maxSubscriptionsPerTopic),
     )
+
+
+def flaw_in(fields: Mapping[str, Json], config: BrokerConfig) -> str:
+    """Why a record with these fields, of a namespace or a topic, cannot be in force; empty: it
+    can."""
+    try:
+        said = resolve(config, Policies({}), fields).persistence
+        for name in ("bundles", "auth_policies"):
+            if not isinstance(fields.get(name) or {}, dict):
+                raise TypeError(f"{name} is not a JSON object")
+        if not isinstance((fields.get("bundles") or {}).get("boundaries") or [], list):
+            raise TypeError("the boundaries of bundles are not an array")
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        return str(error)
+    if not said.ensemble_size >= said.write_quorum_size >= said.ack_quorum_size > 0:
+        return "the numbers of bookies in persistence do not go together"
+    return ""
 
 
 def _partitions(override: Json, config: BrokerConfig) -> int:
