@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import structlog
 import trio
@@ -35,7 +35,7 @@ from protocol.errors import ServiceNotReady, TopicNotFound
 from protocol.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
 
     from broker.config import BrokerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from runtime.clock import Clock
 
 log = structlog.get_logger()
+
+_Group = TypeVar("_Group")
 
 PRODUCER_NAMES_PATH = "/counters/producer-name"
 """Counts broker starts, so that generated producer names never repeat."""
@@ -261,17 +263,35 @@ class BrokerService:
         return await self.get_or_load_topic(name, create=False)
 
     async def close_topics(self, belongs: Callable[[TopicName], bool], reason: str) -> None:
-        """Close the topics of a bundle, also those that are being loaded. They take no messages
-        from now on; their clients look up again."""
+        """Close topics, also those that are being loaded. They take no messages from now on; their
+        clients look up again."""
+        stopped = self.stop_topics(lambda name: belongs(name) or None, reason)
+        await self.close_stopped(stopped.get(True, ()), reason)
+
+    def stop_topics(
+        self, group_of: Callable[[TopicName], _Group | None], reason: str
+    ) -> dict[_Group, list[TopicName]]:
+        """The topics that belong to a group, by group, also those that are being loaded. They take
+        no messages from now on. `close_stopped` comes next."""
+        groups: dict[_Group, list[TopicName]] = {}
         for topic in self.topics.values():
-            if belongs(topic.name):
+            group = group_of(topic.name)
+            if group is not None:
                 topic.closing = topic.closing or reason
-        loading = (TopicName.parse(full) for full in self.operations.keys if isinstance(full, str))
-        names = {topic.name for topic in self.topics.values()} | set(loading)
+                groups.setdefault(group, []).append(topic.name)
+        for full in self.operations.keys:
+            if isinstance(full, str) and full not in self.topics:
+                name = TopicName.parse(full)
+                group = group_of(name)
+                if group is not None:
+                    groups.setdefault(group, []).append(name)
+        return groups
+
+    async def close_stopped(self, names: Iterable[TopicName], reason: str) -> None:
+        """Close these topics. Their clients look up again."""
         async with trio.open_nursery() as nursery:
             for name in names:
-                if belongs(name):
-                    nursery.start_soon(self._close_logged, name, reason)
+                nursery.start_soon(self._close_logged, name, reason)
 
     async def _close_logged(self, name: TopicName, reason: str) -> None:
         async def close() -> None:

@@ -129,7 +129,7 @@ class ClusterMember:
             config=config,
             clock=broker.clock,
             process_name=uuid.uuid4().hex,
-            close_topics=broker.service.close_topics,
+            topics=broker.service,
             load=ProcessLoad(broker.service, broker.clock),
             version=broker.version,
             health_check=HealthCheck(broker.storage.factory, broker.clock),

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import structlog
 import trio
 
-from broker.cluster.bundles import parse_bundle, topic_hash
+from broker.cluster.bundles import BundlesOfBroker, overlapping, parse_bundle, topic_hash
 from broker.cluster.records import OWNERS_PATH, Owner, encode, owner_path
 from metadata.store import MetadataUnavailable, NodeNotFound, SessionState, VersionConflict
 from protocol.errors import MetadataError, ServiceNotReady
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from broker.broker_address import BrokerAddress
     from broker.cluster.bundles import Bundle
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_UNLOADING: Final = "its bundle is being unloaded"
 _RETRY_SECONDS: Final = 1.0
 _REMEMBERED_MAX: Final = 200_000
 """Owners in memory. Beyond, all are read again."""
@@ -55,12 +56,18 @@ async def certain() -> bool:
     return True
 
 
-class CloseTopics(Protocol):
-    """Closes the topics of a bundle."""
+class OpenTopics(Protocol):
+    """The topics of this broker. Thousands of bundles may be given up at once, so the topics of all
+    of them are found in one go."""
 
-    async def __call__(self, belongs: Callable[[TopicName], bool], reason: str) -> None:
-        """Close all topics for which `belongs` is true, also those that are being loaded. They
-        take no messages from the moment of the call on."""
+    def stop_topics(
+        self, group_of: Callable[[TopicName], Bundle | None], reason: str
+    ) -> Mapping[Bundle, Sequence[TopicName]]:
+        """The topics of each bundle, also those that are being loaded. They take no messages from
+        now on."""
+
+    async def close_stopped(self, names: Iterable[TopicName], reason: str) -> None:
+        """Close topics that were stopped."""
 
 
 @final
@@ -88,7 +95,7 @@ class BundleOwners:
         store: MetadataStore,
         session: ClusterSession,
         this_broker: BrokerAddress,
-        close_topics: CloseTopics,
+        topics: OpenTopics,
         *,
         doubt_seconds_max: float,
         close_seconds_max: float,
@@ -99,7 +106,7 @@ class BundleOwners:
         self._store = store
         self._session = session
         self._this_broker = this_broker
-        self._close_topics = close_topics
+        self._topics = topics
         self._doubt_seconds_max = doubt_seconds_max
         self._close_seconds_max = close_seconds_max
         self._held: dict[Bundle, _Held] = {}
@@ -234,7 +241,7 @@ class BundleOwners:
                 await self._check_acquired(held, is_one_of_the_bundles)
             except BaseException:
                 # The node may have been created. Others would send clients here for ever.
-                self._free_later(bundle, session, close=False)
+                self._free_later(bundle, session, ())
                 raise
             finally:
                 del self._acquiring[bundle]
@@ -317,7 +324,8 @@ class BundleOwners:
         held = self._held.get(bundle)
         if held is not None:
             self._remove(held)
-            self._free_later(bundle, held.session, close=close)
+            names = self._stopped(bundle) if close else ()
+            self._free_later(bundle, held.session, names)
         leaving = self._leaving.get(bundle)
         if leaving is not None:
             await leaving.wait()
@@ -339,18 +347,32 @@ class BundleOwners:
             log.info("giving up all bundles", count=len(given_up), reason=reason)
         for held in given_up:
             self._remove(held)
-            self._free_later(held.bundle, held.session, close=True)
+        bundles = [held.bundle for held in given_up]
+        shared = overlapping(bundles)  # a bundle that is being split, and its parts
+        others = BundlesOfBroker(bundle for bundle in bundles if bundle not in shared)
+        stopped = self._topics.stop_topics(others.of, _UNLOADING)
+        for held in given_up:
+            bundle = held.bundle
+            names = self._stopped(bundle) if bundle in shared else stopped.get(bundle, ())
+            self._free_later(bundle, held.session, names)
 
-    def _free_later(self, bundle: Bundle, session: str, *, close: bool) -> None:
+    def _stopped(self, bundle: Bundle) -> Sequence[TopicName]:
+        """The topics of one bundle, which take no messages from now on."""
+
+        def group_of(topic: TopicName) -> Bundle | None:
+            return bundle if bundle.contains(topic) else None
+
+        return self._topics.stop_topics(group_of, _UNLOADING).get(bundle, ())
+
+    def _free_later(self, bundle: Bundle, session: str, names: Sequence[TopicName]) -> None:
         if self._nursery is not None and bundle not in self._leaving:
             self._leaving[bundle] = trio.Event()
-            self._nursery.start_soon(self._free, bundle, session, close)
+            self._nursery.start_soon(self._free, bundle, session, names)
 
-    async def _free(self, bundle: Bundle, session: str, close: bool) -> None:
+    async def _free(self, bundle: Bundle, session: str, names: Sequence[TopicName]) -> None:
         """Close the topics, then delete the node, however long the store takes."""
         try:
-            if close:
-                await self._close(bundle)
+            await self._close(bundle, names)
             is_first = True
             while self._session.name == session:
                 try:
@@ -365,10 +387,11 @@ class BundleOwners:
         finally:
             self._leaving.pop(bundle).set()
 
-    async def _close(self, bundle: Bundle) -> None:
-        reason = f"its bundle {bundle.range_text} is being unloaded"
+    async def _close(self, bundle: Bundle, names: Sequence[TopicName]) -> None:
+        if not names:
+            return
         with trio.move_on_after(self._close_seconds_max) as scope:
-            await self._close_topics(bundle.contains, reason)
+            await self._topics.close_stopped(names, _UNLOADING)
         if scope.cancelled_caught:
             log.error("topics of a bundle were not closed in time", bundle=bundle.name)
 
@@ -461,5 +484,5 @@ class BundleOwners:
             return
         log.warning("bundle lost: its node is gone", bundle=bundle.name)
         self._remove(held)
-        self._free_later(bundle, held.session, close=True)
+        self._free_later(bundle, held.session, self._stopped(bundle))
         self._on_change(bundle)

@@ -136,6 +136,22 @@ class BundlesOfBroker:
         return None
 
 
+def overlapping(bundles: Iterable[Bundle]) -> set[Bundle]:
+    """Those of the bundles that share hashes with another of them."""
+    found: set[Bundle] = set()
+    widest: Bundle | None = None
+    for bundle in sorted(set(bundles)):
+        if widest is not None and bundle.overlaps(widest):
+            found.update((bundle, widest))
+        if (
+            widest is None
+            or bundle.namespace_name != widest.namespace_name
+            or bundle.upper > widest.upper
+        ):
+            widest = bundle
+    return found
+
+
 def _lower_of(bundle: Bundle) -> int:
     return bundle.lower
 

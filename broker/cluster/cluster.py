@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from broker.broker_address import BrokerAddress
-    from broker.cluster.bundle_owners import CloseTopics
+    from broker.cluster.bundle_owners import OpenTopics
     from broker.cluster.config import ClusterConfig
     from broker.cluster.health_check import HealthCheck
     from broker.cluster.load import LoadSource
@@ -73,7 +73,7 @@ class ClusterOwnership:
         config: ClusterConfig,
         clock: Clock,
         process_name: str,
-        close_topics: CloseTopics,
+        topics: OpenTopics,
         load: LoadSource,
         version: str,
         health_check: HealthCheck | None = None,
@@ -91,7 +91,7 @@ class ClusterOwnership:
             store,
             self.session,
             this_broker,
-            close_topics,
+            topics,
             doubt_seconds_max=config.doubt_seconds_max,
             close_seconds_max=config.namespaceBundleUnloadingTimeoutMs / 1000,
             on_change=self._owner_changed,

@@ -332,7 +332,7 @@ class BrokerNode(Node):
             config=CLUSTER,
             clock=clock,
             process_name=f"{self.name}-{self.starts}",
-            close_topics=service.close_topics,
+            topics=service,
             load=_Load(service),
             version="4.0.8",
         )

@@ -28,6 +28,8 @@ class Broker:
         self.id = f"b{number}:8080"
         self.open_topics = {}
         self.closed = []
+        self.scans = 0
+        """How often the topics of some bundles were looked for."""
         self.may_close = trio.Event()
         self.may_close.set()
         self.namespaces = Namespaces(store, BrokerConfig())
@@ -38,16 +40,23 @@ class Broker:
             config=config,
             clock=SystemClock(),
             process_name=f"process-{number}",
-            close_topics=self.close_topics,
+            topics=self,
             load=self,
             version="4.0.8",
         )
 
-    async def close_topics(self, belongs, reason):
-        closing = [name for name in self.open_topics if belongs(name)]
+    def stop_topics(self, group_of, reason):
+        self.scans += 1
+        groups = {}
+        for name in self.open_topics:
+            if (group := group_of(name)) is not None:
+                groups.setdefault(group, []).append(name)
+        return groups
+
+    async def close_stopped(self, names, reason):
         await self.may_close.wait()
         await trio.lowlevel.checkpoint()
-        for name in closing:
+        for name in names:
             self.open_topics.pop(name, None)
             self.closed.append(name)
 

@@ -15,6 +15,7 @@ from broker.cluster.bundles import (
     middle_of_range,
     middle_of_topics,
     names_within,
+    overlapping,
     parse_bundle,
     topic_hash,
 )
@@ -189,3 +190,18 @@ def test_wrong_boundaries_are_refused(texts):
 )
 def test_other_names_are_no_bundles(name):
     assert parse_bundle(name) is None
+
+
+small_bundles = st.builds(
+    Bundle,
+    st.sampled_from(["t/a", "t/b"]),
+    st.integers(0, 9),
+    st.integers(10, 12) | st.integers(1, 5),
+).filter(lambda bundle: bundle.lower < bundle.upper)
+
+
+@given(st.lists(small_bundles, max_size=8))
+def test_bundles_that_share_hashes_are_found(bundles):
+    assert overlapping(bundles) == {
+        one for one in bundles for other in bundles if one != other and one.overlaps(other)
+    }

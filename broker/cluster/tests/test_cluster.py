@@ -408,3 +408,21 @@ async def test_damaged_records_are_refused_and_hurt_nobody_else(autojump_clock):
         await broker.store.put("/admin/local-policies/public/default", b'{"bundles":{}}', None)
         with pytest.raises(MetadataError, match="damaged"):
             await broker.owner_of(topic("t"))
+
+
+async def test_the_topics_of_all_bundles_are_found_in_one_go(autojump_clock):
+    async with cluster_of(1) as (broker,):
+        names = [topic(f"t{number}") for number in range(200)]
+        await broker.ownership.owner_of(names[0])
+        for _split in range(2):
+            for bundle in list(broker.ownership.owned_bundles):
+                range_text = bundle.rpartition("/")[2]
+                await broker.ownership.split_bundle("public/default", range_text, "", unload=False)
+        for name in names:
+            await broker.owner_of(name, authoritative=True)
+            broker.open_topics[name] = BundleLoad(topics=1)
+        assert len(broker.ownership.owned_bundles) > 4
+        await broker.ownership.leave()
+        assert broker.scans == 1
+        assert set(broker.closed) == set(names)
+        assert await broker.store.children("/namespace/public/default") == []
