@@ -26,12 +26,12 @@ from ledgers.quorum_writer import QuorumWriter
 from ledgers.recovery import recover_ledger
 from ledgers.replication import Replication
 from ledgers.speculation import Speculation, SpeculationRules
+from ledgers.stored_metadata import stored_metadata
 from metadata.ledger_list import live_ledgers
 from metadata.store import MUST_NOT_EXIST, NodeNotFound
 from protocol.bookkeeper.digests import DigestType
 from protocol.bookkeeper.ledger_metadata import (
     LedgerMetadata,
-    decode_ledger_metadata,
     encode_ledger_metadata,
 )
 from protocol.bookkeeper.paths import ID_SEQUENCE_PATH, ledger_path
@@ -173,11 +173,11 @@ class LedgerClient:
         )
 
     async def metadata_of(self, ledger_id: int) -> LedgerMetadata:
-        """The ledger's record. Raises: LedgerNotFound."""
+        """The ledger's record. Raises: LedgerNotFound, LedgerDamaged."""
         stored = await self._store.get(ledger_path(ledger_id))
         if stored is None:
             raise LedgerNotFound(f"ledger {ledger_id} does not exist")
-        return decode_ledger_metadata(stored[0])
+        return stored_metadata(ledger_id, stored[0])
 
     async def reader(self, ledger_id: int) -> LedgerReader:
         """Read without recovery: a closed ledger, or an open one whose end the caller knows.

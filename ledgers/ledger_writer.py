@@ -22,11 +22,11 @@ from bookie.api import Status
 from ledgers.entry_writer import NOBODY, EntryWriter, WriterListener
 from ledgers.errors import LedgerFenced, LedgerNotFound
 from ledgers.held_adds import HeldAdds
+from ledgers.stored_metadata import stored_metadata
 from metadata.store import VersionConflict
 from protocol.bookkeeper.digests import Digest, master_key
 from protocol.bookkeeper.ledger_metadata import (
     LedgerMetadata,
-    decode_ledger_metadata,
     encode_ledger_metadata,
 )
 from protocol.bookkeeper.paths import ledger_path
@@ -202,7 +202,7 @@ class LedgerWriter(EntryWriter):
             stored = await self._store.get(path)
             if stored is None:
                 raise LedgerNotFound(f"ledger {self.ledger_id} was deleted") from None
-            other = decode_ledger_metadata(stored[0])
+            other = stored_metadata(self.ledger_id, stored[0])
             same_end = (other.last_entry_id, other.length) == (self.last_add_confirmed, self.length)
             if not (other.is_closed and same_end):
                 raise LedgerFenced(

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from ledgers.errors import LedgerFenced, LedgerNotFound
+from ledgers.stored_metadata import stored_metadata
 from metadata.store import MetadataUnavailable, VersionConflict
 from protocol.bookkeeper.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
-    decode_ledger_metadata,
     encode_ledger_metadata,
 )
 from protocol.bookkeeper.paths import ledger_path
@@ -77,7 +77,7 @@ class OpenRecord:
         stored = await self._store.get(ledger_path(ledger_id))
         if stored is None:
             raise LedgerNotFound(f"ledger {ledger_id} was deleted")
-        found, version = decode_ledger_metadata(stored[0]), stored[1]
+        found, version = stored_metadata(ledger_id, stored[0]), stored[1]
         if found.state is not LedgerState.OPEN:
             raise LedgerFenced(f"ledger {ledger_id} is {found.state.name}")
         is_target = found.last_ensemble == target.last_ensemble
@@ -116,7 +116,7 @@ class OpenRecord:
         stored = await self._store.get(path)
         if stored is None:
             raise LedgerNotFound(f"ledger {writer.ledger_id} was deleted")
-        found = decode_ledger_metadata(stored[0])
+        found = stored_metadata(writer.ledger_id, stored[0])
         same_end = (found.last_entry_id, found.length) == (writer.last_add_confirmed, writer.length)
         if found.state is not LedgerState.OPEN and not (found.is_closed and same_end):
             raise LedgerFenced(

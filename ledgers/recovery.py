@@ -40,13 +40,13 @@ from bookie.api import (
 from ledgers.errors import LedgerNotFound, NotEnoughBookies, RecoveryFailed
 from ledgers.placement import groups_of
 from ledgers.quorum import absent_after, is_covered
+from ledgers.stored_metadata import stored_metadata
 from metadata.store import VersionConflict
 from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata, master_key
 from protocol.bookkeeper.ledger_layout import write_set
 from protocol.bookkeeper.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
-    decode_ledger_metadata,
     encode_ledger_metadata,
 )
 from protocol.bookkeeper.paths import ledger_path
@@ -70,14 +70,14 @@ async def recover_ledger(
 ) -> LedgerMetadata:
     """Fence the ledger, decide its end and return its closed metadata.
 
-    Raises: LedgerNotFound, RecoveryFailed.
+    Raises: LedgerNotFound, RecoveryFailed. LedgerDamaged.
     """
     path = ledger_path(ledger_id)
     while True:
         stored = await store.get(path)
         if stored is None:
             raise LedgerNotFound(f"ledger {ledger_id} does not exist")
-        metadata, version = decode_ledger_metadata(stored[0]), stored[1]
+        metadata, version = stored_metadata(ledger_id, stored[0]), stored[1]
         if metadata.is_closed:
             return metadata
         try:

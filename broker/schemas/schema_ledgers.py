@@ -35,9 +35,8 @@ from broker.schemas.schema_format import (
 )
 from broker.slices import for_each, taken_in_slices
 from ledgers.awaited_ledger import AwaitedLedger
-from ledgers.errors import EntryAbsent, LedgerError, LedgerNotFound
+from ledgers.errors import EntryAbsent, LedgerDamaged, LedgerError, LedgerNotFound
 from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, NodeNotFound, VersionConflict
-from protocol.bookkeeper.ledger_metadata import InvalidMetadata
 from protocol.errors import IncompatibleSchema, PersistenceError
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ class SchemaLedgers:
                 reader = await self._client.reader(each.ledger_id)
                 data = (await reader.read(each.entry_id, each.entry_id))[0]
             return decode_record(each.version, decode_entry(data))
-        except (LedgerNotFound, EntryAbsent, DamagedSchema, InvalidMetadata) as error:
+        except (LedgerNotFound, EntryAbsent, DamagedSchema, LedgerDamaged) as error:
             raise _lost(schema_id, f"{what}: {error}") from error
         except LedgerError as error:
             raise PersistenceError(f"{what} {CANNOT_READ} ({error})") from error

@@ -14,12 +14,14 @@ from broker.managed_ledger.paths import cursor_info_path, ledger_info_path
 from broker.managed_ledger.tests.world import NAME, World, append_and_wait, open_ledger, read_all
 from ledgers.errors import LedgerNotFound
 from protocol import ml_formats_pb2 as formats
-from protocol.errors import MetadataError
+from protocol.bookkeeper.paths import ledger_path
+from protocol.errors import BrokerError, MetadataError, ServerError
 from protocol.position import EARLIEST
 
 PATH = ledger_info_path(NAME)
 CURSOR_PATH = cursor_info_path(NAME, "s")
 OTHER = "public/default/persistent/other"
+RETRIED = (ServerError.ServiceNotReady, ServerError.PersistenceError)
 
 
 def decoded_cursor(info):
@@ -175,3 +177,22 @@ def test_a_ledger_of_a_cursor_is_known_by_either_form_of_its_name():
     assert not is_ledger_of_cursor(ledger_custom_metadata(NAME, "c"), NAME, "a b")
     assert not is_ledger_of_cursor(ledger_custom_metadata(NAME), NAME, "a b")
     assert not is_ledger_of_cursor(ledger_custom_metadata(OTHER, "a b"), NAME, "a b")
+
+
+@pytest.mark.parametrize("record", [b"", b"{", b"BookieMetadataFormatVersion\t3\n\x05\x08"])
+async def test_damaged_metadata_of_a_ledger_refuse_its_topic_by_their_path(record):
+    world = World()
+    await topic_with_cursor(world, b"a")
+    await topic_with_cursor(world, b"b")
+    stored, _version = await world.store.get(PATH)
+    async with world.broker() as factory:
+        for row in decode_ledger_record(stored, PATH).rows:
+            path = ledger_path(row.ledger_id)
+            before, _version = await world.store.get(path)
+            await world.store.put(path, record, None)
+            with pytest.raises(BrokerError, match=path) as caught:
+                await contents(factory)
+            assert caught.value.server_error in RETRIED
+            await world.store.put(path, before, None)
+            await factory.close(NAME)
+        assert await contents(factory) == ([b"a", b"b"], 2)
