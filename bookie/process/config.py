@@ -41,8 +41,8 @@ class BookieProcessConfig(BookieConfig):
     # --- where it listens ---------------------------------------------------------------
     bookiePort: Port = 3181
     bindAddress: str = ""
-    """Empty: the address of listeningInterface; loopback if no other machine is told of this
-    bookie; else all addresses."""
+    """Empty: the address of listeningInterface; the loopback address that clients are told; else
+    all addresses."""
     nettyMaxFrameSizeBytes: Positive = 5_253_120
     maxBatchReadSize: Positive = 5 * 1024 * 1024
     bookieMaxConnections: NoneAtZero = 4_096

@@ -42,8 +42,8 @@ class Identity:
 def identity_of(config: BookieProcessConfig) -> Identity:
     """Raises: BookieRefusesToStart: there is no address that clients could use."""
     host = config.advertisedAddress or _own_host(config)
-    is_loopback = _is_loopback(host)
-    if is_loopback and not config.allowLoopback and not config.advertisedAddress:
+    own_address = "" if config.advertisedAddress else _loopback_address(host)
+    if own_address and not config.allowLoopback:
         raise BookieRefusesToStart(
             f"this bookie would be at {host}, where only this machine reaches it. Name its address "
             "in advertisedAddress, or set allowLoopback=true"
@@ -52,7 +52,7 @@ def identity_of(config: BookieProcessConfig) -> Identity:
     if not bind_host and config.listeningInterface:
         bind_host = interface_address(config.listeningInterface)
     if not bind_host:
-        bind_host = LOOPBACK if is_loopback else ANY_ADDRESS
+        bind_host = own_address or _told_loopback(host) or ANY_ADDRESS
     bookie_id = config.bookieId or f"{host}:{config.bookiePort}"
     if not _BOOKIE_ID.fullmatch(bookie_id) or bookie_id.lower() == _READ_ONLY_NODE:
         raise BookieRefusesToStart(
@@ -93,12 +93,23 @@ def _own_host(config: BookieProcessConfig) -> str:
     return name.partition(".")[0] if config.useShortHostName else name
 
 
-def _is_loopback(host: str) -> bool:
+def _loopback_address(host: str) -> str:
+    """The address of a host that is this machine only; empty if others can reach it."""
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        pass
-    try:
-        return ipaddress.ip_address(socket.gethostbyname(host)).is_loopback
+        address = socket.gethostbyname(host)
     except OSError:
-        return False  # a name for clients, which need not be known here
+        return ""
+    return address if ipaddress.ip_address(address).is_loopback else ""
+
+
+def _told_loopback(host: str) -> str:
+    """The address of an advertised host that is this machine for every reader of it; else empty.
+
+    A name says nothing: a machine may know its own name as 127.0.1.1, and others by an address.
+    """
+    if host.lower() == "localhost":
+        return LOOPBACK
+    try:
+        return host if ipaddress.ip_address(host).is_loopback else ""
+    except ValueError:
+        return ""

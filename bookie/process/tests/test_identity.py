@@ -50,6 +50,8 @@ def machine(monkeypatch):
         ),
         # Nobody else is told of it, so nobody else need reach it.
         ({"advertisedAddress": "127.0.0.1"}, Identity("127.0.0.1:3181", "127.0.0.1", "127.0.0.1")),
+        ({"advertisedAddress": "127.0.1.2"}, Identity("127.0.1.2:3181", "127.0.1.2", "127.0.1.2")),
+        ({"advertisedAddress": "localhost"}, Identity("localhost:3181", "localhost", "127.0.0.1")),
     ],
 )
 def test_who_and_where(machine, keys, identity):
@@ -75,7 +77,14 @@ def test_a_machine_that_is_known_to_itself_only(machine):
     with pytest.raises(BookieRefusesToStart, match="allowLoopback"):
         identity_of(BookieProcessConfig())
     found = identity_of(BookieProcessConfig(allowLoopback=True))
-    assert found == Identity("127.0.1.1:3181", "127.0.1.1", "127.0.0.1")
+    assert found == Identity("127.0.1.1:3181", "127.0.1.1", "127.0.1.1")
+
+
+def test_an_advertised_name_that_is_loopback_here_is_an_address_elsewhere(machine):
+    """Debian gives a machine's own name as 127.0.1.1, to the machine alone."""
+    machine["store7.example"] = "127.0.1.1"
+    found = identity_of(BookieProcessConfig(advertisedAddress="store7.example"))
+    assert found == Identity("store7.example:3181", "store7.example", "0.0.0.0")
 
 
 def test_a_machine_without_an_address(machine):
