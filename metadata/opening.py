@@ -38,9 +38,7 @@ async def open_store(url: str, session_timeout_seconds: float) -> MetadataStore:
     """
     rest = url.removeprefix(_DRIVER)
     if rest.startswith(_NOT_SUPPORTED):
-        raise MetadataUnavailable(
-            f"{url}: Vela has no {rest.partition(':')[0]} store. Use ZooKeeper (zk:host:port)"
-        )
+        raise MetadataUnavailable(_not_supported(url, rest))
     if rest.startswith(MEMORY):
         from metadata.memory_store import MemoryStore
 
@@ -75,9 +73,11 @@ def shared_place(url: str) -> object:
     Raises: ValueError: the URL is of no such store. The text says what is wrong.
     """
     rest = url.removeprefix(_DRIVER)
-    if rest.startswith((*_NOT_SUPPORTED, ROCKSDB, MEMORY)):
+    if rest.startswith(_NOT_SUPPORTED):
+        raise ValueError(_not_supported(url, rest))
+    if rest.startswith((ROCKSDB, MEMORY)):
         kind = rest.partition(":")[0]
-        raise ValueError(f"{url}: processes cannot share a store of the kind {kind!r} here")
+        raise ValueError(f"{url}: processes cannot share a store of the kind {kind!r}")
     try:
         if rest.startswith(UNIX):
             return _path_in(url, rest, UNIX)
@@ -86,6 +86,10 @@ def shared_place(url: str) -> object:
     from metadata.zookeeper_store import zookeeper_address
 
     return zookeeper_address(rest, 1.0)
+
+
+def _not_supported(url: str, rest: str) -> str:
+    return f"{url}: Vela has no {rest.partition(':')[0]} store. Use ZooKeeper (zk:host:port)"
 
 
 def _path_in(url: str, rest: str, scheme: str) -> str:

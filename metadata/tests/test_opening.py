@@ -20,7 +20,7 @@ def test_the_same_place_has_several_urls():
     [
         ("rocksdb:/data/metadata", "cannot share"),
         ("memory:", "cannot share"),
-        ("oxia://a:1/default", "cannot share"),
+        ("oxia://a:1/default", "no oxia store. Use ZooKeeper"),
         ("unix:store.sock", "absolute"),
         ("zk:", "should name ZooKeeper"),
     ],
