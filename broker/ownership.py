@@ -148,6 +148,13 @@ class Cluster(Protocol):
     async def unload_namespace(self, namespace_name: str) -> None:
         """The same for all bundles of a namespace, whoever owns them. Raises: BrokerError."""
 
+    async def chosen_range(self, namespace_name: str, text: str) -> str:
+        """The range that a text of a request to split stands for: `LARGEST` for that of the bundle
+        with most topics, `HOT` for that with the highest throughput, any other for itself.
+
+        Raises: Refusal: 404, there is no such bundle. BrokerError, MetadataError.
+        """
+
     async def split_bundle(
         self, namespace_name: str, range_text: str, algorithm: str, *, unload: bool
     ) -> None:

@@ -28,27 +28,36 @@ def cluster_of(request: AdminRequest) -> Cluster:
     return cluster
 
 
-async def _at_owner(request: AdminRequest) -> tuple[Cluster, str, str]:
-    """The cluster and the bundle of the path, which this broker owns. Raises: Redirect, Refusal."""
+async def _of_namespace(request: AdminRequest) -> tuple[Cluster, str]:
+    """The cluster and the namespace of the path. Raises: Refusal."""
     cluster = cluster_of(request)
-    namespace_name, range_text = request.namespace_name, request.names["bundle"]
-    await request.context.namespaces.get(namespace_name)
+    await request.context.namespaces.get(request.namespace_name)
+    return cluster, request.namespace_name
+
+
+async def _at_owner(
+    request: AdminRequest, cluster: Cluster, namespace_name: str, range_text: str
+) -> None:
+    """Raises: Redirect: another broker owns the bundle. Refusal."""
     found = await cluster.owner_of_bundle(
         namespace_name, range_text, authoritative=request.flag("authoritative")
     )
     send_on(request, found)
-    return cluster, namespace_name, range_text
 
 
 async def unload(request: AdminRequest) -> None:
     """Close the topics of a bundle and give it up."""
-    cluster, namespace_name, range_text = await _at_owner(request)
+    cluster, namespace_name = await _of_namespace(request)
+    range_text = request.names["bundle"]
+    await _at_owner(request, cluster, namespace_name, range_text)
     await cluster.unload_bundle(namespace_name, range_text)
 
 
 async def split(request: AdminRequest) -> None:
-    """Cut a bundle in two."""
-    cluster, namespace_name, range_text = await _at_owner(request)
+    """Cut a bundle in two. It may be named by what it has: the owner then chooses again."""
+    cluster, namespace_name = await _of_namespace(request)
+    range_text = await cluster.chosen_range(namespace_name, request.names["bundle"])
+    await _at_owner(request, cluster, namespace_name, range_text)
     await cluster.split_bundle(
         namespace_name,
         range_text,

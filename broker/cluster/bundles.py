@@ -209,6 +209,10 @@ class Boundaries:
         """The bundle with this topic."""
         return self.bundle_at(topic_hash(topic))
 
+    def bundle_of_name(self, full: str) -> Bundle:
+        """The same for the full name of a topic of the namespace."""
+        return self.bundle_at(_hash_of(full))
+
     def __contains__(self, bundle: Bundle) -> bool:
         return bundle.namespace_name == self.namespace_name and bundle == self.bundle_at(
             bundle.lower

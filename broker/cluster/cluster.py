@@ -23,6 +23,7 @@ from broker.cluster.bundles import (
     Bundle,
     NotABundle,
 )
+from broker.cluster.choosing import HOT, LARGEST, hottest, largest
 from broker.cluster.heartbeat import heartbeat_broker
 from broker.cluster.heartbeat_bundles import HeartbeatBundles
 from broker.cluster.isolation import Standing
@@ -37,7 +38,7 @@ from broker.cluster.splitter import ALGORITHMS, Splitter
 from broker.keyed_locks import KeyedLocks
 from broker.operations import run_owned
 from broker.ownership import Whereabouts
-from broker.refusal import precondition_failed
+from broker.refusal import not_found, precondition_failed
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class ClusterOwnership:
         self.this_broker = this_broker
         self.here = Whereabouts(this_broker)
         self.config = config
+        self._store = store
+        self._namespaces = namespaces
         self._clock = clock
         self._load = load
         self._identity = Identity(address=this_broker, started_ms=clock.wall_ms(), version=version)
@@ -359,6 +362,21 @@ class ClusterOwnership:
             return boundaries.find(range_text)
         except NotABundle as error:
             raise precondition_failed(str(error)) from None
+
+    async def chosen_range(self, namespace_name: str, text: str) -> str:
+        """See Cluster."""
+        if text not in (LARGEST, HOT):
+            return text
+        _refuse_heartbeat(namespace_name)
+        boundaries = await self._bundles.of(namespace_name)
+        if text == LARGEST:
+            names = await self._namespaces.topics(namespace_name, "persistent")
+            bundle = await largest(boundaries, names)
+        else:
+            bundle = await hottest(boundaries, self._store)
+        if bundle is None:
+            raise not_found(f"Bundle range {text} not found")
+        return bundle.range_text
 
     async def unload_bundle(self, namespace_name: str, range_text: str) -> None:
         """See Cluster."""

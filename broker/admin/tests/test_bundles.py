@@ -5,7 +5,7 @@ import trio
 
 from broker.broker_address import BrokerAddress
 from broker.ownership import Whereabouts
-from broker.refusal import precondition_failed
+from broker.refusal import not_found, precondition_failed
 
 OTHER = BrokerAddress("pulsar://other:6650", "http://other:8080")
 BUNDLE = "namespaces/public/default/0x00000000_0x40000000"
@@ -32,6 +32,12 @@ class Several:
         if range_text != "0x00000000_0x40000000":
             raise precondition_failed("Invalid upper boundary")
         return self.found
+
+    async def chosen_range(self, namespace_name, text):
+        await trio.lowlevel.checkpoint()
+        if text == "HOT":
+            raise not_found("Bundle range HOT not found")
+        return "0x00000000_0x40000000" if text == "LARGEST" else text
 
     async def ownership_status(self):
         await trio.lowlevel.checkpoint()
@@ -84,6 +90,14 @@ async def test_bundles_are_unloaded_and_split_by_their_owner(http, cluster):
     ]
     assert (await http("PUT", "namespaces/public/default/0x0_0x1/unload"))[0] == 412
     assert (await http("PUT", "namespaces/public/none/0x0_0x1/unload"))[0] == 404
+
+
+async def test_a_bundle_is_split_that_is_named_by_what_it_has(http, cluster):
+    assert await http("PUT", "namespaces/public/default/LARGEST/split") == (204, None)
+    assert cluster.done == [("split", "public/default", "0x00000000_0x40000000", "", False)]
+    status, answer = await http("PUT", "namespaces/public/default/HOT/split")
+    assert (status, answer) == (404, "Bundle range HOT not found")
+    assert (await http("PUT", "namespaces/public/default/LARGEST/unload"))[0] == 412
 
 
 async def test_a_bundle_of_another_broker_is_asked_of_it(http, cluster):
