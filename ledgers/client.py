@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from ledgers.cluster import FixedCluster
+from ledgers.deletions import Deletions
 from ledgers.errors import LedgerNotFound
 from ledgers.explicit_lac import ExplicitLacs
 from ledgers.ledger_reader import LedgerReader
@@ -28,7 +29,7 @@ from ledgers.replication import Replication
 from ledgers.speculation import Speculation, SpeculationRules
 from ledgers.stored_metadata import stored_metadata
 from metadata.ledger_list import live_ledgers
-from metadata.store import MUST_NOT_EXIST, NodeNotFound
+from metadata.store import MUST_NOT_EXIST
 from protocol.bookkeeper.digests import DigestType
 from protocol.bookkeeper.ledger_metadata import (
     LedgerMetadata,
@@ -96,6 +97,7 @@ class LedgerClient:
         self._config = config
         self._clock = clock
         self._speculation = Speculation(config.speculation)
+        self._deletions = Deletions(store, self._cluster.spawn)
         self._explicit_lacs = ExplicitLacs(self._cluster, config.explicit_lac_interval_s)
         self.first_own_id: int | None = None
         """Ledgers from this id on were made by this client; those before it existed before. None:
@@ -192,11 +194,11 @@ class LedgerClient:
 
     async def delete(self, ledger_id: int) -> None:
         """Remove the ledger's record; bookies drop its entries during garbage collection. Deleting
-        twice is not an error."""
-        try:
-            await self._store.delete(ledger_path(ledger_id))
-        except NodeNotFound:
-            return
+        twice is not an error. While the store does not answer it is tried again in the background.
+
+        Raises: MetadataUnavailable: too many deletions wait, or the store has failed for good.
+        """
+        await self._deletions.delete(ledger_id)
 
     async def live_ledgers(self) -> set[int]:
         """All ledgers with a record, which a bookie must keep."""

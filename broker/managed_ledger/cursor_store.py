@@ -217,7 +217,7 @@ class CursorStore:
         """Delete the record, then the ledger, and the ledger that is attached to the cursor.
 
         Raises: MetadataUnavailable: the record still exists. Without the record the cursor is gone,
-        and a ledger that cannot be deleted now is an orphan for the next start.
+        and a ledger that the client of the ledgers cannot delete is an orphan.
         """
         try:
             await self._context.store.delete(self._path)
@@ -229,7 +229,7 @@ class CursorStore:
                 await self._context.client.delete(attached_ledger_id)
         except Exception as error:
             _log.warning(
-                "ledger of a deleted cursor left to the next start",
+                "ledger of a deleted cursor not deleted",
                 topic=self._topic_name,
                 cursor=self._cursor_name,
                 error=str(error),
