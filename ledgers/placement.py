@@ -139,15 +139,20 @@ def parse_rack_map(data: bytes) -> RackMap:
             str(bookie_id): _normal(str(info["rack"]))
             for members in found.values()
             for bookie_id, info in members.items()
-            if info.get("rack")
+            if _has_rack(info)
         }
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{RACKS_PATH} is no rack map: {error}") from error
     return RackMap(racks, groups)
 
 
+def _has_rack(info: Mapping[str, object]) -> bool:
+    """A slash says as little as nothing: the bookie is in the default rack."""
+    return bool(str(info.get("rack") or "").strip().strip("/"))
+
+
 def _normal(rack: str) -> str:
-    return "/" + rack.strip("/")
+    return "/" + rack.strip().strip("/")
 
 
 def choose_ensemble(

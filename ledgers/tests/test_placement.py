@@ -166,13 +166,14 @@ def test_racks_lead_to_the_next_pool_only_if_they_are_enforced(are_enforced, cho
 def test_a_rack_map_of_pulsar_is_read():
     record = {
         "group1": {"b0:3181": {"rack": "/rack1", "hostname": "h"}, "b1:3181": {"rack": "eu/r2"}},
-        "group2": {"b2:3181": {"rack": ""}},
+        "group2": {"b2:3181": {"rack": ""}, "b3:3181": {"rack": "/"}},
     }
     racks = parse_rack_map(json.dumps(record).encode())
     assert racks.rack_of("b0:3181") == "/rack1"
     assert (racks.rack_of("b1:3181"), racks.region_of("b1:3181")) == ("/eu/r2", "eu")
     assert racks.region_of("b2:3181") == "default-region"
-    assert racks.members({"group2", "gone"}) == {"b2:3181"}
+    assert racks.rack_of("b3:3181") == racks.rack_of("b2:3181")
+    assert racks.members({"group2", "gone"}) == {"b2:3181", "b3:3181"}
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"[1]", b'{"g": 1}', b'{"g": {"b": 1}}', b"\xff"])
