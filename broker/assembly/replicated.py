@@ -212,8 +212,9 @@ class _BookiesHealth:
         if writable >= self._ensemble_size:
             return ""
         return (
-            f"{writable} bookies accept entries, and a ledger needs {self._ensemble_size} "
-            "(managedLedgerDefaultEnsembleSize): nothing can be stored"
+            f"{writable} bookies accept entries, and a new ledger needs {self._ensemble_size} "
+            "(managedLedgerDefaultEnsembleSize): new topics, and topics whose ledger is full, take "
+            "no messages"
         )
 
 
