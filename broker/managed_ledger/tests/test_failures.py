@@ -479,3 +479,19 @@ async def test_a_topic_that_ended_before_the_last_attempt_to_roll_stays_ended(au
         append(ledger, b"too late")
         _, error = ledger.listener.failed[-1]
         assert error.server_error == ServerError.TopicTerminatedError
+
+
+async def test_a_ledger_whose_record_is_damaged_is_named_and_usable_again_when_it_is_restored():
+    world = World()
+    async with world.broker() as factory:
+        ledger = await open_ledger(factory)
+        ((ledger_id, _),) = await append_and_wait(ledger, b"a")
+    path = ledger_path(ledger_id)
+    intact, _version = await world.store.get(path)
+    await world.store.put(path, intact[:-5], None)
+    async with world.broker() as factory:
+        with pytest.raises(BrokerError, match=f"ledger {ledger_id} is damaged.*{path}") as refused:
+            await open_ledger(factory)
+        assert refused.value.server_error is ServerError.ServiceNotReady
+        await world.store.put(path, intact, None)
+        assert await read_all(await open_ledger(factory)) == [b"a"]
