@@ -25,6 +25,5 @@ def stored_metadata(ledger_id: int, data: bytes) -> LedgerMetadata:
 
 def _damaged(ledger_id: int, reason: str) -> LedgerDamaged:
     return LedgerDamaged(
-        f"the record of ledger {ledger_id} is damaged, restore the node {ledger_path(ledger_id)}: "
-        f"{reason}"
+        f"the record of ledger {ledger_id} at {ledger_path(ledger_id)} is damaged: {reason}"
     )

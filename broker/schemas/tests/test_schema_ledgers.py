@@ -183,7 +183,7 @@ async def test_a_ledger_whose_metadata_is_damaged_is_told():
     store = MemoryStore()
     await registry_on(store).put(TOPIC, schema(0), FREE)
     await store.put(ledger_path(0), b"\xff", None)
-    with pytest.raises(SchemaLost, match=f"version 0: the record at {ledger_path(0)}"):
+    with pytest.raises(SchemaLost, match=f"version 0: the record of ledger 0 at {ledger_path(0)}"):
         await registry_on(store).latest(TOPIC)
 
 
