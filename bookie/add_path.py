@@ -26,6 +26,7 @@ from bookie.api import (
 )
 from bookie.errors import DiskFailed, StorageError
 from bookie.journal import EMPTY_BODY
+from bookie.ledger_handle import is_storable
 from bookie.statistics import LatencyHistogram
 from settings.kinds import or_no_limit
 
@@ -88,7 +89,7 @@ class AddPath:
     ) -> None:
         """Store an entry; see BookieApi."""
         handle = self._handles.get(ledger_id)
-        if handle is None or handle.guarded or handle.master_key != master_key:
+        if handle is None or handle.guarded or entry_id < 0 or handle.master_key != master_key:
             self._add_guarded(ledger_id, entry_id, body, master_key, flags, sink)
             return
         cache = handle.storage.cache
@@ -132,6 +133,7 @@ class AddPath:
         if (
             handle is None
             or handle.guarded
+            or first_entry_id < 0
             or handle.master_key != master_key
             or handle.storage.cache.size_bytes + size > handle.storage.cache.limit_bytes
             or size > ENTRY_SIZE_BYTES_MAX
@@ -181,12 +183,13 @@ class AddPath:
         flags: int,
         sink: AddSink,
     ) -> None:
-        """First add of a ledger in this run, fenced ledger, or other key."""
+        """First add of a ledger in this run, fenced ledger, other key, or an id that the journal
+        and the index use for records of their own."""
         if self.failure is not None or self.closed:
             self._refuse_now(Status.IO_ERROR, ledger_id, entry_id, sink)
             return
         size = len(body[0]) + len(body[1])
-        if ledger_id < 0 or entry_id < 0 or size > ENTRY_SIZE_BYTES_MAX:
+        if not is_storable(ledger_id, master_key) or entry_id < 0 or size > ENTRY_SIZE_BYTES_MAX:
             self._refuse(Status.BAD_REQUEST, ledger_id, entry_id, sink)
             return
         handle = self._layout.handle_of(ledger_id)

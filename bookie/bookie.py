@@ -33,6 +33,7 @@ from bookie.gc import GarbageCollector
 from bookie.index_rocksdb import RocksIndex
 from bookie.journal import EMPTY_BODY
 from bookie.layout import Layout
+from bookie.ledger_handle import is_storable
 from bookie.reader import EntryReader
 from bookie.statistics import BookieStatistics, LatencyHistogram
 
@@ -219,7 +220,7 @@ class Bookie:
     async def fence_ledger(self, ledger_id: int, master_key: bytes) -> None:
         """See BookieApi. Returns when the fence record is durable."""
         self._check_usable()
-        if not master_key or ledger_id < 0:
+        if not master_key or not is_storable(ledger_id, master_key):
             raise BookieError(Status.UNAUTHORIZED, "fencing needs a ledger id and its master key")
         handle = self._layout.handle_of(ledger_id)
         refusal = handle.refusal_of_key(master_key)
@@ -249,6 +250,8 @@ class Bookie:
         Raises: BookieError.
         """
         self._check_usable()
+        if not is_storable(ledger_id, master_key):
+            raise BookieError(Status.BAD_REQUEST, f"{ledger_id} is not a ledger id, or its key")
         handle = self._layout.handle_of(ledger_id)
         refusal = handle.refusal_of_key(master_key)
         if refusal is not None:

@@ -7,6 +7,7 @@ import random
 import pytest
 import trio
 
+from bookie import journal_format
 from bookie.api import (
     ENTRY_SIZE_BYTES_MAX,
     FLAG_FENCING,
@@ -19,6 +20,7 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.disk import RealDisk
 from bookie.errors import DiskFailed
+from bookie.index import OWNER_LEDGER
 from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
 from bookie.testing.sim_disk import SimDisk
@@ -77,6 +79,49 @@ async def test_an_entry_that_no_start_would_read_again_is_refused(machine):
         (Status.BAD_REQUEST, 1, 1),
         (Status.BAD_REQUEST, 2, 0),
     ]
+
+
+async def test_ids_of_the_journals_own_records_are_refused(machine):
+    own = [journal_format.ENTRY_MASTER_KEY, journal_format.ENTRY_FENCE, -1, -(2**62)]
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        add(bookie, 1, 0, sink)
+        for entry_id in own:
+            add(bookie, 1, entry_id, sink)
+            bookie.add_entries(1, entry_id, [entry(1, entry_id)], KEY, 0, sink)
+        await sink.wait_for(1 + 2 * len(own))
+        assert sink.statuses() == [Status.OK] + [Status.BAD_REQUEST] * 2 * len(own)
+        assert await bookie.list_entry_ids(1) == [0]
+        machine.power.is_off = True
+    machine.crash(random.Random(0))
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        add(bookie, 1, 1, sink)
+        assert await sink.wait_for(1) == [(Status.OK, 1, 1)]
+
+
+@pytest.mark.parametrize("ledger_id", [-1, OWNER_LEDGER, -(2**63)])
+async def test_rows_that_are_not_ledgers_cannot_be_written(machine, ledger_id):
+    async with machine.running() as bookie:
+        lac = bookie.write_explicit_lac(ledger_id, bytes(16), KEY)
+        assert await status_of(lac) is Status.BAD_REQUEST
+        assert await status_of(bookie.fence_ledger(ledger_id, KEY)) is Status.UNAUTHORIZED
+        sink = RecordingSink()
+        add(bookie, ledger_id, 0, sink)
+        assert await sink.wait_for(1) == [(Status.BAD_REQUEST, ledger_id, 0)]
+        assert bookie.ledger_ids() == []
+
+
+async def test_a_key_larger_than_any_client_has_is_not_kept_in_memory(machine):
+    key = bytes(1 << 20)
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        add(bookie, 1, 0, sink, key=key)
+        assert await sink.wait_for(1) == [(Status.BAD_REQUEST, 1, 0)]
+        lac = bookie.write_explicit_lac(1, bytes(16), key)
+        assert await status_of(lac) is Status.BAD_REQUEST
+        assert await status_of(bookie.fence_ledger(1, key)) is Status.UNAUTHORIZED
+        assert bookie.ledger_ids() == []
 
 
 async def test_reads_from_cache_log_and_read_ahead_are_the_same(machine):
