@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, final
 from protocol.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from bookie.api import AddSink
 
@@ -110,10 +110,14 @@ class PendingAdds:
             self._runs_since[since] = self._runs_since.get(since, 0) + 1
         return True
 
-    def answered(self, ledger_id: int, first: int, count: int) -> list[tuple[AddSink, int, int]]:
-        """(sink, first entry id, count) of the adds that an answer belongs to.
+    def answered(
+        self, ledger_id: int, first: int, count: int
+    ) -> Iterable[tuple[AddSink, int, int]]:
+        """(sink, first entry id, count) of the adds that an answer belongs to. They are pending
+        until they are taken from the result.
 
-        Raises: RemoteProtocolError: the answer to an add that was not sent, or was answered.
+        Raises: RemoteProtocolError: after those that it does belong to, the answer to an add that
+            was not sent, or was answered.
         """
         layers = self._ledgers.get(ledger_id)
         end = first + count
@@ -122,7 +126,11 @@ class PendingAdds:
             if oldest.first == first and end < oldest.end:
                 self.size_bytes -= self._take(layers[0], 0, first, end)
                 return [(oldest.sink, first, count)]
-        found: list[tuple[AddSink, int, int]] = []
+        return self._answered_in_parts(layers, ledger_id, first, end)
+
+    def _answered_in_parts(
+        self, layers: list[list[PendingRun]] | None, ledger_id: int, first: int, end: int
+    ) -> Iterator[tuple[AddSink, int, int]]:
         while first < end:
             if layers is None:
                 raise RemoteProtocolError(f"the answer to an add of {ledger_id}:{first}, not sent")
@@ -131,14 +139,13 @@ class PendingAdds:
             if number:  # a lower layer may have a later part of the answer's entries
                 stop = self._limit(layers[:number], first, stop)
             self.size_bytes -= self._take(layers[number], at, first, stop)
-            found.append((run.sink, first, stop - first))
-            first = stop
             if not layers[number]:
                 del layers[number]
                 if not layers:
                     del self._ledgers[ledger_id]
                     layers = None
-        return found
+            yield run.sink, first, stop - first
+            first = stop
 
     @staticmethod
     def _oldest(

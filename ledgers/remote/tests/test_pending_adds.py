@@ -36,7 +36,7 @@ def test_an_answer_belongs_to_the_oldest_add_of_its_entry(steps):
         ]
         if None in owners:
             with pytest.raises(RemoteProtocolError):
-                pending.answered(ledger_id, first, count)
+                list(pending.answered(ledger_id, first, count))
             return
         found = pending.answered(ledger_id, first, count)
         assert [(e, sink) for sink, start, n in found for e in range(start, start + n)] == [
@@ -60,7 +60,7 @@ def test_the_adds_of_a_writer_are_one_run():
     pending = PendingAdds()
     for entry_id in range(1000):
         assert pending.add(1, entry_id, 1, "writer", 5, 0.0)
-    assert pending.answered(1, 0, 1000) == [("writer", 0, 1000)]
+    assert list(pending.answered(1, 0, 1000)) == [("writer", 0, 1000)]
 
 
 def test_one_entry_is_not_pending_without_bound():
@@ -69,7 +69,7 @@ def test_one_entry_is_not_pending_without_bound():
         assert pending.add(1, 0, 1, number, 1, 0.0)
     assert not pending.add(1, 0, 1, "one too many", 1, 0.0)
     assert pending.add(1, 1, 1, "another entry", 1, 0.0)
-    assert pending.answered(1, 0, 1) == [(0, 0, 1)]
+    assert list(pending.answered(1, 0, 1)) == [(0, 0, 1)]
 
 
 class Time(float):

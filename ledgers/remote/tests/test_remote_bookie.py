@@ -386,6 +386,20 @@ async def test_a_hostile_answer_closes_the_connection(answer):
             await closed.wait()
 
 
+async def test_an_answer_to_more_adds_than_were_sent_leaves_none_without_an_outcome():
+    async def hostile(stream):
+        await stream.receive_some()
+        await stream.send_all(b"".join(v2.encode_add_response(0, 7, each) for each in range(3)))
+        assert await stream.receive_some() == b""
+
+    async with peer(hostile) as port, remote(port) as world:
+        sink = RecordingSink()
+        add(world.bookie, 7, 0, 2, sink)
+        assert await sink.wait_for(2) == [(Status.OK, 7, 0), (Status.OK, 7, 1)]
+        await wait_until(lambda: "7:2, not sent" in "".join(world.failures))
+        assert world.bookie.bytes_in_flight == 0
+
+
 async def test_an_endless_answer_is_bounded():
     async def hostile(stream):
         await stream.receive_some()
