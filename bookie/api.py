@@ -7,7 +7,7 @@ else is a coroutine.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 LAST_ENTRY: Final = -1
 """As entry id of a read: the last entry of the ledger in this bookie."""
@@ -23,6 +23,16 @@ FLAG_HIGH_PRIORITY: Final = 0x4
 EntryBody = tuple[bytes, bytes]
 """(head, payload): the head is the 32 byte entry metadata plus digest; their concatenation is the
 entry as BookKeeper stores it. Kept apart so that a payload is never copied on its way to disk."""
+
+
+class LedgerProgress(NamedTuple):
+    """What changes when more of a ledger may be confirmed, or when its writer has lost it."""
+
+    entry_id_max: int
+    """Of the entries added since the start."""
+    explicit_lac: bytes
+    is_over: bool
+    """It is fenced, or not here."""
 
 
 class Status(IntEnum):

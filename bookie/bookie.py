@@ -22,6 +22,7 @@ from bookie.add_path import AddPath
 from bookie.api import (
     FLAG_FENCING,
     BookieError,
+    LedgerProgress,
     Status,
 )
 from bookie.checkpointer import Checkpointer
@@ -273,6 +274,13 @@ class Bookie:
         if handle is None or not handle.exists:
             raise BookieError(Status.NO_LEDGER, f"ledger {ledger_id} is not on this bookie")
         return handle.explicit_lac
+
+    def progress_of(self, ledger_id: int) -> LedgerProgress:
+        """For a reader that waits for more of a ledger."""
+        handle = self._handles.get(ledger_id)
+        if handle is None or not handle.exists:
+            return LedgerProgress(-1, b"", is_over=True)
+        return LedgerProgress(handle.entry_id_max, handle.explicit_lac, handle.fenced)
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """Forget a ledger that its metadata store no longer has."""

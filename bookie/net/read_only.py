@@ -39,6 +39,7 @@ class ReadOnlyBookie:
         self.last_entry_id = bookie.last_entry_id
         self.list_entry_ids = bookie.list_entry_ids
         self.explicit_lac = bookie.explicit_lac
+        self.progress_of = bookie.progress_of
         self.free_and_total_bytes = bookie.free_and_total_bytes
 
     async def read_entry(

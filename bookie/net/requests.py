@@ -27,10 +27,10 @@ from protocol.bookkeeper.digests import INVALID_ENTRY_ID, DigestMismatch, entry_
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from bookie.api import AddSink, EntryBody
+    from bookie.api import AddSink, EntryBody, LedgerProgress
+    from bookie.net.long_polls import LongPolls
     from bookie.net.statistics import ServerStatistics
 
-LONG_POLL_INTERVAL_SECONDS: Final = 0.1
 LONG_POLL_SECONDS_MAX: Final = 30.0
 _READ_ENTRIES_MAX: Final = 10_000
 """Maximum number of entries per storage call, however small they are."""
@@ -88,6 +88,9 @@ class ServedBookie(Protocol):
 
     def explicit_lac(self, ledger_id: int) -> bytes:
         """Raises: BookieError."""
+
+    def progress_of(self, ledger_id: int) -> LedgerProgress:
+        """For a reader that waits for more of a ledger."""
 
     def free_and_total_bytes(self) -> tuple[int, int]:
         """Disk space."""
@@ -275,21 +278,27 @@ class RequestAnswers:
             and not request.flags & FLAG_FENCING
         )
 
-    async def answer_long_poll(self, request: m.ReadRequest) -> list[bytes]:
+    async def answer_long_poll(
+        self, request: m.ReadRequest, polls: LongPolls, wait: trio.CancelScope
+    ) -> list[bytes]:
         """As `answer`, but waits until the last add confirmed is beyond the one the reader knows,
-        or its timeout ends."""
+        the ledger is fenced, or its timeout ends. Cancelling `wait` ends the wait."""
         assert request.previous_lac is not None
-        seconds = min(request.timeout_ms / 1000, LONG_POLL_SECONDS_MAX)
-        with trio.move_on_after(seconds):
-            while True:
-                try:
-                    known = await self._last_add_confirmed(request.ledger_id)
-                except BookieError:
-                    break
-                if known > request.previous_lac:
-                    break
-                await trio.sleep(LONG_POLL_INTERVAL_SECONDS)
+        ledger_id = request.ledger_id
+        wait.deadline = trio.current_time() + min(request.timeout_ms / 1000, LONG_POLL_SECONDS_MAX)
+        progress = self._bookie.progress_of(ledger_id)
+        with wait:
+            while await self._is_known(ledger_id, request.previous_lac) and not progress.is_over:
+                progress = await polls.change(ledger_id, progress)
         return await self.answer(request)
+
+    async def _is_known(self, ledger_id: int, last_add_confirmed: int) -> bool:
+        """Whether no more than this is confirmed."""
+        try:
+            async with self.storage:
+                return await self._last_add_confirmed(ledger_id) <= last_add_confirmed
+        except BookieError:
+            return False
 
     async def _long_poll(self, request: m.ReadRequest) -> m.ReadResponse:
         """The current state: the entry after the last add confirmed that the reader knows."""

@@ -11,8 +11,9 @@ Bounds, and the effect of each: connections (a new one is closed), waiting reque
 (two chunks; its socket is not read), bytes of adds without an answer in all, and of answers of a
 connection (its socket is not read), waiting reads in all (TOO_MANY_REQUESTS), concurrent reads of
 storage (they wait, because the broker's own reads need storage as well), answers that a peer does
-not take (closed after a time in which it took too little). Damaged input closes that connection
-only.
+not take (closed after a time in which it took too little), bytes that all connections hold in
+unfinished frames, waiting requests and such answers (some are closed: `held_bytes`), long polls
+(answered at once). Damaged input closes that connection only.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ import structlog
 import trio
 
 from bookie.net.adds import ConnectionAdds
+from bookie.net.held_bytes import HeldBytes
+from bookie.net.long_polls import LongPolls
 from bookie.net.requests import RequestAnswers, is_read
 from bookie.net.statistics import ServerStatistics
 from bookie.net.turns import PortTurns
 from protocol.bookkeeper.messages import AddRequest, ReadRequest
 from protocol.bookkeeper.packets import FRAME_SIZE_MAX
-from protocol.bookkeeper.request_runs import AddRun, RequestDecoder
+from protocol.bookkeeper.request_runs import AddRun, Asked, RequestDecoder
 from protocol.errors import RemoteProtocolError
 from runtime.send_queue import SendQueue
 from runtime.transport import Taken, TcpTransports
@@ -49,13 +52,21 @@ log = structlog.get_logger()
 SEND_SIZE_BYTES: Final = 256 * 1024
 """Answers are collected up to this size. A peer must take as much within the send timeout."""
 ANSWERED_PER_TURN: Final = 64
-"""Reads from memory that are answered before other tasks have their turn."""
+"""Requests that are answered without a wait before other tasks have their turn."""
+V2_BYTES_PER_TURN: Final = 256 * 1024
+"""Decoded before other connections have their turn."""
+V3_BYTES_PER_TURN: Final = 16 * 1024
+"""The same of version 3, whose requests cost much for their size."""
 ANSWER_BYTES_MAX: Final = 512 * 1024
 """Answers of one connection that wait to be sent. Above it the connection is not read."""
 CHUNKS_WAITING_MAX: Final = 2
 """Chunks of one connection with requests that wait for their answers."""
 LONG_POLLS_MAX: Final = 16
 """Long polls of one connection. A further one is answered with the current state at once."""
+ALL_LONG_POLLS_MAX: Final = 4_096
+"""The same for those of all connections."""
+REQUEST_SIZE_BYTES: Final = 256
+"""What a decoded request takes in memory, about."""
 
 
 @final
@@ -68,6 +79,7 @@ class BookieServerConfig:
     connections_max: int = 256
     reads_pending_max: int = 20_000
     add_bytes_pending_max: int = 64 * 1024 * 1024
+    held_bytes_max: int = 256 * 1024 * 1024
     reads_at_once: int = 4
     send_timeout_seconds: float = 30.0
 
@@ -118,6 +130,8 @@ class BookieServer:
         self._transports: Transports = transports or TcpTransports()
         self.statistics = ServerStatistics()
         self.add_bytes = PendingBytes(config.add_bytes_pending_max)
+        self.held = HeldBytes(max(config.held_bytes_max, 2 * config.frame_size_max))
+        self.long_polls = LongPolls(bookie.progress_of, ALL_LONG_POLLS_MAX)
         self.answers = RequestAnswers(
             bookie, config.batch_read_bytes_max, config.reads_at_once, self.statistics
         )
@@ -143,6 +157,7 @@ class BookieServer:
         """Accept and serve until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._transports.run)
+            nursery.start_soon(self.long_polls.run)
             await nursery.start(trio.serve_listeners, self._serve, self._listeners)
             task_status.started()
 
@@ -190,8 +205,15 @@ class _Connection:
         self._adds_counted = 0
         self._requests: deque[_Received] = deque()
         self._requests_moved = trio.Event()
+        self._chunk = b""
+        self._at = 0
+        """Up to here the chunk has been decoded."""
+        self._requests_waiting = 0
         self._admitted = 0
-        self._long_polls = 0
+        self._long_polls: set[trio.CancelScope] = set()
+        self._scope = trio.CancelScope()
+        self.held_bytes = 0
+        self.held_since = self.moved_at = trio.current_time()
         self._out = SendQueue()
         self._is_marked = False
         self._is_blocked = False
@@ -207,29 +229,59 @@ class _Connection:
             trio.BrokenResourceError: the peer is gone.
         """
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._send_rest)
-                async with trio.open_nursery() as answering:
-                    answering.start_soon(self._answer_all, answering)
-                    await self._receive_all()
-                while self._adds.bytes_pending or self._out.pending_bytes:
-                    await self._out_moved.wait()
-                nursery.cancel_scope.cancel()
+            with self._scope:
+                await self._serve()
         finally:
             self._is_over = True
             self._transport.close()
+            self._server.held.holds(self, 0, trio.current_time())
             self._server.add_bytes.changed(-self._adds_counted)
             for _ in range(self._admitted):
                 self._server.release()
         if self._decoder.error is not None:
             raise self._decoder.error
 
+    async def _serve(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send_rest)
+            async with trio.open_nursery() as answering:
+                answering.start_soon(self._answer_all, answering)
+                await self._receive_all()
+                for wait in self._long_polls:
+                    wait.cancel()
+            while self._adds.bytes_pending or self._out.pending_bytes:
+                await self._out_moved.wait()
+            nursery.cancel_scope.cancel()
+
+    def give_up(self, reason: str) -> None:
+        """See Holder."""
+        log.warning("bookie connection closed", peer=self._transport.peer, reason=reason)
+        self._server.statistics.connections_given_up += 1
+        self._is_over = True
+        self._scope.cancel()
+
+    def _hold(self, *, is_finished: bool) -> None:
+        """Count what is held. Finished: a frame is complete, or answers were taken."""
+        held_bytes = (
+            self._decoder.pending_size_bytes
+            + len(self._chunk)
+            - self._at
+            + REQUEST_SIZE_BYTES * self._requests_waiting
+            + self._out.pending_bytes
+        )
+        if held_bytes or self.held_bytes:
+            now = self.moved_at = trio.current_time()
+            if is_finished or not self.held_bytes:
+                self.held_since = now
+            if not self._is_over:
+                self._server.held.holds(self, held_bytes, now)
+
     # --- in -----------------------------------------------------------------------------
 
     async def _receive_all(self) -> None:
         """Return when the peer has closed, or sent what is no request."""
         while not self._has_peer_closed and self._decoder.error is None:
-            await self._transport.receive_into(self._take)
+            await self._transport.receive_into(self._take, is_left=self._at < len(self._chunk))
             await self._server.add_bytes.wait_for_room()
             while self._out.pending_bytes > ANSWER_BYTES_MAX:
                 await self._out_moved.wait()
@@ -239,36 +291,53 @@ class _Connection:
         self._tell_requests_moved()
 
     def _take(self, data: bytes | None) -> Taken:
-        """One chunk, in a turn."""
-        if not data:
-            self._has_peer_closed = True
-            return Taken.STOP
-        turns, adds = self._server.turns, self._adds
-        received: _Received = []
+        """One chunk, or the next part of a large one, in a turn."""
+        if data is not None:
+            self._chunk, self._at = data, 0
+            if not data:
+                self._has_peer_closed = True
+                return Taken.STOP
+        size = V2_BYTES_PER_TURN if self._decoder.is_v2 else V3_BYTES_PER_TURN
+        part = self._chunk[self._at : self._at + size]
+        self._at += size
+        if self._at >= len(self._chunk):
+            self._chunk, self._at = b"", 0
+        turns = self._server.turns
         turns.begin_turn()
         try:
-            for request in self._decoder.feed(data):
-                if isinstance(request, AddRun):
-                    adds.take(request)
-                elif isinstance(request, AddRequest):
-                    adds.take_v3(request)
-                else:
-                    is_admitted = self._server.admit(request)
-                    self._admitted += is_admitted
-                    received.append((request, is_admitted))
-            self._count_adds()
+            self._take_requests(self._decoder.feed(part))
         finally:
             turns.end_turn()
-        if received:
-            self._requests.append(received)
-            self._tell_requests_moved()
         is_busy = (
-            self._decoder.error is not None
+            self._is_over
+            or self._decoder.error is not None
             or self._server.add_bytes.is_full
             or self._out.pending_bytes > ANSWER_BYTES_MAX
             or len(self._requests) >= CHUNKS_WAITING_MAX
         )
-        return Taken.STOP if is_busy else Taken.WHOLE
+        if is_busy:
+            return Taken.STOP
+        return Taken.IN_PART if self._chunk else Taken.WHOLE
+
+    def _take_requests(self, asked: list[Asked]) -> None:
+        """Hand adds to the bookie, and other requests to the task that answers them."""
+        adds = self._adds
+        received: _Received = []
+        for request in asked:
+            if isinstance(request, AddRun):
+                adds.take(request)
+            elif isinstance(request, AddRequest):
+                adds.take_v3(request)
+            else:
+                is_admitted = self._server.admit(request)
+                self._admitted += is_admitted
+                received.append((request, is_admitted))
+        self._count_adds()
+        if received:
+            self._requests_waiting += len(received)
+            self._requests.append(received)
+            self._tell_requests_moved()
+        self._hold(is_finished=bool(asked))
 
     def _count_adds(self) -> None:
         if self._is_over:
@@ -302,6 +371,7 @@ class _Connection:
                 if size >= SEND_SIZE_BYTES:
                     await self._send(pending)
                     pending, size = [], 0
+            self._requests_waiting -= len(received)
             await self._send(pending)
 
     async def _answer(self, request: Request, is_admitted: bool, number: int) -> list[bytes]:
@@ -311,23 +381,28 @@ class _Connection:
         buffers = answers.answer_now(request)
         if buffers is None:
             buffers = await answers.answer(request)
-        elif number % ANSWERED_PER_TURN == 0:
+        if number % ANSWERED_PER_TURN == 0:
             await trio.lowlevel.checkpoint()
         self._release()
         return buffers
 
     def _begin_long_poll(self, request: Request, nursery: trio.Nursery) -> bool:
-        if self._long_polls >= LONG_POLLS_MAX or not isinstance(request, ReadRequest):
+        if self._has_peer_closed or len(self._long_polls) >= LONG_POLLS_MAX:
             return False
-        if not self._server.answers.is_long_poll(request):
+        server = self._server
+        if not server.long_polls.has_room or not isinstance(request, ReadRequest):
             return False
-        self._long_polls += 1
-        nursery.start_soon(self._long_poll, request)
+        if not server.answers.is_long_poll(request):
+            return False
+        wait = trio.CancelScope()
+        self._long_polls.add(wait)
+        nursery.start_soon(self._long_poll, request, wait)
         return True
 
-    async def _long_poll(self, request: ReadRequest) -> None:
-        buffers = await self._server.answers.answer_long_poll(request)
-        self._long_polls -= 1
+    async def _long_poll(self, request: ReadRequest, wait: trio.CancelScope) -> None:
+        server = self._server
+        buffers = await server.answers.answer_long_poll(request, server.long_polls, wait)
+        self._long_polls.discard(wait)
         self._release()
         await self._send(buffers)
 
@@ -350,6 +425,7 @@ class _Connection:
     async def _send(self, buffers: list[bytes]) -> None:
         """Return when few bytes are left to send."""
         self._out.put(buffers, sum(map(len, buffers)))
+        buffers.clear()
         self.flush()
         while self._out.pending_bytes > SEND_SIZE_BYTES:
             await self._out_moved.wait()
@@ -368,6 +444,7 @@ class _Connection:
         if self._out.pending_bytes:
             self._is_blocked = True
             self._blocked.set()
+        self._hold(is_finished=False)
         self._tell_out_moved()
 
     async def _send_rest(self) -> None:
@@ -394,6 +471,7 @@ class _Connection:
             taken = await self._transport.send(self._out.batch())
             self._out.took(taken)
             left -= taken
+            self._hold(is_finished=True)
             self._tell_out_moved()
 
     def _tell_out_moved(self) -> None:

@@ -13,6 +13,8 @@ class ServerStatistics:
 
     connections: int = 0
     connections_refused: int = 0
+    connections_given_up: int = 0
+    """Closed because all connections together held too much."""
     reads: int = 0
     """Requests for entries, single and batch, whatever the answer."""
     batch_reads: int = 0
@@ -39,6 +41,9 @@ class ServerStatistics:
             ("reads_pending", "gauge", "Requests that wait for their answer", self.reads_pending),
             ("connections_refused_total", "counter", "Connections over the bound, closed",
              self.connections_refused),
+            ("connections_given_up_total", "counter",
+             "Closed with an unfinished request or answers not taken, over the bound of all",
+             self.connections_given_up),
             ("reads_total", "counter", "Requests for entries", self.reads),
             ("batch_reads_total", "counter", "Of them batch reads", self.batch_reads),
             ("entries_total", "counter", "Entries given", self.entries),
