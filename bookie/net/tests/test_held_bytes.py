@@ -114,3 +114,18 @@ async def test_a_fence_ends_long_polls():
             await bookie.fence_ledger(1, b"k" * 20)
             answer = await peer.answer()
             assert (answer.txn_id, answer.status, answer.max_lac, answer.body) == (1, m.OK, 0, b"")
+
+
+async def test_a_chunk_of_small_requests_is_answered_in_turns():
+    """A neighbour is answered before all of them are."""
+    count = 5_000
+    async with served_bookie() as (bookie, server):
+        await fill(bookie, 1, 1)
+        async with peer_of(server, 3) as peer, peer_of(server) as neighbour:
+            await neighbour.ask(read(1, 0))
+            await peer.send(v3.encode_request(m.StartTlsRequest(1)) * count)
+            await wait_until(lambda: server.statistics.requests_refused)
+            await neighbour.ask(read(1, 0))
+            assert server.statistics.requests_refused < count
+            for _ in range(count):
+                await peer.answer()
