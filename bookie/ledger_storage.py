@@ -20,7 +20,7 @@ from bookie import entry_log_format as fmt
 from bookie.disk import JOIN_BELOW_BYTES
 from bookie.entry_log import EntryLogs
 from bookie.errors import DiskFull, StorageError
-from bookie.index import END_KEY, pack_location_key, pack_u64
+from bookie.index import END_KEY, ENTRY_ID_MAX, pack_location_key, pack_u64
 from bookie.index_progress import IndexProgress
 from bookie.write_cache import FlushHalf, WriteCache
 
@@ -198,7 +198,8 @@ class LedgerStorage:
         entry_id = first_entry_id
         location = 0
         while len(result) < count_max and (taken < size_bytes_max or not result):
-            location = location or self.index.location(ledger_id, entry_id)
+            if not location and entry_id <= ENTRY_ID_MAX:
+                location = self.index.location(ledger_id, entry_id)
             if not location:
                 break
             wanted = min(size_bytes_max - taken + 4096, _READ_BYTES_MAX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import trio
@@ -20,11 +21,11 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.disk import RealDisk
 from bookie.errors import DiskFailed
-from bookie.index import OWNER_LEDGER
+from bookie.index import ENTRY_ID_MAX, OWNER_LEDGER
 from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
 from bookie.testing.sim_disk import SimDisk
-from bookie.tests.conftest import KEY, RecordingSink, entry, wait_until, whole
+from bookie.tests.conftest import KEY, SMALL, RecordingSink, entry, wait_until, whole
 
 
 def add(bookie, ledger_id, entry_id, sink, payload=b"hello", key=KEY, flags=0):
@@ -122,6 +123,26 @@ async def test_a_key_larger_than_any_client_has_is_not_kept_in_memory(machine):
         assert await status_of(lac) is Status.BAD_REQUEST
         assert await status_of(bookie.fence_ledger(1, key)) is Status.UNAUTHORIZED
         assert bookie.ledger_ids() == []
+
+
+async def test_the_last_of_all_entry_ids_can_be_used(tmp_path):
+    last = ENTRY_ID_MAX
+    directories = {
+        "journalDirectories": (str(tmp_path / "journal"),),
+        "ledgerDirectories": (str(tmp_path / "ledgers"),),
+    }
+    bookie = await Bookie.open(replace(SMALL, **directories))
+    sink = RecordingSink()
+    add(bookie, 1, last, sink)
+    await sink.wait_for(1)
+    assert await bookie.read_batch(1, last, 10, 1000) == [whole(1, last)]
+    await bookie.aclose()
+    bookie = await Bookie.open(replace(SMALL, **directories))
+    assert await bookie.read_entry(1, last) == whole(1, last)
+    assert await bookie.last_entry_id(1) == last
+    assert await bookie.list_entry_ids(1) == [last]
+    assert await status_of(bookie.read_entry(1, last + 1)) is Status.NO_ENTRY
+    await bookie.aclose()
 
 
 async def test_reads_from_cache_log_and_read_ahead_are_the_same(machine):
