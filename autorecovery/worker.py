@@ -22,7 +22,7 @@ from autorecovery.copies import Copier, CopyReader, NoSource, NotStored
 from autorecovery.fragments import Findings, Repair, Rest, findings
 from autorecovery.schedule import REMEMBERED_MAX, BackOff
 from autorecovery.statistics import Distribution
-from ledgers.errors import LedgerNotFound, NotEnoughBookies, RecoveryFailed
+from ledgers.errors import LedgerDamaged, LedgerNotFound, NotEnoughBookies, RecoveryFailed
 from ledgers.recovery import recover_ledger
 from metadata.store import MetadataUnavailable, SessionState, VersionConflict
 from protocol.bookkeeper.ledger_metadata import (
@@ -314,5 +314,5 @@ class ReplicationWorker:
             await recover_ledger(self._store, self._pool, ledger_id, self._config.readEntryTimeout)
         except LedgerNotFound:
             return
-        except RecoveryFailed as error:
+        except (LedgerDamaged, RecoveryFailed) as error:
             raise Incomplete(str(error)) from error

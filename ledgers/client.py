@@ -168,7 +168,7 @@ class LedgerClient:
     async def recover(self, ledger_id: int) -> LedgerMetadata:
         """Fence the ledger and close it at its last entry, unless that has been done.
 
-        Raises: LedgerNotFound, RecoveryFailed.
+        Raises: LedgerNotFound, LedgerDamaged, RecoveryFailed.
         """
         return await recover_ledger(
             self._store, self._cluster, ledger_id, self._config.request_timeout_s
@@ -184,7 +184,7 @@ class LedgerClient:
     async def reader(self, ledger_id: int) -> LedgerReader:
         """Read without recovery: a closed ledger, or an open one whose end the caller knows.
 
-        Raises: LedgerNotFound.
+        Raises: LedgerNotFound, LedgerDamaged.
         """
         return self.reader_of(ledger_id, await self.metadata_of(ledger_id))
 

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Protocol, final
 import structlog
 
 from bookie.api import Status
-from ledgers.errors import LedgerFenced, LedgerNotFound, NotEnoughBookies
+from ledgers.errors import LedgerDamaged, LedgerFenced, LedgerNotFound, NotEnoughBookies
 from ledgers.placement import groups_of
+from metadata.store import MetadataUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,6 +180,9 @@ class EnsembleChange:
             writer.fail(int(Status.FENCED))
         except LedgerNotFound:
             writer.fail(int(Status.NO_LEDGER))
+        except (LedgerDamaged, MetadataUnavailable) as error:
+            _log.error("ensemble_not_changed", ledger_id=writer.ledger_id, reason=str(error))
+            writer.fail(int(Status.IO_ERROR))
         except Exception as error:
             _log.error("ensemble_not_changed", ledger_id=writer.ledger_id, exc_info=error)
             writer.fail(int(Status.IO_ERROR))

@@ -32,6 +32,10 @@ class EntryUnknown(LedgerUnavailable):
     """The entry could not be read, and nothing proves that it does not exist."""
 
 
+class LedgerDamaged(LedgerUnavailable):
+    """The record of a ledger in the metadata store is damaged. It can be restored there."""
+
+
 class RecoveryFailed(LedgerUnavailable):
     """The end of a ledger cannot be decided without guessing."""
 

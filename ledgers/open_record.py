@@ -46,7 +46,7 @@ class OpenRecord:
     async def store_ensemble(self, first: int, ensemble: tuple[str, ...]) -> None:
         """Write a new segment, unless the writer stops meanwhile.
 
-        Raises: LedgerFenced, LedgerNotFound, MetadataUnavailable.
+        Raises: LedgerFenced, LedgerNotFound, LedgerDamaged, MetadataUnavailable.
         """
         writer = self._writer
         path = ledger_path(writer.ledger_id)
@@ -71,7 +71,7 @@ class OpenRecord:
         """The record is not what this writer wrote last. True: it is the target, because a write
         that failed had effect.
 
-        Raises: LedgerFenced, LedgerNotFound, MetadataUnavailable.
+        Raises: LedgerFenced, LedgerNotFound, LedgerDamaged, MetadataUnavailable.
         """
         ledger_id = self._writer.ledger_id
         stored = await self._store.get(ledger_path(ledger_id))

@@ -70,7 +70,7 @@ async def recover_ledger(
 ) -> LedgerMetadata:
     """Fence the ledger, decide its end and return its closed metadata.
 
-    Raises: LedgerNotFound, RecoveryFailed. LedgerDamaged.
+    Raises: LedgerNotFound, LedgerDamaged, RecoveryFailed.
     """
     path = ledger_path(ledger_id)
     while True:

@@ -9,6 +9,7 @@ from ledgers.client import LedgerClient, LedgerClientConfig
 from ledgers.errors import (
     EntryAbsent,
     EntryUnknown,
+    LedgerDamaged,
     LedgerError,
     LedgerFenced,
     LedgerNotFound,
@@ -17,6 +18,7 @@ from ledgers.errors import (
 from ledgers.tests.fake_bookie import FakeBookie
 from metadata.memory_store import MemoryStore
 from protocol.bookkeeper.ledger_metadata import LedgerState
+from protocol.bookkeeper.paths import ledger_path
 from runtime.clock import SystemClock
 
 
@@ -173,6 +175,27 @@ async def test_recovery_refuses_to_guess():
     assert metadata.state is LedgerState.IN_RECOVERY
     world.bookie.read_status = lambda _, entry_id: Status.OK
     assert (await world.client().recover(writer.ledger_id)).last_entry_id == 2
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"rubbish", b"BookieMetadataFormatVersion\t3\n\x02\x08\x01"]
+)
+async def test_damaged_metadata_is_an_error_of_the_ledger_that_says_what_to_do(record):
+    world = World()
+    writer = await world.writer()
+    path = ledger_path(writer.ledger_id)
+    good = (await world.store.get(path))[0]
+    await world.store.put(path, record, None)
+    client = world.client()
+    for request in (client.recover, client.metadata_of, client.reader):
+        with pytest.raises(LedgerDamaged, match=f"{path} is damaged .* restore the node"):
+            await request(writer.ledger_id)
+    with pytest.raises(LedgerDamaged):
+        await writer.close()
+    assert (await world.store.get(path))[0] == record
+    assert await client.live_ledgers() == {writer.ledger_id}
+    await world.store.put(path, good, None)
+    assert (await client.recover(writer.ledger_id)).last_entry_id == -1
 
 
 async def test_a_damaged_entry_is_an_error_and_not_an_absent_one():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
@@ -165,6 +166,7 @@ def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
 
 
 def _from_record(record: formats.LedgerMetadataFormat) -> LedgerMetadata:
+    _refuse_impossible(record)
     state = LedgerState(record.state)
     is_closed = state is LedgerState.CLOSED
     # A record without an ack quorum predates it: then every copy had to be acknowledged.
@@ -185,6 +187,30 @@ def _from_record(record: formats.LedgerMetadataFormat) -> LedgerMetadata:
         custom_metadata={one.key: one.value for one in record.customMetadata},
         c_token=record.cToken,
     )
+
+
+def _refuse_impossible(record: formats.LedgerMetadataFormat) -> None:
+    """What no client writes: the entries of such a ledger have no bookies, or not enough.
+
+    Raises: InvalidMetadata.
+    """
+    firsts = [one.firstEntryId for one in record.segment]
+    if not firsts or firsts[0] != 0 or any(second <= first for first, second in pairwise(firsts)):
+        raise InvalidMetadata(f"ledger metadata: its segments start at the entries {firsts[:100]}")
+    for one in record.segment:
+        if len(one.ensembleMember) != record.ensembleSize or not all(one.ensembleMember):
+            raise InvalidMetadata(
+                f"ledger metadata: the segment of entry {one.firstEntryId} names "
+                f"{sum(map(bool, one.ensembleMember))} bookies, not {record.ensembleSize}"
+            )
+    if record.quorumSize < 1:
+        raise InvalidMetadata(f"ledger metadata: a write quorum of {record.quorumSize}")
+    if record.state == formats.LedgerMetadataFormat.CLOSED and (
+        record.lastEntryId < INVALID_ENTRY_ID or record.length < 0
+    ):
+        raise InvalidMetadata(
+            f"ledger metadata: closed at entry {record.lastEntryId}, {record.length} bytes"
+        )
 
 
 def _varint(value: int) -> bytes:

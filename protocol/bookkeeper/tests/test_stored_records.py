@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,11 +47,10 @@ def ledger_metadata(draw: st.DrawFn) -> LedgerMetadata:
         ensemble_size=ensemble_size,
         write_quorum_size=write_quorum_size,
         ack_quorum_size=draw(st.integers(0, write_quorum_size)),
-        ensembles=draw(
-            st.dictionaries(
-                st.integers(0, 2**62), st.lists(words, max_size=4).map(tuple), min_size=1
-            )
-        ),
+        ensembles={
+            first: draw(st.tuples(*[words.filter(bool)] * ensemble_size))
+            for first in {0, *draw(st.sets(st.integers(0, 2**62), max_size=4))}
+        },
         digest_type=draw(st.sampled_from(DigestType)),
         password=draw(st.binary(max_size=10)),
         ctime_ms=draw(st.integers(0, 2**62)),
@@ -135,6 +136,34 @@ def test_entries_belong_to_the_segment_that_starts_before_them() -> None:
 def test_impossible_quorums_are_refused() -> None:
     with pytest.raises(InvalidMetadata, match="does not hold"):
         LedgerMetadata(ensemble_size=1, write_quorum_size=2, ack_quorum_size=1, ensembles={})
+
+
+def changed(**fields: object) -> bytes:
+    """The record of a closed ledger with other values of some fields, which no client writes."""
+    metadata = LedgerMetadata(
+        ensemble_size=2, write_quorum_size=2, ack_quorum_size=1, ensembles={0: ("a", "b")}
+    ).closed(5, 60)
+    for name, value in fields.items():
+        object.__setattr__(metadata, name, value)
+    return encode_ledger_metadata(metadata)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"ensembles": {}}, "start at the entries []"),
+        ({"ensembles": {4: ("a", "b")}}, "start at the entries [4]"),
+        ({"ensembles": {0: ("a", "b"), -3: ("a", "b")}}, "start at the entries [0, -3]"),
+        ({"ensembles": {0: ("a", "b"), 3: ("a",)}}, "entry 3 names 1 bookies, not 2"),
+        ({"ensembles": {0: ("a", "")}}, "entry 0 names 1 bookies, not 2"),
+        ({"write_quorum_size": 0, "ack_quorum_size": 0}, "write quorum of 0"),
+        ({"last_entry_id": -2}, "closed at entry -2"),
+        ({"length": -1}, "-1 bytes"),
+    ],
+)
+def test_ledgers_that_no_client_writes_are_refused(fields: dict[str, object], reason: str) -> None:
+    with pytest.raises(InvalidMetadata, match=re.escape(reason)):
+        decode_ledger_metadata(changed(**fields))
 
 
 def test_unknown_metadata_version_is_named() -> None:
