@@ -122,6 +122,7 @@ async def require_cluster(store: MetadataStore) -> Cluster:
             "with `vela initialize-cluster-metadata`, `bin/pulsar initialize-cluster-metadata` or "
             "`bookkeeper shell initnewcluster`, or correct metadataServiceUri (zkServers)"
         )
+    _instance_id_of(instance[0])
     layout = await store.get(LAYOUT_PATH)
     while layout is None:
         try:
@@ -137,6 +138,20 @@ async def require_cluster(store: MetadataStore) -> Cluster:
             f"{version[:20]}), which Vela cannot list: it would delete all of them"
         )
     return Cluster(store, instance[0])
+
+
+def _instance_id_of(record: bytes) -> str:
+    """Raises: BookieRefusesToStart: it is no id, which all cookies would have to name."""
+    try:
+        instance_id = record.decode()
+    except UnicodeDecodeError:
+        instance_id = ""
+    if not instance_id:
+        raise BookieRefusesToStart(
+            f"{INSTANCE_ID_PATH} in the metadata store is damaged: it is {record[:40]!r}, not an "
+            "id. Restore it: the instanceId in the VERSION file of a bookie of this cluster"
+        )
+    return instance_id
 
 
 @final
@@ -222,7 +237,7 @@ class StoredCookies:
         found = await self._store.get(INSTANCE_ID_PATH)
         if found is None:
             raise BookieRefusesToStart(f"the metadata store has no {INSTANCE_ID_PATH}")
-        return found[0].decode()
+        return _instance_id_of(found[0])
 
     async def read_cookie(self, bookie_id: str) -> bytes | None:
         """See CookieStore. Raises: MetadataUnavailable."""

@@ -50,6 +50,15 @@ def test_other_metadata_is_refused(keys, complaint):
         metadata_place(BookieProcessConfig(**keys))
 
 
+@pytest.mark.parametrize("record", [b"", b"\xff\xfe"])
+async def test_a_damaged_id_of_the_cluster_is_told(record):
+    store = MemoryStore()
+    await initialize_ledgers(store)
+    await store.put(INSTANCE_ID_PATH, record, None)
+    with pytest.raises(BookieRefusesToStart, match=f"{INSTANCE_ID_PATH} .* is damaged"):
+        await require_cluster(store)
+
+
 async def test_a_cluster_is_made_once():
     store = MemoryStore()
     with pytest.raises(BookieRefusesToStart, match="is not that of a cluster"):
