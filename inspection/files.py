@@ -131,6 +131,7 @@ class EntryLogFile:
         file = self._file
         if not self.map_offset:
             return {}
+        self._check_map_offset()
         data = file.read_at(self.map_offset, file.size - self.map_offset)
         found = entry_log_format.decode_ledgers_map(data, self.map_ledgers)
         if found is None:
@@ -145,6 +146,7 @@ class EntryLogFile:
         Raises: Corruption, NotReadable.
         """
         file = self._file
+        self._check_map_offset()
         end = self.map_offset or file.size
         at = entry_log_format.HEADER_SIZE
         window, base = b"", at
@@ -176,6 +178,13 @@ class EntryLogFile:
         if not 16 <= length <= ENTRY_SIZE_BYTES_MAX or offset + length > self._file.size:
             raise self._damaged(offset - 4, 4, f"a record of {length} bytes")
         return self._file.read_at(offset, length)
+
+    def _check_map_offset(self) -> None:
+        if self.map_offset and not (
+            entry_log_format.HEADER_SIZE <= self.map_offset < self._file.size
+        ):
+            detail = f"the header names a map of ledgers at {self.map_offset}"
+            raise self._damaged(0, entry_log_format.HEADER_SIZE, detail)
 
     def _has_rest(self, at: int, end: int) -> bool:
         """Whether there are bytes other than zeros from `at` on."""

@@ -286,6 +286,19 @@ def test_a_damaged_file_is_told_with_its_place_after_what_is_intact(written, tmp
     assert len(found) < len(offsets)
 
 
+@pytest.mark.parametrize("map_offset", [-(2**62), -1, 1, 2**62])
+@pytest.mark.parametrize("options", [(), ("--map",)])
+def test_a_map_that_cannot_be_in_the_file_is_told(written, tmp_path, map_offset, options):
+    content = bytearray(logs(written)[0].read_bytes())
+    content[8:16] = map_offset.to_bytes(8, "big", signed=True)
+    damaged = tmp_path / "1.log"
+    damaged.write_bytes(content)
+
+    found, problem = look("log", damaged, *options)
+
+    assert (found, f"a map of ledgers at {map_offset}" in problem) == ([], True)
+
+
 @pytest.mark.parametrize("kind", ["journal", "log"])
 def test_any_damage_is_rows_or_one_line(written, tmp_path, kind):
     [path] = journals(written) if kind == "journal" else logs(written)[:1]
