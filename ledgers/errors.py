@@ -24,10 +24,6 @@ class LedgerUnavailable(LedgerError):
     attempt may succeed."""
 
 
-class LedgerDamaged(LedgerUnavailable):
-    """The record of the ledger is damaged. It may be restored."""
-
-
 class EntryUnknown(LedgerUnavailable):
     """The entry could not be read, and nothing proves that it does not exist."""
 

@@ -188,7 +188,7 @@ async def test_damaged_metadata_is_an_error_of_the_ledger_that_says_what_to_do(r
     await world.store.put(path, record, None)
     client = world.client()
     for request in (client.recover, client.metadata_of, client.reader):
-        with pytest.raises(LedgerDamaged, match=f"{path} is damaged .* restore the node"):
+        with pytest.raises(LedgerDamaged, match=f"{path} is damaged: .* restore this node"):
             await request(writer.ledger_id)
     with pytest.raises(LedgerDamaged):
         await writer.close()

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from bookie.adds import NoTurn
+from bookie.api import LedgerProgress
 from bookie.net.server import BookieServer, BookieServerConfig
 from ledgers.client import LedgerClient, LedgerClientConfig
 from ledgers.remote.channel import TICKS_PER_TIMEOUT
@@ -28,10 +29,13 @@ PATIENT, SPECULATING = SpeculationRules(), SpeculationRules.every(0.5)
 
 
 class ServedBookie(FakeBookie):
-    """Has nothing in memory."""
+    """Has nothing in memory. Nobody waits for more of its ledgers."""
 
     def read_nowait(self, ledger_id, entry_id):
         return None
+
+    def progress_of(self, ledger_id):
+        return LedgerProgress(-1, b"", is_over=True)
 
 
 class Recorder:

@@ -490,7 +490,9 @@ async def test_a_ledger_whose_record_is_damaged_is_named_and_usable_again_when_i
     intact, _version = await world.store.get(path)
     await world.store.put(path, intact[:-5], None)
     async with world.broker() as factory:
-        with pytest.raises(BrokerError, match=f"ledger {ledger_id} at {path} is damaged") as refused:
+        with pytest.raises(
+            BrokerError, match=f"ledger {ledger_id} at {path} is damaged"
+        ) as refused:
             await open_ledger(factory)
         assert refused.value.server_error is ServerError.ServiceNotReady
         await world.store.put(path, intact, None)
