@@ -129,6 +129,7 @@ class Deployment(Protocol):
         clock: Clock,
     ) -> Storage:
         """Open everything below topics; `stack` closes it in reverse order. Tasks run in `nursery`.
+        A bookie of this process works in `turns`, and its journals wake `readers`.
 
         Raises: StartError, bookie.errors.StorageError, MetadataUnavailable.
         """
