@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pulsar
 
@@ -23,8 +24,9 @@ RECEIVE_MS_MAX = 60_000
 TURN_MS = 20
 SILENCE_MS = 300
 WAIT_SECONDS_MAX = 60.0
-END = {"end": "yes"}
-"""Properties of messages that are sent after all others: what has not come by then, does not."""
+END = "end"
+"""A property of messages that are sent after all others: what has not come by then, does not. Its
+value is another one each time."""
 
 Place = tuple[int, int, int, int]
 """Partition, ledger, entry, index in the batch."""
@@ -92,8 +94,16 @@ def site(server: ServerProcess) -> Iterator[Site]:
         client.close()
 
 
-def received_until_the_end(*consumers: pulsar.Consumer, ends: int = 1) -> list[Any]:
-    """All messages that these consumers get before, together, so many ends. All are acknowledged.
+def an_end() -> dict[str, str]:
+    """Properties of an end that no other has."""
+    return {END: uuid4().hex}
+
+
+def received_until_the_end(
+    *consumers: pulsar.Consumer, end: dict[str, str], ends: int = 1
+) -> list[Any]:
+    """All messages that these consumers get before, together, so many of these ends. All are
+    acknowledged. Ends of earlier times are among the messages.
 
     Raises: AssertionError: something comes after the ends. pulsar.Timeout: the ends do not come.
     """
@@ -108,7 +118,7 @@ def received_until_the_end(*consumers: pulsar.Consumer, ends: int = 1) -> list[A
                     raise
                 continue
             consumer.acknowledge(message)
-            if message.properties() == END:
+            if message.properties() == end:
                 ends -= 1
             else:
                 messages.append(message)
