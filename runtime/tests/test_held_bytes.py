@@ -76,12 +76,12 @@ def test_small_pieces_are_not_given_up_for_large_ones():
 
 def test_one_that_holds_less_than_before_gives_nobody_up():
     held = HeldBytes(1000)
-    first, second = Connection(), Connection()
+    first, second = Connection(), Connection(since=5.0, moved_at=5.0)
     held.holds(first, 900, 0.0)
     held.bytes_max = 500
     held.holds(first, 800, 0.0)
     assert not first.given_up
-    held.holds(second, 300, 0.0)
+    held.holds(second, 300, 5.0)
     assert first.given_up
     assert held.held_bytes == 300
 
