@@ -85,6 +85,7 @@ HOT_MODULES: Final = (
     "broker.managed_ledger.appender",
     "broker.managed_ledger.entry_cache",
     "broker.managed_ledger.ledger_table",
+    "broker.managed_ledger.roll_attempts",
     "broker.histograms",
     "broker.net.outbox",
     "broker.net.publish_budget",

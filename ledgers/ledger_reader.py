@@ -20,7 +20,7 @@ import trio
 
 from bookie.api import BookieError, Status
 from ledgers.errors import EntryAbsent, EntryUnknown
-from ledgers.read_window import ReadWindow
+from ledgers.read_window import ReadRun, ReadWindow
 from ledgers.speculation import Speculation
 from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata
 from protocol.bookkeeper.ledger_layout import write_set
@@ -71,19 +71,14 @@ class LedgerReader:
         wanted = [(first, last), *((first + each, first + each) for each in edges)]
         begin, *ahead = await self._ask_all(wanted, size_bytes_max)
         payloads = begin.result()
-        size_bytes = sum([len(each) for each in payloads])
         following = first + len(payloads)
-        room_bytes = size_bytes_max - size_bytes
         found: dict[int, bytes] = {}
-        end = -1
+        measured: list[ReadRun] = []
         for read in ahead:
             if read.first >= following and read.payloads:
                 found[read.first] = read.payloads[0]
-                size_bytes = max(read.ledger_bytes - begin.ledger_bytes, len(read.payloads[0]))
-                if size_bytes <= room_bytes:
-                    end = read.first
-        measured = max(found) - following + 1 if found else len(payloads)
-        self._window.measured(measured, size_bytes)
+                measured.append(read.run())
+        end = self._window.end(begin.run(), measured, size_bytes_max)
         missing = [each for each in range(following, end) if each not in found]
         for read in await self._ask_all([(each, each) for each in missing], size_bytes_max):
             if read.payloads:
@@ -184,6 +179,12 @@ class _Read:
             return self.payloads
         detail = f"entry {self._ledger_id}:{self.first}: " + "; ".join(self.problems)
         raise EntryAbsent(detail) if self.is_absent else EntryUnknown(detail)
+
+    def run(self) -> ReadRun:
+        """`payloads`, of which there is at least one."""
+        entries = len(self.payloads)
+        size_bytes = sum([len(each) for each in self.payloads])
+        return ReadRun(self.first + entries - 1, entries, size_bytes, self.ledger_bytes)
 
     async def ask(self, bookie_id: str) -> bool:
         """Whether this bookie has a good answer."""

@@ -16,7 +16,8 @@
 
 With one bookie, steps 3 and 4 work on runs of entries: that bookie has durably refused all other
 writers in step 2, so a plain batch read proves the same as single fencing reads. With several,
-a few entries are read at once, and only those before the first absent one count.
+a few entries are read at once, and only those before the first absent one count. Their bytes are
+measured first (`read_window`), because they stay in memory until they are written again.
 
 Source: BookKeeper's LedgerRecoveryOp and ReadLastConfirmedOp. Fencing of the recovery reads follows
 from apache/bookkeeper#2616.
@@ -40,6 +41,7 @@ from bookie.api import (
 from ledgers.errors import LedgerNotFound, NotEnoughBookies, RecoveryFailed
 from ledgers.placement import groups_of
 from ledgers.quorum import absent_after, is_covered
+from ledgers.read_window import ReadRun, ReadWindow
 from ledgers.stored_metadata import stored_metadata
 from metadata.store import VersionConflict
 from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata, master_key
@@ -125,6 +127,7 @@ class _Recovery:
         self._without: set[int] = set()
         """Places in `_writing` for which no other bookie could be had."""
         self._reads_at_once = 1
+        self._window = ReadWindow(0)
 
     async def run(self) -> tuple[int, int]:
         """(last entry id, payload bytes of the ledger)."""
@@ -227,30 +230,43 @@ class _Recovery:
         return bodies
 
     async def _read_some(self, first: int) -> list[bytes]:
-        """The entries from `first` on before the next absent one; [] = `first` is absent."""
-        count = self._reads_at_once
-        found: list[bytes | RecoveryFailed] = [b""] * count
+        """The entries from `first` on before the next absent one, as far as their bytes are known
+        to be few enough; [] = `first` is absent."""
+        edges = self._window.edges(_RUN_BYTES_MAX, self._reads_at_once - 1)
+        found = await self._read_each([first, *(first + each for each in edges)])
+        begin = found[first]
+        if isinstance(begin, RecoveryFailed):
+            raise begin
+        if not begin:
+            return []
+        runs = {
+            entry_id: ReadRun(entry_id, 1, len(body), entry_metadata(body)[3])
+            for entry_id, body in found.items()
+            if isinstance(body, bytes) and body
+        }
+        end = self._window.end(runs.pop(first), runs.values(), _RUN_BYTES_MAX)
+        missing = [each for each in range(first + 1, end) if each not in found]
+        found |= await self._read_each(missing)
+        bodies: list[bytes] = []
+        for entry_id in range(first, end + 1):
+            body = found[entry_id]
+            if isinstance(body, RecoveryFailed) or not body:
+                break  # asked again as the first one
+            bodies.append(body)
+        self._reads_at_once = min(_READS_AT_ONCE_MAX, 2 * len(bodies))
+        return bodies
 
-        async def read(place: int) -> None:
-            found[place] = await self._read_one(first + place)
+    async def _read_each(self, entry_ids: list[int]) -> dict[int, bytes | RecoveryFailed]:
+        """`_read_one` for each, at the same time. The result is in the order of `entry_ids`."""
+        found: dict[int, bytes | RecoveryFailed] = dict.fromkeys(entry_ids, b"")
+
+        async def read(entry_id: int) -> None:
+            found[entry_id] = await self._read_one(entry_id)
 
         async with trio.open_nursery() as nursery:
-            for place in range(count):
-                nursery.start_soon(read, place)
-        bodies: list[bytes] = []
-        for body in found:
-            if isinstance(body, RecoveryFailed):
-                if bodies:
-                    break  # asked again as the first one
-                raise body
-            if not body:
-                break
-            bodies.append(body)
-        if sum(map(len, bodies)) * 2 <= _RUN_BYTES_MAX:
-            self._reads_at_once = min(_READS_AT_ONCE_MAX, 2 * count)
-        else:
-            self._reads_at_once = max(1, count // 2)
-        return bodies
+            for entry_id in entry_ids:
+                nursery.start_soon(read, entry_id)
+        return found
 
     async def _read_one(self, entry_id: int) -> bytes | RecoveryFailed:
         """One entry from its write set; b"" = absent by enough proofs; or why neither is known."""
@@ -283,8 +299,10 @@ class _Recovery:
         metadata = self._metadata
         sizes = (metadata.ensemble_size, metadata.write_quorum_size)
         copies = _Copies(first, [set(write_set(first + at, *sizes)) for at in range(len(bodies))])
+        size = self._digest.head_size_bytes
+        parts = [(body[:size], body[size:]) for body in bodies]
         while True:
-            failed = await self._send_missing(copies, bodies)
+            failed = await self._send_missing(copies, parts)
             failed -= self._without
             if not failed:
                 break
@@ -310,9 +328,9 @@ class _Recovery:
             if found < metadata.ack_quorum_size:
                 raise self._failed(first + at, f"it could be written again {found} times only")
 
-    async def _send_missing(self, copies: _Copies, bodies: list[bytes]) -> set[int]:
-        """Send every entry to the places that lack it. Returns those that did not take it all."""
-        size = self._digest.head_size_bytes
+    async def _send_missing(self, copies: _Copies, parts: list[tuple[bytes, bytes]]) -> set[int]:
+        """Send every entry to the places that lack it. Returns those that did not take it all.
+        `parts`: head and payload of each, shared by all bookies."""
         replies = _Replies(copies)
         failed: set[int] = set()
         used: list[BookieApi] = []
@@ -324,11 +342,14 @@ class _Recovery:
                 if bookie is not None:
                     sink = replies.sink(index, len(entries))
                     for at in entries:
-                        body = bodies[at]
-                        parts = (body[:size], body[size:])
                         entry_id = copies.first + at
                         bookie.add_entry(
-                            self._ledger_id, entry_id, parts, self._master_key, _ADD_FLAGS, sink
+                            self._ledger_id,
+                            entry_id,
+                            parts[at],
+                            self._master_key,
+                            _ADD_FLAGS,
+                            sink,
                         )
                     used.append(bookie)
         for bookie in used:

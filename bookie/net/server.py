@@ -12,8 +12,8 @@ Bounds, and the effect of each: connections (a new one is closed), waiting reque
 connection (its socket is not read), waiting reads in all (TOO_MANY_REQUESTS), concurrent reads of
 storage (they wait, because the broker's own reads need storage as well), answers that a peer does
 not take (closed after a time in which it took too little), bytes that all connections hold in
-unfinished frames, waiting requests and such answers (some are closed: `held_bytes`), long polls
-(answered at once). Damaged input closes that connection only.
+unfinished frames, waiting requests and such answers (some are closed: `runtime.held_bytes`), long
+polls (answered at once). Damaged input closes that connection only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import structlog
 import trio
 
 from bookie.net.adds import ConnectionAdds
-from bookie.net.held_bytes import HeldBytes
 from bookie.net.long_polls import LongPolls
 from bookie.net.requests import RequestAnswers, is_read
 from bookie.net.statistics import ServerStatistics
@@ -36,6 +35,7 @@ from protocol.bookkeeper.messages import AddRequest, ReadRequest
 from protocol.bookkeeper.packets import FRAME_SIZE_MAX
 from protocol.bookkeeper.request_runs import AddRun, Asked, RequestDecoder
 from protocol.errors import RemoteProtocolError
+from runtime.held_bytes import HeldBytes
 from runtime.send_queue import SendQueue
 from runtime.transport import Taken, TcpTransports
 
@@ -253,8 +253,18 @@ class _Connection:
                 await self._out_moved.wait()
             nursery.cancel_scope.cancel()
 
-    def give_up(self, reason: str) -> None:
+    @property
+    def reading_paused(self) -> bool:
         """See Holder."""
+        return self._server.add_bytes.is_full
+
+    def give_up(self, held_bytes: int, held_seconds: float) -> None:
+        """See Holder."""
+        reason = (
+            f"it holds {held_bytes} bytes of an unfinished request or of answers that it does not"
+            f" take, since {held_seconds:.1f} s, and all connections together hold"
+            f" {self._server.held.bytes_max}"
+        )
         log.warning("bookie connection closed", peer=self._transport.peer, reason=reason)
         self._server.statistics.connections_given_up += 1
         self._is_over = True

@@ -125,14 +125,15 @@ class TopicStats:
     def fields(self) -> Json:
         """All other fields."""
         topic, sums, ledger = self._topic, self._sums, self._ledger
-        rate, throughput = topic.rate_messages_in, topic.rate_bytes_in
+        published = topic.published
+        rate, throughput = published.messages_per_second, published.bytes_per_second
         fields: Json = {
             "msgRateIn": rate,
             "msgThroughputIn": throughput,
             "msgRateOut": sums["msgRateOut"],
             "msgThroughputOut": sums["msgThroughputOut"],
-            "bytesInCounter": topic.bytes_in(),
-            "msgInCounter": topic.messages_in(),
+            "bytesInCounter": published.size_bytes(),
+            "msgInCounter": published.messages(),
             "systemTopicBytesInCounter": 0,
             "bytesOutCounter": topic.bytes_out_before + sums["bytesOutCounter"],
             "msgOutCounter": topic.messages_out_before + sums["msgOutCounter"],

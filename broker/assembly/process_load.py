@@ -93,7 +93,10 @@ class ProcessLoad:
             )
         if before is None or rates is not before.rates:
             self._delivered[topic.name.full] = _Delivered(now, messages, size_bytes, rates)
-        traffic = Traffic(topic.rate_messages_in, rates[0], topic.rate_bytes_in, rates[1])
+        published = topic.published
+        traffic = Traffic(
+            published.messages_per_second, rates[0], published.bytes_per_second, rates[1]
+        )
         return BundleLoad(traffic, 1, len(topic.access.producers), consumers)
 
 

@@ -12,6 +12,7 @@ import trio
 
 from bookie.errors import BookieRefusesToStart
 from bookie.process.cluster import require_cluster
+from broker.assembly.bookie_shortage import BookieShortage, tell_shortages
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import BookiePorts, StartError, Storage, shielded
 from broker.assembly.process_load import ProcessLoad
@@ -79,6 +80,8 @@ class Replicated:
         pool = BookiePool(store, turns, config.bookies(), config.placement(), config.quarantine())
         await nursery.start(pool.run)
         self._pool = pool
+        shortage = BookieShortage(persistence_of(config).ensemble_size)
+        nursery.start_soon(tell_shortages, pool, shortage)
         ledgers = LedgerClient(store, pool.bookies, config.ledgers(), clock, pool)
         managed = ManagedLedgerConfig.from_broker_config(config)
         records = RecordsRead(store)
@@ -93,7 +96,7 @@ class Replicated:
             ledgers=ledgers,
             # A topic uses a followed ledger in all respects like a managed one.
             factory=cast("ManagedLedgerFactory", following),
-            health=_BookiesHealth(pool, persistence_of(config).ensemble_size),
+            health=_BookiesHealth(pool, shortage),
             kick=pool.kick,
             metadata_url=self._metadata_url,
             create_shadow=following.create,
@@ -202,20 +205,13 @@ class _BookiesHealth:
     failure = ""
     damage = ""
 
-    def __init__(self, pool: BookiePool, ensemble_size: int) -> None:
+    def __init__(self, pool: BookiePool, shortage: BookieShortage) -> None:
         self._pool = pool
-        self._ensemble_size = ensemble_size
+        self._shortage = shortage
 
     @property
     def unwritable(self) -> str:
-        writable = len(self._pool.writable)
-        if writable >= self._ensemble_size:
-            return ""
-        return (
-            f"{writable} bookies accept entries, and a new ledger needs {self._ensemble_size} "
-            "(managedLedgerDefaultEnsembleSize): new topics, and topics whose ledger is full, take "
-            "no messages"
-        )
+        return self._shortage.reason(len(self._pool.writable))
 
 
 @final

@@ -7,11 +7,9 @@ its last confirmed entry, and all unconfirmed entries are appended again to the 
 positions of unconfirmed entries change then; those of confirmed ones never do.
 
 States: OPEN (there is a writer), ROLLING (a task is replacing the ledger; appends queue), BROKEN
-(rolling failed `roll_attempts_max` times: appends fail at once, and after a delay the next append
-starts a single attempt), and the final states FENCED (another broker owns the topic, or a fault in
-this broker interrupted the append of a run), TERMINATED, CLOSED. The delay doubles with each failed
-attempt up to `broken_delay_max_s`; the first confirmed entry ends it. A full disk therefore does
-not cost a ledger or a log line per publish.
+(rolling failed too often: appends fail at once, and one starts an attempt when that is due, see
+`roll_attempts`), and the final states FENCED (another broker owns the topic, or a fault in this
+broker interrupted the append of a run), TERMINATED, CLOSED.
 
 Invariants: `table.last_confirmed` moves only here and only forward. A new ledger is in the list
 before an entry goes to it, and the old ledger is closed at its last confirmed entry before that.
@@ -29,9 +27,11 @@ import structlog
 import trio
 
 from bookie.api import Status
+from broker.managed_ledger.context import NO_LISTENER
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.ledger_table import LedgerRow
+from broker.managed_ledger.roll_attempts import RollAttempts
 from ledgers.errors import LedgerError, LedgerFenced, LedgerNotFound
 from protocol.errors import BrokerError, ServerError
 
@@ -71,29 +71,10 @@ async def _no_ledger(_listener: WriterListener) -> EntryWriter:
 
 
 @final
-class _NoListener:
-    """Takes the place of a topic that has ended, whose producers have been disconnected."""
-
-    def on_appended(self, entries: list[Entry], contexts: list[object]) -> None:
-        pass
-
-    def on_append_failed(self, context: object, error: BrokerError) -> None:
-        pass
-
-    def on_fenced(self) -> None:
-        pass
-
-
-NO_LISTENER: Final[AppendListener] = _NoListener()
-
-
-@final
 class Appender:
     """See the module docstring. `listener` is set by the topic before it appends."""
 
     __slots__ = (
-        "_broken_delay_s",
-        "_broken_until",
         "_cache",
         "_confirmed",
         "_context",
@@ -102,7 +83,6 @@ class Appender:
         "_current",
         "_drained",
         "_entries_max",
-        "_failed_rolls",
         "_last_status",
         "_list",
         "_met_refusal",
@@ -111,6 +91,7 @@ class Appender:
         "_pending",
         "_queue",
         "_release_acked",
+        "_rolls",
         "_size_bytes_max",
         "_writer",
         "cache_tail",
@@ -147,10 +128,7 @@ class Appender:
         self._queue: list[tuple[Entry, object]] = []
         self._confirmed = -1
         self._opened_at = 0.0
-        self._failed_rolls = 0
-        self._broken_until = 0.0
-        self._broken_delay_s = 0.0
-        """0: writing works, or has not been given up yet."""
+        self._rolls = RollAttempts(context.config)
         self._last_status = Status.OK
         self._met_refusal = False
         """Logs once for each ledger it happens to."""
@@ -251,10 +229,10 @@ class Appender:
         table.grow(entry_id + 1, length)
         self.entries_added += count
         self.size_added_bytes += size_bytes
-        self._failed_rolls = 0
-        if self._broken_delay_s:
-            self._broken_delay_s = 0.0
-            _log.info("topic_takes_entries_again", topic=self._list.name)
+        if self._rolls.has_failed:
+            if self._rolls.is_broken:
+                _log.info("topic_takes_entries_again", topic=self._list.name)
+            self._rolls.succeeded()
         now = self._context.clock.now()
         if self.cache_tail:
             self._release_acked()
@@ -300,7 +278,7 @@ class Appender:
         if writer is not self._current:
             return
         self._last_status = Status(status)
-        if not self._broken_delay_s:
+        if not self._rolls.is_broken:
             _log.warning(
                 "ledger_write_failed",
                 topic=self._list.name,
@@ -310,7 +288,7 @@ class Appender:
             )
         self._writer = None
         if self._confirmed < 0:
-            self._failed_rolls += 1
+            self._rolls.failed()
         if self.state is AppendState.OPEN:
             self._start_roll()
         else:
@@ -319,7 +297,7 @@ class Appender:
     def _append_without_writer(self, entries: list[Entry], contexts: list[object]) -> None:
         """All or none of them: no entry after a failed one may be stored."""
         is_broken = self.state is AppendState.BROKEN
-        if is_broken and self._context.clock.now() >= self._broken_until:
+        if is_broken and self._rolls.is_due(self._context.clock.now()):
             self._start_roll()
         if self.state is AppendState.ROLLING:
             self._queue += zip(entries, contexts, strict=True)
@@ -377,12 +355,11 @@ class Appender:
     async def _roll(self) -> None:
         """The task that replaces the ledger."""
         await self._drained.wait()
-        config = self._context.config
         status = self._last_status.name
         error: Exception = LedgerError(f"new ledgers take no entries ({status}): check the disk")
-        while self._failed_rolls < config.roll_attempts_max:
-            if self._failed_rolls > 1 and not self._broken_delay_s:
-                await trio.sleep(config.roll_retry_delay_s)
+        while self._rolls.is_left:
+            if self._rolls.pause_s:
+                await trio.sleep(self._rolls.pause_s)
             try:
                 async with self._list.lock:
                     if self.state is AppendState.ROLLING:
@@ -392,9 +369,9 @@ class Appender:
                 self.fence(str(lost))
                 return
             except Exception as problem:
-                if not self._broken_delay_s:
+                if not self._rolls.is_broken:
                     _log.warning("ledger_roll_failed", topic=self._list.name, error=str(problem))
-                self._failed_rolls += 1
+                self._rolls.failed()
                 error = problem
         if self.state is AppendState.ROLLING:  # It may have ended meanwhile.
             self._give_up(error)
@@ -432,13 +409,9 @@ class Appender:
             await context.client.delete(dropped.ledger_id)
 
     def _give_up(self, error: Exception) -> None:
-        config = self._context.config
-        if not self._broken_delay_s:
+        if not self._rolls.is_broken:
             _log.error("topic_takes_no_entries", topic=self._list.name, error=str(error))
-        delay_s = max(config.roll_retry_delay_s, 2 * self._broken_delay_s)
-        self._broken_delay_s = min(delay_s, config.broken_delay_max_s)
-        self._broken_until = self._context.clock.now() + self._broken_delay_s
-        self._failed_rolls = config.roll_attempts_max - 1
+        self._rolls.give_up(self._context.clock.now())
         failure = BrokerError(
             ServerError.PersistenceError, f"the entry could not be stored, send it again: {error}"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,23 @@ class AppendListener(Protocol):
     def on_fenced(self) -> None:
         """Nothing can be stored any more, neither entries nor cursors, until the ledger is closed
         and opened again. Called once, also when no append is under way."""
+
+
+@final
+class _NoListener:
+    """Takes the place of a topic that has ended, whose producers have been disconnected."""
+
+    def on_appended(self, entries: list[Entry], contexts: list[object]) -> None:
+        pass
+
+    def on_append_failed(self, context: object, error: BrokerError) -> None:
+        pass
+
+    def on_fenced(self) -> None:
+        pass
+
+
+NO_LISTENER: Final[AppendListener] = _NoListener()
 
 
 @final

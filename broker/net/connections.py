@@ -8,8 +8,8 @@ import structlog
 import trio
 
 from broker.net.publish_budget import PublishBudget
-from broker.net.unfinished_frames import UnfinishedFrames
 from broker.slices import in_slices
+from runtime.held_bytes import HeldBytes
 
 if TYPE_CHECKING:
     from broker.net.limits import NetLimits
@@ -41,7 +41,7 @@ class Connections:
         self.clock = clock
         self.turns = turns
         self.publish_budget = PublishBudget(limits.broker_publish_bytes_max)
-        self.unfinished_frames = UnfinishedFrames(limits.unfinished_frames_bytes_max)
+        self.unfinished_frames = HeldBytes(limits.unfinished_frames_bytes_max)
         self.open: set[OpenConnection] = set()
 
     async def run(self) -> None:

@@ -92,9 +92,10 @@ class Session(Generic[P, C]):
             limits.keep_alive_seconds, limits.handshake_seconds_max, connections.clock.now()
         )
         self.close_reason = ""
-        self.unfinished_bytes = 0
-        """Bytes of a frame held by the decoder, as counted by `UnfinishedFrames`."""
-        self.frame_begun_at = 0.0
+        self.held_bytes = 0
+        """Bytes of an unfinished frame in the decoder (Holder)."""
+        self.held_since = 0.0
+        """When the first bytes of that frame came (Holder)."""
         self._transport = transport
         self._handlers = commands.handlers
         self._send_handler: SendHandler = commands.send_handler
@@ -213,7 +214,7 @@ class Session(Generic[P, C]):
             self.close_reason = self.close_reason or "closed by the client"
             self._ended = True
             return Taken.STOP
-        if self._decoder.buffered_bytes or self.unfinished_bytes:
+        if self._decoder.buffered_bytes or self.held_bytes:
             self._count_unfinished(len(data) if data else 0)
         if self._must_pause():
             return Taken.STOP
@@ -274,21 +275,26 @@ class Session(Generic[P, C]):
 
     def _count_unfinished(self, received_bytes: int) -> None:
         """After a turn that ends within a frame or that completed one."""
-        before = self.unfinished_bytes
-        after = self.unfinished_bytes = self._decoder.buffered_bytes
+        before = self.held_bytes
+        after = self._decoder.buffered_bytes
         now = self.keep_alive.received_at
         if before == 0 or after != before + received_bytes:
-            self.frame_begun_at = now  # it is another frame than before
-        self.connections.unfinished_frames.changed(self, before, now)
+            self.held_since = now  # it is another frame than before
+        self.connections.unfinished_frames.holds(self, after, now)
 
     @property
-    def received_last_at(self) -> float:
-        """When the last bytes arrived."""
+    def moved_at(self) -> float:
+        """When the last bytes came (Holder)."""
         return self.keep_alive.received_at
 
-    def drop_unfinished(self, reason: str) -> None:
-        """Drop a partial frame and close the connection. The peer is told the reason if that is
-        possible at once."""
+    def give_up(self, held_bytes: int, held_seconds: float) -> None:
+        """Drop an unfinished frame and close the connection (Holder). The peer is told the reason
+        if that is possible at once."""
+        reason = (
+            f"a frame of which {held_bytes} bytes came in {held_seconds:.1f} s was given up: the"
+            " unfinished frames of all connections reached maxUnfinishedFramesSizeInMB; connect and"
+            " send it again"
+        )
         self._drop_input()
         self.outbox.put(commands.error(commands.NO_REQUEST, ServerError.TooManyRequests, reason))
         self.outbox.flush()
@@ -298,9 +304,8 @@ class Session(Generic[P, C]):
         """Handle nothing more of the bytes received."""
         self._decoder.forget()
         self._frames = iter(())
-        before, self.unfinished_bytes = self.unfinished_bytes, 0
-        if before:
-            self.connections.unfinished_frames.changed(self, before, 0.0)
+        if self.held_bytes:
+            self.connections.unfinished_frames.holds(self, 0, 0.0)
 
     def _handle(self, command: pb.BaseCommand) -> None:
         kind = command.type
@@ -387,7 +392,7 @@ class Session(Generic[P, C]):
 
     @property
     def reading_paused(self) -> bool:
-        """Whether the peer is not read for now."""
+        """Whether the peer is not read for now (Holder)."""
         return self._paused is not None
 
     def _must_pause(self) -> bool:

@@ -83,4 +83,7 @@ class SchemaLedgerOwner:
 
 
 def _ledgers_of(locator: bytes | None) -> set[int]:
-    return {each.ledger_id for each in decode_locator(locator)} if locator else set()
+    """Raises: DamagedSchema."""
+    if locator is None:
+        return set()
+    return {each.ledger_id for each in decode_locator(locator)}

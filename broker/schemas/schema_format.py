@@ -67,6 +67,8 @@ def encode_locator(index: Sequence[IndexEntry]) -> bytes:
 
 def decode_locator(data: bytes) -> tuple[IndexEntry, ...]:
     """The versions, oldest first: at least one. Raises: DamagedSchema."""
+    if not data:
+        raise DamagedSchema("the list of versions is empty")
     try:
         locator = formats.SchemaLocator.FromString(data)
     except DecodeError:

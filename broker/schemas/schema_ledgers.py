@@ -142,13 +142,17 @@ class SchemaLedgers:
 
     async def _locator(self, schema_id: str, path: str) -> Locator:
         stored = await self._store.get(path)
-        if stored is None or not stored[0]:
-            # An empty node is only the parent of others (topics with cluster names, of old Pulsar).
-            return NO_LOCATOR if stored is None else Locator((), stored[1])
+        if stored is None:
+            return NO_LOCATOR
+        data, node_version = stored
+        if not data and await self._store.children(path):
+            # The parent of others: old versions of Vela, or topics of old Pulsar, whose names had
+            # one more part. A list is never empty, also after a deletion.
+            return Locator((), node_version)
         try:
-            return Locator(decode_locator(stored[0]), stored[1])
+            return Locator(decode_locator(data), node_version)
         except DamagedSchema as error:
-            raise _lost(schema_id, str(error)) from error
+            raise _lost(schema_id, f"{path}: {error}") from error
 
     async def is_listed(self, schema_id: str, locator: Locator) -> bool:
         """Whether these are still the versions, whatever broker changes them. Raises: as

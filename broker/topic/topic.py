@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
-import trio
 
 from broker.operations import Operations, Outcome
 from broker.subscription.factory import TopicContext
@@ -21,6 +20,8 @@ from broker.topic.errors import TopicBusy
 from broker.topic.failures import told
 from broker.topic.producer import Producer, ProducerTopic
 from broker.topic.producer_access import ProducerAccess
+from broker.topic.producer_turns import ProducerTurns
+from broker.topic.publish_totals import PublishTotals
 from protocol.errors import (
     ConsumerBusy,
     NotAllowed,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from broker.subscription.ports import LedgerPort
     from broker.subscription.request import SubscriptionRequest
     from broker.topic.producer_request import ProducerRequest
+    from broker.topic.producer_turns import Turn
     from broker.topic.services import TopicServices
     from protocol.position import Position
     from protocol.topic_name import TopicName
@@ -73,20 +75,14 @@ class Topic(ProducerTopic):
         self.active_at = services.clock.now()
         """Time of the last use, for idle-topic collection."""
         self.published_last_ms = 0
-        self.messages_in_before = 0
-        self.bytes_in_before = 0
-        """Counts of producers that have left. Live producers hold their own."""
+        self.published = PublishTotals(self.access.producers)
         self.messages_out_before = 0
         self.bytes_out_before = 0
-        self.rate_messages_in = 0.0
-        self.rate_bytes_in = 0.0
-        self._window_messages_in = 0
-        self._window_bytes_in = 0
         self.operations = Operations(lambda: services.nursery)
         """Operations of subscriptions, by name, and of producers and schemas, by `PRODUCERS`."""
         self._abandoned: dict[str, Subscription] = {}
         """Non-durable subscriptions whose cursors are still to be dropped."""
-        self._waiting: dict[Producer, _Turn] = {}
+        self._turns = ProducerTurns()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name.full})"
@@ -142,9 +138,9 @@ class Topic(ProducerTopic):
             self._left(fenced)
             fenced.session.disconnect_producer(fenced)
         for fenced in admission.fenced_waiting:
-            self._waiting.pop(fenced).refuse(ProducerFenced("Fenced out by another producer"))
+            self._turns.refuse(fenced, ProducerFenced("Fenced out by another producer"))
         if not admission.granted:
-            self._waiting[producer] = _Turn()
+            self._turns.begin(producer)
             return producer
         await self._open_producer(producer, admission.new_epoch)
         return producer
@@ -179,39 +175,30 @@ class Topic(ProducerTopic):
 
         Raises: BrokerError: it lost its place.
         """
-        return self._wait_turn(producer, self._waiting[producer])
+        return self._wait_turn(producer, self._turns.of(producer))
 
-    async def _wait_turn(self, producer: Producer, turn: _Turn) -> None:
+    async def _wait_turn(self, producer: Producer, turn: Turn) -> None:
         try:
-            await turn.decided.wait()
-            if turn.error is not None:
-                raise turn.error
+            await turn.wait()
             await self._open_producer(producer, self.access.epoch)
         except BaseException:
-            self._waiting.pop(producer, None)
             self.remove_producer(producer)
             raise
 
     def remove_producer(self, producer: Producer) -> None:
         """The producer has left, for whatever reason. Idempotent."""
-        turn = self._waiting.pop(producer, None)
-        if turn is not None:
-            turn.refuse(ProducerFenced("The producer was closed while it waited"))
+        self._turns.refuse(producer, ProducerFenced("The producer was closed while it waited"))
         if self.access.remove(producer):
             self._left(producer)
-            promoted = self.access.promote(self._refuse_waiting)
+            promoted = self.access.promote(self._turns.refuse)
             if promoted is not None:
-                self._waiting.pop(promoted).decided.set()
+                self._turns.grant(promoted)
         self.touch()
 
     def _left(self, producer: Producer) -> None:
         if producer.open:
             producer.open = False
-            self.messages_in_before += producer.messages_in
-            self.bytes_in_before += producer.bytes_in
-
-    def _refuse_waiting(self, producer: Producer, error: Exception) -> None:
-        self._waiting.pop(producer).refuse(error)
+            self.published.left(producer)
 
     def _check_producer_limit(self, name: str) -> None:
         limit = self.policies.effective.producers_max
@@ -224,10 +211,10 @@ class Topic(ProducerTopic):
         for producer in list(self.access.producers.values()):
             producer.session.disconnect_producer(producer)
             self.remove_producer(producer)
-        for producer, turn in list(self._waiting.items()):
-            self._waiting.pop(producer, None)
+        reason = "The topic is being closed; look up again"
+        for producer in self._turns.waiting():
             self.access.remove(producer)
-            turn.refuse(ServiceNotReady("The topic is being closed; look up again"))
+            self._turns.refuse(producer, ServiceNotReady(reason))
 
     # --- subscriptions ------------------------------------------------------------------
 
@@ -441,23 +428,10 @@ class Topic(ProducerTopic):
         for producer in list(self.access.producers.values()):
             producer.update_rates(seconds)
             yield
-        messages, size_bytes = self.messages_in(), self.bytes_in()
-        self.rate_messages_in = (messages - self._window_messages_in) / seconds
-        self.rate_bytes_in = (size_bytes - self._window_bytes_in) / seconds
-        self._window_messages_in, self._window_bytes_in = messages, size_bytes
+        self.published.end_window(seconds)
         for subscription in list(self.subscriptions.values()):
             subscription.update_rates(now)
             yield
-
-    def messages_in(self) -> int:
-        """Messages published since the topic was loaded."""
-        live = self.access.producers.values()
-        return self.messages_in_before + sum(producer.messages_in for producer in live)
-
-    def bytes_in(self) -> int:
-        """Bytes published since the topic was loaded."""
-        live = self.access.producers.values()
-        return self.bytes_in_before + sum(producer.bytes_in for producer in live)
 
     async def close(self, reason: str) -> None:
         """Unload: connected clients are disconnected and return, here or to another broker."""
@@ -523,18 +497,3 @@ def _check_unused(subscription: Subscription, *, force: bool) -> None:
 
 async def _no_entry() -> Entry | None:
     return None
-
-
-class _Turn:
-    """A producer's wait for exclusive access."""
-
-    __slots__ = ("decided", "error")
-
-    def __init__(self) -> None:
-        self.decided = trio.Event()
-        self.error: Exception | None = None
-
-    def refuse(self, error: Exception) -> None:
-        """The producer will not get access."""
-        self.error = error
-        self.decided.set()

@@ -75,6 +75,8 @@ class BookiePool:
         self.writable: tuple[str, ...] = ()
         """Ids of the bookies that accept entries, sorted."""
         self.read_only: tuple[str, ...] = ()
+        self.members_moved = trio.Event()
+        """Set when `writable` or `read_only` have changed, and another one then takes its place."""
         self._store = store
         self._turn = turn
         self._config = config if config is not None else RemoteConfig()
@@ -153,10 +155,14 @@ class BookiePool:
         now_writable = tuple(each for each in writable if each in addresses)
         if now_writable != self.writable:
             _log.info("bookies", writable=len(now_writable), read_only=len(read_only))
+        before = self.writable, self.read_only
         self.writable = now_writable
         self.read_only = tuple(each for each in read_only if each in addresses)
         self.addresses = addresses
         self._drop_unknown()
+        if before != (self.writable, self.read_only):
+            self.members_moved.set()
+            self.members_moved = trio.Event()
 
     def _drop_unknown(self) -> None:
         """Bound what is kept of bookies that are no members any more."""

@@ -7,7 +7,6 @@ from struct import pack
 
 import trio
 
-from bookie.net.held_bytes import HeldBytes
 from bookie.net.server import BookieServerConfig
 from bookie.net.tests.test_server import batch, fill, peer_of, read, served_bookie
 from bookie.tests.conftest import wait_until, whole
@@ -18,40 +17,6 @@ KB = 1024
 FRAME = 64 * KB
 BOUND = 256 * KB
 CONFIG = BookieServerConfig(frame_size_max=FRAME, held_bytes_max=BOUND)
-
-
-class Connection:
-    def __init__(self, since, moved_at):
-        self.held_bytes = 0
-        self.held_since = since
-        self.moved_at = moved_at
-        self.reason = ""
-
-    def give_up(self, reason):
-        self.reason = reason
-
-
-def test_silent_connections_are_given_up_before_others_and_small_ones_never():
-    held = HeldBytes(1000)
-    silent, slow, quick, small = (
-        Connection(5, 8.0),
-        Connection(1, 9.9),
-        Connection(9, 9.9),
-        Connection(0, 0),
-    )
-    for connection, size in ((silent, 300), (slow, 300), (small, 10), (quick, 390)):
-        held.holds(connection, size, 10.0)
-    assert not silent.reason
-    held.holds(quick, 400, 10.0)
-    assert "300 bytes" in silent.reason
-    assert (held.held_bytes, slow.reason) == (710, "")
-    held.holds(quick, 700, 10.0)
-    assert slow.reason
-    assert not quick.reason
-    assert not small.reason
-    held.holds(quick, 0, 10.0)
-    held.holds(small, 0, 10.0)
-    assert held.held_bytes == 0
 
 
 async def test_unfinished_frames_of_all_connections_are_bounded_and_a_neighbour_is_served():

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 from broker.assembly.process_load import ProcessLoad
 from broker.cluster.records import BundleLoad
+from broker.topic.publish_totals import PublishTotals
 from protocol.topic_name import TopicName
 
 NAME = TopicName.parse("persistent://public/default/t")
@@ -34,15 +35,15 @@ class Topic:
     """One with a producer and a subscription. Like a compiled one it has its attributes and no
     others, and cannot be referred to weakly."""
 
-    __slots__ = ("access", "closing", "subscriptions")
+    __slots__ = ("access", "closing", "published", "subscriptions")
     name = NAME
-    rate_messages_in = 3.0
-    rate_bytes_in = 30.0
 
     def __init__(self):
         self.closing = ""
         self.access = SimpleNamespace(producers={1: object()})
         self.subscriptions = {"s": Subscription()}
+        self.published = PublishTotals({1: SimpleNamespace(messages_in=30, bytes_in=300)})
+        self.published.end_window(10.0)
 
 
 def test_topics_report_their_clients_and_rates():

@@ -1,4 +1,4 @@
-"""Frames that come in part: what they may hold, who is closed for it, and that nothing stays."""
+"""Frames that come in part: what they may hold, and that nothing stays."""
 
 from __future__ import annotations
 
@@ -11,75 +11,10 @@ from structlog.testing import capture_logs
 
 from broker.net.session import Session
 from broker.net.tests.harness import T, running
-from broker.net.unfinished_frames import UnfinishedFrames
 from protocol import client as c
 from runtime.testing.conditions import eventually
 
 MB = 1024 * 1024
-
-
-class Holder:
-    """A connection that the bound is applied to."""
-
-    def __init__(self, frames, begun_at=0.0, received_last_at=0.0, paused=False):
-        self.frames = frames
-        self.unfinished_bytes = 0
-        self.frame_begun_at = begun_at
-        self.received_last_at = received_last_at
-        self.reading_paused = paused
-        self.dropped = ""
-
-    def hold(self, size, now):
-        before, self.unfinished_bytes = self.unfinished_bytes, size
-        self.frames.changed(self, before, now)
-
-    def drop_unfinished(self, reason):
-        self.dropped = reason
-        self.hold(0, 0.0)
-
-
-def test_the_silent_are_closed_first_then_those_whose_frame_began_first():
-    frames = UnfinishedFrames(1000)
-    silent = Holder(frames, begun_at=8.0, received_last_at=8.5)
-    paused = Holder(frames, begun_at=1.0, received_last_at=1.0, paused=True)
-    old = Holder(frames, begun_at=2.0, received_last_at=10.0)
-    young = Holder(frames, begun_at=9.9, received_last_at=10.0)
-    for each in (silent, paused, old, young):
-        each.hold(250, 10.0)
-    assert frames.held_bytes == 1000
-    order = []
-    for _ in range(3):
-        late = Holder(frames, begun_at=10.0, received_last_at=10.0)
-        late.hold(250, 10.0)
-        named = {"silent": silent, "paused": paused, "old": old, "young": young}
-        gone = [name for name, each in named.items() if each.dropped and name not in order]
-        order += gone
-        late.hold(0, 10.0)
-    assert order[:2] == ["silent", "old"]
-    assert not paused.dropped
-    assert "maxUnfinishedFramesSizeInMB" in silent.dropped
-
-
-def test_small_pieces_are_not_given_up_for_large_ones():
-    frames = UnfinishedFrames(10_000)
-    small = [Holder(frames) for _ in range(50)]
-    for each in small:
-        each.hold(20, 0.0)
-    large = [Holder(frames, begun_at=at, received_last_at=100.0) for at in range(20)]
-    for each in large:
-        each.hold(1000, 100.0)
-        assert frames.held_bytes <= 10_000
-    assert not any(each.dropped for each in small)
-    assert [bool(each.dropped) for each in large] == [True] * 12 + [False] * 8
-
-
-def test_what_is_held_is_the_sum_also_after_the_end():
-    frames = UnfinishedFrames(10_000)
-    holders = [Holder(frames) for _ in range(4)]
-    for size in (100, 2000, 300, 0):
-        for each in holders:
-            each.hold(size, 1.0)
-        assert frames.held_bytes == 4 * size
 
 
 @contextmanager

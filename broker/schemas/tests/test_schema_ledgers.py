@@ -187,18 +187,6 @@ async def test_a_ledger_whose_metadata_is_damaged_is_told():
         await registry_on(store).latest(TOPIC)
 
 
-async def test_a_damaged_list_is_told_and_a_forced_deletion_helps():
-    store = MemoryStore()
-    await store.put(PATH, b"\xff", None)
-    schemas = registry_on(store)
-    with pytest.raises(SchemaLost, match="force=true"):
-        await schemas.latest(TOPIC)
-    with pytest.raises(SchemaLost, match="force=true"):
-        await schemas.put(TOPIC, schema(0), FREE)
-    await schemas.delete(TOPIC, force=True)
-    assert await schemas.put(TOPIC, schema(0), FREE) == 0
-
-
 async def test_a_schema_that_is_deleted_while_it_is_read_is_missing_and_not_lost():
     store = MemoryStore()
     await registry_on(store).put(TOPIC, schema(0), FREE)

@@ -1,0 +1,67 @@
+"""How often replacing a failed ledger is tried, and when after that. Pure.
+
+Attempts fail until an entry is confirmed. After `roll_attempts_max` of them the topic is broken:
+appends fail at once, and after a delay the next append starts a single attempt. The delay doubles
+with each failed attempt up to `broken_delay_max_s`; the first confirmed entry ends it. A full disk
+therefore does not cost a ledger or a log line per publish.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from broker.managed_ledger.config import ManagedLedgerConfig
+
+
+@final
+class RollAttempts:
+    """See the module docstring. `has_failed`: an attempt failed since the last confirmed entry."""
+
+    __slots__ = ("_config", "_delay_s", "_failed", "_until", "has_failed")
+
+    def __init__(self, config: ManagedLedgerConfig) -> None:
+        self._config = config
+        self._failed = 0
+        self._delay_s = 0.0
+        self._until = 0.0
+        self.has_failed = False
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the topic was given up and no entry has been confirmed since."""
+        return self._delay_s > 0.0
+
+    @property
+    def is_left(self) -> bool:
+        """Whether one more attempt may be made now."""
+        return self._failed < self._config.roll_attempts_max
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds to wait before the next attempt."""
+        return self._config.roll_retry_delay_s if self._failed > 1 and not self.is_broken else 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Whether the delay of a broken topic is over."""
+        return now >= self._until
+
+    def failed(self) -> None:
+        """A ledger could not be made, or took no entry at all."""
+        self._failed += 1
+        self.has_failed = True
+
+    def give_up(self, now: float) -> None:
+        """None was left. One is left again when the delay is over."""
+        config = self._config
+        delay_s = max(config.roll_retry_delay_s, 2 * self._delay_s)
+        self._delay_s = min(delay_s, config.broken_delay_max_s)
+        self._until = now + self._delay_s
+        self._failed = config.roll_attempts_max - 1
+        self.has_failed = True
+
+    def succeeded(self) -> None:
+        """An entry was confirmed."""
+        self._failed = 0
+        self._delay_s = 0.0
+        self.has_failed = False

@@ -1,0 +1,58 @@
+"""When a topic whose ledgers fail tries again."""
+
+from __future__ import annotations
+
+from broker.managed_ledger.config import ManagedLedgerConfig
+from broker.managed_ledger.roll_attempts import RollAttempts
+
+CONFIG = ManagedLedgerConfig(roll_attempts_max=3, roll_retry_delay_s=0.5, broken_delay_max_s=3.0)
+
+
+def test_a_few_attempts_are_made_at_once_and_with_pauses():
+    attempts = RollAttempts(CONFIG)
+    pauses = []
+    while attempts.is_left:
+        pauses.append(attempts.pause_s)
+        attempts.failed()
+    assert pauses == [0.0, 0.0, 0.5]
+    assert attempts.has_failed
+    assert not attempts.is_broken
+
+
+def test_after_those_single_ones_are_made_after_delays_that_double_up_to_a_bound():
+    attempts = RollAttempts(CONFIG)
+    now = 10.0
+    delays = []
+    for _ in range(5):
+        while attempts.is_left:
+            assert attempts.pause_s == 0.0 or not attempts.is_broken
+            attempts.failed()
+        attempts.give_up(now)
+        assert attempts.is_broken
+        begun = now
+        while not attempts.is_due(now):
+            now += 0.5
+        delays.append(now - begun)
+    assert delays == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+
+def test_a_confirmed_entry_ends_it():
+    attempts = RollAttempts(CONFIG)
+    for _ in range(3):
+        attempts.failed()
+    attempts.give_up(0.0)
+    attempts.succeeded()
+    assert not attempts.has_failed
+    assert not attempts.is_broken
+    for _ in range(3):
+        assert attempts.is_left
+        attempts.failed()
+    assert not attempts.is_left
+
+
+def test_a_topic_with_a_single_attempt_is_broken_until_an_entry_is_confirmed():
+    attempts = RollAttempts(ManagedLedgerConfig(roll_attempts_max=1))
+    attempts.failed()
+    attempts.give_up(0.0)
+    assert attempts.is_left
+    assert attempts.has_failed
