@@ -300,11 +300,13 @@ async def interleave(before, batches):
     owner = Owner(store)
     await put_list(store, 10_000, path=ledger_info_path("a/b/persistent/other"))
     pending = list(batches)
+    one_action_at_a_time = trio.Lock()
 
     async def act(names):
-        for name in names:
-            await getattr(owner, name)()
-            await check()
+        async with one_action_at_a_time:
+            for name in names:
+                await getattr(owner, name)()
+                await check()
 
     async def check():
         stored = await store.get(LIST)
