@@ -1,6 +1,7 @@
 """`vela ledger`: looks at ledgers, in files, in a metadata store, and on bookies.
 
-Everything here only reads. A problem is one line on stderr, after what was read before it.
+Everything here only reads; `orphans --delete` is of the broker. A problem is one line on stderr,
+after what was read before it.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 import click
 
@@ -17,7 +19,7 @@ from inspection.output import Output, PayloadForm, payload_text
 from runtime.command_line import EXIT_REFUSED, first_of, log_to_stderr, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from inspection.files import Record
     from metadata.read_only_tree import Tree
@@ -30,9 +32,31 @@ ID: Final = click.IntRange(0, 2**63 - 1)
 EXIT_INTERRUPTED: Final = 130
 
 
-@click.group()
+LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {"orphans": "broker.orphans.command"}
+"""Modules of commands that need a broker's knowledge; `command` is the command."""
+
+
+@final
+class _Commands(click.Group):
+    """Also those of a broker."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, sorted."""
+        return sorted({*super().list_commands(ctx), *LOADED_WHEN_ASKED_FOR})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One of them; None: there is none of this name."""
+        module = LOADED_WHEN_ASKED_FOR.get(cmd_name)
+        if module is None:
+            return super().get_command(ctx, cmd_name)
+        found: click.Command = import_module(module).command
+        return found
+
+
+@click.group(cls=_Commands)
 def command() -> None:
-    """Show ledgers: files of bookies, metadata, entries. Nothing is changed."""
+    """Show ledgers: files of bookies, metadata, entries. Nothing is changed, except by
+    `orphans --delete`."""
     log_to_stderr("error")
 
 
@@ -85,7 +109,7 @@ def _shared(function: Callable[..., None]) -> Callable[..., None]:
     return _json(function)
 
 
-def _of_store(function: Callable[..., None]) -> Callable[..., None]:
+def of_store(function: Callable[..., None]) -> Callable[..., None]:
     """The options of commands that need a metadata store."""
     for option in (
         click.option(
@@ -101,7 +125,7 @@ def _of_store(function: Callable[..., None]) -> Callable[..., None]:
     return _json(function)
 
 
-def _with_tree(
+def with_tree(
     url: str | None, data_dir: Path | None, look: Callable[[Tree], Awaitable[None]]
 ) -> None:
     """Run `look` with the metadata store."""
@@ -180,7 +204,7 @@ def _show(output: Output, kind: str, record: Record, form: PayloadForm) -> None:
 
 
 @command.command("list")
-@_of_store
+@of_store
 def list_ledgers(url: str | None, data_dir: Path | None, as_json: bool) -> None:
     """All ledgers of a metadata store."""
     from inspection.files import NotReadable
@@ -198,12 +222,12 @@ def list_ledgers(url: str | None, data_dir: Path | None, as_json: bool) -> None:
             del row["ensembles"], row["custom"]
             output.row("ledger", row)
 
-    _with_tree(url, data_dir, look)
+    with_tree(url, data_dir, look)
 
 
 @command.command()
 @click.argument("ledger_id", type=ID)
-@_of_store
+@of_store
 def metadata(ledger_id: int, url: str | None, data_dir: Path | None, as_json: bool) -> None:
     """The metadata of a ledger."""
     from inspection.ledgers import metadata_of, metadata_row
@@ -212,12 +236,12 @@ def metadata(ledger_id: int, url: str | None, data_dir: Path | None, as_json: bo
         found = await metadata_of(tree, ledger_id)
         Output(as_json=as_json).row("ledger", metadata_row(ledger_id, found))
 
-    _with_tree(url, data_dir, look)
+    with_tree(url, data_dir, look)
 
 
 @command.command()
 @click.argument("topic")
-@_of_store
+@of_store
 def topic(topic: str, url: str | None, data_dir: Path | None, as_json: bool) -> None:
     """The ledgers and cursors of a persistent topic (or of tenant/namespace/persistent/name)."""
     from inspection.ledgers import managed_ledger_name, managed_ledger_rows
@@ -228,7 +252,7 @@ def topic(topic: str, url: str | None, data_dir: Path | None, as_json: bool) -> 
         async for kind, row in managed_ledger_rows(tree, managed_ledger_name(topic)):
             output.row(kind, row)
 
-    _with_tree(url, data_dir, look)
+    with_tree(url, data_dir, look)
 
 
 # --- the index of a bookie, and entries -------------------------------------------------------

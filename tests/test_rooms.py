@@ -37,7 +37,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     ),
     "broker": frozenset(
         {"protocol", "rocks", "runtime", "settings", "web", "metadata", "bookie", "ledgers"}
-        | {"autorecovery"}
+        | {"autorecovery", "inspection"}
     ),
     "pipeline": frozenset({"protocol", "bookie", "broker"}),
     "compat_tests": frozenset(
@@ -85,6 +85,7 @@ BROKER_FLOORS: Final = (
     frozenset({"topic"}),
     frozenset({"namespaces"}),
     frozenset({"schemas", "cluster", "follow", "topic_lists"}),
+    frozenset({"orphans"}),
     frozenset({"service"}),
     frozenset({"handlers", "admin"}),
     frozenset({"metrics"}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.admin.dynamic_configuration import DYNAMIC_KEYS
+from broker.admin.dynamic_configuration import dynamic_keys
 from broker.admin.router import Route
 from broker.namespaces.json_nodes import change_json, create_json
 from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
@@ -73,9 +73,9 @@ async def runtime_configuration(request: AdminRequest) -> dict[str, str]:
     return as_properties(request.context.config)
 
 
-async def dynamic_names(_request: AdminRequest) -> list[str]:
+async def dynamic_names(request: AdminRequest) -> list[str]:
     """Keys that may be set at run time."""
-    return list(DYNAMIC_KEYS)
+    return dynamic_keys(request.context.config)
 
 
 async def dynamic_values(request: AdminRequest) -> dict[str, str]:
@@ -86,7 +86,7 @@ async def dynamic_values(request: AdminRequest) -> dict[str, str]:
 async def set_dynamic(request: AdminRequest) -> dict[str, Any] | str:
     """Store a value, even an invalid one. A valid one takes effect at once."""
     key, value = request.names["key"], request.names["value"]
-    if key not in DYNAMIC_KEYS:
+    if key not in dynamic_keys(request.context.config):
         raise precondition_failed("Can't update non-dynamic configuration")
     await _store(request, lambda values: {**values, key: value})
     return ""
@@ -95,7 +95,7 @@ async def set_dynamic(request: AdminRequest) -> dict[str, Any] | str:
 async def delete_dynamic(request: AdminRequest) -> str:
     """Remove a value."""
     key = request.names["key"]
-    if key not in DYNAMIC_KEYS:
+    if key not in dynamic_keys(request.context.config):
         raise precondition_failed("Can't delete non-dynamic configuration")
     await _store(
         request, lambda values: {name: each for name, each in values.items() if name != key}

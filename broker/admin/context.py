@@ -88,6 +88,8 @@ class AdminContext:
     """None: this broker has all topics."""
     create_shadow: Callable[[TopicName, Mapping[str, str]], Awaitable[None]] | None = None
     """Makes a shadow topic of the source that its properties name; None: there are none."""
+    use_for_owners: Callable[[BrokerConfig], None]
+    """Hands a configuration that is in force now to what decides about the owners of topics."""
     dynamic: dict[str, str] = field(default_factory=dict)
     """Dynamic configuration: key -> value as given."""
 
@@ -97,6 +99,7 @@ class AdminContext:
         self.config = with_dynamic(self.file_config, values)
         self.schemas.use(self.config)
         self.service.config = self.config
+        self.use_for_owners(self.config)
         await self.namespaces.use(self.config)
 
     async def check_healthy(self) -> None:

@@ -188,6 +188,7 @@ def _admin_over(
         metadata_url=storage.metadata_url,
         version=PULSAR_VERSION,
         cluster=owners.cluster,
+        use_for_owners=owners.use,
         create_shadow=storage.create_shadow,
     )
 

@@ -154,6 +154,9 @@ class SoleOwner:
             storage.store, storage.ledgers, self._open_ledgers, lambda _name: True, [schemas]
         ).run()
 
+    def use(self, config: BrokerConfig) -> None:
+        """See Owners: nothing depends on it."""
+
     async def wait_joined(self) -> None:
         """See Owners: nobody else assigns topics."""
         await trio.lowlevel.checkpoint()

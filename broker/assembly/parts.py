@@ -110,6 +110,9 @@ class Owners(Protocol):
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Take part until cancelled. Started when it can be asked for owners."""
 
+    def use(self, config: BrokerConfig) -> None:
+        """This configuration is in force now, of the class that the broker was started with."""
+
     async def wait_joined(self) -> None:
         """Return when topics may be assigned to this broker."""
 

@@ -18,6 +18,7 @@ from broker.assembly.parts import BookiePorts, StartError, Storage, shielded
 from broker.assembly.process_load import ProcessLoad
 from broker.cluster.balancer import Balancer
 from broker.cluster.cluster import ClusterOwnership
+from broker.cluster.config import ClusterConfig
 from broker.cluster.health_check import HealthCheck
 from broker.cluster.records import BROKERS_PATH, LOAD_MANAGER, BrokerReport
 from broker.follow.following_factory import FollowingFactory
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from broker.assembly.cluster_config import ClusterBrokerConfig
     from broker.assembly.parts import Served
+    from broker.config import BrokerConfig
     from broker.turn import Turns
     from metadata.store import MetadataStore
     from runtime.clock import Clock
@@ -149,6 +151,11 @@ class ClusterMember:
             await nursery.start(self.ownership.run)
             nursery.start_soon(self._balancer.run)
             task_status.started()
+
+    def use(self, config: BrokerConfig) -> None:
+        """See Owners."""
+        assert isinstance(config, ClusterConfig), "the class that the broker was started with"
+        self.ownership.in_force.use(config)
 
     async def wait_joined(self) -> None:
         """See Owners."""

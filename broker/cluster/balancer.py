@@ -7,6 +7,7 @@ that the last one wrote.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, final
 
 import structlog
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from broker.cluster.bundles import Bundle
     from broker.cluster.cluster import ClusterOwnership
+    from broker.cluster.config import ClusterConfig
     from metadata.store import MetadataStore
     from runtime.clock import Clock
 
@@ -43,6 +45,7 @@ class Balancer:
     def __init__(self, store: MetadataStore, cluster: ClusterOwnership, clock: Clock) -> None:
         self._store = store
         self._cluster = cluster
+        self._in_force = cluster.in_force
         self._clock = clock
         self._usage: dict[str, float] = {}
         """Smoothed usage of brokers, 0 to 1."""
@@ -53,27 +56,18 @@ class Balancer:
 
     async def run(self) -> None:
         """Until cancelled."""
-        config = self._cluster.config
-        if not config.loadBalancerEnabled:
+        if not self._in_force.now.loadBalancerEnabled:
             return
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(
-                self._at_intervals,
-                self._store_histories,
-                config.loadBalancerResourceQuotaUpdateIntervalMinutes,
-            )
-            if config.loadBalancerSheddingEnabled:
-                nursery.start_soon(
-                    self._at_intervals, self.shed, config.loadBalancerSheddingIntervalMinutes
-                )
-            if config.loadBalancerAutoBundleSplitEnabled:
-                nursery.start_soon(
-                    self._at_intervals, self.split, config.loadBalancerSplitIntervalMinutes
-                )
+            nursery.start_soon(self._at_intervals, self._store_histories, _minutes_to_store)
+            nursery.start_soon(self._at_intervals, self.shed, _minutes_to_shed)
+            nursery.start_soon(self._at_intervals, self.split, _minutes_to_split)
 
-    async def _at_intervals(self, act: Callable[[], Awaitable[None]], minutes: float) -> None:
+    async def _at_intervals(
+        self, act: Callable[[], Awaitable[None]], minutes: Callable[[ClusterConfig], float]
+    ) -> None:
         while True:
-            await trio.sleep(minutes * 60)
+            await self._pause(minutes)
             if not self._cluster.is_leader:
                 continue
             try:
@@ -82,6 +76,21 @@ class Balancer:
                 await act()
             except (BrokerError, Refusal) as error:
                 log.warning("load is not balanced now", reason=str(error))
+
+    async def _pause(self, minutes: Callable[[ClusterConfig], float]) -> None:
+        """So long as the configuration says. A change of it holds at once: for the pause under way,
+        too, which begins again when what was off is turned on."""
+        began = trio.current_time()
+        while True:
+            seconds = minutes(self._in_force.now) * 60
+            if math.isinf(seconds):
+                await self._in_force.wait_changed()
+                began = trio.current_time()
+                continue
+            with trio.move_on_at(began + seconds):
+                await self._in_force.wait_changed()
+                continue
+            return
 
     async def _count(self) -> None:
         """Add the reports that are new to the histories."""
@@ -121,7 +130,7 @@ class Balancer:
     async def shed(self) -> None:
         """Unload bundles of brokers with too much load. Clients that return are sent elsewhere."""
         cluster, now = self._cluster, self._clock.now()
-        rules = cluster.config
+        rules = self._in_force.now
         grace = rules.loadBalancerSheddingGracePeriodMinutes * 60
         self._moved = {name: since for name, since in self._moved.items() if now - since < grace}
         reports = dict(cluster.members.reports)
@@ -148,7 +157,7 @@ class Balancer:
                 bundle = parse_bundle(name)
                 if bundle is not None and bundle.namespace_name not in counts:
                     await _attempt(self._count_bundles, bundle, counts)
-        rules = cluster.config
+        rules = self._in_force.now
         for bundle in bundles_to_split(reports, cluster.placement.histories, counts, rules):
             log.info("splitting a bundle", bundle=bundle.name)
             await _attempt(cluster.split_anywhere, bundle)
@@ -156,6 +165,20 @@ class Balancer:
     async def _count_bundles(self, bundle: Bundle, counts: dict[str, int]) -> None:
         boundaries = await self._cluster.boundaries(bundle.namespace_name)
         counts[bundle.namespace_name] = len(boundaries) - 1
+
+
+def _minutes_to_store(config: ClusterConfig) -> float:
+    return config.loadBalancerResourceQuotaUpdateIntervalMinutes
+
+
+def _minutes_to_shed(config: ClusterConfig) -> float:
+    is_on = config.loadBalancerSheddingEnabled
+    return config.loadBalancerSheddingIntervalMinutes if is_on else math.inf
+
+
+def _minutes_to_split(config: ClusterConfig) -> float:
+    is_on = config.loadBalancerAutoBundleSplitEnabled
+    return config.loadBalancerSplitIntervalMinutes if is_on else math.inf
 
 
 async def _attempt(act: Callable[..., Awaitable[None]], bundle: Bundle, *arguments: object) -> None:

@@ -24,6 +24,7 @@ from broker.cluster.bundles import (
     NotABundle,
 )
 from broker.cluster.choosing import HOT, LARGEST, hottest, largest
+from broker.cluster.config_in_force import ConfigInForce
 from broker.cluster.heartbeat import heartbeat_broker
 from broker.cluster.heartbeat_bundles import HeartbeatBundles
 from broker.cluster.isolation import Standing
@@ -83,7 +84,7 @@ class ClusterOwnership:
         Pulsar's. `health_check` None: this broker cannot store messages."""
         self.this_broker = this_broker
         self.here = Whereabouts(this_broker)
-        self.config = config
+        self.in_force = ConfigInForce(config)
         self._store = store
         self._namespaces = namespaces
         self._clock = clock
@@ -100,8 +101,8 @@ class ClusterOwnership:
             on_change=self._owner_changed,
         )
         self._bundles = NamespaceBundles(store, namespaces, self._boundaries_changed)
-        self.members = Members(store, self.session, this_broker, self._report, config)
-        self.placement = Placement(store, self._bundles, self.members, config, clock)
+        self.members = Members(store, self.session, this_broker, self._report, self.in_force)
+        self.placement = Placement(store, self._bundles, self.members, self.in_force, clock)
         self._heartbeats = HeartbeatBundles(
             self._owners, self.session, config.clusterName, self.members.broker_id
         )
@@ -207,7 +208,7 @@ class ClusterOwnership:
 
         Raises: BrokerError.
         """
-        with trio.move_on_after(self.config.former_session_seconds_max):
+        with trio.move_on_after(self.in_force.now.former_session_seconds_max):
             while True:
                 try:
                     return await self._locate_now(bundle, authoritative)
@@ -405,7 +406,7 @@ class ClusterOwnership:
     async def split_anywhere(self, bundle: Bundle) -> None:
         """Have the owner of a bundle split it by the default algorithm. Raises: BrokerError,
         Refusal."""
-        unload = self.config.loadBalancerAutoUnloadSplitBundlesEnabled
+        unload = self.in_force.now.loadBalancerAutoUnloadSplitBundlesEnabled
         if self._owners.holds(bundle):
             await self.split_bundle(bundle.namespace_name, bundle.range_text, "", unload=unload)
             return
@@ -423,7 +424,7 @@ class ClusterOwnership:
     ) -> None:
         """See Cluster."""
         _refuse_heartbeat(namespace_name)
-        algorithm = algorithm or self.config.defaultNamespaceBundleSplitAlgorithm
+        algorithm = algorithm or self.in_force.now.defaultNamespaceBundleSplitAlgorithm
         if algorithm not in ALGORITHMS:
             raise precondition_failed(
                 "Unsupported namespace bundle split algorithm, supported algorithms are "

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from broker.broker_address import BrokerAddress
-    from broker.cluster.config import ClusterConfig
+    from broker.cluster.config_in_force import ConfigInForce
     from broker.cluster.session import ClusterSession
     from metadata.store import MetadataStore
 
@@ -49,13 +49,13 @@ class Members:
         session: ClusterSession,
         this_broker: BrokerAddress,
         measure: Callable[[], Awaitable[BrokerReport]],
-        config: ClusterConfig,
+        in_force: ConfigInForce,
     ) -> None:
         """`measure` gives this broker's load as of now."""
         self._store = store
         self._session = session
         self._measure = measure
-        self._config = config
+        self._in_force = in_force
         self._web_service_url = this_broker.web_service_url
         self.broker_id = broker_id_of(this_broker.web_service_url)
         self.reports: dict[str, BrokerReport] = {}
@@ -75,6 +75,7 @@ class Members:
         self._writing = trio.Lock()
         """Held while this broker's nodes are made, or taken away for good."""
         session.watch(lambda _state: self._all_stale())
+        in_force.watch(self._config_changed)
         self._end_watches = (
             store.watch(BROKERS_PATH, self._member_changed),
             store.watch(LEADER_PATH, self._leader_changed),
@@ -93,7 +94,6 @@ class Members:
         """Be a member until cancelled. Started when the members and the leader are known and this
         broker is one of them. `leave` comes first for a clean end."""
         is_started = False
-        interval = self._config.loadBalancerReportUpdateMinIntervalMillis / 1000
         try:
             while True:
                 self._wake = trio.Event()
@@ -106,11 +106,15 @@ class Members:
                 if not is_started and self._registered == self._session.name:
                     is_started = True
                     task_status.started()
+                interval = self._in_force.now.loadBalancerReportUpdateMinIntervalMillis / 1000
                 with trio.move_on_after(interval):
                     await self._wake.wait()
         finally:
             for end in self._end_watches:
                 end()
+
+    def _config_changed(self) -> None:
+        self._wake.set()
 
     async def leave(self) -> None:
         """Be no member any more: nothing new is assigned to this broker."""
@@ -253,7 +257,7 @@ class Members:
         last = self._reported
         if last is None or set(last.bundles) != set(report.bundles):
             return True
-        config = self._config
+        config = self._in_force.now
         age_ms = report.updated_ms - last.updated_ms
         if age_ms >= config.loadBalancerReportUpdateMaxIntervalMinutes * 60_000:
             return True

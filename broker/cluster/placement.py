@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.cluster.bundles import Bundle
-    from broker.cluster.config import ClusterConfig
+    from broker.cluster.config_in_force import ConfigInForce
     from broker.cluster.isolation import IsolationPolicies
     from broker.cluster.members import Members
     from broker.cluster.namespace_bundles import NamespaceBundles
@@ -43,21 +43,25 @@ class Placement:
         store: MetadataStore,
         bundles: NamespaceBundles,
         members: Members,
-        config: ClusterConfig,
+        in_force: ConfigInForce,
         clock: Clock,
     ) -> None:
         self._bundles = bundles
         self._members = members
         self._clock = clock
-        self._are_domains_on = config.failureDomainsEnabled
-        self._limits = PlacementLimits(
-            config.loadBalancerBrokerOverloadedThresholdPercentage / 100,
-            config.loadBalancerBrokerMaxTopics,
-        )
-        self._isolation = IsolationRecords(store, config.clusterName)
+        self._in_force = in_force
+        self._isolation = IsolationRecords(store, in_force.now.clusterName)
         self._assignments = Assignments()
         self.histories: dict[str, BundleHistory] = {}
         """The load of bundles over time by name, kept while this broker is the leader."""
+
+    @property
+    def _limits(self) -> PlacementLimits:
+        config = self._in_force.now
+        return PlacementLimits(
+            config.loadBalancerBrokerOverloadedThresholdPercentage / 100,
+            config.loadBalancerBrokerMaxTopics,
+        )
 
     def close(self) -> None:
         """Follow the store no more."""
@@ -138,7 +142,8 @@ class Placement:
                 await trio.lowlevel.checkpoint()
             if await self._group_of(name) == group:
                 members.add(name)
-        domains = await self._isolation.domain_by_broker() if self._are_domains_on else None
+        are_domains_on = self._in_force.now.failureDomainsEnabled
+        domains = await self._isolation.domain_by_broker() if are_domains_on else None
         return AntiAffinity(frozenset(members), domains)
 
     async def _group_of(self, namespace_name: str) -> str:

@@ -51,6 +51,21 @@ def is_ledger_of_cursor(custom: Mapping[str, bytes], name: str, cursor_name: str
     return owner is None or (owner == name and custom.get(_CURSOR) in names)
 
 
+def cursors_of(custom: Mapping[str, bytes]) -> tuple[str, ...]:
+    """The names in paths, encoded, of the cursor whose ledger it is, or that its virtual cursors
+    belong to: two, if it is not certain which. Empty: it is not marked as one of a cursor.
+
+    Raises: UnicodeDecodeError.
+    """
+    key = "subscription" if _is_marked(custom, _VELA, _BROADCAST) else _CURSOR
+    marked = custom.get(key)
+    if marked is None:
+        return ()
+    name = marked.decode()
+    encoded = encode_name(name)
+    return (encoded,) if name == encoded or "/" in name else (encoded, name)
+
+
 def managed_ledger_of(custom: Mapping[str, bytes]) -> str | None:
     """The managed ledger (`tenant/namespace/persistent/topic`) that owns a ledger, itself or
     through one of its cursors; None: no managed ledger owns it, or the owner is unknown."""

@@ -1,15 +1,18 @@
 """The leader keeps histories, sheds load and splits bundles."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from broker.cluster.balancer import Balancer
+from broker.cluster.config import ClusterConfig
+from broker.cluster.config_in_force import ConfigInForce
 from broker.cluster.load import Resources
 from broker.cluster.records import BundleLoad, Traffic, Usage
-from broker.cluster.tests.cluster_of import cluster_of, topic
+from broker.cluster.tests.cluster_of import cluster_of, resolve, topic
 from runtime.clock import SystemClock
 
 MB = 1024 * 1024
@@ -105,4 +108,77 @@ async def test_a_report_that_lies_does_not_end_the_leader(autojump_clock):
         nursery.start_soon(Balancer(leader.store, leader.ownership, SystemClock()).run)
         await trio.sleep(20 * 60)
         assert name in leader.ownership.owned_bundles
+        nursery.cancel_scope.cancel()
+
+
+def use(broker, **settings):
+    """Dynamic configuration brings these."""
+    broker.ownership.in_force.use(replace(broker.ownership.in_force.now, **settings))
+
+
+async def is_split_in(leader, minutes):
+    """Whether a bundle is split within so many minutes."""
+    for _second in range(minutes * 60):
+        await trio.sleep(1)
+        if len(await leader.ownership.boundaries("public/default")) > 5:
+            return True
+    return False
+
+
+async def test_splitting_and_its_limits_follow_the_configuration(autojump_clock):
+    off = {"loadBalancerAutoBundleSplitEnabled": False}
+    async with cluster_of(1, **off) as (leader,), trio.open_nursery() as nursery:
+        await own_all(leader, BundleLoad(topics=20))
+        nursery.start_soon(Balancer(leader.store, leader.ownership, SystemClock()).run)
+        assert not await is_split_in(leader, 10)
+        use(leader, loadBalancerAutoBundleSplitEnabled=True)
+        assert not await is_split_in(leader, 10), "the bundles are small"
+        use(leader, loadBalancerNamespaceBundleMaxTopics=100)
+        assert await is_split_in(leader, 2)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_limit_of_topics_that_changes_holds_for_the_next_choice(autojump_clock):
+    async with cluster_of(2) as (leader, other):
+        first = NAMES[0]
+        await leader.owner_of(first, authoritative=True)
+        leader.open_topics[first] = BundleLoad(topics=100)
+        await trio.sleep(60)
+        await leader.ownership.members.refresh()
+        use(leader, loadBalancerBrokerMaxTopics=50)
+        owners = {(await resolve((leader, other), name, leader))[0] for name in NAMES}
+        assert owners == {leader, other}
+        boundaries = leader.ownership._bundles
+        of_first = (await boundaries.of("public/default")).bundle_of(first).name
+        assert set(leader.ownership.owned_bundles) == {of_first}
+
+
+async def test_an_interval_that_changes_holds_for_the_pause_under_way(autojump_clock):
+    config = ConfigInForce(ClusterConfig(loadBalancerSheddingIntervalMinutes=600))
+    async with cluster_of(1) as (leader,), trio.open_nursery() as nursery:
+        leader.ownership.in_force = config
+        balancer = Balancer(leader.store, leader.ownership, SystemClock())
+        shed_at = []
+
+        async def shed():
+            await trio.lowlevel.checkpoint()
+            shed_at.append(trio.current_time() - begun)
+
+        balancer.shed = shed
+        begun = trio.current_time()
+        nursery.start_soon(balancer.run)
+        await trio.sleep(3000)
+        assert shed_at == []
+        use(leader, loadBalancerSheddingIntervalMinutes=60.0)
+        await trio.sleep(700)
+        assert shed_at == [3600]
+        use(leader, loadBalancerSheddingIntervalMinutes=1.0)
+        await trio.sleep(1)
+        assert shed_at == [3600, 3700], "it is due already"
+        use(leader, loadBalancerSheddingEnabled=False)
+        await trio.sleep(10_000)
+        assert shed_at == [3600, 3700]
+        use(leader, loadBalancerSheddingEnabled=True)
+        await trio.sleep(61)
+        assert shed_at[2:] == [3600 + 100 + 1 + 10_000 + 60]
         nursery.cancel_scope.cancel()

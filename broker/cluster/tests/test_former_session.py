@@ -57,7 +57,9 @@ async def test_it_does_not_wait_for_ever(autojump_clock):
         begun = trio.current_time()
         with pytest.raises(ServiceNotReady, match="earlier session of this broker"):
             await broker.ownership.owner_of(NAME)
-        assert trio.current_time() - begun == broker.ownership.config.former_session_seconds_max
+        assert (
+            trio.current_time() - begun == broker.ownership.in_force.now.former_session_seconds_max
+        )
         nursery.cancel_scope.cancel()
 
 

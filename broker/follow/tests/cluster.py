@@ -79,6 +79,9 @@ class Owners:
         task_status.started()
         await trio.sleep_forever()
 
+    def use(self, config):
+        """Nothing depends on it."""
+
     async def wait_joined(self):
         await trio.lowlevel.checkpoint()
 
