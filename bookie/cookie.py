@@ -116,6 +116,13 @@ def refuse_other_cluster(config: BookieConfig, disk: Disk, *known: str | None) -
             )
 
 
+def named_clusters(config: BookieConfig, disk: Disk) -> set[str]:
+    """The ids of clusters in the directories' cookies: none of an embedded bookie, two after an
+    interrupted adoption. Raises: BookieRefusesToStart."""
+    named = {cookie.instance_id for cookie, _place in _copies(config, disk).values()}
+    return {each for each in named if each is not None}
+
+
 def set_id_of(config: BookieConfig, disk: Disk) -> str | None:
     """The random id of the bookie's directories; None: no configured directory has a cookie.
 
@@ -132,8 +139,8 @@ def set_id_of(config: BookieConfig, disk: Disk) -> str | None:
     if len(set_ids) > 1 or "" in set_ids:
         raise BookieRefusesToStart(
             f"{', '.join(sorted(copies))}: not the directories of one bookie, or an earlier "
-            "version used them last. Name the right ones, and start and stop `vela standalone` of this "
-            "version once"
+            "version used them last. Name the right ones, and start and stop `vela standalone` of "
+            "this version once"
         )
     return set_ids.pop() if set_ids else None
 

@@ -5,30 +5,31 @@ its directories. The first start of the bookie in the new cluster takes them ove
 cluster's id into their cookies and stores its own cookie. Before, the metadata that were copied can
 still be used; afterwards, they are refused.
 
-A bookie with a ledger that the copied metadata do not know is refused before that: it went on with
-the former metadata after the copy, and the new cluster would delete that ledger.
+The node also names the newest journal. A bookie that went on with the former metadata after the
+copy has another one and is refused: this cluster would not know what was stored since, and delete
+it.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from posixpath import normpath
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
 
-from bookie.bookie import Bookie
-from bookie.cookie import adopt, refuse_other_cluster, set_id_of
+from bookie.cookie import adopt, named_clusters, refuse_other_cluster, set_id_of
 from bookie.disk import RealDisk
 from bookie.errors import BookieRefusesToStart
+from bookie.newest_journal import NewestJournal
 from bookie.process.cluster import StoredCookies
 from metadata.store import NodeNotFound
 from protocol.bookkeeper.paths import cookie_path
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
-    from bookie.process.cluster import Cluster
     from metadata.store import MetadataStore
 
 log = structlog.get_logger()
@@ -48,21 +49,46 @@ class Joining:
 
     set_id: str
     """Of the bookie's directories (docs/formats/cookie.md)."""
+    journal: str
+    """The newest journal when the metadata were copied. Every start begins another one."""
     former_instance_id: str | None
     """The cluster that their cookies may name; None: an embedded bookie."""
 
+    @classmethod
+    def of(cls, config: BookieConfig, former_instance_id: str | None) -> Joining | None:
+        """Of the directories as they are; None: they have no data of a bookie.
+
+        Raises: BookieRefusesToStart, OSError.
+        """
+        disk = RealDisk()
+        set_id = set_id_of(config, disk)
+        if set_id is None:
+            return None
+        paths = [f"{normpath(path)}/current" for path in config.ledgerDirectories]
+        newest = NewestJournal(disk, paths, 0).load()
+        if newest is None:
+            raise BookieRefusesToStart(
+                f"{', '.join(paths)} do not name the newest journal: start and stop `vela "
+                "standalone` on them once"
+            )
+        return cls(set_id, f"{newest.journal_id:x}.{newest.salt:x}", former_instance_id)
+
     def encode(self) -> bytes:
         """As JSON."""
-        return json.dumps(
-            {"set": self.set_id, "formerInstanceId": self.former_instance_id}
-        ).encode()
+        fields = {
+            "set": self.set_id,
+            "journal": self.journal,
+            "formerInstanceId": self.former_instance_id,
+        }
+        return json.dumps(fields).encode()
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> Joining:
         """Raises: BookieRefusesToStart: it is damaged."""
         try:
             fields = json.loads(data)
-            set_id, former = fields["set"], fields["formerInstanceId"]
+            set_id, journal = fields["set"], fields["journal"]
+            former = fields["formerInstanceId"]
             if not isinstance(set_id, str) or not isinstance(former, str | None):
                 raise TypeError("a field is no text")
         except (ValueError, KeyError, TypeError) as error:
@@ -70,34 +96,24 @@ class Joining:
                 f"{path} in the metadata store is damaged ({error!r}): copy the metadata again, to "
                 "another path of ZooKeeper"
             ) from error
-        return cls(set_id, former)
+        return cls(set_id, str(journal), former)
 
 
-async def join(config: BookieConfig, store: MetadataStore, cluster: Cluster) -> None:
+async def join(config: BookieConfig, store: MetadataStore) -> None:
     """Take the directories over, if the metadata say so. The caller has locked them.
 
-    Raises: BookieRefusesToStart: these are other directories, or they were used with the former
-        metadata after the copy. Nothing is changed then. StorageError, MetadataUnavailable.
+    Raises: BookieRefusesToStart: these are other directories, or they were used after the copy.
+        Nothing is changed then. MetadataUnavailable.
     """
     path = joining_path(config.bookieId)
     found = await store.get(path)
     if found is None:
         return
     joining = Joining.decode(path, found[0])
-    disk, cookies = RealDisk(), StoredCookies(store)
+    cookies = StoredCookies(store)
     instance_id = await cookies.instance_id()
-    set_id = await trio.to_thread.run_sync(set_id_of, config, disk)
-    if set_id != joining.set_id:
-        raise BookieRefusesToStart(
-            f"the metadata were copied for the directories of bookie {config.bookieId!r} with the "
-            f"set id {joining.set_id}, and {', '.join(config.ledgerDirectories)} have "
-            f"{'no data of a bookie' if set_id is None else f'the set id {set_id}'}: name the "
-            "right ones in journalDirectories and ledgerDirectories"
-        )
-    known = joining.former_instance_id, instance_id
-    await trio.to_thread.run_sync(refuse_other_cluster, config, disk, *known)
-    await cluster.refuse_older_metadata(await _ledger_ids(config))
-    await adopt(config, disk, cookies)
+    await trio.to_thread.run_sync(_check_directories, config, joining, instance_id)
+    await adopt(config, RealDisk(), cookies)
     if await store.get(cookie_path(config.bookieId)) is None:
         raise BookieRefusesToStart(
             f"bookie {config.bookieId!r} has more directories than journalDirectories and "
@@ -110,15 +126,21 @@ async def join(config: BookieConfig, store: MetadataStore, cluster: Cluster) -> 
     log.info("the bookie has joined the cluster that its metadata were copied to", id=instance_id)
 
 
-async def _ledger_ids(config: BookieConfig) -> list[int]:
-    """The ledgers of the bookie, after it recovered as one without a cluster: so the former
-    metadata can still be used when these are refused. Raises: StorageError."""
-    try:
-        bookie = await Bookie.open(config)
-    except OSError as error:
-        raise BookieRefusesToStart(f"cannot open the bookie's storage: {error}") from error
-    try:
-        return list(bookie.ledger_ids())
-    finally:
-        with trio.CancelScope(shield=True):
-            await bookie.aclose()
+def _check_directories(config: BookieConfig, joining: Joining, instance_id: str) -> None:
+    """Raises: BookieRefusesToStart."""
+    own = Joining.of(config, joining.former_instance_id)
+    if own is None or own.set_id != joining.set_id:
+        raise BookieRefusesToStart(
+            f"the metadata were copied for the directories of bookie {config.bookieId!r} with the "
+            f"set id {joining.set_id}, and {', '.join(config.ledgerDirectories)} have "
+            f"{'no data of a bookie' if own is None else f'the set id {own.set_id}'}: name the "
+            "right ones in journalDirectories and ledgerDirectories"
+        )
+    refuse_other_cluster(config, RealDisk(), joining.former_instance_id, instance_id)
+    is_begun = instance_id in named_clusters(config, RealDisk())
+    if own.journal != joining.journal and not is_begun:
+        raise BookieRefusesToStart(
+            f"{', '.join(config.ledgerDirectories)} were used with the former metadata after these "
+            "had been copied: messages and acknowledgements since then are not known here. Stop "
+            "`vela standalone`, copy its metadata again, to another path of ZooKeeper, and use it"
+        )

@@ -99,7 +99,7 @@ async def running_bookie(
         store = await open_store()
         stack.push_async_callback(_shielded, store.aclose)
         cluster = await require_cluster(store)
-        await join(config, store, cluster)
+        await join(config, store)
         bookie = await _open_bookie(config, store, cluster)
         transports = TcpTransports()
         bookie.set_wake(transports.readers.run_sync_soon)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from bookie.config import BookieConfig
-from bookie.cookie import refuse_other_cluster, set_id_of
+from bookie.cookie import refuse_other_cluster
 from bookie.disk import RealDisk
 from bookie.process.joining import Joining
 from broker.assembly.embedded import bookie_config
@@ -104,10 +104,10 @@ def _bookies(
             )
     found: dict[str, MovedBookie] = {}
     for each in configs:
-        set_id = set_id_of(each, RealDisk())
-        if set_id is not None:
+        joining = Joining.of(each, former_id)
+        if joining is not None:
             refuse_other_cluster(each, RealDisk(), former_id)
-            found[each.bookieId] = MovedBookie(each, Joining(set_id, former_id))
+            found[each.bookieId] = MovedBookie(each, joining)
     return found
 
 
