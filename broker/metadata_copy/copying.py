@@ -22,6 +22,7 @@ from broker.cluster_metadata import (
     COORDINATOR_TOPIC,
     DEFAULT_NAMESPACES,
     Initialization,
+    check_name,
 )
 from broker.metadata_copy.names import ClusterName, NotCopied
 from broker.metadata_copy.survey import copied_nodes, survey
@@ -67,8 +68,11 @@ async def copy_metadata(
     plan = survey(source, name, node_bytes_max)
     copy = _Copy(source, store, name)
     initialization = Initialization(new)
-    await copy.begin(plan)
+    check_name(new.name)
+    is_begun = await copy.is_begun(plan)
     await initialization.check(store, store)
+    if not is_begun:
+        await copy.begin(plan)
     tell(f"copying {plan.node_count} nodes, {plan.ledger_count} of them ledgers")
     await initialization.make_ledgers(store)
     await for_each(copied_nodes(source, name), copy.put)
@@ -150,24 +154,28 @@ class _Copy:
         }
         """What the store may have from its initialization."""
 
-    async def begin(self, plan: Survey) -> None:
-        """Mark the store as one that is copied to.
+    async def is_begun(self, plan: Survey) -> bool:
+        """Whether a former call began this copy.
 
-        Raises: NotCopied: it is in use, or has a copy of other metadata. MetadataUnavailable.
+        Raises: NotCopied: the store is in use, or has a copy of other metadata.
+            MetadataUnavailable. In groups, too.
         """
-        store = self._store
+        found = await self._store.get(MARKER_PATH)
+        if found is None:
+            await walk(self._store, self._refuse_used)
+            return False
+        if _digest_of(found[0]) != plan.digest:
+            raise NotCopied(
+                "the metadata store has an interrupted copy of other metadata (or they changed "
+                f"since, or --cluster is another): delete its nodes ({MARKER_PATH} names the "
+                "directory that was copied), or name another path (zk:host:port/path)"
+            )
+        return True
+
+    async def begin(self, plan: Survey) -> None:
+        """Mark the store as one that is copied to. Raises: MetadataUnavailable."""
         marker = {"digest": plan.digest, "from": str(self._source.data_directory)}
-        found = await store.get(MARKER_PATH)
-        if found is not None:
-            if _digest_of(found[0]) != plan.digest:
-                raise NotCopied(
-                    "the metadata store has an interrupted copy of other metadata (or they changed "
-                    f"since, or --cluster is another): delete its nodes ({MARKER_PATH} names the "
-                    "directory that was copied), or name another path (zk:host:port/path)"
-                )
-            return
-        await walk(store, self._refuse_used)
-        await store.put(MARKER_PATH, json.dumps(marker).encode(), MUST_NOT_EXIST)
+        await self._store.put(MARKER_PATH, json.dumps(marker).encode(), None)
 
     async def _refuse_used(self, path: str, _value: bytes) -> None:
         if path not in self._fresh and not path.startswith(_STREAM_STORAGE):
