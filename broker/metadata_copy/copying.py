@@ -12,7 +12,7 @@ A store counts as empty if it has nothing beyond what `vela initialize-cluster-m
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
 import trio
 
@@ -34,7 +34,7 @@ from broker.namespaces.names import (
 )
 from broker.namespaces.tenants import GLOBAL_CLUSTER
 from ledgers.placement import RACKS_PATH
-from metadata.store import MUST_NOT_EXIST, VersionConflict
+from metadata.store import MUST_NOT_EXIST, MetadataStore, VersionConflict
 from protocol.bookkeeper.paths import INSTANCE_ID_PATH, LAYOUT_PATH
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from broker.cluster_metadata import NewCluster
     from broker.metadata_copy.source import Source
     from broker.metadata_copy.survey import Survey
-    from metadata.store import MetadataStore
 
 MARKER_PATH: Final = "/vela/metadata-copy"
 _REQUESTS_AT_ONCE: Final = 64
@@ -53,9 +52,16 @@ _STREAM_STORAGE: Final = ("/stream/", "/pulsar/")
 _Item = TypeVar("_Item")
 
 
+class TargetStore(MetadataStore, Protocol):
+    """A store to which metadata can be copied."""
+
+    async def advance_sequence(self, path: str, number: int) -> None:
+        """Give no number below `number` from now on. Raises: MetadataUnavailable."""
+
+
 async def copy_metadata(
     source: Source,
-    store: MetadataStore,
+    store: TargetStore,
     new: NewCluster,
     node_bytes_max: int,
     tell: Callable[[str], None],
@@ -121,13 +127,9 @@ async def walk(store: MetadataStore, look: Callable[[str, bytes], Awaitable[None
         level = below
 
 
-async def _advance(store: MetadataStore, path: str, number: int) -> None:
-    """Have the sequence go on at `number` or above. ZooKeeper counts in steps of one only."""
-
-    async def take(_number: int) -> None:
-        await store.next_sequence(path)
-
-    await for_each(range(await store.peek_sequence(path), number), take)
+async def _advance(store: TargetStore, path: str, number: int) -> None:
+    """Have the sequence go on at `number` or above."""
+    await store.advance_sequence(path, number)
     given = await store.peek_sequence(path)
     if given < number:
         raise NotCopied(f"{path} would go on at {given} instead of {number}: copy again")

@@ -180,9 +180,9 @@ class Ends(MemoryStore):
         self._write()
         return await super().put(path, value, expected_version)
 
-    async def next_sequence(self, path):
+    async def advance_sequence(self, path, number):
         self._write()
-        return await super().next_sequence(path)
+        await super().advance_sequence(path, number)
 
     async def delete(self, path, expected_version=None):
         self._write()
