@@ -100,6 +100,57 @@ async def adopt(config: BookieConfig, disk: Disk, store: CookieStore) -> None:
         await store.write_cookie(config.bookieId, encode_cookie(cookie))
 
 
+def refuse_other_cluster(config: BookieConfig, disk: Disk, *known: str | None) -> None:
+    """Refuse directories that joined a cluster other than these: what their bookie has stored since
+    is known there only.
+
+    Raises: BookieRefusesToStart.
+    """
+    for path, (cookie, _place) in _copies(config, disk).items():
+        if cookie.instance_id is not None and cookie.instance_id not in known:
+            raise BookieRefusesToStart(
+                f"{_current(path)}/{FILE_NAME} belongs to another cluster, with the id "
+                f"{cookie.instance_id}: the bookie was moved there (vela copy-metadata), or the "
+                "metadata were replaced. Use the brokers of that cluster: what was stored since is "
+                "known there only"
+            )
+
+
+def named_clusters(config: BookieConfig, disk: Disk) -> set[str]:
+    """The ids of clusters in the directories' cookies: none of an embedded bookie, two after an
+    interrupted adoption. Raises: BookieRefusesToStart."""
+    named = {cookie.instance_id for cookie, _place in _copies(config, disk).values()}
+    return {each for each in named if each is not None}
+
+
+def set_id_of(config: BookieConfig, disk: Disk) -> str | None:
+    """The random id of the bookie's directories; None: no configured directory has a cookie.
+
+    Raises: BookieRefusesToStart: they are not those of one bookie, and this one.
+    """
+    copies = _copies(config, disk)
+    for path, (cookie, _place) in copies.items():
+        if cookie.bookie_id != config.bookieId:
+            raise BookieRefusesToStart(
+                f"{_current(path)}/{FILE_NAME} belongs to bookie {cookie.bookie_id!r}, not to "
+                f"{config.bookieId!r}: correct bookieId or the directories"
+            )
+    set_ids = {"" if place is None else place.set_id for _cookie, place in copies.values()}
+    if len(set_ids) > 1 or "" in set_ids:
+        raise BookieRefusesToStart(
+            f"{', '.join(sorted(copies))}: not the directories of one bookie, or an earlier "
+            "version used them last. Name the right ones, and start and stop `vela standalone` of "
+            "this version once"
+        )
+    return set_ids.pop() if set_ids else None
+
+
+def _copies(config: BookieConfig, disk: Disk) -> dict[str, Copy]:
+    """By configured directory. Raises: BookieRefusesToStart: one is damaged."""
+    paths = dict.fromkeys(map(normpath, (*config.journalDirectories, *config.ledgerDirectories)))
+    return {path: copy for path in paths if (copy := _read(disk, path)) is not None}
+
+
 async def complete_removal(
     config: BookieConfig, disk: Disk, store: CookieStore | None, plan: DirectoryPlan
 ) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {
     "autorecovery": "autorecovery.command",
     "bookie-decommission": "autorecovery.decommission_command",
+    "copy-metadata": "broker.metadata_copy.command",
     "initialize-cluster-metadata": "broker.cluster_command",
     "ledger": "inspection.command",
 }

@@ -69,6 +69,19 @@ async def test_two_sessions_see_each_other(store, other):
     assert await other.get("/a/b") is None
 
 
+async def test_a_sequence_is_advanced_and_gives_no_number_twice(store, other):
+    given = [await store.next_sequence("/ids") for _ in range(3)]
+    for number in (3, 2_500, 2_500, 10):
+        await store.advance_sequence("/ids", number)
+        given.append(await other.next_sequence("/ids"))
+        assert given[-1] >= number
+    assert given == sorted(set(given))
+    assert given[-1] < 2_600
+    await store.advance_sequence("/new/ids", 1)
+    assert await store.next_sequence("/new/ids") >= 1
+    assert await store.children("/ids") == []
+
+
 async def test_ephemeral_nodes_go_with_their_session(store, other):
     heard = []
     store.watch("/leases", heard.append)

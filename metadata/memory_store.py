@@ -167,6 +167,12 @@ class MemoryStore:
         self._tree.sequences[path] = number + 1
         return number
 
+    async def advance_sequence(self, path: str, number: int) -> None:
+        """Give no number below `number` from now on."""
+        node_key(path)
+        await trio.lowlevel.checkpoint()
+        self._tree.sequences[path] = max(self._tree.sequences.get(path, 0), number)
+
     async def peek_sequence(self, path: str) -> int:
         """The number that `next_sequence` would give."""
         node_key(path)

@@ -311,6 +311,20 @@ class ZooKeeperSession:
         """Raises: KazooException."""
         await self._result_of(self._client.delete_async(self._place(path), version))
 
+    async def make_and_delete(self, path: str, count: int) -> None:
+        """Create and delete a node so many times, in one transaction. Its parent exists.
+
+        Raises: KazooException.
+        """
+        transaction = self._client.transaction()
+        for _ in range(count):
+            transaction.create(self._place(path))
+            transaction.delete(self._place(path))
+        results = await self._result_of(transaction.commit_async())
+        failed = next((each for each in results if isinstance(each, Exception)), None)
+        if failed is not None:
+            raise failed
+
     async def make_root(self) -> None:
         """Make the chroot when it is not there. Raises: KazooException."""
         await self._result_of(self._client.ensure_path_async(self._place("/")))

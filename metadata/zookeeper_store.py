@@ -21,6 +21,7 @@ up. So no user relies on ephemeral nodes of a session that this store has ended.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 from urllib.parse import urlsplit
 
@@ -60,6 +61,8 @@ _CONTENTION_MAX: Final = 100
 """Attempts of one operation that other sessions may thwart by creating and deleting its node."""
 _NEW_SESSION_SECONDS: Final = 1.0
 _SEQUENCE_NODE: Final = "ID-"
+_SKIPPED_AT_ONCE: Final = 1_000
+"""Numbers of a sequence, in one transaction of some 200 kB."""
 
 _Result = TypeVar("_Result")
 if TYPE_CHECKING:
@@ -413,6 +416,23 @@ class ZooKeeperStore:
         """See MetadataStore. ZooKeeper has no look at the next number: this one is skipped."""
         return await self.next_sequence(path) + 1
 
+    async def advance_sequence(self, path: str, number: int) -> None:
+        """Give no number below `number` from now on. ZooKeeper counts the children that a node has
+        had, so that many are made.
+
+        Raises: MetadataUnavailable: it may have advanced by a part.
+        """
+        given = await self.peek_sequence(path)
+        while given < number:
+            skipped = partial(_skip, path, min(number - given, _SKIPPED_AT_ONCE))
+            try:
+                await self._write(skipped)
+            except (NoNodeError, NodeExistsError) as error:
+                raise MetadataUnavailable(
+                    f"another process advances {path}, too: {_text(error)}"
+                ) from error
+            given = await self.peek_sequence(path)
+
     async def aclose(self) -> None:
         """End the session and its ephemeral nodes. Safe to call twice."""
         self._is_closed = True
@@ -458,6 +478,10 @@ class ZooKeeperStore:
                 f"the session with ZooKeeper at {self._address.hosts} was lost, a new one is begun"
             )
         return session
+
+
+async def _skip(path: str, count: int, session: ZooKeeperSession) -> None:
+    await session.make_and_delete(f"{path}/skipped", count)
 
 
 def _text(error: Exception) -> str:

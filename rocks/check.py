@@ -67,6 +67,15 @@ def check_database(directory: Path, remedy: str) -> None:
         path.unlink(missing_ok=True)
 
 
+def refuse_damaged(directory: Path, remedy: str) -> None:
+    """Check everything and change nothing: torn tails stay. The caller holds the database's lock.
+
+    Raises: DatabaseDamaged.
+    """
+    check = _Check(directory, remedy)
+    check.check_logs(check.checked_manifest())
+
+
 def _names(directory: Path) -> list[str]:
     try:
         return sorted(os.listdir(directory))

@@ -4,7 +4,8 @@ RocksDB, and the library around it, write small files of their own wherever they
 they open a directory of links to its files, in a temporary place. The directory itself is locked
 for as long, which fails while a process has the database open.
 
-Nothing is checked beforehand. A torn tail of the write-ahead log is left out.
+Only who names a remedy has the files checked beforehand. A torn tail of the write-ahead log is left
+out.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ _OWN_FILES: Final = ("LOCK", "LOG", "rocksdict-config.json")
 class ReadOnlyDatabase:
     """See the module docstring."""
 
-    def __init__(self, directory: Path) -> None:
-        """Raises: DatabaseInUse, DatabaseError."""
+    def __init__(self, directory: Path, *, remedy: str = "") -> None:
+        """`remedy`: what to do about damage, where a part of the rows would be of no use.
+
+        Raises: DatabaseInUse, DatabaseError.
+        """
         self._directory = directory
         if not check.exists(directory):
             raise DatabaseError(f"{directory} is not a database")
@@ -44,6 +48,8 @@ class ReadOnlyDatabase:
             raise DatabaseError(f"{directory}: {error.strerror}") from error
         self._links = tempfile.TemporaryDirectory(prefix="vela-links-")
         try:
+            if remedy:
+                check.refuse_damaged(directory, remedy)
             self._rocks = self._open()
         except BaseException:
             self._release()

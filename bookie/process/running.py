@@ -1,8 +1,8 @@
 """The composition root of a bookie process: builds its parts in order, and takes them down.
 
 Up: directories locked -> ports bound -> HTTP answers -> metadata store -> the cluster is there ->
-cookies, journal replay -> background work -> BookKeeper's protocol is served -> registered. Only
-then is it ready.
+joined, if the metadata were copied -> cookies, journal replay -> background work -> BookKeeper's
+protocol is served -> registered. Only then is it ready.
 
 Down: unregistered, so that clients turn to others -> the port is closed -> accepted entries are
 flushed and the checkpoint is written -> the session with the metadata store ends.
@@ -33,6 +33,7 @@ from bookie.process.cluster import (
 )
 from bookie.process.http import BookieState
 from bookie.process.http_port import bind, serve_state
+from bookie.process.joining import join
 from bookie.process.registration import Endpoint, Registration
 from runtime.file_lock import FileInUse, take_lock
 from runtime.open_files import bookie_process_connections_max
@@ -98,6 +99,7 @@ async def running_bookie(
         store = await open_store()
         stack.push_async_callback(_shielded, store.aclose)
         cluster = await require_cluster(store)
+        await join(config, store)
         bookie = await _open_bookie(config, store, cluster)
         transports = TcpTransports()
         bookie.set_wake(transports.readers.run_sync_soon)

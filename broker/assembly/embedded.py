@@ -14,6 +14,8 @@ import trio
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.cookie import FILE_NAME as COOKIE
+from bookie.cookie import refuse_other_cluster
+from bookie.disk import RealDisk
 from bookie.net.read_only import ReadOnlyBookie
 from bookie.net.server import BookieServer, BookieServerConfig
 from broker.assembly.ledger_client import ledger_client_config
@@ -29,6 +31,7 @@ from broker.managed_ledger.orphans import OrphanCollector
 from broker.ownership import SoleBroker
 from broker.schemas.orphan_schemas import SchemaLedgerOwner
 from ledgers.client import LedgerClient
+from protocol.bookkeeper.paths import INSTANCE_ID_PATH
 from runtime.open_files import bookie_connections_max
 from settings.kinds import or_no_limit
 from settings.reading import typed_values
@@ -81,6 +84,7 @@ class Embedded:
         no_bookies = LedgerClient(store, {}, ledger_client_config(config), clock)
         if data_directory is not None:
             await _refuse_lost_bookie(config, data_directory, no_bookies)
+            await _refuse_moved(config, data_directory, store)
         bookie = await _open_bookie(config, data_directory, no_bookies.live_ledgers)
         stack.push_async_callback(shielded, bookie.aclose)
         if data_directory is not None:
@@ -246,6 +250,20 @@ async def _refuse_lost_bookie(
             "again, or restore them and the metadata directory from one backup. To begin without "
             "any data, move the metadata directory away, too"
         )
+
+
+async def _refuse_moved(config: BrokerConfig, data_directory: Path, store: MetadataStore) -> None:
+    """Directories that joined a cluster with other metadata are served by its brokers.
+
+    Raises: StartError, BookieRefusesToStart.
+    """
+    instance = await store.get(INSTANCE_ID_PATH)
+    await trio.to_thread.run_sync(
+        refuse_other_cluster,
+        bookie_config(config, data_directory),
+        RealDisk(),
+        None if instance is None else instance[0].decode(errors="replace"),
+    )
 
 
 async def _refuse_older_metadata(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bookie.config import BookieConfig
 from bookie.cookie import FILE_NAME as COOKIE
-from bookie.cookie import adopt
+from bookie.cookie import adopt, refuse_other_cluster
 from bookie.disk import RealDisk
 from bookie.process.cluster import StoredCookies, initialize_ledgers
 from broker.assembly.parts import StartError
@@ -23,6 +23,7 @@ from broker.namespaces.json_nodes import create_json
 from broker.namespaces.names import CLUSTERS_PATH
 from metadata.rocks_store import RocksStore
 from metadata.store import MetadataUnavailable
+from protocol.bookkeeper.paths import INSTANCE_ID_PATH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +69,7 @@ async def open_metadata(machine: Machine, data_directory: Path) -> RocksStore:
     except MetadataUnavailable as error:
         raise StartError(str(error)) from error
     try:
+        await _refuse_moved(machine, data_directory, store)
         await initialize_ledgers(store)
         await create_json(store, f"{CLUSTERS_PATH}/{machine.config.clusterName}", {})
         for number in range(1, machine.bookies + 1):
@@ -77,6 +79,17 @@ async def open_metadata(machine: Machine, data_directory: Path) -> RocksStore:
         await store.aclose()
         raise
     return store
+
+
+async def _refuse_moved(machine: Machine, data_directory: Path, store: MetadataStore) -> None:
+    """Directories that joined a cluster with other metadata are served by its brokers.
+
+    Raises: BookieRefusesToStart, MetadataUnavailable.
+    """
+    instance = await store.get(INSTANCE_ID_PATH)
+    known = None if instance is None else instance[0].decode(errors="replace")
+    for number in range(1, machine.bookies + 1):
+        refuse_other_cluster(_bookie_config(machine, data_directory, number), RealDisk(), known)
 
 
 def _bookie_config(machine: Machine, data_directory: Path, number: int) -> BookieConfig:
