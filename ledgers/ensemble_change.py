@@ -115,6 +115,14 @@ class EnsembleChange:
         self.is_running = True
         self._cluster.spawn(self._run)
 
+    def can_replace(self, index: int) -> bool:
+        """Whether the ledger could go on if this place failed now, too, and with another bookie."""
+        try:
+            self._replaced(self._failed_places() | {index})
+        except NotEnoughBookies:
+            return False
+        return True
+
     def _failed_places(self) -> frozenset[int]:
         return frozenset(place.index for place in self._writer.places if place.failure is not None)
 

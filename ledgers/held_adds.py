@@ -22,13 +22,15 @@ DELAY_MAX_S: Final = 1.0
 class HeldAdds:
     """See the module docstring. Entry ids only: the sender has the entries."""
 
-    __slots__ = ("_delay_s", "_entry_ids", "_was_refused", "_window")
+    __slots__ = ("_delay_s", "_entry_ids", "_was_refused", "_window", "refusals")
 
     def __init__(self) -> None:
         self._entry_ids: list[int] = []
         self._window = WINDOW_FIRST
         self._delay_s = DELAY_FIRST_S
         self._was_refused = False
+        self.refusals = 0
+        """Windows with a refusal, one after the other."""
 
     def __len__(self) -> int:
         return len(self._entry_ids)
@@ -49,8 +51,10 @@ class HeldAdds:
         if not self._was_refused:
             self._window *= 2
             self._delay_s = DELAY_FIRST_S
+            self.refusals = 0
             return 0.0
         self._was_refused = False
+        self.refusals += 1
         self._window = 1
         delay = self._delay_s
         self._delay_s = min(DELAY_MAX_S, 2 * delay)

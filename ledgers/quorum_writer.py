@@ -11,7 +11,8 @@ come.
 
 A bookie without room (TOO_MANY_REQUESTS) has not failed. Its entries are sent again later, as
 `HeldAdds` decides; the others of the ensemble go on. A bookie that stays too far behind the
-confirmed entries loses its place.
+confirmed entries loses its place. So does one that takes nothing for a time, if there is another
+one: where every entry needs it, nothing is confirmed that it could be behind.
 
 Invariants: `last_add_confirmed` only grows, by entries that A distinct bookies of the current
 ensemble have. After the first failure of the writer, a fence or `close` it never moves again.
@@ -49,6 +50,9 @@ BEHIND_ENTRIES_MAX: Final = 10_000
 BEHIND_BYTES_MAX: Final = 4 * 1024 * 1024
 """Confirmed entries, and their payload bytes, that a bookie without room may lack before it loses
 its place. Those that it has not answered yet are bounded where they wait for the answer."""
+REFUSALS_MAX: Final = 15
+"""Windows that a bookie without room may refuse, one after the other (about 10 s), before it loses
+its place to another one."""
 
 
 @final
@@ -282,7 +286,11 @@ class QuorumWriter(EntryWriter):
             place.is_slow = False
             return
         delay_s = place.held.delay_s()
-        if delay_s:
+        if place.held.refusals >= REFUSALS_MAX and self._change.can_replace(place.index):
+            self.on_failed(place, _NO_ROOM)
+            if not self._change.is_running:
+                self._change.begin()
+        elif delay_s:
             place.is_waiting = True
             self._listener.on_adds_refused(self, delay_s)
         else:

@@ -195,8 +195,10 @@ class _Recovery:
                 body = await bookie.read_entry(
                     self._ledger_id, entry_id, flags=_READ_FLAGS, master_key=self._master_key
                 )
-            found = entry_metadata(body)[1] if entry_id == LAST_ENTRY else entry_id
-            self._digest.verify(body, self._ledger_id, found)
+            if entry_id == LAST_ENTRY:
+                self._verify_last(body)
+            else:
+                self._digest.verify(body, self._ledger_id, entry_id)
         except BookieError as error:
             if error.status in _ABSENT:
                 return b""
@@ -209,6 +211,16 @@ class _Recovery:
             problems.append(f"{bookie_id}: no answer in {self._timeout_s} s")
             return None
         return body
+
+    def _verify_last(self, body: bytes) -> None:
+        """Raises: DigestMismatch: also if it states what no writer does, that it was confirmed
+        before it was sent. A bookie that answers so was not heard, and the others decide."""
+        _, entry_id, confirmed, _ = entry_metadata(body)
+        self._digest.verify(body, self._ledger_id, entry_id)
+        if not -1 <= confirmed < entry_id:
+            raise DigestMismatch(
+                f"entry {self._ledger_id}:{entry_id} states that {confirmed} is confirmed"
+            )
 
     async def _read_run(self, bookie: BookieApi, first: int) -> list[bytes]:
         """A run of entries from the only, durably fenced bookie; [] = `first` is proved absent."""

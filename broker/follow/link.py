@@ -181,7 +181,10 @@ class Link:
             connection.close("the owner has closed the source")
             return
         for share in self._shares.values():
-            if share.is_consumer(consumer_id) and share.report.is_attached:
+            if not share.is_consumer(consumer_id):
+                continue
+            share.is_closed = True
+            if share.report.is_attached:
                 share.detach()
                 if not share.report.is_moving:
                     assert self._nursery is not None
@@ -218,6 +221,9 @@ class Link:
         """Raises: OwnershipLost, BrokerError, LinkLost."""
         position = await share.attach(connection)
         await self._follower.check_owner()  # after the owner has admitted it: see above
+        if share.is_closed:  # meanwhile: nothing that it reported would count
+            connection.close("the owner has closed a share that it had just admitted")
+            raise LinkLost(connection.failure)
         share.report.attached(position)
         self.report()
         return position

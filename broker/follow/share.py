@@ -34,6 +34,7 @@ class Share:
         "_durable",
         "_shadow",
         "_source",
+        "is_closed",
         "next_position",
         "report",
         "slowest",
@@ -58,6 +59,8 @@ class Share:
         self.report = ShareReport()
         self.slowest = slowest
         self.next_position = next_position
+        self.is_closed = False
+        """The owner has closed the consumer since it was last asked to have it."""
         self._shadow = shadow
         self._source = source
         self._consumer_id = consumer_id
@@ -69,6 +72,7 @@ class Share:
 
         Raises: BrokerError, LinkLost.
         """
+        self.is_closed = False
         after = self.next_position
         start = None if after is None else after(self.slowest())
         await connection.ask(
