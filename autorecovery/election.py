@@ -168,6 +168,8 @@ class Election:
         self._ballot = ballot
         self._audit = audit
         self._changed = trio.Event()
+        self._has_failed = False
+        """The store did not answer when it was asked last."""
         self.is_auditor = False
         self.attempts = 0
         """How often this process asked to be the auditor."""
@@ -180,6 +182,8 @@ class Election:
             while True:
                 if await self._stand():
                     await self._be_auditor()
+                elif self._has_failed:
+                    await trio.sleep(RETRY_S)
                 else:
                     await self._wait()
         finally:
@@ -203,15 +207,15 @@ class Election:
         log.info("not the auditor any more")
 
     async def _stand(self) -> bool:
+        self._has_failed = False
         if self._store.session_state is not SessionState.LIVE:
             return False
         self.attempts += 1
         try:
             return await self._ballot.stand()
-        except MetadataUnavailable as error:
+        except MetadataUnavailable as error:  # an auditor ends at once, its session may be lost
             log.warning("auditor election not possible now", reason=str(error))
-            await trio.sleep(RETRY_S)
-            self._changed.set()
+            self._has_failed = True
             return False
 
     async def _withdraw(self) -> None:

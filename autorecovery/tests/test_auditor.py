@@ -17,7 +17,7 @@ from autorecovery.marks import Marks
 from autorecovery.tests.worlds import recovery_world, until
 from bookie.api import Status
 from metadata.memory_store import MemoryStore
-from metadata.store import MUST_NOT_EXIST, SessionState
+from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, SessionState
 from protocol.bookkeeper.ledger_metadata import encode_ledger_metadata
 from protocol.bookkeeper.paths import (
     READ_ONLY_ROOT,
@@ -90,6 +90,42 @@ async def test_an_auditor_without_its_session_ends_and_stands_again(ballot_type)
         other.scope.cancel()
         await until(lambda: auditor.election.is_auditor)
         assert auditor.audits == 2
+
+
+class Interrupted:
+    """A session that is lost while it is asked something, if it shall be."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.is_due = False
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    async def get(self, path):
+        if self.is_due:
+            self.inner.become(SessionState.LOST)
+            raise MetadataUnavailable("the session was lost")
+        return await self.inner.get(path)
+
+
+async def test_an_auditor_whose_session_is_lost_while_it_looks_ends_at_once(autojump_clock):
+    store = Interrupted(MemoryStore())
+    auditor = Candidate(store, Votes, "c0:1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(auditor.run)
+        await trio.sleep(1)
+        assert auditor.election.is_auditor
+        store.is_due = True
+        await store.another_session().put(f"{records.VOTES_ROOT}/looked-at", b"", None)
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.session_state is SessionState.LOST
+        assert not auditor.election.is_auditor
+        store.is_due = False
+        store.become(SessionState.LIVE)
+        await trio.sleep(5)
+        assert auditor.election.is_auditor
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_vote_of_the_former_session_of_this_process_is_not_its_own():

@@ -1,4 +1,4 @@
-"""A bookie that stays without room keeps a ledger from confirming, until another takes its place."""
+"""A bookie that stays without room stops a ledger only until another one has its place."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ nothing that was confirmed is lost."""
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 import trio
@@ -25,14 +24,13 @@ SIZES = [(3, 3, 2), (2, 2, 2)]
 @asynccontextmanager
 async def world_with_a_liar(sizes):
     """Three good bookies, and one that gets a place in every new ledger."""
-    async with world_of(3, sizes, replace(QUICK, read_timeout_s=0.5)) as world:
-        async with lying_bookie() as (liar, bookie_id):
-            await world.store.put_ephemeral(available_path(bookie_id), b"")
-            await wait_until(lambda: bookie_id in world.pool.writable)
-            pool = world.pool
-            pool.choose = lambda size, quorum, groups=None: (bookie_id, *pool.writable)[:size]
-            pool.writable = tuple(each for each in pool.writable if each != bookie_id)
-            yield world, liar
+    async with world_of(3, sizes, QUICK) as world, lying_bookie() as (liar, bookie_id):
+        await world.store.put_ephemeral(available_path(bookie_id), b"")
+        pool = world.pool
+        await wait_until(lambda: bookie_id in pool.writable)
+        pool.writable = tuple(each for each in pool.writable if each != bookie_id)
+        pool.choose = lambda size, quorum, groups=None: (bookie_id, *pool.writable)[:size]
+        yield world, liar
 
 
 async def written(world):
@@ -41,7 +39,7 @@ async def written(world):
     for first in range(0, COUNT, 10):
         writer.add_run([payload(number) for number in range(first, first + 10)])
         writer.kick()
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
     await recorder.wait_for(COUNT - 1)
     assert recorder.failures == []
     return writer

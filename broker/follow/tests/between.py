@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import socket
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -26,27 +27,39 @@ def command_of(frame):
     return decode_command(frame[8 : 8 + size])
 
 
+def unchanged(command, frame):
+    return frame
+
+
 class Between:
     """`to_follower` and `to_owner` are given each frame with its command, and return the bytes that
     go on in its place."""
 
     def __init__(self):
-        self.to_follower = self.to_owner = lambda command, frame: frame
-        self.connections = 0
-        self.streams = []
+        self.to_follower = self.to_owner = unchanged
+        self._streams = []
         """To followers that are connected."""
+
+    def heal(self):
+        """Change nothing any more, and let followers connect again."""
+        self.to_follower = self.to_owner = unchanged
+        for stream in self._streams:
+            with suppress(OSError):  # it has left already
+                stream.socket.shutdown(socket.SHUT_RDWR)
 
     async def serve(self, nursery, host, port):
         async def handle(follower):
-            self.connections += 1
-            self.streams.append(follower)
             owner = await trio.open_tcp_stream(host, port)
-            try:
-                async with follower, owner, trio.open_nursery() as both:
-                    both.start_soon(self._pump, follower, owner, "to_owner", both.cancel_scope)
-                    both.start_soon(self._pump, owner, follower, "to_follower", both.cancel_scope)
-            finally:
-                self.streams.remove(follower)
+            async with follower, owner:
+                self._streams.append(follower)
+                try:
+                    async with trio.open_nursery() as both:
+                        both.start_soon(self._pump, follower, owner, "to_owner", both.cancel_scope)
+                        both.start_soon(
+                            self._pump, owner, follower, "to_follower", both.cancel_scope
+                        )
+                finally:
+                    self._streams.remove(follower)
 
         [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, handle, [listener])

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
 import trio
+from structlog.testing import capture_logs
 
 from broker.follow.tests.between import followed_through
 from broker.follow.tests.cluster import SHADOW, SOURCE, ack_up_to, peer, settled, topic_of
 from protocol import client, commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ServerError
+from protocol.frames import encode_frame
+from protocol.position import ID_MAX, unsigned_id
 
 SUCCESS = pb.BaseCommand.SUCCESS
 ERROR = pb.BaseCommand.ERROR
+EARLIEST = pb.CommandSubscribe.Earliest
 
 
 def numbers(start, stop):
@@ -22,12 +29,12 @@ def backlog(running):
     return topic_of(running, SOURCE).subscriptions["all"].backlog_entries
 
 
-async def subscribed(connection, *consumers, seconds=15):
+async def subscribed(connection, *consumers, seconds=15, **fields):
     """Subscribe as a client does: again after ServiceNotReady."""
     with trio.fail_after(seconds):
         for consumer in consumers:
             while True:
-                [answer] = await connection.subscribe(consumer, topic=SHADOW)
+                [answer] = await connection.subscribe(consumer, topic=SHADOW, **fields)
                 if answer.type == SUCCESS:
                     break
                 assert answer.error.error == ServerError.ServiceNotReady, answer
@@ -89,3 +96,77 @@ async def test_a_share_that_cannot_return_after_a_seek_returns_later():
         assert answer.type == ERROR, answer
         assert backlog(a) == 3
         await settled(lambda: backlog(a) == 0)
+
+
+def damaged_by(seed):
+    """Turn a bit of some of the frames."""
+    rng = random.Random(seed)
+
+    def change(command, frame):
+        if rng.random() > 0.3:
+            return frame
+        damaged = bytearray(frame)
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        return bytes(damaged)
+
+    return change
+
+
+def message_of(**ids):
+    """Every message has another id."""
+
+    def change(command, frame):
+        if command.type != pb.BaseCommand.MESSAGE:
+            return frame
+        for name, value in ids.items():
+            setattr(command.message.message_id, name, unsigned_id(value))
+        return encode_frame(command, frame[8 + int.from_bytes(frame[4:8], "big") :])
+
+    return change
+
+
+def with_each_message(change):
+    """Change the frames of messages."""
+    return lambda command, frame: change(frame) if command.type == pb.BaseCommand.MESSAGE else frame
+
+
+def answer_of_another_kind(command, frame):
+    """SUCCESS to those who ask for a position."""
+    if command.type != pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE:
+        return frame
+    return commands.success(command.getLastMessageIdResponse.request_id)
+
+
+LIES = {
+    "damaged frames": damaged_by(3),
+    "more damaged frames": damaged_by(10),
+    "an entry before the first": message_of(entryId=-5),
+    "an entry that is not there": message_of(entryId=2**62),
+    "a ledger that is not there": message_of(ledgerId=ID_MAX),
+    "the first entry again and again": message_of(ledgerId=0, entryId=0),
+    "nothing": with_each_message(lambda frame: b""),
+    "everything twice": with_each_message(lambda frame: 2 * frame),
+    "half a frame": with_each_message(lambda frame: frame[: len(frame) // 2]),
+    "an enormous frame": with_each_message(lambda frame: frame + b"\x7f\xff\xff\xff"),
+    "many pings": with_each_message(lambda frame: frame + 10_000 * client.ping()),
+    "an answer of another kind": answer_of_another_kind,
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+async def test_a_follower_survives_what_it_is_told_and_the_owner_keeps_the_messages(lie):
+    with capture_logs() as logs:
+        async with followed_through() as (between, a, b, publisher), peer(a) as there:
+            await there.subscribe((1, "owners"), topic=SOURCE)
+            async with peer(b) as here:
+                await subscribed(here, (1, "one"))
+                between.to_follower = lie
+                await publisher.publish(*numbers(0, 10))
+                await there.until(lambda: len(there.received[1]) == 10)
+            between.heal()
+            async with peer(b) as here:
+                await subscribed(here, (1, "earliest"), initialPosition=EARLIEST)
+                await publisher.publish(*numbers(10, 15), first=10)
+                await here.until(lambda: here.payloads(1)[-5:] == numbers(10, 15))
+            assert backlog(a) == 15
+    assert [each for each in logs if each.get("exc_info")] == []
