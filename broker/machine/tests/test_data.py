@@ -6,13 +6,17 @@ import pytest
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
-from bookie.process.cluster import StoredCookies
+from bookie.cookie import adopt
+from bookie.disk import RealDisk
+from bookie.errors import BookieRefusesToStart
+from bookie.process.cluster import StoredCookies, initialize_ledgers
 from broker.app import running_broker
 from broker.assembly.parts import StartError
 from broker.config import DEFAULT_CONFIG
 from broker.data_directory import DataDirectoryError
 from broker.machine.data import bookies_with_data, open_metadata, refuse_fewer_bookies
 from broker.machine.plan import read_machine
+from metadata.memory_store import MemoryStore
 
 CONFIG = replace(DEFAULT_CONFIG, brokerServicePort=0, webServicePort=0)
 
@@ -65,6 +69,19 @@ async def test_bookies_may_be_added_and_not_left_out(tmp_path):
     with pytest.raises(DataDirectoryError, match="several bookies"):
         async with running_broker(CONFIG, tmp_path):
             pass
+
+
+async def test_bookies_that_joined_another_cluster_are_refused(tmp_path):
+    store = await open_metadata(machine_of(1), tmp_path)
+    await run_bookie(store, tmp_path, 1)
+    await store.aclose()
+    other = MemoryStore()
+    await initialize_ledgers(other)
+    await adopt(bookie_of(tmp_path, 1), RealDisk(), StoredCookies(other))
+    for _ in range(2):
+        with pytest.raises(BookieRefusesToStart, match="belongs to another cluster"):
+            await open_metadata(machine_of(1), tmp_path)
+    await run_bookie(other, tmp_path, 1)
 
 
 async def test_bookies_without_their_metadata_are_refused(tmp_path):

@@ -1,6 +1,7 @@
 """A data directory of a standalone broker, copied to a store in memory: once, twice, by halves, to
 the wrong store, from the wrong directory."""
 
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -266,17 +267,41 @@ async def test_a_directory_in_use_or_without_metadata_is_refused(data, tmp_path)
     assert not (tmp_path / "none").exists()
 
 
+async def test_a_directory_as_a_kill_leaves_it_is_copied(data, tmp_path):
+    killed, store = tmp_path / "killed", MemoryStore()
+    topic = TopicName.parse("persistent://public/default/new")
+    async with running_broker(CONFIG, data) as broker:
+        await broker.service.get_or_load_topic(topic, create=True)
+        shutil.copytree(data, killed)
+    await copy(killed, store)
+    assert await store.get(ledger_info_path(topic.managed_ledger_name)) is not None
+    await start_bookie(store, bookie_config(killed))
+
+
+async def test_directories_elsewhere_are_those_of_the_configuration(tmp_path):
+    places = {
+        "journalDirectories": (f"{tmp_path}/j",),
+        "ledgerDirectories": (f"{tmp_path}/l0", f"{tmp_path}/l1"),
+    }
+    config, data, store = replace(CONFIG, **places), tmp_path / "data", MemoryStore()
+    async with running_broker(config, data) as broker:
+        await broker.service.get_or_load_topic(TOPIC, create=True)
+    text = await refusal(NotCopied, partial(copy, data, store))
+    assert "has no directories" in text
+    async with opened_source(data, config) as source:
+        await copy_metadata(source, store, NEW, NODE_BYTES_MAX, lambda _line: None)
+    less = bookie_config(data, **places | {"ledgerDirectories": (f"{tmp_path}/l0",)})
+    await refusal(BookieRefusesToStart, partial(start_bookie, store, less))
+    async with running_broker(config, data):
+        pass
+    text = await refusal(BookieRefusesToStart, partial(start_bookie, store, less))
+    assert "were used with the former metadata after" in text
+
+
 async def test_damage_in_the_database_is_refused(data):
-    (log,) = sorted((data / "metadata").glob("*.log"))[-1:]
-    tables = sorted((data / "metadata").glob("*.sst"))
-    if tables:
-        tables[0].unlink()
-    else:
-        content = bytearray(log.read_bytes())
-        content[len(content) // 2] ^= 1
-        log.write_bytes(content)
+    max((data / "metadata").glob("*.sst")).unlink()
     text = await refusal(MetadataUnavailable, partial(copy, data, MemoryStore()))
-    assert "metadata" in text
+    assert "the table file is missing" in text
 
 
 async def test_a_ledger_on_a_bookie_without_directories_is_refused(data):
