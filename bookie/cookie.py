@@ -309,10 +309,13 @@ def _read(disk: Disk, path: str) -> Copy | None:
 
 
 def _content(disk: Disk, path: str) -> bytes | None:
+    name = f"{_current(path)}/{FILE_NAME}"
     try:
-        return read_file(disk, f"{_current(path)}/{FILE_NAME}")
+        return read_file(disk, name)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise BookieRefusesToStart(f"cannot read {name}: {error.strerror or error}") from error
 
 
 def _replace(disk: Disk, path: str, content: bytes) -> None:

@@ -204,7 +204,7 @@ def test_a_data_directory_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "data" / "bookkeeper").mkdir(parents=True)
     (tmp_path / "data" / "bookkeeper" / "journal").write_text("")
     text = refusal("--data-dir", str(tmp_path / "data"))
-    assert "cannot open the bookie's storage" in text
+    assert f"cannot read {tmp_path}/data/bookkeeper/journal/current/VERSION" in text
 
 
 def snapshot(directory):
