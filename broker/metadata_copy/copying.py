@@ -168,8 +168,9 @@ class _Copy:
         if _digest_of(found[0]) != plan.digest:
             raise NotCopied(
                 "the metadata store has an interrupted copy of other metadata (or they changed "
-                f"since, or --cluster is another): delete its nodes ({METADATA_COPY_PATH} names the "
-                "directory that was copied), or name another path (zk:host:port/path)"
+                "since, or --cluster is another): delete its nodes "
+                f"({METADATA_COPY_PATH} names the directory that was copied), or name another path "
+                "(zk:host:port/path)"
             )
         return True
 
