@@ -284,6 +284,7 @@ class QuorumWriter(EntryWriter):
             return
         if not len(place.held):
             place.is_slow = False
+            place.held = HeldAdds()
             return
         delay_s = place.held.delay_s()
         if place.held.refusals >= REFUSALS_MAX and self._change.can_replace(place.index):

@@ -3,7 +3,9 @@
 1. Compare-and-set OPEN -> IN_RECOVERY. Several recoverers may run: compare-and-set decides.
 2. A fencing read of the last entry goes to every bookie of the last segment, until no write set
    has an ack quorum of members that were not heard from. From then on no writer can get an entry
-   acknowledged. The answers give a lower bound of the last add confirmed.
+   acknowledged. The answers give a lower bound of the last add confirmed. An entry that states
+   itself or a later one as confirmed gives none: BookKeeper's LedgerFragmentReplicator states in
+   copies what was confirmed when it copied, and a lying bookie states what it likes.
 3. Entries after it are read forward, with fencing reads (a bookie that was not heard in step 2 must
    not continue to accept entries). An entry is absent only after W - A + 1 proofs. If neither the
    entry nor the proofs can be obtained, recovery fails. It never guesses: an unknown answer, a
@@ -164,7 +166,8 @@ class _Recovery:
             heard.add(index)
             if body:
                 _, entry_id, confirmed, length = entry_metadata(body)
-                last_confirmed = max(last_confirmed, confirmed)
+                if confirmed < entry_id:
+                    last_confirmed = max(last_confirmed, confirmed)
                 if entry_id > self._length_at[0]:
                     self._length_at = (entry_id, length)
 
@@ -195,10 +198,8 @@ class _Recovery:
                 body = await bookie.read_entry(
                     self._ledger_id, entry_id, flags=_READ_FLAGS, master_key=self._master_key
                 )
-            if entry_id == LAST_ENTRY:
-                self._verify_last(body)
-            else:
-                self._digest.verify(body, self._ledger_id, entry_id)
+            found = entry_metadata(body)[1] if entry_id == LAST_ENTRY else entry_id
+            self._digest.verify(body, self._ledger_id, found)
         except BookieError as error:
             if error.status in _ABSENT:
                 return b""
@@ -211,16 +212,6 @@ class _Recovery:
             problems.append(f"{bookie_id}: no answer in {self._timeout_s} s")
             return None
         return body
-
-    def _verify_last(self, body: bytes) -> None:
-        """Raises: DigestMismatch: also if it states what no writer does, that it was confirmed
-        before it was sent. A bookie that answers so was not heard, and the others decide."""
-        _, entry_id, confirmed, _ = entry_metadata(body)
-        self._digest.verify(body, self._ledger_id, entry_id)
-        if not -1 <= confirmed < entry_id:
-            raise DigestMismatch(
-                f"entry {self._ledger_id}:{entry_id} states that {confirmed} is confirmed"
-            )
 
     async def _read_run(self, bookie: BookieApi, first: int) -> list[bytes]:
         """A run of entries from the only, durably fenced bookie; [] = `first` is proved absent."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 JOINING_ROOT: Final = "/vela/joining-bookies"
+METADATA_COPY_PATH: Final = "/vela/metadata-copy"
+"""There while metadata are copied: the store has a part of them."""
 
 
 def joining_path(bookie_id: str) -> str:
@@ -99,12 +101,24 @@ class Joining:
         return cls(set_id, str(journal), former)
 
 
+async def refuse_part_of_copy(store: MetadataStore) -> None:
+    """Raises: BookieRefusesToStart: the copy of metadata to this store was not completed. Who used
+    it now could not use what comes, and would hinder the completion. MetadataUnavailable."""
+    if await store.get(METADATA_COPY_PATH) is not None:
+        raise BookieRefusesToStart(
+            "the metadata store has a part of the metadata of a standalone broker "
+            f"({METADATA_COPY_PATH}): run the same `vela copy-metadata` again, which completes the "
+            "copy, or name another store"
+        )
+
+
 async def join(config: BookieConfig, store: MetadataStore) -> None:
     """Take the directories over, if the metadata say so. The caller has locked them.
 
-    Raises: BookieRefusesToStart: these are other directories, or they were used after the copy.
-        Nothing is changed then. MetadataUnavailable.
+    Raises: BookieRefusesToStart: the copy is not complete, or these are other directories, or they
+        were used after it. Nothing is changed then. MetadataUnavailable.
     """
+    await refuse_part_of_copy(store)
     path = joining_path(config.bookieId)
     found = await store.get(path)
     if found is None:

@@ -12,6 +12,7 @@ import trio
 
 from bookie.errors import BookieRefusesToStart
 from bookie.process.cluster import require_cluster
+from bookie.process.joining import refuse_part_of_copy
 from broker.assembly.bookie_shortage import BookieShortage, tell_shortages
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import BookiePorts, StartError, Storage, shielded
@@ -77,7 +78,7 @@ class Replicated:
         config = self._config
         store = await self._open_store(nursery)
         stack.push_async_callback(shielded, store.aclose)
-        await _refuse_other_clusters(store, config.clusterName)
+        await refuse_other_clusters(store, config.clusterName)
         await refuse_other_load_managers(store)
         pool = BookiePool(store, turns, config.bookies(), config.placement(), config.quarantine())
         await nursery.start(pool.run)
@@ -166,9 +167,9 @@ class ClusterMember:
         await self.ownership.leave()
 
 
-async def _refuse_other_clusters(store: MetadataStore, cluster: str) -> None:
-    """Raises: StartError: the store has no bookies' metadata, or not those of this cluster.
-    MetadataUnavailable."""
+async def refuse_other_clusters(store: MetadataStore, cluster: str) -> None:
+    """Raises: StartError: the store has no bookies' metadata, or not those of this cluster, or a
+    part of a copy, even if it was initialized besides. MetadataUnavailable."""
     if await store.get(INSTANCE_ID_PATH) is None:
         raise StartError(
             f"the metadata store has no {INSTANCE_ID_PATH}: it is not that of a cluster. Make one "
@@ -177,6 +178,7 @@ async def _refuse_other_clusters(store: MetadataStore, cluster: str) -> None:
         )
     try:
         await require_cluster(store)
+        await refuse_part_of_copy(store)
     except BookieRefusesToStart as error:
         raise StartError(str(error)) from error
     known = await Clusters(store).names()

@@ -2,9 +2,9 @@
 
 Order: a marker with the digest of what is copied -> the nodes of an empty cluster -> all nodes ->
 the sequences -> everything is compared -> a node for each bookie that may join -> the record of the
-cluster -> the marker is deleted. No bookie can use its directories and no broker starts before the
-last three, so an interrupted copy is of no effect. The next call with the same metadata completes
-it, and with other ones it is refused.
+cluster -> the marker is deleted. Bookies and brokers refuse a store with the marker, also one that
+was initialized besides, so an interrupted copy is of no effect. The next call with the same
+metadata completes it, and with other ones it is refused.
 
 A store counts as empty if it has nothing beyond what `vela initialize-cluster-metadata` makes.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
 import trio
 
-from bookie.process.joining import JOINING_ROOT, joining_path
+from bookie.process.joining import JOINING_ROOT, METADATA_COPY_PATH, joining_path
 from broker.cluster_metadata import (
     COORDINATOR_NAMESPACE,
     COORDINATOR_TOPIC,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from broker.metadata_copy.source import Source
     from broker.metadata_copy.survey import Survey
 
-MARKER_PATH: Final = "/vela/metadata-copy"
 _REQUESTS_AT_ONCE: Final = 64
 _STREAM_STORAGE: Final = ("/stream/", "/pulsar/")
 """Nodes that Pulsar's `initialize-cluster-metadata` makes besides."""
@@ -91,7 +90,7 @@ async def copy_metadata(
         await store.put(joining_path(bookie_id), bookie.joining.encode(), None)
     await initialization.make_local(store)
     await initialization.make_configuration(store)
-    await store.delete(MARKER_PATH)
+    await store.delete(METADATA_COPY_PATH)
     return plan
 
 
@@ -162,22 +161,23 @@ class _Copy:
         Raises: NotCopied: the store is in use, or has a copy of other metadata.
             MetadataUnavailable. In groups, too.
         """
-        found = await self._store.get(MARKER_PATH)
+        found = await self._store.get(METADATA_COPY_PATH)
         if found is None:
             await walk(self._store, self._refuse_used)
             return False
         if _digest_of(found[0]) != plan.digest:
             raise NotCopied(
                 "the metadata store has an interrupted copy of other metadata (or they changed "
-                f"since, or --cluster is another): delete its nodes ({MARKER_PATH} names the "
-                "directory that was copied), or name another path (zk:host:port/path)"
+                "since, or --cluster is another): delete its nodes "
+                f"({METADATA_COPY_PATH} names the directory that was copied), or name another path "
+                "(zk:host:port/path)"
             )
         return True
 
     async def begin(self, plan: Survey) -> None:
         """Mark the store as one that is copied to. Raises: MetadataUnavailable."""
         marker = {"digest": plan.digest, "from": str(self._source.data_directory)}
-        await self._store.put(MARKER_PATH, json.dumps(marker).encode(), None)
+        await self._store.put(METADATA_COPY_PATH, json.dumps(marker).encode(), None)
 
     async def _refuse_used(self, path: str, _value: bytes) -> None:
         if path not in self._fresh and not path.startswith(_STREAM_STORAGE):
@@ -216,7 +216,7 @@ class _Copy:
             raise self._changed(path)
 
     async def _refuse_other(self, path: str, _value: bytes) -> None:
-        if path in self._fresh or path == MARKER_PATH or path.startswith(_STREAM_STORAGE):
+        if path in self._fresh or path == METADATA_COPY_PATH or path.startswith(_STREAM_STORAGE):
             return
         if path.startswith(f"{JOINING_ROOT}/"):
             return

@@ -11,14 +11,16 @@ import trio
 from bookie.errors import BookieRefusesToStart, StorageError
 from bookie.process.config import BookieProcessConfig
 from bookie.process.identity import Identity
-from bookie.process.joining import joining_path
+from bookie.process.joining import METADATA_COPY_PATH, joining_path
 from bookie.process.running import running_bookie
 from broker.app import running_broker
+from broker.assembly.parts import StartError
+from broker.assembly.replicated import refuse_other_clusters
 from broker.cluster_metadata import Initialization, NewCluster
 from broker.config import DEFAULT_CONFIG
 from broker.data_directory import DataDirectoryError
 from broker.managed_ledger.paths import ledger_info_path
-from broker.metadata_copy.copying import MARKER_PATH, copy_metadata, walk
+from broker.metadata_copy.copying import copy_metadata, walk
 from broker.metadata_copy.names import NODE_BYTES_MAX, NotCopied
 from broker.metadata_copy.source import opened_source
 from metadata.ledger_list import live_ledgers
@@ -127,17 +129,22 @@ async def test_everything_is_copied_and_the_source_is_not_changed(data):
     assert b'"c1"' in found["/admin/policies/public/default"]
     assert b"standalone" not in found["/admin/policies/public/default"]
     assert b"http://h:8080" in found["/admin/clusters/c1"]
-    assert MARKER_PATH not in found
+    assert METADATA_COPY_PATH not in found
     assert joining_path(BOOKIE) in found
     assert await store.next_sequence(ID_SEQUENCE_PATH) >= next_id
 
 
-async def test_an_initialized_cluster_without_topics_counts_as_empty(data):
-    store = MemoryStore()
+async def initialize(store):
+    """As `vela initialize-cluster-metadata` does."""
     made = Initialization(NEW)
     await made.make_ledgers(store)
     await made.make_local(store)
     await made.make_configuration(store)
+
+
+async def test_an_initialized_cluster_without_topics_counts_as_empty(data):
+    store = MemoryStore()
+    await initialize(store)
     instance_id = await store.get(INSTANCE_ID_PATH)
     await copy(data, store)
     assert await store.get(INSTANCE_ID_PATH) == instance_id
@@ -394,6 +401,40 @@ async def test_a_start_that_ended_between_its_writes_is_completed_by_the_next(da
     with trio.fail_after(60):
         store.delete = partial(MemoryStore.delete, store)
         await start_bookie(store, bookie_config(data))
+
+
+@pytest.mark.parametrize("is_initialized", [False, True])
+async def test_neither_bookie_nor_broker_starts_on_a_part_of_a_copy(data, tmp_path, is_initialized):
+    store, interruptions = Ends(), 0
+    fresh = replace(
+        bookie_config(data),
+        bookieId="b9",
+        journalDirectories=(f"{tmp_path}/b9/journal",),
+        ledgerDirectories=(f"{tmp_path}/b9/ledgers",),
+    )
+    store.writes_left = 100
+    if is_initialized:
+        await initialize(store)
+    is_complete = False
+    while not is_complete:
+        store.writes_left = interruptions + 2
+        try:
+            await copy(data, store)
+            is_complete = True
+        except* MetadataUnavailable:
+            interruptions += 1
+            store.writes_left = 100
+            await initialize(store)  # as a broker advises that finds no record of its cluster
+            for start in (
+                partial(start_bookie, store, bookie_config(data)),
+                partial(start_bookie, store, fresh, "b9"),
+                partial(refuse_other_clusters, store, "c1"),
+            ):
+                text = await refusal((BookieRefusesToStart, StartError), start)
+                assert "run the same `vela copy-metadata` again" in text
+    assert interruptions > 5
+    await refuse_other_clusters(store, "c1")
+    await start_bookie(store, bookie_config(data))
 
 
 async def test_a_damaged_node_of_a_joining_bookie_is_refused(data):
