@@ -49,7 +49,11 @@ async def payloads(
 
     Raises: NotReadable.
     """
-    reader = LedgerReader(pool.bookies, ledger_id, metadata)
+
+    async def as_given() -> LedgerMetadata:
+        return metadata
+
+    reader = LedgerReader(pool.bookies, ledger_id, metadata, as_given)
     end = metadata.last_entry_id if metadata.is_closed else None
     if end is not None:
         last = end if last is None else min(last, end)

@@ -12,6 +12,7 @@ managed ledger (and cursor) as Pulsar's own ledgers do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -190,7 +191,8 @@ class LedgerClient:
 
     def reader_of(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerReader:
         """The same with metadata already read."""
-        return LedgerReader(self._bookies, ledger_id, metadata, self._speculation)
+        now = partial(self.metadata_of, ledger_id)
+        return LedgerReader(self._bookies, ledger_id, metadata, now, self._speculation)
 
     async def delete(self, ledger_id: int) -> None:
         """Remove the ledger's record; bookies drop its entries during garbage collection. Deleting

@@ -3,7 +3,9 @@
 Members of an entry's write set are asked in order. After an error, a refusal or a wrong digest the
 next one is asked, and after a silence too, if the client speculates (`speculation`). The first good
 answer counts. The result is "it does not exist" only when every member proved it; any weaker
-evidence is `EntryUnknown`. Reads request runs of entries. Where every bookie has every entry, a run
+evidence is `EntryUnknown`. Both are concluded only from the record of the ledger as it is now: a
+writer that replaces a bookie, and autorecovery, change which bookies have the entries, while a
+reader is kept. Reads request runs of entries. Where every bookie has every entry, a run
 is one request. With striping no bookie has many consecutive entries, so the entries of a run are
 requested at the same time, each from its own write set. Their bytes are measured first
 (`read_window`), so a read holds no more than its size, and a few entries of unknown size.
@@ -22,11 +24,12 @@ from bookie.api import BookieError, Status
 from ledgers.errors import EntryAbsent, EntryUnknown
 from ledgers.read_window import ReadRun, ReadWindow
 from ledgers.speculation import Speculation
+from metadata.store import MetadataUnavailable
 from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata
 from protocol.bookkeeper.ledger_layout import write_set
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from bookie.api import BookieApi
     from ledgers.speculation import ReplicaTurns
@@ -40,19 +43,30 @@ _ABSENT = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
 class LedgerReader:
     """See the module docstring. For an open ledger the caller knows how far it may read."""
 
-    __slots__ = ("_bookies", "_digest", "_speculation", "_window", "ledger_id", "metadata")
+    __slots__ = (
+        "_bookies",
+        "_digest",
+        "_metadata_now",
+        "_speculation",
+        "_window",
+        "ledger_id",
+        "metadata",
+    )
 
     def __init__(
         self,
         bookies: Mapping[str, BookieApi],
         ledger_id: int,
         metadata: LedgerMetadata,
+        metadata_now: Callable[[], Awaitable[LedgerMetadata]],
         speculation: Speculation | None = None,
     ) -> None:
-        """`speculation`: that of the client; without it a silent bookie is waited for."""
+        """`metadata_now` reads the record again (raises LedgerError, MetadataUnavailable).
+        `speculation`: that of the client; without it a silent bookie is waited for."""
         self.ledger_id = ledger_id
         self.metadata = metadata
         self._bookies = bookies
+        self._metadata_now = metadata_now
         self._speculation = speculation if speculation is not None else Speculation()
         self._digest = Digest(metadata.digest_type, metadata.password)
         # Of an open ledger the length is 0: not known.
@@ -62,7 +76,8 @@ class LedgerReader:
         """Payloads of the entries from `first` on, at most up to `last`: at least one, and no more
         than one bookie returns at once within the size, or a window of a striped ledger.
 
-        Raises: EntryAbsent, EntryUnknown: about `first`.
+        Raises: EntryAbsent, EntryUnknown: about `first`. LedgerNotFound, LedgerDamaged: so it is
+            now, and the entry was not found where it had been.
         """
         metadata = self.metadata
         if metadata.ensemble_size == metadata.write_quorum_size:
@@ -101,7 +116,25 @@ class LedgerReader:
 
     async def _ask(self, first: int, last: int, size_bytes_max: int) -> _Read:
         """What one bookie returns at once, or why none does."""
-        metadata = self.metadata
+        while True:
+            metadata = self.metadata
+            read = await self._ask_by(metadata, first, last, size_bytes_max)
+            if read.payloads:
+                return read
+            try:
+                if self.metadata is metadata:
+                    self.metadata = await self._metadata_now()
+            except MetadataUnavailable as error:
+                read.is_absent = False  # by an old record only
+                read.problems.append(str(error))
+                return read
+            if self.metadata.ensemble_of(first) == metadata.ensemble_of(first):
+                return read
+
+    async def _ask_by(
+        self, metadata: LedgerMetadata, first: int, last: int, size_bytes_max: int
+    ) -> _Read:
+        """The same, of the bookies that had `first` by this record."""
         ensemble = metadata.ensemble_of(first)
         size = len(ensemble)
         # Where every bookie has every entry, a ledger is read from the same one as long as that

@@ -20,10 +20,10 @@ import trio
 from broker.follow.link import Link
 from broker.follow.shadow import SHADOW_SOURCE
 from broker.follow.share_cursors import ShareCursors
-from broker.follow.source_readers import SourceReaders
 from broker.follow.source_table import SourceInDoubt, SourceTable
 from broker.managed_ledger.appender import AppendState
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
+from broker.managed_ledger.kept_readers import KeptReaders
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.ledger_record import decode_ledger_record
 from broker.managed_ledger.paths import ledger_info_path
@@ -95,7 +95,7 @@ class FollowedLedger(ReadableLedger):
         name = shadow.managed_ledger_name
         self._ledgers = SourceTable()
         ledger_list = LedgerList(context.store, name, self._ledgers.table, record, version)
-        readers = SourceReaders(context.client)
+        readers = KeptReaders(context.client)
         super().__init__(context, ledger_list, readers.reader_of, self._spawn)
         self.shadow = shadow
         self.policies = policies

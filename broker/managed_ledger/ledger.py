@@ -21,6 +21,7 @@ from broker.managed_ledger.appender import Appender, AppendState
 from broker.managed_ledger.cursor import Cursor
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.managed_ledger.cursor_store import CursorStore
+from broker.managed_ledger.kept_readers import KeptReaders
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.readable_ledger import ReadableLedger
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
     from broker.managed_ledger.context import AppendListener, LedgerContext
     from broker.managed_ledger.ledger_list import LedgerList
     from broker.managed_ledger.statistics import ManagedLedgerStatistics
-    from ledgers.client import LedgerClient
     from ledgers.entry_writer import EntryWriter, WriterListener
-    from ledgers.ledger_reader import LedgerReader
     from protocol.position import Position
 
 _log = structlog.get_logger()
@@ -47,30 +46,6 @@ _log = structlog.get_logger()
 _CLOSE_TIMEOUT_S: Final = 5.0
 _FLUSH_INTERVAL_MIN_S: Final = 0.05
 _RELEASE_CURSORS_MAX: Final = 8
-_READERS_MAX: Final = 16
-
-
-@final
-class _Readers:
-    """Readers of the ledgers read last."""
-
-    def __init__(self, client: LedgerClient) -> None:
-        self._client = client
-        self._readers: dict[int, LedgerReader] = {}
-
-    async def reader_of(self, ledger_id: int) -> LedgerReader:
-        """Raises: LedgerError."""
-        reader = self._readers.get(ledger_id)
-        if reader is None:
-            reader = await self._client.reader(ledger_id)
-            while len(self._readers) >= _READERS_MAX:
-                del self._readers[next(iter(self._readers))]
-            self._readers[ledger_id] = reader
-        return reader
-
-    def forget(self, ledger_id: int) -> None:
-        """The ledger is deleted."""
-        self._readers.pop(ledger_id, None)
 
 
 @final
@@ -91,7 +66,7 @@ class ManagedLedger(ReadableLedger):
         on_cursor_dirty: Callable[[ManagedLedger, Cursor], None],
         on_closed: Callable[[ManagedLedger], None],
     ) -> None:
-        self._readers = _Readers(context.client)
+        self._readers = KeptReaders(context.client)
         super().__init__(context, ledger_list, self._readers.reader_of, context.spawn)
         self._on_cursor_dirty = on_cursor_dirty
         self._on_closed = on_closed

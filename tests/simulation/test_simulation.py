@@ -19,6 +19,7 @@ SEEDS = range(0, 100, SEEDS_PER_TEST)
 KEPT = {
     65: "a broker kept a topic that it had lost to another one, and refused its broadcast",
     200: "a broker delivered a fenced topic, and stored no acknowledgement of it",
+    770: "a topic was read from bookies that had lost their places in its ledger",
     905: "receipts for new messages overtook those for copies of messages in flight",
     1614: "a clock stood still also for a time in which another fault let its machine run",
 }
