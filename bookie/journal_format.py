@@ -428,9 +428,9 @@ class JournalScan:
 
     def _written_end(self, start: int, named_end: int) -> int:
         """The end of the bad group at `start` if all its sectors were written, else 0. The end
-        follows from its records and padding, or else from a trailer that names the group."""
+        follows from a trailer that names the group, or else from its records and padding."""
         _records, offset, padding = self._walk(start)
-        if padding is not None:
+        if padding is not None and named_end in (0, offset + 8 + padding):
             end = offset + 8 + padding
         elif named_end:
             end = named_end

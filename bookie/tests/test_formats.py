@@ -111,6 +111,19 @@ def test_a_flipped_bit_in_the_last_group_is_damage(groups, data):
     assert caught.value.offset == starts[-1]
 
 
+@pytest.mark.parametrize("size_bytes", [0, 2, 400, 500, 700, 1500])
+def test_a_flipped_bit_in_the_head_of_the_padding_is_damage(size_bytes):
+    """Also one that makes the padding end within its own zeros, or at another sector."""
+    content, starts = journal_of([[whole(1, 0)], [body_without_zeros(b"x" * size_bytes)]])
+    head = content.index(b"\xff\xff\xff\x00", starts[-1] + 37 + size_bytes)
+    for bit in range(8 * head, 8 * head + 64):
+        broken = bytearray(content)
+        broken[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Corruption) as caught:
+            scan(bytes(broken))
+        assert caught.value.offset == starts[-1]
+
+
 def test_a_flipped_bit_in_the_header_is_damage_or_changes_nothing():
     for previous in (None, (SALT + 1, 1 << 20)):
         header_flips(fmt.encode_header(512, SALT, previous), previous)
