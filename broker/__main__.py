@@ -44,7 +44,7 @@ LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {
     "bookie-decommission": "autorecovery.decommission_command",
     "copy-metadata": "broker.metadata_copy.command",
     "initialize-cluster-metadata": "broker.cluster_command",
-    "ledger": "inspection.command",
+    "ledger": "broker.ledger_command",
 }
 """Modules of commands that no server needs; `command` is the command."""
 

@@ -1,7 +1,7 @@
 """`vela ledger`: looks at ledgers, in files, in a metadata store, and on bookies.
 
-Everything here only reads; `orphans --delete` is of the broker. A problem is one line on stderr,
-after what was read before it.
+Everything here only reads. A problem is one line on stderr, after what was read before it. The
+broker adds `orphans`, which can delete.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,7 +18,7 @@ from inspection.output import Output, PayloadForm, payload_text
 from runtime.command_line import EXIT_REFUSED, first_of, log_to_stderr, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator
 
     from inspection.files import Record
     from metadata.read_only_tree import Tree
@@ -32,28 +31,7 @@ ID: Final = click.IntRange(0, 2**63 - 1)
 EXIT_INTERRUPTED: Final = 130
 
 
-LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {"orphans": "broker.orphans.command"}
-"""Modules of commands that need a broker's knowledge; `command` is the command."""
-
-
-@final
-class _Commands(click.Group):
-    """Also those of a broker."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names, sorted."""
-        return sorted({*super().list_commands(ctx), *LOADED_WHEN_ASKED_FOR})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """One of them; None: there is none of this name."""
-        module = LOADED_WHEN_ASKED_FOR.get(cmd_name)
-        if module is None:
-            return super().get_command(ctx, cmd_name)
-        found: click.Command = import_module(module).command
-        return found
-
-
-@click.group(cls=_Commands)
+@click.group()
 def command() -> None:
     """Show ledgers: files of bookies, metadata, entries. Nothing is changed, except by
     `orphans --delete`."""

@@ -119,7 +119,7 @@ class ClusterName:
             renamed[_ONE] = self._new(record[_ONE])
         return renamed
 
-    def _new(self, name: Any) -> Any:  # noqa: ANN401 - what a record has
+    def _new(self, name: object) -> object:
         return self.name if name == self.former else name
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.ledger_command import command
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.ledger_record import (
     LedgerRecord,
@@ -25,7 +26,6 @@ from broker.managed_ledger.tests.world import NAME, World, append_and_wait, open
 from broker.orphans.rule import AGE_MINUTES_MIN, Standing
 from broker.orphans.search import NotToBeTold, delete_orphans, unnamed_ledgers
 from broker.schemas import schema_format
-from inspection.command import command
 from metadata.memory_store import MemoryStore
 from metadata.rocks_store import RocksStore
 from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, NodeNotFound, VersionConflict
