@@ -128,8 +128,8 @@ bench-cluster: compile
 	$(BIN)/python -m compat_tests.bench.cluster $(BENCH_ARGS)
 
 bench-failover: compile
-	$(BIN)/python -m compat_tests.bench.several_brokers
-	$(BIN)/python -m compat_tests.bench.failover --topics 20000 --brokers 2
+	status=0; $(BIN)/python -m compat_tests.bench.several_brokers || status=1; \
+	$(BIN)/python -m compat_tests.bench.failover --topics 20000 --brokers 2 || status=1; exit $$status
 
 bench-fanout: compile
 	$(BIN)/python -m compat_tests.bench.fanout $(BENCH_ARGS)
