@@ -3,9 +3,12 @@
 import os
 import signal
 import urllib.request
+from pathlib import Path
 
 import trio
 
+from broker.app import running_broker
+from broker.config import BrokerConfig
 from broker.machine.plan import read_machine
 from broker.machine.running import SOCKET_PATH_BYTES_MAX, running_machine, socket_path_in
 from settings.reading import Setting
@@ -40,6 +43,23 @@ async def test_a_killed_broker_is_back_on_its_ports_and_all_end_with_the_parent(
             assert all(child.process_id for child in children)
     assert not any(child.process_id for child in children)
     assert not (tmp_path / "run").exists()
+
+
+async def test_a_relative_data_directory_serves_one_process_and_then_a_machine_twice(
+    tmp_path, monkeypatch
+):
+    """The default of --data-dir is relative."""
+    monkeypatch.chdir(tmp_path)
+    data = Path("data")
+    async with running_broker(BrokerConfig(brokerServicePort=0, webServicePort=0), data):
+        pass
+    socket_path = socket_path_in(data)
+    free_port = [Setting("bookiePort", "0", "test")]
+    machine, _ = read_machine(1, 2, free_port, PORTS, socket_path, strict=True)
+    for _ in range(2):
+        with trio.fail_after(2 * WAIT_SECONDS_MAX):
+            async with running_machine(machine, data, socket_path, "warning") as running:
+                assert await trio.to_thread.run_sync(health_of, running.web_service_url) == b"ok"
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_replaced(tmp_path):
