@@ -105,6 +105,8 @@ class Node:
         self.nursery = None
         """Of the process that runs now."""
         self.is_wanted = False
+        self._stopped = trio.Event()
+        """For the process that was started last, and all that follow it after failures."""
         self.starts = 0
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
@@ -114,11 +116,13 @@ class Node:
         """Start the process, and start it again when it fails."""
         if not self.is_wanted:
             self.is_wanted = True
-            self.cluster.nursery.start_soon(self._keep_running)
+            self._stopped = trio.Event()
+            self.cluster.nursery.start_soon(self._keep_running, self._stopped)
 
     async def stop(self, *, is_silent=False):
         """End the process at once."""
         self.is_wanted = False
+        self._stopped.set()
         trace(f"{self.name} crashes{' with its machine' if is_silent else ''}")
         self.host.crash(is_silent=is_silent)
         self.power_off(is_silent=is_silent)
@@ -146,15 +150,16 @@ class Node:
     def power_off(self, *, is_silent):
         """The process, or the machine, is gone."""
 
-    async def _keep_running(self):
+    async def _keep_running(self, stopped):
+        """Until `stopped`, also if it has been started again meanwhile."""
         await self._ended.wait()
         self._ended = trio.Event()
         current_host.set(self.host)
         try:
-            while self.is_wanted:
+            while not stopped.is_set():
                 await self._run_once()
-                if self.is_wanted:
-                    await trio.sleep(START_AGAIN_SECONDS)
+                with trio.move_on_after(START_AGAIN_SECONDS):
+                    await stopped.wait()
         finally:
             self._ended.set()
 

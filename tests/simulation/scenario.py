@@ -29,6 +29,8 @@ LOOK_SECONDS = 0.1
 """So often it is looked at who serves a topic."""
 FLUSHED_SECONDS = 3.0
 """After so long without faults every acknowledgement is stored."""
+FAULTS_SECONDS_MAX = 300
+"""Of simulated time. All faults together take about a minute."""
 Sub = pb.CommandSubscribe
 
 
@@ -193,7 +195,10 @@ class SimCluster:
         async with trio.open_nursery() as nursery:
             for producer in self.producers:
                 nursery.start_soon(producer.run)
-            await faults.run()
+            with trio.move_on_after(FAULTS_SECONDS_MAX) as bounded:
+                await faults.run()
+            if bounded.cancelled_caught:
+                self.fail(f"stuck: a fault has not ended after {FAULTS_SECONDS_MAX} s")
             self.report.faults, self.disturbed = faults.done, faults.disturbed
             self.report.kinds = dict(faults.kinds)
             trace("HEALED")
