@@ -40,7 +40,7 @@ _FALSE: Final = frozenset({"false"})
 
 
 _SECRET: Final = re.compile(
-    r"password|secret|token|credential|AuthenticationParameters", re.IGNORECASE
+    r"password|secret|token|credential|basicAuthConf|AuthenticationParameters", re.IGNORECASE
 )
 """Keys whose values are not logged."""
 
