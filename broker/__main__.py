@@ -45,6 +45,7 @@ LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {
     "copy-metadata": "broker.metadata_copy.command",
     "initialize-cluster-metadata": "broker.cluster_command",
     "ledger": "broker.ledger_command",
+    "tokens": "security.authentication.tokens_command",
 }
 """Modules of commands that no server needs; `command` is the command."""
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from bookie.api import ENTRY_SIZE_BYTES_MAX
+from security.authentication.config import AuthenticationConfig
 from settings.kinds import Bounds, Count, NoneAtZero, Pattern, Port, Positive, Rate, Ratio
 
 _MESSAGE_SIZE_BYTES_MAX: Final = ENTRY_SIZE_BYTES_MAX - 64 * 1024
@@ -40,8 +41,9 @@ SchemaStrategy = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
-    """All settings. 0 means the same as in Pulsar and BookKeeper (docs/operations.md)."""
+class BrokerConfig(AuthenticationConfig):
+    """All settings. 0 means the same as in Pulsar and BookKeeper (docs/operations.md). Those of
+    authentication are in `AuthenticationConfig`."""
 
     # --- where it listens ---------------------------------------------------------------
     clusterName: str = "standalone"

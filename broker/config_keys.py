@@ -30,8 +30,6 @@ ALIASES: Final[Mapping[str, Alias]] = {
 4.17."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "authenticateMetricsEndpoint": "Vela does not authenticate clients yet",
-    "authenticationEnabled": "Vela does not authenticate clients yet",
     "authorizationEnabled": "Vela does not authorize clients yet",
     "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
     "brokerServicePortTls": "Vela has no TLS listener yet",
@@ -62,6 +60,13 @@ PROTECTING: Final = frozenset(
     {
         "acknowledgmentAtBatchIndexLevelEnabled",
         "advertisedAddress",
+        "anonymousUserRole",
+        "authenticateMetricsEndpoint",
+        "authenticateOriginalAuthData",
+        "authenticationEnabled",
+        "authenticationProviders",
+        "authenticationRefreshCheckSeconds",
+        "basicAuthConf",
         "bindAddress",
         "bookiePort",
         "brokerDeduplicationEnabled",
@@ -80,9 +85,27 @@ PROTECTING: Final = frozenset(
         "managedLedgerDefaultWriteQuorum",
         "managedLedgerDigestType",
         "managedLedgerPassword",
+        "openIDAcceptedTimeLeewaySeconds",
+        "openIDAllowedAudiences",
+        "openIDAllowedTokenIssuers",
+        "openIDRequireIssuersUseHttps",
+        "openIDRoleClaim",
+        "openIDTokenIssuerTrustCertsFilePath",
+        "proxyRoles",
+        "tokenAllowedClockSkewSeconds",
+        "tokenAudience",
+        "tokenAudienceClaim",
+        "tokenAuthClaim",
+        "tokenPublicAlg",
+        "tokenPublicKey",
+        "tokenSecretKey",
         "webServiceAllowedHosts",
     }
 )
+
+
+SECRET: Final = frozenset({"basicAuthConf", "managedLedgerPassword", "tokenSecretKey"})
+"""Keys whose values are shown to nobody."""
 
 
 def check_together(config: BrokerConfig) -> str:

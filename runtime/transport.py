@@ -43,6 +43,9 @@ class Transport(Protocol):
 
     peer: str
     """`address:port` of the other side, as statistics print it."""
+    peer_subject: str | None
+    """The common name in the certificate of the other side, which TLS has verified; None: it has
+    shown none."""
 
     def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
         """Returns the number of bytes taken; 0 means not now.
@@ -77,7 +80,14 @@ class Transport(Protocol):
 class SocketTransport:
     """A TCP connection. The receive size follows the traffic: 64 KB for quiet ones, up to 1 MB."""
 
-    __slots__ = ("_readers", "_receive_size_bytes", "_receiving", "_socket", "peer")
+    __slots__ = (
+        "_readers",
+        "_receive_size_bytes",
+        "_receiving",
+        "_socket",
+        "peer",
+        "peer_subject",
+    )
 
     def __init__(self, connection: socket.socket, peer: str, readers: Readers) -> None:
         # A plain socket, not trio's wrapper: sending must be possible without a checkpoint.
@@ -88,6 +98,7 @@ class SocketTransport:
         self._readers = readers
         self._receiving: _Receiving | None = None
         self.peer = peer
+        self.peer_subject: str | None = None
 
     def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
         """Returns the number of bytes taken; 0 means not now."""
@@ -229,13 +240,14 @@ class _Receiving:
 class StreamTransport:
     """A connection over any trio stream: TLS, or memory in tests and simulation."""
 
-    __slots__ = ("_closed", "_scope", "_stream", "peer")
+    __slots__ = ("_closed", "_scope", "_stream", "peer", "peer_subject")
 
     def __init__(self, stream: trio.abc.Stream, peer: str) -> None:
         self._stream = stream
         self._closed = False
         self._scope = trio.CancelScope()
         self.peer = peer
+        self.peer_subject: str | None = None
 
     def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
         """Always 0: a stream can only be sent to by waiting."""

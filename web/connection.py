@@ -55,6 +55,11 @@ _TWO_ENDS: Final = frozenset((b"transfer-encoding", b"content-length"))
 """With both a proxy may see the end of a body elsewhere. Jetty refuses it with the same text."""
 
 
+PEER_SUBJECT: Final = "vela.peer_subject"
+"""Entry of a scope: the common name in the certificate of the client, which TLS has verified.
+Absent or None: it has shown none."""
+
+
 class Phase(enum.Enum):
     """The state in which a connection waits."""
 

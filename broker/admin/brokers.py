@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.dynamic_configuration import dynamic_keys
 from broker.admin.router import Route
+from broker.config_keys import SECRET
 from broker.namespaces.json_nodes import change_json, create_json
 from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
 from broker.refusal import not_found, precondition_failed
@@ -69,8 +70,9 @@ async def version(request: AdminRequest) -> str:
 
 
 async def runtime_configuration(request: AdminRequest) -> dict[str, str]:
-    """Every key with its value in force."""
-    return as_properties(request.context.config)
+    """Every key with its value in force, except secrets."""
+    properties = as_properties(request.context.config)
+    return {key: value for key, value in properties.items() if key not in SECRET}
 
 
 async def dynamic_names(request: AdminRequest) -> list[str]:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from broker.admin.dynamic_configuration import with_dynamic
 from broker.refusal import Refusal
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
+from security.caller import UNAUTHENTICATED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.clock import Clock
+    from security.caller import Caller
 
 Json = Any
 JSON_VALUES_MAX: Final = 100_000
@@ -126,7 +128,17 @@ class AdminContext:
 class AdminRequest:
     """One request: names of the path (decoded), query, body."""
 
-    __slots__ = ("_body", "_query", "context", "headers", "method", "names", "path", "raw_path")
+    __slots__ = (
+        "_body",
+        "_query",
+        "caller",
+        "context",
+        "headers",
+        "method",
+        "names",
+        "path",
+        "raw_path",
+    )
 
     def __init__(
         self,
@@ -138,8 +150,10 @@ class AdminRequest:
         names: Mapping[str, str],
         headers: Mapping[str, str],
         body: Callable[[], Awaitable[bytes]],
+        caller: Caller = UNAUTHENTICATED,
     ) -> None:
         self.context = context
+        self.caller = caller
         self.method = method
         self.path = path
         self.raw_path = raw_path

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, final
 
+import structlog
 from starlette.responses import Response
 
 from broker.admin.context import AdminRequest
@@ -17,7 +18,10 @@ from broker.admin.errors import status_and_reason
 from broker.admin.redirects import Redirect, send_to_owner
 from broker.admin.streaming import Streamed, encoded, is_large, json_pieces
 from broker.refusal import Refusal
+from security.authentication.identity import AuthenticationFailed
+from security.caller import UNAUTHENTICATED, Caller
 from web.body import read_body
+from web.connection import PEER_SUBJECT
 from web.server import HttpServer
 
 if TYPE_CHECKING:
@@ -29,20 +33,37 @@ if TYPE_CHECKING:
 
     from broker.admin.context import AdminContext
     from broker.admin.router import Router
+    from broker.config import BrokerConfig
+    from security.authentication.service import Authentication
     from web.callers import CallerRules
     from web.limits import HttpLimits
 
+log = structlog.get_logger()
+
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _JSON: Final = "application/json"
+_ORIGINAL_PRINCIPAL: Final = "x-original-principal"
+_STATUS: Final = "/status.html"
+_METRICS: Final = "/metrics"
 
 
 @final
 class AdminApplication:
     """ASGI. `context` is None until the broker is ready."""
 
-    def __init__(self, router: Router, callers: CallerRules) -> None:
+    def __init__(
+        self,
+        router: Router,
+        callers: CallerRules,
+        authentication: Authentication | None = None,
+        open_paths: frozenset[str] = frozenset(),
+    ) -> None:
+        """`authentication`: None: everybody is served; `open_paths`: routes that serve everybody
+        in any case."""
         self._router = router
         self._callers = callers
+        self._authentication = authentication
+        self._open_paths = open_paths
         self.context: AdminContext | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,6 +96,15 @@ class AdminApplication:
         context = self.context
         if context is None:
             return _error(503, "The broker is starting; it is not ready yet")
+        caller = UNAUTHENTICATED
+        if self._authentication is not None and (
+            route is None or route.path not in self._open_paths
+        ):
+            # Before anything is said of the path: who is nobody learns not even whether it exists.
+            try:
+                caller = await _caller(self._authentication, scope, headers)
+            except AuthenticationFailed as error:
+                return _unauthenticated(scope, error)
         if route is None:
             if known:
                 return _error(405, f"{method} is not allowed on {scope['path']}")
@@ -90,6 +120,7 @@ class AdminApplication:
             names,
             headers,
             lambda: read_body(receive),
+            caller,
         )
         if route.at_owner:
             await send_to_owner(request)
@@ -109,6 +140,24 @@ async def serve_http(
 ) -> None:
     """Serve until `stop` is set, then allow pending requests a moment to finish."""
     await HttpServer(application, limits).serve(listening, stop, task_status)
+
+
+def open_paths(config: BrokerConfig) -> frozenset[str]:
+    """The routes that serve everybody, as in Pulsar."""
+    return frozenset({_STATUS} if config.authenticateMetricsEndpoint else {_STATUS, _METRICS})
+
+
+async def _caller(authentication: Authentication, scope: Scope, headers: dict[str, str]) -> Caller:
+    """Raises: AuthenticationFailed."""
+    identity = await authentication.of_request(headers, scope.get(PEER_SUBJECT))
+    return Caller(identity.role, headers.get(_ORIGINAL_PRINCIPAL))
+
+
+def _unauthenticated(scope: Scope, error: AuthenticationFailed) -> Response:
+    client = scope.get("client")
+    peer = "" if client is None else f"{client[0]}:{client[1]}"
+    log.warning("HTTP request refused", peer=peer, reason=f"not authenticated: {error}")
+    return _error(401, "Authentication required")
 
 
 def _as_response(answer: object) -> ASGIApp:

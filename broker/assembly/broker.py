@@ -23,14 +23,16 @@ from broker.admin.context import AdminContext
 from broker.admin.http_limits import http_limits_from
 from broker.admin.router import Router
 from broker.admin.routes import all_routes
-from broker.admin.server import AdminApplication, serve_http
+from broker.admin.server import AdminApplication, open_paths, serve_http
 from broker.assembly.followers import DynamicConfiguration, PolicyChanges
+from broker.assembly.issuers import fetch_from_issuers
 from broker.assembly.listening import bind_broker, bind_http, url_host
 from broker.assembly.outliving import outliving
-from broker.assembly.parts import Served
+from broker.assembly.parts import Served, StartError
 from broker.broadcast.selection import BroadcastKind
 from broker.broadcast.window_memory import WindowMemory
 from broker.broker_address import BrokerAddress
+from broker.handlers.authenticating import Authenticating
 from broker.handlers.table import BrokerCommands
 from broker.metrics.exposition import MetricsSource
 from broker.namespaces.namespaces import Namespaces
@@ -43,6 +45,7 @@ from broker.subscription.stock import STOCK
 from broker.turn import Turns
 from runtime.clock import SystemClock
 from runtime.readers import Readers
+from security.authentication.identity import ProviderRefused
 from web.callers import CallerRules
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from broker.assembly.parts import BookiePorts, Deployment, Owners, Storage
     from broker.config import BrokerConfig
     from runtime.clock import Clock
+    from security.authentication.service import Authentication
 
 log = structlog.get_logger()
 
@@ -84,8 +88,9 @@ async def assembled_broker(
     """
     async with AsyncExitStack() as stack:
         clock = SystemClock()
+        authentication = _authentication(config, clock)
         web_socket = stack.enter_context(bind_http(config.bindAddress, config.webServicePort))
-        application = AdminApplication(Router(all_routes()), _caller_rules(config))
+        application = _application(config, authentication)
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         http_stop = trio.Event()
@@ -99,8 +104,9 @@ async def assembled_broker(
         conversion = SchemaConversion(storage.store, schemas.ledgers)
         await conversion.run()
         service = _service_over(storage, config, schemas, turns, clock)
+        commands = _commands(service, config, authentication)
         listener = BrokerListener(
-            service.connections, BrokerCommands(service), readers, config.maxHttpServerConnections
+            service.connections, commands, readers, config.maxHttpServerConnections
         )
         await bind_broker(listener, config.bindAddress, config.brokerServicePort)
         stack.callback(listener.stop_accepting)
@@ -211,6 +217,33 @@ async def _close_topics(
         http_stop.set()
         listener.stop_accepting()
         log.error("topics were not closed in time, going on without them", seconds=seconds)
+
+
+def _authentication(config: BrokerConfig, clock: Clock) -> Authentication | None:
+    """None: everybody is served. Raises: StartError."""
+    if not config.authenticationEnabled:
+        return None
+    # Loads libraries of which a broker without authentication has no use.
+    from security.authentication.providers import authentication_of
+
+    try:
+        return authentication_of(config, fetch_from_issuers(config), lambda: clock.wall_ms() / 1000)
+    except ProviderRefused as error:
+        raise StartError(str(error)) from error
+
+
+def _application(config: BrokerConfig, authentication: Authentication | None) -> AdminApplication:
+    return AdminApplication(
+        Router(all_routes()), _caller_rules(config), authentication, open_paths(config)
+    )
+
+
+def _commands(
+    service: BrokerService, config: BrokerConfig, authentication: Authentication | None
+) -> BrokerCommands:
+    if authentication is None:
+        return BrokerCommands(service)
+    return BrokerCommands(service, Authenticating(authentication, config, checks_proxies=False))
 
 
 def _caller_rules(config: BrokerConfig) -> CallerRules:

@@ -120,6 +120,10 @@ def _check(config: ClusterBrokerConfig) -> str:
     """The violated rule between keys, or an empty text."""
     if not config.metadataStoreUrl:
         return "metadataStoreUrl is not set: name ZooKeeper as zk:host:port,host:port/path"
+    if config.authenticationEnabled:
+        return (
+            "authenticationEnabled=true: brokers of a cluster cannot authenticate to each other yet"
+        )
     if not config.clusterName:
         return "clusterName is not set: name the cluster that its metadata was initialized for"
     try:

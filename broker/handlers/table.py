@@ -43,6 +43,7 @@ from broker.handlers.transaction import handle_transaction
 from protocol import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from broker.handlers.authenticating import Authenticating
     from broker.handlers.broker import Broker
 
 _Type = pb.BaseCommand
@@ -56,9 +57,13 @@ class BrokerCommands:
 
     __slots__ = ("handlers", "send_handler")
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, authenticating: Authenticating | None = None) -> None:
+        """Without `authenticating` everybody is served."""
         self.send_handler = Publishing()
         self.handlers = _table(broker)
+        if authenticating is not None:
+            self.handlers[_Type.CONNECT] = authenticating.handle_connect
+            self.handlers[_Type.AUTH_RESPONSE] = authenticating.handle_auth_response
 
 
 def _table(broker: Broker) -> dict[int, Handler]:

@@ -41,6 +41,8 @@ from protocol.frames import FrameDecoder
 from protocol.long_commands import LongCommand
 from protocol.send_fields import Send
 from runtime.transport import Taken
+from security.authentication.lease import LeaseAction
+from security.caller import UNAUTHENTICATED
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from protocol.ack_runs import AckRunTarget
     from protocol.frames import Frame
     from runtime.transport import Transport
+    from security.authentication.lease import Lease
+    from security.caller import Caller
 
 log = structlog.get_logger()
 
@@ -85,6 +89,10 @@ class Session(Generic[P, C]):
         self.handshake = Handshake()
         self.connected = False
         """The same as `handshake.connected`, for the hot path."""
+        self.caller: Caller = UNAUTHENTICATED
+        self.lease: Lease | None = None
+        """The credential of the client; None: it has none, or CONNECT has not been answered."""
+        self.peer_subject = transport.peer_subject
         self.peer = transport.peer
         self.remote_address = f"/{transport.peer}"
         """The form shown in statistics and CONSUMER_STATS."""
@@ -178,6 +186,25 @@ class Session(Generic[P, C]):
         if not self.close_reason:
             self.close_reason = reason
             log.warning("closing connection", peer=self.peer, reason=reason)
+        self.outbox.fail(reason)
+
+    async def turn_away(self, answer: bytes, reason: str) -> None:
+        """End the connection with a last answer, which the peer gets a moment to read. For a task
+        of this session; the reason is logged."""
+        self.handshake.refused()
+        self.connected = False
+        self._drop_input()
+        self.close_reason = reason
+        log.warning("connection refused", peer=self.peer, reason=reason)
+        self.outbox.put(answer)
+        with trio.move_on_after(GOODBYE_SECONDS_MAX):
+            try:
+                await self.outbox.wait_drained()
+                self.outbox.finish(reason)
+                await self._transport.finish_sending()
+                await trio.sleep_forever()  # a peer that closes ends this task with the session
+            except trio.BrokenResourceError:
+                log.debug("peer left before it was refused", peer=self.peer)
         self.outbox.fail(reason)
 
     async def _detach_all(self) -> None:
@@ -463,6 +490,19 @@ class Session(Generic[P, C]):
             self.close("no sign of life: the keep-alive PING was not answered in time")
         elif action is KeepAliveAction.CLOSE_NO_HANDSHAKE:
             self.close("no CONNECT within the time allowed for the handshake")
+
+    def check_credential(self, wall_seconds: float) -> None:
+        """Ask for a new credential if this one has expired, or end the connection. Called every
+        `authenticationRefreshCheckSeconds`."""
+        action = LeaseAction.NOTHING if self.lease is None else self.lease.check(wall_seconds)
+        if action is LeaseAction.CHALLENGE:
+            assert self.lease is not None
+            method = self.lease.identity.method
+            self.outbox.put(commands.auth_challenge(self.protocol_version, method))
+        elif action is LeaseAction.CLOSE_CANNOT_RENEW:
+            self.close("the credential has expired, and the client cannot renew it")
+        elif action is LeaseAction.CLOSE_NO_ANSWER:
+            self.close("the credential has expired, and AUTH_CHALLENGE was not answered in time")
 
     async def is_alive(self, timeout_seconds: float) -> bool:
         """Probe the peer, to find out whether the objects of this session are still in use."""

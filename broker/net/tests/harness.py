@@ -16,6 +16,7 @@ from broker.broadcast.selection import BroadcastKind
 from broker.broadcast.window_memory import WindowMemory
 from broker.broker_address import BrokerAddress
 from broker.config import BrokerConfig
+from broker.handlers.authenticating import Authenticating
 from broker.handlers.table import BrokerCommands
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
@@ -157,8 +158,9 @@ class Harness:
 
 
 @asynccontextmanager
-async def running(limits=None, clock=None, **settings):
-    """A broker with these settings; `limits` replaces fields of NetLimits."""
+async def running(limits=None, clock=None, authentication=None, **settings):
+    """A broker with these settings; `limits` replaces fields of NetLimits. With `authentication`
+    clients must show credentials, and the roles of proxies are checked."""
     keep = {"defaultRetentionTimeInMinutes": -1, "defaultRetentionSizeInMB": -1}
     config = replace(BrokerConfig(), **{**keep, **settings})
     clock = clock or SystemClock()
@@ -190,9 +192,14 @@ async def running(limits=None, clock=None, **settings):
             shared.limits = replace(shared.limits, **limits)
             shared.publish_budget.bytes_max = shared.limits.broker_publish_bytes_max
             shared.unfinished_frames.bytes_max = shared.limits.unfinished_frames_bytes_max
+        authenticating = (
+            None
+            if authentication is None
+            else Authenticating(authentication, config, checks_proxies=True)
+        )
         listener = BrokerListener(
             service.connections,
-            BrokerCommands(service),
+            BrokerCommands(service, authenticating),
             Readers(),
             config.maxHttpServerConnections,
         )
