@@ -157,7 +157,10 @@ def _unauthenticated(scope: Scope, error: AuthenticationFailed) -> Response:
     client = scope.get("client")
     peer = "" if client is None else f"{client[0]}:{client[1]}"
     log.warning("HTTP request refused", peer=peer, reason=f"not authenticated: {error}")
-    return _error(401, "Authentication required")
+    text = "Authentication required"
+    answer = {"reason": text, "message": text, "url": scope["path"], "status": "401"}
+    headers = {"Cache-Control": "must-revalidate,no-cache,no-store"}
+    return Response(encoded(answer), status_code=401, headers=headers, media_type=_JSON)
 
 
 def _as_response(answer: object) -> ASGIApp:

@@ -128,7 +128,7 @@ def create_key_pair(algorithm: str, output_private_key: Path, output_public_key:
 @click.option("-e", "--expiry-time", help="From now: 30s, 5m, 1h, 3d, 10w, 5y [default: never].")
 @click.option("-sk", "--secret-key", help="The secret: data:, file: or base64.")
 @click.option("-pk", "--private-key", help="The private key: data:, file: or base64.")
-@click.option("--headers", multiple=True, help="A further header, name=value.")
+@click.option("-hs", "--headers", multiple=True, help="A further header, name=value.")
 def create(
     algorithm: str,
     subject: str,

@@ -72,6 +72,13 @@ async def test_everybody_else_gets_401(guarded, headers):
     async with guarded() as client:
         answer = await client.get("/admin/v2/tenants", headers=headers)
         assert answer.status_code == 401
+        assert answer.json() == {
+            "reason": "Authentication required",
+            "message": "Authentication required",
+            "url": "/admin/v2/tenants",
+            "status": "401",
+        }
+        assert answer.headers["cache-control"] == "must-revalidate,no-cache,no-store"
 
 
 PATHS = [

@@ -137,6 +137,14 @@ async def test_a_flood_of_wrong_tokens_does_not_hold_up_a_producer():
             assert (await refused(each)).error == pb.AuthenticationError
 
 
+async def test_statistics_show_the_role_of_a_consumer():
+    async with guarded() as broker:
+        connection = await broker.connect(**with_token(token()))
+        await connection.subscribe("t")
+        [consumer] = broker.topic("t").subscriptions["s"].statistics().consumers
+        assert consumer.as_json()["appId"] == "alice"
+
+
 # --- proxies ----------------------------------------------------------------------------
 
 
