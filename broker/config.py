@@ -27,6 +27,9 @@ from settings.kinds import Bounds, Count, NoneAtZero, Pattern, Port, Positive, R
 _MESSAGE_SIZE_BYTES_MAX: Final = ENTRY_SIZE_BYTES_MAX - 64 * 1024
 """With all that is stored with a message it must fit into an entry."""
 
+DEFAULT_AUTHORIZATION: Final = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
+"""Pulsar's name of the only provider that Vela has."""
+
 SchemaStrategy = Literal[
     "UNDEFINED",
     "ALWAYS_INCOMPATIBLE",
@@ -64,6 +67,13 @@ class BrokerConfig(AuthenticationConfig):
     connectionLivenessCheckTimeoutMillis: NoneAtZero = 5_000
     topicLoadTimeoutSeconds: Positive = 60
     brokerShutdownTimeoutMs: NoneAtZero = 60_000
+
+    # --- authorization --------------------------------------------------------------------
+    authorizationEnabled: bool = False
+    authorizationProvider: str = DEFAULT_AUTHORIZATION
+    superUserRoles: tuple[str, ...] = ()
+    authorizationAllowWildcardsMatching: bool = False
+    allowAclChangesOnNonExistentTopics: bool = False
 
     # --- HTTP -----------------------------------------------------------------------------
     maxHttpServerConnections: Count = 2_048

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bookie.config import violated_compaction_rule
-from broker.config import BrokerConfig
+from broker.config import DEFAULT_AUTHORIZATION, BrokerConfig
 from broker.policies.persistence import violated_quorum_rule
 from settings.rules import Alias, KeyRules
 
@@ -30,7 +30,6 @@ ALIASES: Final[Mapping[str, Alias]] = {
 4.17."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "authorizationEnabled": "Vela does not authorize clients yet",
     "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
     "brokerServicePortTls": "Vela has no TLS listener yet",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
@@ -67,6 +66,9 @@ PROTECTING: Final = frozenset(
         "authenticationProviders",
         "authenticationRefreshCheckSeconds",
         "basicAuthConf",
+        "authorizationAllowWildcardsMatching",
+        "authorizationEnabled",
+        "authorizationProvider",
         "bindAddress",
         "bookiePort",
         "brokerDeduplicationEnabled",
@@ -99,6 +101,7 @@ PROTECTING: Final = frozenset(
         "tokenPublicAlg",
         "tokenPublicKey",
         "tokenSecretKey",
+        "superUserRoles",
         "webServiceAllowedHosts",
     }
 )
@@ -110,7 +113,28 @@ SECRET: Final = frozenset({"basicAuthConf", "managedLedgerPassword", "tokenSecre
 
 def check_together(config: BrokerConfig) -> str:
     """The violated rule between keys, or an empty text."""
-    return violated_quorum_rule(config) or violated_compaction_rule(config)
+    return (
+        violated_quorum_rule(config)
+        or violated_compaction_rule(config)
+        or _violated_authorization_rule(config)
+    )
+
+
+def _violated_authorization_rule(config: BrokerConfig) -> str:
+    """Pulsar ends with the first of these, too, and with a class that it cannot load."""
+    if not config.authorizationEnabled:
+        return ""
+    if not config.authenticationEnabled:
+        return (
+            "authorizationEnabled=true needs authenticationEnabled=true: without it nobody has a "
+            "role that could be allowed anything"
+        )
+    if config.authorizationProvider != DEFAULT_AUTHORIZATION:
+        return (
+            f"authorizationProvider={config.authorizationProvider!r} is not one that Vela has: "
+            f"leave it out, or set it to {DEFAULT_AUTHORIZATION}"
+        )
+    return ""
 
 
 BROKER_KEYS: Final = KeyRules(

@@ -343,7 +343,9 @@ class BrokerService:
                 await topic.delete()
             finally:
                 del self.topics[name.full]
-            if not name.is_partition:
+            if name.is_partition:
+                await self.namespaces.delete_grants(name)
+            else:
                 await self.schemas.delete(name, force=True)
                 await self.namespaces.delete_topic_policies(name)
 
@@ -362,7 +364,9 @@ class BrokerService:
                     await topic.delete()
                 finally:
                     del self.topics[topic.name.full]
-                if not topic.name.is_partition:
+                if topic.name.is_partition:
+                    await self.namespaces.delete_grants(topic.name)
+                else:
                     await self.namespaces.delete_topic_policies(topic.name)
                 log.info("deleted idle topic", topic=topic.name.full)
 

@@ -88,7 +88,7 @@ BROKER_FLOORS: Final = (
     frozenset({"broadcast"}),
     frozenset({"topic"}),
     frozenset({"namespaces"}),
-    frozenset({"schemas", "cluster", "follow", "topic_lists"}),
+    frozenset({"schemas", "cluster", "follow", "topic_lists", "authorization"}),
     frozenset({"orphans"}),
     frozenset({"service"}),
     frozenset({"handlers", "admin"}),

@@ -16,6 +16,7 @@ from security.caller import UNAUTHENTICATED
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from broker.authorization.authorizer import Authorizer
     from broker.config import BrokerConfig
     from broker.namespaces.namespaces import Namespaces
     from broker.ownership import Cluster
@@ -90,6 +91,8 @@ class AdminContext:
     """None: this broker has all topics."""
     create_shadow: Callable[[TopicName, Mapping[str, str]], Awaitable[None]] | None = None
     """Makes a shadow topic of the source that its properties name; None: there are none."""
+    decisions: Authorizer | None = None
+    """None: everybody may do everything."""
     use_for_owners: Callable[[BrokerConfig], None]
     """Hands a configuration that is in force now to what decides about the owners of topics."""
     dynamic: dict[str, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 from starlette.responses import Response
 
+from broker.admin.authorization import check, scope_of
 from broker.admin.context import AdminRequest
 from broker.admin.errors import status_and_reason
 from broker.admin.redirects import Redirect, send_to_owner
@@ -122,6 +123,9 @@ class AdminApplication:
             lambda: read_body(receive),
             caller,
         )
+        if context.decisions is not None:
+            for operation in route.asks:
+                await check(request, operation, scope_of(request, operation))
         if route.at_owner:
             await send_to_owner(request)
         if route.by_parts is not None and context.cluster is not None:

@@ -323,14 +323,6 @@ def text_map(values: object) -> dict[str, str]:
     return cast("dict[str, str]", values)
 
 
-async def permissions(request: AdminRequest) -> dict[str, list[str]]:
-    """Grants on the topic, which are those of its namespace."""
-    if not await request.context.namespaces.topic_exists(request.topic):
-        raise not_found(f"Topic {request.topic.full} not found")
-    namespace = await request.context.namespaces.of_topic(request.topic)
-    return namespace.policies.record.permissions
-
-
 _NAMESPACE: Final = "/admin/v2/{domain}/{tenant}/{namespace}"
 ROUTES: Final = (
     Route("GET", _NAMESPACE, topics),
@@ -346,5 +338,4 @@ ROUTES: Final = (
     Route("GET", f"{TOPIC}/properties", properties),
     Route("PUT", f"{TOPIC}/properties", change_properties),
     Route("DELETE", f"{TOPIC}/properties", delete_property),
-    Route("GET", f"{TOPIC}/permissions", permissions),
 )

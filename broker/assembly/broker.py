@@ -24,6 +24,7 @@ from broker.admin.http_limits import http_limits_from
 from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication, open_paths, serve_http
+from broker.assembly.authorization import authorizer_of, start_enforcement
 from broker.assembly.followers import DynamicConfiguration, PolicyChanges
 from broker.assembly.issuers import fetch_from_issuers
 from broker.assembly.listening import bind_broker, bind_http, url_host
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from bookie.bookie import Bookie
     from broker.assembly.parts import BookiePorts, Deployment, Owners, Storage
+    from broker.authorization.authorizer import Authorizer
     from broker.config import BrokerConfig
     from runtime.clock import Clock
     from security.authentication.service import Authentication
@@ -104,16 +106,13 @@ async def assembled_broker(
         conversion = SchemaConversion(storage.store, schemas.ledgers)
         await conversion.run()
         service = _service_over(storage, config, schemas, turns, clock)
-        commands = _commands(service, config, authentication)
-        listener = BrokerListener(
-            service.connections, commands, readers, config.maxHttpServerConnections
-        )
+        authorizer = authorizer_of(config, storage.store, service.namespaces)
+        commands = _commands(service, config, authentication, authorizer)
+        listener = _listener(service, config, commands, readers)
         await bind_broker(listener, config.bindAddress, config.brokerServicePort)
         stack.callback(listener.stop_accepting)
         host = url_host(config.advertised_host)
-        address = BrokerAddress(
-            f"pulsar://{host}:{listener.port}", f"http://{host}:{web_socket.getsockname()[1]}"
-        )
+        address = _address(host, listener.port, web_socket)
         served = Served(
             config=config,
             address=address,
@@ -129,11 +128,13 @@ async def assembled_broker(
         await front.start(service.run)
         await front.start(conversion.finish)
         await front.start(owners.run)
+        await start_enforcement(front, authorizer, service)
         await front.start(listener.run)
         ports = await deployment.open_bookie_ports(front, storage, host)
         metrics = MetricsSource(config, service, storage.bookie, PULSAR_VERSION, ports.server)
         await front.start(metrics.run)
         admin = _admin_over(config, address, storage, service, owners, ports, metrics)
+        admin.decisions = authorizer
         await front.start(DynamicConfiguration(storage.store, admin).run)
         await front.start(PolicyChanges(storage.store, service.namespaces).run)
         await owners.wait_joined()
@@ -238,12 +239,30 @@ def _application(config: BrokerConfig, authentication: Authentication | None) ->
     )
 
 
+def _listener(
+    service: BrokerService, config: BrokerConfig, commands: BrokerCommands, readers: Readers
+) -> BrokerListener:
+    bound = config.maxHttpServerConnections
+    return BrokerListener(service.connections, commands, readers, bound)
+
+
+def _address(host: str, broker_port: int, web_socket: socket.socket) -> BrokerAddress:
+    web_port = web_socket.getsockname()[1]
+    return BrokerAddress(f"pulsar://{host}:{broker_port}", f"http://{host}:{web_port}")
+
+
 def _commands(
-    service: BrokerService, config: BrokerConfig, authentication: Authentication | None
+    service: BrokerService,
+    config: BrokerConfig,
+    authentication: Authentication | None,
+    authorizer: Authorizer | None,
 ) -> BrokerCommands:
     if authentication is None:
         return BrokerCommands(service)
-    return BrokerCommands(service, Authenticating(authentication, config, checks_proxies=False))
+    authenticating = Authenticating(
+        authentication, config, checks_proxies=config.authorizationEnabled
+    )
+    return BrokerCommands(service, authenticating, authorizer)
 
 
 def _caller_rules(config: BrokerConfig) -> CallerRules:

@@ -84,8 +84,12 @@ class Namespaces:
 
     # --- namespaces ---------------------------------------------------------------------
 
+    def current(self, namespace_name: str) -> Namespace | None:
+        """The namespace, if it exists and is in memory, so that `find` returns it at once."""
+        return self._loaded.current(namespace_name)
+
     def is_loaded(self, namespace_name: str) -> bool:
-        """Whether the namespace exists and is in memory, so that `find` returns it at once."""
+        """Whether it is."""
         return self._loaded.current(namespace_name) is not None
 
     async def get(self, namespace_name: str) -> Namespace:
@@ -165,11 +169,21 @@ class Namespaces:
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
 
     async def delete_topic_policies(self, topic: TopicName) -> None:
-        """The topic is deleted: a later one of its name has no policies of its own."""
+        """The topic is deleted: a later one of its name has no policies of its own, and no
+        grants."""
         namespace = await self.find(topic.namespace_name)
         if namespace is not None:
             await namespace.topic_policies.delete(topic)
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
+        await self.delete_grants(topic)
+
+    async def delete_grants(self, topic: TopicName) -> None:
+        """Nothing is granted on the topic, or on this partition, any more. Raises: Refusal."""
+        namespace = await self.find(topic.namespace_name)
+        if namespace is not None and topic.full in namespace.policies.grants.topics:
+            await self.change_policies(
+                namespace.name, lambda record: record.without_topic_grants(topic.full)
+            )
 
     async def check_empty(self, namespace_name: str) -> None:
         """Raises: Refusal: clients have topics there that are stored."""

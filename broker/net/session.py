@@ -27,7 +27,7 @@ import structlog
 import trio
 
 from broker.net.attached import C, P
-from broker.net.errors import ConnectionRefused
+from broker.net.errors import ConnectionRefused, Held
 from broker.net.keep_alive import KeepAlive, KeepAliveAction, OutputStall
 from broker.net.outbox import Outbox
 from broker.net.publish_budget import PendingPublishes
@@ -275,6 +275,8 @@ class Session(Generic[P, C]):
             if self._decoder.failure is not None:
                 raise self._decoder.failure
             return False
+        except Held:
+            return True
         except (ConnectionRefused, RemoteProtocolError) as error:
             self.outbox.put(
                 commands.error(commands.NO_REQUEST, ServerError.UnknownError, str(error))
@@ -344,11 +346,31 @@ class Session(Generic[P, C]):
             rest = handle(self, getattr(command, COMMANDS[kind].field))
         except ConnectionRefused:
             raise
+        except Held as held:
+            self._hold(command, held.until)
+            raise
         except Exception as error:
             self._refuse(command, error)
             return
         if rest is not None:
             self.start_rest(command, rest)
+
+    def _hold(self, command: pb.BaseCommand, until: Coroutine[Any, Any, object]) -> None:
+        """Handle nothing more until this has ended: reading pauses as with too many requests."""
+        assert self._nursery is not None
+        self._requests += self.limits.pending_requests_max + 1
+        self._nursery.start_soon(self._end_hold, command, until)
+
+    async def _end_hold(self, command: pb.BaseCommand, until: Coroutine[Any, Any, object]) -> None:
+        try:
+            await until
+        except Exception as error:
+            self.refuse(command, error)
+        else:
+            self._frames = chain(((command, None),), self._frames)
+        finally:
+            self._requests -= self.limits.pending_requests_max + 1
+            self.resume()
 
     def start_rest(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
         """Run the rest of a command, which will answer it, as a task of this session."""

@@ -78,11 +78,11 @@ async def test_namespace_policies_keep_unknown_fields_and_survive_a_restart():
     await refused(namespaces.create("nope/n1", None), 404, "Tenant does not exist")
     await refused(namespaces.create("public/n@", None), 412, "Namespace name is not valid")
     await namespaces.change_policies(
-        "public/n1", lambda p: p.with_permission("r", ["produce", "consume"])
+        "public/n1", lambda p: p.with_auth("namespace_auth", {"r": ["produce", "consume"]})
     )
     other = Namespaces(store, DEFAULT_CONFIG)
     policies = (await other.get("public/n1")).policies.record
-    assert policies.permissions == {"r": ["produce", "consume"]}
+    assert policies.auth("namespace_auth") == {"r": ["produce", "consume"]}
     assert policies.fields["future_field"] == {"a": [1]}
     assert policies.fields["bundles"]["boundaries"][1] == "0x40000000"
     stored = await store.get("/admin/policies/public/n1")

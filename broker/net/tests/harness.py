@@ -12,6 +12,9 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
+from broker.authorization.authorizer import Authorizer, rules_from
+from broker.authorization.enforcement import Enforcement
+from broker.authorization.tenant_admins import TenantAdmins
 from broker.broadcast.selection import BroadcastKind
 from broker.broadcast.window_memory import WindowMemory
 from broker.broker_address import BrokerAddress
@@ -34,6 +37,7 @@ from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from runtime.clock import SystemClock
 from runtime.readers import Readers
+from security.caller import Caller
 
 T = pb.BaseCommand
 TIMEOUT_SECONDS = 5.0
@@ -151,6 +155,16 @@ class Harness:
         await connection.handshake(**fields)
         return connection
 
+    async def connect_as(self, role, original_role=None, **fields):
+        """A connection whose client has said who it is."""
+        connection = await self.connect(**fields)
+        host, port = connection.stream.socket.getsockname()
+        session = next(
+            each for each in self.service.connections.open if each.peer == f"{host}:{port}"
+        )
+        session.caller = Caller(role, original_role)
+        return connection
+
     def topic(self, name):
         from protocol.topic_name import TopicName
 
@@ -197,9 +211,12 @@ async def running(limits=None, clock=None, authentication=None, **settings):
             if authentication is None
             else Authenticating(authentication, config, checks_proxies=True)
         )
+        authorizer = None
+        if config.authorizationEnabled:
+            authorizer = Authorizer(rules_from(config), namespaces, TenantAdmins(store))
         listener = BrokerListener(
             service.connections,
-            BrokerCommands(service, authenticating),
+            BrokerCommands(service, authenticating, authorizer),
             Readers(),
             config.maxHttpServerConnections,
         )
@@ -209,6 +226,8 @@ async def running(limits=None, clock=None, authentication=None, **settings):
         await namespaces.bootstrap(address.web_service_url, address.broker_service_url)
         await nursery.start(service.run)
         await nursery.start(listener.run)
+        if authorizer is not None:
+            await nursery.start(Enforcement(store, authorizer, service.topics).run)
         harness = Harness(service, listener, nursery, store, factory)
         try:
             yield harness
