@@ -10,13 +10,16 @@ if TYPE_CHECKING:
 
 NO_ANSWER: Final = "Pulsar does not answer"
 EXCEPTION: Final = "Pulsar fails with an exception"
-BODY: Final = "Vela looks at the body first, and wants one; Pulsar takes none for a removal"
+BODY: Final = (
+    "Vela looks at the body first, and wants one; Pulsar takes none for a removal, or null"
+)
 ONE_BOOKIE: Final = "Vela's standalone broker has one bookie, so it has no groups to choose from"
 ABSENT: Final = "both say 404, in other words"
 
 _WANT_A_BODY: Final = frozenset(
     {
         "createPartitionedTopic",
+        "grantPermissionsOnTopic",
         "setAutoSubscriptionCreation",
         "setAutoTopicCreation",
         "setRetention",

@@ -10,8 +10,17 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from compat_tests.authorization_probes import Connection, command_cell
-from compat_tests.authorized_servers import ADMIN, CALLERS, CONSUMER, PRODUCER, READER, make_tenant
+from compat_tests.authorization_probes import Connection, command_cell, http_cell
+from compat_tests.authorized_servers import (
+    ADMIN,
+    CALLERS,
+    CONSUMER,
+    PRODUCER,
+    READER,
+    STRANGER,
+    SUPER,
+    make_tenant,
+)
 from protocol import client as wire
 from protocol import pulsar_api_pb2 as pb
 
@@ -108,3 +117,26 @@ def play_all(server: ServerProcess, mark: str) -> dict[str, dict[str, tuple[str,
         name: play(server, f"{mark}-{number}", change)
         for number, (name, change) in enumerate(CHANGES.items())
     }
+
+
+def change_super_users(server: ServerProcess) -> list[str]:
+    """What a stranger is answered before, while and after it is a super user. The roles of the file
+    are not added to those that are set while the server runs."""
+    path = f"/admin/v2/brokers/configuration/superUserRoles/{SUPER},{STRANGER}"
+    told = [_asked(server, "passed")]
+    for method, wanted in (("POST", "passed"), ("DELETE", "401")):
+        name = path if method == "POST" else path.rpartition("/")[0]
+        status, answer = server.http(method, name)
+        assert status < 300, (status, answer)
+        told.append(_asked(server, wanted))
+    return told
+
+
+def _asked(server: ServerProcess, wanted: str) -> str:
+    """The answer to a stranger, once it begins like this or a while has passed."""
+    for _ in range(40):
+        cell = http_cell(server, _BY_ROLE[STRANGER], "GET", "/admin/v2/brokers/leaderBroker")
+        if cell.startswith(wanted):
+            break
+        time.sleep(TOLD_SECONDS_MAX / 40)
+    return cell.partition(" ")[0]

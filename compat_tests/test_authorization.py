@@ -10,7 +10,7 @@ import pytest
 from compat_tests.authorization_differences import why_different
 from compat_tests.authorization_probes import ask_all_commands, ask_all_endpoints
 from compat_tests.authorized_servers import start_authorized
-from compat_tests.revocation_probes import play_all
+from compat_tests.revocation_probes import change_super_users, play_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,3 +62,8 @@ def test_a_revoked_grant_ends_what_is_open_as_on_pulsar(authorized: Servers):
     assert vela.pop(administrators)["admin"][0] == "CLOSE_PRODUCER"
     assert oracle.pop(administrators)["admin"][0] == "nothing"  # before policies change, too
     assert vela == oracle
+
+
+def test_super_users_change_while_the_server_runs(authorized: Servers):
+    told = {name: change_super_users(server) for name, server in authorized.items()}
+    assert told == {name: ["401", "passed", "401"] for name in authorized}

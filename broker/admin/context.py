@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 from urllib.parse import parse_qsl
 
 from broker.admin.dynamic_configuration import with_dynamic
+from broker.authorization.authorizer import rules_from
 from broker.refusal import Refusal
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 from security.caller import UNAUTHENTICATED
@@ -105,6 +106,8 @@ class AdminContext:
         self.schemas.use(self.config)
         self.service.config = self.config
         self.use_for_owners(self.config)
+        if self.decisions is not None:
+            self.decisions.use(rules_from(self.config))
         await self.namespaces.use(self.config)
 
     async def check_healthy(self) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, final
 from broker.authorization.decision import Decision, Facts, Rules, Scope, decide
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.authorization.operations import Right
     from broker.authorization.tenant_admins import TenantAdmins
     from broker.config import BrokerConfig
@@ -35,6 +37,18 @@ class Authorizer:
         self.rules = rules
         self._namespaces = namespaces
         self._admins = admins
+        self._watchers: list[Callable[[], None]] = []
+
+    def use(self, rules: Rules) -> None:
+        """Other rules are in force from now on."""
+        if rules != self.rules:
+            self.rules = rules
+            for tell in self._watchers:
+                tell()
+
+    def watch_rules(self, tell: Callable[[], None]) -> None:
+        """Call when others are in force."""
+        self._watchers.append(tell)
 
     def decide_now(self, caller: Caller, right: Right, scope: Scope) -> Decision | None:
         """The decision, if it needs nothing that is not in memory; None: call `decide`."""

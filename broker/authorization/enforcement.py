@@ -1,9 +1,9 @@
 """Ends open producers and consumers whose callers have lost their right.
 
-When the policies of a namespace or the administrators of a tenant change, through any broker, the
-callers of all that is open in its topics at this broker are asked about again. Producers and
-consumers that may not go on are sent CLOSE_PRODUCER or CLOSE_CONSUMER. Their clients look up again,
-and are refused then. While the store cannot be read they go on.
+When the policies of a namespace, the administrators of a tenant or the super users change, through
+any broker, the callers of all that is open in the topics concerned at this broker are asked about
+again. Producers and consumers that may not go on are sent CLOSE_PRODUCER or CLOSE_CONSUMER. Their
+clients look up again, and are refused then. While the store cannot be read they go on.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Enforcement:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
         stop = self._store.watch(POLICIES_PATH, self._tell)
+        self._authorizer.watch_rules(lambda: self._tell(POLICIES_PATH))
         try:
             task_status.started()
             while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import httpx
 import pytest
 
@@ -22,6 +24,7 @@ from security.authentication.token import TokenProvider
 from security.authentication.verification import Verifications
 from web.callers import CallerRules
 
+CONFIGURED = dataclasses.replace(CONFIG, superUserRoles=("root",), proxyRoles=("proxy",))
 RULES = Rules(super_users=frozenset({"root"}), proxies=frozenset({"proxy"}))
 TOPIC = "/admin/v2/persistent/public/default/t"
 
@@ -37,6 +40,7 @@ async def ask(broker):
     )
     context = application.context = broker.admin
     namespaces = context.namespaces
+    context.file_config = CONFIGURED
     context.decisions = Authorizer(RULES, namespaces, TenantAdmins(context.store))
     transport = httpx.ASGITransport(application, raise_app_exceptions=True)
     async with httpx.AsyncClient(transport=transport, base_url="http://vela") as client:
@@ -164,3 +168,14 @@ async def test_a_proxy_over_http_must_name_somebody_who_may(ask):
         401,
         "Proxy not authorized for super-user operation (proxy:proxy)",
     )
+
+
+async def test_super_users_can_be_changed_while_the_broker_runs(ask):
+    configuration = "/admin/v2/brokers/configuration"
+    unload = "/admin/v2/namespaces/public/default/unload"
+    assert (await ask("a", "PUT", unload))[0] == 401
+    assert (await ask("root", "POST", f"{configuration}/superUserRoles/root,a"))[0] == 200
+    assert (await ask("a", "PUT", unload))[0] == 204
+    assert (await ask("a", "DELETE", f"{configuration}/superUserRoles"))[0] == 200
+    assert (await ask("a", "PUT", unload))[0] == 401
+    assert (await ask("root", "PUT", unload))[0] == 204

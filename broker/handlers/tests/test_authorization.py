@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import trio
 
 from broker.handlers.authorization import NOTHING
-from broker.handlers.table import commands_of
+from broker.handlers.table import BrokerCommands, commands_of
 from broker.namespaces.namespaces import Namespaces
 from broker.net.tests.harness import T, running
 from protocol import client as c
@@ -60,6 +61,15 @@ def test_every_command_that_is_served_says_what_it_asks():
         "GET_SCHEMA",
         "GET_OR_CREATE_SCHEMA",
     }
+
+
+def test_without_authorization_the_handlers_are_the_plain_ones():
+    plain = BrokerCommands(None)
+    for kind, command in commands_of(None).items():
+        handler = plain.handlers[kind]
+        assert getattr(handler, "func", handler) is getattr(
+            command.handler, "func", command.handler
+        )
 
 
 async def test_a_stranger_is_refused_and_told_nothing():
@@ -175,6 +185,16 @@ async def test_a_grant_that_another_broker_revokes_ends_what_is_open_here():
         assert (await connection.expect(T.CLOSE_PRODUCER, timeout=1.0)).producer_id == 1
         await connection.send(c.producer(TOPIC, 1, connection.rid()))
         assert (await connection.error()).error == E.AuthorizationError
+
+
+async def test_a_super_user_that_is_one_no_more_loses_what_is_open():
+    async with authorized() as broker:
+        connection = await broker.connect_as("root")
+        await connection.producer(TOPIC)
+        broker.authorizer.use(replace(broker.authorizer.rules, super_users=frozenset({"other"})))
+        assert (await connection.expect(T.CLOSE_PRODUCER)).producer_id == 1
+        other = await broker.connect_as("other")
+        await other.producer(TOPIC)
 
 
 async def test_a_producer_that_waits_loses_its_place_with_its_grant():

@@ -229,6 +229,7 @@ async def running(limits=None, clock=None, authentication=None, **settings):
         if authorizer is not None:
             await nursery.start(Enforcement(store, authorizer, service.topics).run)
         harness = Harness(service, listener, nursery, store, factory)
+        harness.authorizer = authorizer
         try:
             yield harness
         finally:
