@@ -68,8 +68,6 @@ class Verdict(Enum):
     """The role is no super user, and the tenant does not exist: Pulsar tells that."""
     OTHER_PREFIX = auto()
     """The name of the subscription has to begin with the role."""
-    UNSUPPORTED = auto()
-    """See `Right.UNSUPPORTED`."""
     WRONG_ORIGINAL = auto()
     """The original role does not go with the role of the connection."""
 
@@ -126,8 +124,6 @@ def _of_role(role: str | None, right: Right, scope: Scope, facts: Facts, rules: 
         return Verdict.NO_TENANT
     if role in facts.admins:
         return Verdict.ALLOWED
-    if right is Right.UNSUPPORTED:
-        return Verdict.UNSUPPORTED
     grants = facts.grants
     if grants is None or right is Right.TENANT_ADMIN:
         return Verdict.DENIED

@@ -34,8 +34,6 @@ class Right(Enum):
     """Granted for the whole namespace, as those below."""
     LOOKUP_IN_NAMESPACE = auto()
     PACKAGES_IN_NAMESPACE = auto()
-    UNSUPPORTED = auto()
-    """Pulsar's provider does not know the operation, and fails for all but administrators."""
 
 
 @final

@@ -179,3 +179,24 @@ async def test_super_users_can_be_changed_while_the_broker_runs(ask):
     assert (await ask("a", "DELETE", f"{configuration}/superUserRoles"))[0] == 200
     assert (await ask("a", "PUT", unload))[0] == 401
     assert (await ask("root", "PUT", unload))[0] == 204
+
+
+async def test_a_shadow_needs_the_right_to_consume_from_its_source(ask, broker):
+    made = []
+
+    async def create(topic, properties):
+        made.append((topic.full, properties))
+
+    broker.admin.create_shadow = create
+    info = {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}
+    await ask("root", "PUT", "/admin/v2/tenants/mine", info)
+    await ask("root", "PUT", "/admin/v2/namespaces/mine/ns")
+    await ask("root", "PUT", TOPIC)
+    properties = {"PULSAR.SHADOW_SOURCE": "persistent://public/default/t"}
+    shadow = "/admin/v2/persistent/mine/ns/shadow"
+    assert (await ask("boss", "PUT", shadow, properties))[0] == 401
+    await ask("root", "POST", f"{TOPIC}/permissions/boss", ["produce"])
+    assert (await ask("boss", "PUT", shadow, properties))[0] == 401
+    await ask("root", "POST", f"{TOPIC}/permissions/boss", ["consume"])
+    assert (await ask("boss", "PUT", shadow, properties))[0] == 204
+    assert made == [("persistent://mine/ns/shadow", properties)]
