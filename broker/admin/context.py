@@ -15,6 +15,7 @@ from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from broker.broker_address import BrokerAddress
     from broker.config import BrokerConfig
     from broker.namespaces.namespaces import Namespaces
     from broker.ownership import Cluster
@@ -79,8 +80,7 @@ class AdminContext:
     bookie_addresses: Mapping[str, str]
     """Bookie id, as in ledger metadata -> `host:port` where it serves reads to other processes."""
     metrics: Metrics
-    broker_service_url: str
-    web_service_url: str
+    address: BrokerAddress
     version: str
     metadata_url: str = ""
     """Where other processes find the metadata; empty: in this process only."""
@@ -119,14 +119,24 @@ class AdminContext:
     @property
     def broker_id(self) -> str:
         """Pulsar's name of a broker: the host and port of its web service."""
-        return self.web_service_url.partition("://")[2]
+        return self.address.broker_id
 
 
 @final
 class AdminRequest:
     """One request: names of the path (decoded), query, body."""
 
-    __slots__ = ("_body", "_query", "context", "headers", "method", "names", "path", "raw_path")
+    __slots__ = (
+        "_body",
+        "_query",
+        "context",
+        "headers",
+        "method",
+        "names",
+        "path",
+        "raw_path",
+        "scheme",
+    )
 
     def __init__(
         self,
@@ -138,6 +148,7 @@ class AdminRequest:
         names: Mapping[str, str],
         headers: Mapping[str, str],
         body: Callable[[], Awaitable[bytes]],
+        scheme: str = "http",
     ) -> None:
         self.context = context
         self.method = method
@@ -146,6 +157,8 @@ class AdminRequest:
         """As it was sent, not decoded."""
         self.names = names
         self.headers = headers
+        self.scheme = scheme
+        """`http` or `https`."""
         self._query = query
         self._body = body
 

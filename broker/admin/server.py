@@ -21,7 +21,6 @@ from web.body import read_body
 from web.server import HttpServer
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterable
 
     import trio
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from broker.admin.router import Router
     from web.callers import CallerRules
     from web.limits import HttpLimits
+    from web.server import Door
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _JSON: Final = "application/json"
@@ -90,6 +90,7 @@ class AdminApplication:
             names,
             headers,
             lambda: read_body(receive),
+            scope.get("scheme", "http"),
         )
         if route.at_owner:
             await send_to_owner(request)
@@ -103,12 +104,12 @@ class AdminApplication:
 async def serve_http(
     application: AdminApplication,
     limits: HttpLimits,
-    listening: Iterable[socket.socket],
+    doors: Iterable[Door],
     stop: trio.Event,
     task_status: trio.TaskStatus[None],
 ) -> None:
     """Serve until `stop` is set, then allow pending requests a moment to finish."""
-    await HttpServer(application, limits).serve(listening, stop, task_status)
+    await HttpServer(application, limits).serve(doors, stop, task_status)
 
 
 def _as_response(answer: object) -> ASGIApp:

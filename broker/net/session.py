@@ -489,6 +489,11 @@ class Session(Generic[P, C]):
         return self.outbox.writable
 
     @property
+    def peer_certificate(self) -> bytes | None:
+        """The verified certificate of the client (DER); None: it has shown none."""
+        return self._transport.peer_certificate
+
+    @property
     def protocol_version(self) -> int:
         """The version agreed on in CONNECTED."""
         return self.handshake.protocol_version
