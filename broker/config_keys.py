@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from bookie.config import violated_compaction_rule
 from broker.config import BrokerConfig
 from broker.policies.persistence import violated_quorum_rule
+from broker.tls_config import violated_port_rule
 from settings.rules import Alias, KeyRules
 
 if TYPE_CHECKING:
@@ -32,19 +33,25 @@ ALIASES: Final[Mapping[str, Alias]] = {
 REFUSED: Final[Mapping[str, str]] = {
     "authorizationEnabled": "Vela does not authorize clients yet",
     "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
-    "brokerServicePortTls": "Vela has no TLS listener yet",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
-    "tlsEnabled": "Vela has no TLS listener yet",
-    "tlsEnabledWithKeyStore": "Vela has no TLS listener yet",
+    "tlsEnabled": "set brokerServicePortTls and webServicePortTls",
+    "tlsEnabledWithKeyStore": "Vela reads PEM files: name them in tlsCertificateFilePath, "
+    "tlsKeyFilePath and tlsTrustCertsFilePath",
     "tlsProviderFactoryClass": "Vela's bookie has no TLS listener yet",
-    "tlsRequireTrustedClientCertOnConnect": "Vela has no TLS listener yet",
     "transactionCoordinatorEnabled": "Vela has no transactions yet",
-    "webServicePortTls": "Vela has no TLS listener yet",
 }
 """Keys that protect data: a value that Vela cannot honour prevents the start."""
 
 _OWN_METADATA: Final = "Vela keeps its metadata in its own data directory"
+_OPENSSL: Final = "TLS is that of OpenSSL"
+NO_CHOICE: Final[Mapping[str, str]] = {
+    "sslFactoryPlugin": _OPENSSL,
+    "tlsProvider": _OPENSSL,
+    "webServiceTlsProvider": _OPENSSL,
+}
+"""Keys that choose among classes of Java."""
 NOT_APPLICABLE: Final[Mapping[str, str]] = {
+    **NO_CHOICE,
     "configurationMetadataStoreUrl": _OWN_METADATA,
     "configurationStoreServers": _OWN_METADATA,
     "globalZookeeperServers": _OWN_METADATA,
@@ -72,6 +79,8 @@ PROTECTING: Final = frozenset(
         "brokerDeduplicationEnabled",
         "brokerDeleteInactiveTopicsEnabled",
         "brokerDeleteInactiveTopicsMode",
+        "brokerServicePort",
+        "brokerServicePortTls",
         "defaultRetentionSizeInMB",
         "defaultRetentionTimeInMinutes",
         "encryptionRequireOnProducer",
@@ -99,7 +108,19 @@ PROTECTING: Final = frozenset(
         "tokenPublicAlg",
         "tokenPublicKey",
         "tokenSecretKey",
+        "tlsAllowInsecureConnection",
+        "tlsCertRefreshCheckDurationSec",
+        "tlsCertificateFilePath",
+        "tlsCiphers",
+        "tlsKeyFilePath",
+        "tlsProtocols",
+        "tlsRequireTrustedClientCertOnConnect",
+        "tlsTrustCertsFilePath",
         "webServiceAllowedHosts",
+        "webServicePort",
+        "webServicePortTls",
+        "webServiceTlsCiphers",
+        "webServiceTlsProtocols",
     }
 )
 
@@ -110,7 +131,11 @@ SECRET: Final = frozenset({"basicAuthConf", "managedLedgerPassword", "tokenSecre
 
 def check_together(config: BrokerConfig) -> str:
     """The violated rule between keys, or an empty text."""
-    return violated_quorum_rule(config) or violated_compaction_rule(config)
+    return (
+        violated_quorum_rule(config)
+        or violated_compaction_rule(config)
+        or violated_port_rule(config)
+    )
 
 
 BROKER_KEYS: Final = KeyRules(
