@@ -25,7 +25,7 @@ from security.authentication.identity import (
     Identity,
 )
 from security.authentication.lease import Lease
-from security.authentication.original_principal import flaw_of
+from security.authentication.original_principal import INVALID_OVER_BINARY, flaw_of
 from security.authentication.service import NO_METHOD
 from security.caller import Caller
 
@@ -78,7 +78,7 @@ class Authenticating:
             flaw = flaw_of(caller, self._proxy_roles, equal_is_fine=False)
             if flaw:
                 answer = commands.error(
-                    commands.NO_REQUEST, ServerError.AuthorizationError, "Invalid roles."
+                    commands.NO_REQUEST, ServerError.AuthorizationError, INVALID_OVER_BINARY
                 )
                 await session.turn_away(answer, f"{flaw} (connected as {caller})")
                 return
