@@ -22,7 +22,7 @@ from typing import Annotated, Final, Literal
 
 from bookie.api import ENTRY_SIZE_BYTES_MAX
 from security.authentication.config import AuthenticationConfig
-from settings.kinds import Bounds, Count, NoneAtZero, Pattern, Port, Positive, Rate, Ratio
+from settings.kinds import Bounds, Count, NoneAtZero, Pattern, PortOrOff, Positive, Rate, Ratio
 
 _MESSAGE_SIZE_BYTES_MAX: Final = ENTRY_SIZE_BYTES_MAX - 64 * 1024
 """With all that is stored with a message it must fit into an entry."""
@@ -52,8 +52,22 @@ class BrokerConfig(AuthenticationConfig):
     clusterName: str = "standalone"
     bindAddress: str = "127.0.0.1"
     advertisedAddress: str = ""
-    brokerServicePort: Port = 6650
-    webServicePort: Port = 8080
+    brokerServicePort: PortOrOff = 6650
+    brokerServicePortTls: PortOrOff = None
+    webServicePort: PortOrOff = 8080
+    webServicePortTls: PortOrOff = None
+
+    # --- TLS ----------------------------------------------------------------------------
+    tlsCertificateFilePath: str = ""
+    tlsKeyFilePath: str = ""
+    tlsTrustCertsFilePath: str = ""
+    tlsAllowInsecureConnection: bool = False
+    tlsRequireTrustedClientCertOnConnect: bool = False
+    tlsProtocols: tuple[str, ...] = ()
+    tlsCiphers: tuple[str, ...] = ()
+    webServiceTlsProtocols: tuple[str, ...] = ()
+    webServiceTlsCiphers: tuple[str, ...] = ()
+    tlsCertRefreshCheckDurationSec: Count = 300
 
     # --- connections --------------------------------------------------------------------
     keepAliveIntervalSeconds: NoneAtZero = 30

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from bookie.config import violated_compaction_rule
 from broker.config import DEFAULT_AUTHORIZATION, BrokerConfig
 from broker.policies.persistence import violated_quorum_rule
+from broker.tls_config import violated_port_rule
 from settings.rules import Alias, KeyRules
 
 if TYPE_CHECKING:
@@ -31,19 +32,25 @@ ALIASES: Final[Mapping[str, Alias]] = {
 
 REFUSED: Final[Mapping[str, str]] = {
     "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
-    "brokerServicePortTls": "Vela has no TLS listener yet",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
-    "tlsEnabled": "Vela has no TLS listener yet",
-    "tlsEnabledWithKeyStore": "Vela has no TLS listener yet",
+    "tlsEnabled": "set brokerServicePortTls and webServicePortTls",
+    "tlsEnabledWithKeyStore": "Vela reads PEM files: name them in tlsCertificateFilePath, "
+    "tlsKeyFilePath and tlsTrustCertsFilePath",
     "tlsProviderFactoryClass": "Vela's bookie has no TLS listener yet",
-    "tlsRequireTrustedClientCertOnConnect": "Vela has no TLS listener yet",
     "transactionCoordinatorEnabled": "Vela has no transactions yet",
-    "webServicePortTls": "Vela has no TLS listener yet",
 }
 """Keys that protect data: a value that Vela cannot honour prevents the start."""
 
 _OWN_METADATA: Final = "Vela keeps its metadata in its own data directory"
+_OPENSSL: Final = "TLS is that of OpenSSL"
+NO_CHOICE: Final[Mapping[str, str]] = {
+    "sslFactoryPlugin": _OPENSSL,
+    "tlsProvider": _OPENSSL,
+    "webServiceTlsProvider": _OPENSSL,
+}
+"""Keys that choose among classes of Java."""
 NOT_APPLICABLE: Final[Mapping[str, str]] = {
+    **NO_CHOICE,
     "configurationMetadataStoreUrl": _OWN_METADATA,
     "configurationStoreServers": _OWN_METADATA,
     "globalZookeeperServers": _OWN_METADATA,
@@ -74,6 +81,8 @@ PROTECTING: Final = frozenset(
         "brokerDeduplicationEnabled",
         "brokerDeleteInactiveTopicsEnabled",
         "brokerDeleteInactiveTopicsMode",
+        "brokerServicePort",
+        "brokerServicePortTls",
         "defaultRetentionSizeInMB",
         "defaultRetentionTimeInMinutes",
         "encryptionRequireOnProducer",
@@ -102,7 +111,19 @@ PROTECTING: Final = frozenset(
         "tokenPublicKey",
         "tokenSecretKey",
         "superUserRoles",
+        "tlsAllowInsecureConnection",
+        "tlsCertRefreshCheckDurationSec",
+        "tlsCertificateFilePath",
+        "tlsCiphers",
+        "tlsKeyFilePath",
+        "tlsProtocols",
+        "tlsRequireTrustedClientCertOnConnect",
+        "tlsTrustCertsFilePath",
         "webServiceAllowedHosts",
+        "webServicePort",
+        "webServicePortTls",
+        "webServiceTlsCiphers",
+        "webServiceTlsProtocols",
     }
 )
 
@@ -116,6 +137,7 @@ def check_together(config: BrokerConfig) -> str:
     return (
         violated_quorum_rule(config)
         or violated_compaction_rule(config)
+        or violated_port_rule(config)
         or _violated_authorization_rule(config)
     )
 

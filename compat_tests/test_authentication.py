@@ -18,6 +18,7 @@ from compat_tests.clients.builds import JAVA_SCENARIOS, java_command, scenario_n
 from compat_tests.clients.driver import ClientAbsent, Driver
 from compat_tests.guarded_servers import (
     PASSWORD,
+    SHORT_SECONDS,
     Issuer,
     configuration,
     own_client,
@@ -220,6 +221,7 @@ def test_the_java_client_sees_the_same(
 # --- bare commands ----------------------------------------------------------------------
 
 RENEWS = pb.FeatureFlags(supports_auth_refresh=True)
+CONVERSATION_SECONDS = 3.0 * SHORT_SECONDS
 
 
 async def _converse(
@@ -258,7 +260,7 @@ def test_bare_connections_are_told_the_same(guarded: Guarded) -> None:
             return {"auth_method_name": "token", "auth_data": text.encode(), **more}
 
         def short(**more: Any) -> dict[str, Any]:
-            text = issuer.token(more.pop("role", "alice"), exp=int(time.time()) + 1)
+            text = issuer.token(more.pop("role", "alice"), exp=int(time.time()) + SHORT_SECONDS)
             return shows(text, **more)
 
         methods = {
@@ -296,7 +298,9 @@ def test_bare_connections_are_told_the_same(guarded: Guarded) -> None:
             trace: dict[str, Any] = {}
 
             async def one(name: str, answers: list[str], fields: dict[str, Any]) -> None:
-                trace[name] = await _converse(server.broker_port, 6.0, answers, fields)
+                trace[name] = await _converse(
+                    server.broker_port, CONVERSATION_SECONDS, answers, fields
+                )
 
             given = conversations()
             async with trio.open_nursery() as nursery:

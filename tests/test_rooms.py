@@ -82,7 +82,7 @@ BROKER_FLOORS: Final = (
             "turn",
         }
     ),
-    frozenset({"net", "policies"}),
+    frozenset({"net", "policies", "tls_config"}),
     frozenset({"config_keys", "managed_ledger"}),
     frozenset({"subscription"}),
     frozenset({"broadcast"}),

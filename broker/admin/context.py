@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from broker.authorization.authorizer import Authorizer
+    from broker.broker_address import BrokerAddress
     from broker.config import BrokerConfig
     from broker.namespaces.namespaces import Namespaces
     from broker.ownership import Cluster
@@ -83,8 +84,7 @@ class AdminContext:
     bookie_addresses: Mapping[str, str]
     """Bookie id, as in ledger metadata -> `host:port` where it serves reads to other processes."""
     metrics: Metrics
-    broker_service_url: str
-    web_service_url: str
+    address: BrokerAddress
     version: str
     metadata_url: str = ""
     """Where other processes find the metadata; empty: in this process only."""
@@ -127,7 +127,7 @@ class AdminContext:
     @property
     def broker_id(self) -> str:
         """Pulsar's name of a broker: the host and port of its web service."""
-        return self.web_service_url.partition("://")[2]
+        return self.address.broker_id
 
 
 @final
@@ -144,6 +144,7 @@ class AdminRequest:
         "names",
         "path",
         "raw_path",
+        "scheme",
     )
 
     def __init__(
@@ -157,6 +158,7 @@ class AdminRequest:
         headers: Mapping[str, str],
         body: Callable[[], Awaitable[bytes]],
         caller: Caller = UNAUTHENTICATED,
+        scheme: str = "http",
     ) -> None:
         self.context = context
         self.caller = caller
@@ -166,6 +168,8 @@ class AdminRequest:
         """As it was sent, not decoded."""
         self.names = names
         self.headers = headers
+        self.scheme = scheme
+        """`http` or `https`."""
         self._query = query
         self._body = body
 

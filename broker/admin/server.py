@@ -8,6 +8,7 @@ bound before anything else starts, so that a port in use is refused at once.
 from __future__ import annotations
 
 import re
+import ssl
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -22,11 +23,9 @@ from broker.refusal import Refusal
 from security.authentication.identity import AuthenticationFailed
 from security.caller import UNAUTHENTICATED, Caller
 from web.body import read_body
-from web.connection import PEER_SUBJECT
 from web.server import HttpServer
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterable
 
     import trio
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from security.authentication.service import Authentication
     from web.callers import CallerRules
     from web.limits import HttpLimits
+    from web.server import Door
 
 log = structlog.get_logger()
 
@@ -122,6 +122,7 @@ class AdminApplication:
             headers,
             lambda: read_body(receive),
             caller,
+            scope.get("scheme", "http"),
         )
         if context.decisions is not None:
             for operation in route.asks:
@@ -138,12 +139,12 @@ class AdminApplication:
 async def serve_http(
     application: AdminApplication,
     limits: HttpLimits,
-    listening: Iterable[socket.socket],
+    doors: Iterable[Door],
     stop: trio.Event,
     task_status: trio.TaskStatus[None],
 ) -> None:
     """Serve until `stop` is set, then allow pending requests a moment to finish."""
-    await HttpServer(application, limits).serve(listening, stop, task_status)
+    await HttpServer(application, limits).serve(doors, stop, task_status)
 
 
 def open_paths(config: BrokerConfig) -> frozenset[str]:
@@ -153,7 +154,9 @@ def open_paths(config: BrokerConfig) -> frozenset[str]:
 
 async def _caller(authentication: Authentication, scope: Scope, headers: dict[str, str]) -> Caller:
     """Raises: AuthenticationFailed."""
-    identity = await authentication.of_request(headers, scope.get(PEER_SUBJECT))
+    chain = scope.get("extensions", {}).get("tls", {}).get("client_cert_chain", ())
+    certificate = ssl.PEM_cert_to_DER_cert(chain[0]) if chain else None
+    identity = await authentication.of_request(headers, certificate)
     return Caller(identity.role, headers.get(_ORIGINAL_PRINCIPAL))
 
 

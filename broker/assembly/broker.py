@@ -27,12 +27,11 @@ from broker.admin.server import AdminApplication, open_paths, serve_http
 from broker.assembly.authorization import authorizer_of, start_enforcement
 from broker.assembly.followers import DynamicConfiguration, PolicyChanges
 from broker.assembly.issuers import fetch_from_issuers
-from broker.assembly.listening import bind_broker, bind_http, url_host
+from broker.assembly.listening import Ports, url_host
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import Served, StartError
 from broker.broadcast.selection import BroadcastKind
 from broker.broadcast.window_memory import WindowMemory
-from broker.broker_address import BrokerAddress
 from broker.handlers.authenticating import Authenticating
 from broker.handlers.table import BrokerCommands
 from broker.metrics.exposition import MetricsSource
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from bookie.bookie import Bookie
     from broker.assembly.parts import BookiePorts, Deployment, Owners, Storage
     from broker.authorization.authorizer import Authorizer
+    from broker.broker_address import BrokerAddress
     from broker.config import BrokerConfig
     from runtime.clock import Clock
     from security.authentication.service import Authentication
@@ -70,14 +70,23 @@ PULSAR_VERSION: Final = "4.0.8"
 class RunningBroker:
     """A broker that clients can use."""
 
-    broker_service_url: str
-    web_service_url: str
+    address: BrokerAddress
     service: BrokerService
     admin: AdminContext
     bookie: Bookie | None
     """The bookie of this process, if it has one."""
     bookie_address: str = ""
     """`host:port` where that bookie serves reads; empty: it does not."""
+
+    @property
+    def broker_service_url(self) -> str:
+        """`pulsar://host:port`; empty: that port is off."""
+        return self.address.broker_service_url
+
+    @property
+    def web_service_url(self) -> str:
+        """`http://host:port`; empty: that port is off."""
+        return self.address.web_service_url
 
 
 @asynccontextmanager
@@ -91,13 +100,15 @@ async def assembled_broker(
     async with AsyncExitStack() as stack:
         clock = SystemClock()
         authentication = _authentication(config, clock)
-        web_socket = stack.enter_context(bind_http(config.bindAddress, config.webServicePort))
+        ports = Ports(config)
+        doors = ports.bind_web(stack)
         application = _application(config, authentication)
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         http_stop = trio.Event()
         limits = http_limits_from(config)
-        await nursery.start(serve_http, application, limits, [web_socket], http_stop)
+        await nursery.start(serve_http, application, limits, doors, http_stop)
+        ports.start(nursery)
 
         turns, readers = Turns(), Readers()
         storage = await deployment.open_storage(stack, nursery, turns, readers, clock)
@@ -109,10 +120,9 @@ async def assembled_broker(
         authorizer = authorizer_of(config, storage.store, service.namespaces)
         commands = _commands(service, config, authentication, authorizer)
         listener = _listener(service, config, commands, readers)
-        await bind_broker(listener, config.bindAddress, config.brokerServicePort)
         stack.callback(listener.stop_accepting)
-        host = url_host(config.advertised_host)
-        address = _address(host, listener.port, web_socket)
+        await ports.bind_broker(listener)
+        address = ports.address
         served = Served(
             config=config,
             address=address,
@@ -130,24 +140,17 @@ async def assembled_broker(
         await front.start(owners.run)
         await start_enforcement(front, authorizer, service)
         await front.start(listener.run)
-        ports = await deployment.open_bookie_ports(front, storage, host)
-        metrics = MetricsSource(config, service, storage.bookie, PULSAR_VERSION, ports.server)
+        reads = await deployment.open_bookie_ports(front, storage, url_host(config.advertised_host))
+        metrics = MetricsSource(config, service, storage.bookie, PULSAR_VERSION, reads.server)
         await front.start(metrics.run)
-        admin = _admin_over(config, address, storage, service, owners, ports, metrics)
+        admin = _admin_over(config, address, storage, service, owners, reads, metrics)
         admin.decisions = authorizer
         await front.start(DynamicConfiguration(storage.store, admin).run)
         await front.start(PolicyChanges(storage.store, service.namespaces).run)
         await owners.wait_joined()
         application.context = admin
         try:
-            yield RunningBroker(
-                address.broker_service_url,
-                address.web_service_url,
-                service,
-                admin,
-                storage.bookie,
-                ports.own,
-            )
+            yield RunningBroker(address, service, admin, storage.bookie, reads.own)
         finally:
             await _close_topics(service, owners, config, http_stop, listener)
 
@@ -175,7 +178,7 @@ def _admin_over(
     storage: Storage,
     service: BrokerService,
     owners: Owners,
-    ports: BookiePorts,
+    reads: BookiePorts,
     metrics: MetricsSource,
 ) -> AdminContext:
     return AdminContext(
@@ -188,10 +191,9 @@ def _admin_over(
         ledgers=storage.ledgers,
         service=service,
         health=storage.health,
-        bookie_addresses=ports.addresses,
+        bookie_addresses=reads.addresses,
         metrics=metrics,
-        broker_service_url=address.broker_service_url,
-        web_service_url=address.web_service_url,
+        address=address,
         metadata_url=storage.metadata_url,
         version=PULSAR_VERSION,
         cluster=owners.cluster,
@@ -244,11 +246,6 @@ def _listener(
 ) -> BrokerListener:
     bound = config.maxHttpServerConnections
     return BrokerListener(service.connections, commands, readers, bound)
-
-
-def _address(host: str, broker_port: int, web_socket: socket.socket) -> BrokerAddress:
-    web_port = web_socket.getsockname()[1]
-    return BrokerAddress(f"pulsar://{host}:{broker_port}", f"http://{host}:{web_port}")
 
 
 def _commands(

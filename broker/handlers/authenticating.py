@@ -25,7 +25,7 @@ from security.authentication.identity import (
     Identity,
 )
 from security.authentication.lease import Lease
-from security.authentication.original_principal import flaw_of
+from security.authentication.original_principal import INVALID_OVER_BINARY, flaw_of
 from security.authentication.service import NO_METHOD
 from security.caller import Caller
 
@@ -78,7 +78,7 @@ class Authenticating:
             flaw = flaw_of(caller, self._proxy_roles, equal_is_fine=False)
             if flaw:
                 answer = commands.error(
-                    commands.NO_REQUEST, ServerError.AuthorizationError, "Invalid roles."
+                    commands.NO_REQUEST, ServerError.AuthorizationError, INVALID_OVER_BINARY
                 )
                 await session.turn_away(answer, f"{flaw} (connected as {caller})")
                 return
@@ -97,7 +97,7 @@ class Authenticating:
         self, session: ClientSession, body: pb.CommandConnect
     ) -> tuple[Caller, Identity]:
         """Who is served, and whose credential has to be renewed. Raises: AuthenticationFailed."""
-        evidence = Evidence(body.auth_data, session.peer_subject)
+        evidence = Evidence(body.auth_data, session.peer_certificate)
         identity = await self._authentication.of_connection(_method_of(body), evidence)
         if not body.HasField("original_principal"):
             return Caller(identity.role), identity
@@ -133,7 +133,7 @@ class Authenticating:
     async def _renew(self, session: ClientSession, lease: Lease, data: bytes) -> None:
         try:
             is_own = session.caller.original_role is None
-            evidence = Evidence(data, session.peer_subject if is_own else None)
+            evidence = Evidence(data, session.peer_certificate if is_own else None)
             identity = await self._authentication.again(lease.identity.method, evidence)
         except AuthenticationFailed as error:
             await _turn_away(session, error)

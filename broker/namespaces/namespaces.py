@@ -30,6 +30,7 @@ from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from broker.broker_address import BrokerAddress
     from broker.config import BrokerConfig
     from broker.namespaces.loaded_namespaces import Namespace
     from metadata.store import MetadataStore
@@ -62,11 +63,16 @@ class Namespaces:
         self._config = config
         await self._loaded.use(config)
 
-    async def bootstrap(self, service_url: str, broker_service_url: str) -> None:
+    async def bootstrap(self, address: BrokerAddress) -> None:
         """Make sure that the cluster exists with this one broker, and what `make_defaults` says."""
+        urls = {
+            "serviceUrl": address.web_service_url,
+            "serviceUrlTls": address.web_service_url_tls,
+            "brokerServiceUrl": address.broker_service_url,
+            "brokerServiceUrlTls": address.broker_service_url_tls,
+        }
         await self.clusters.put(
-            self._config.clusterName,
-            {"serviceUrl": service_url, "brokerServiceUrl": broker_service_url},
+            self._config.clusterName, {name: url for name, url in urls.items() if url}
         )
         await self.make_defaults()
 

@@ -92,7 +92,6 @@ class Session(Generic[P, C]):
         self.caller: Caller = UNAUTHENTICATED
         self.lease: Lease | None = None
         """The credential of the client; None: it has none, or CONNECT has not been answered."""
-        self.peer_subject = transport.peer_subject
         self.peer = transport.peer
         self.remote_address = f"/{transport.peer}"
         """The form shown in statistics and CONSUMER_STATS."""
@@ -549,6 +548,11 @@ class Session(Generic[P, C]):
     def writable(self) -> bool:
         """False while the outbox is over its high-water mark."""
         return self.outbox.writable
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The verified certificate of the client (DER); None: it has shown none."""
+        return self._transport.peer_certificate
 
     @property
     def protocol_version(self) -> int:

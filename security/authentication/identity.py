@@ -32,9 +32,8 @@ class Evidence:
 
     data: bytes = field(repr=False)
     """The credential."""
-    subject: str | None = None
-    """The common name in the subject of the certificate of the TLS connection; None: the peer has
-    shown no certificate that was verified."""
+    certificate: bytes | None = None
+    """The certificate of the TLS connection (DER), verified; None: the peer has shown none."""
 
 
 @final

@@ -7,14 +7,13 @@ whatever they hold ends in `AuthenticationFailed`, and what cannot verify a toke
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt import PyJWK
-from jwt.exceptions import PyJWTError
 
 from security.authentication.identity import AuthenticationFailed
-from security.authentication.signatures import VerificationKey
+from security.authentication.signatures import VerificationKey, verifying
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +45,7 @@ def keys_url_of(document: bytes, issuer: str) -> str:
 
 
 def keys_of(document: bytes) -> Mapping[str, VerificationKey]:
-    """The keys by their id. Each verifies the one algorithm that it names.
+    """The keys by their id. Each verifies the one algorithm that it names, if it names one.
 
     Raises: AuthenticationFailed: this is no set of keys.
     """
@@ -62,17 +61,15 @@ def keys_of(document: bytes) -> Mapping[str, VerificationKey]:
 
 
 def _key_of(entry: dict[str, Any]) -> VerificationKey | None:
-    """None: it cannot verify tokens."""
+    """None: it cannot verify tokens. Many issuers leave `alg` out: then the kind of key decides."""
     algorithm = entry.get("alg")
-    if algorithm not in _ALGORITHMS:
-        return None
     try:
-        key = PyJWK(entry, algorithm).key
-    except (PyJWTError, ValueError, TypeError, KeyError):
+        found = verifying(PyJWK(entry).key)
+    except Exception:  # whatever the document of a stranger makes libraries raise
         return None
-    if isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey):
-        return VerificationKey(key, frozenset({algorithm}))
-    return None
+    wanted = _ALGORITHMS if algorithm is None else _ALGORITHMS & {str(algorithm)}
+    algorithms = found.algorithms & wanted
+    return replace(found, algorithms=algorithms) if algorithms else None
 
 
 def _json_object(document: bytes, what: str) -> dict[str, Any]:

@@ -6,12 +6,19 @@ The rule of Pulsar's AuthorizationService, which applies while authorization is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Set
 
     from security.caller import Caller
+
+INVALID_OVER_BINARY: Final = "Invalid roles."
+"""Pulsar's text of the ERROR (AuthorizationError) that ends such a connection."""
+INVALID_OVER_HTTP: Final = (
+    "Invalid combination of Original principal cannot be empty if the request is via proxy."
+)
+"""Its text of the 401 for such a request."""
 
 
 def flaw_of(caller: Caller, proxy_roles: Set[str], *, equal_is_fine: bool) -> str:

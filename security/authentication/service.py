@@ -67,9 +67,9 @@ class Authentication:
                 failures.append(str(error))
         raise AuthenticationFailed(f"{method}: {'; '.join(failures)}")
 
-    async def of_request(self, headers: Headers, subject: str | None) -> Identity:
-        """Who sends an HTTP request; `subject` as in `Evidence`. Who shows nothing that a provider
-        accepts is the anonymous role, except with a method that it names.
+    async def of_request(self, headers: Headers, certificate: bytes | None) -> Identity:
+        """Who sends an HTTP request; `certificate` as in `Evidence`. Who shows nothing that a
+        provider accepts is the anonymous role, except with a method that it names.
 
         Raises: AuthenticationFailed.
         """
@@ -77,19 +77,21 @@ class Authentication:
         if method is not None:
             if method not in self._providers:
                 raise AuthenticationFailed(self._no_method())
-            return await self._of_request(method, headers, subject)
+            return await self._of_request(method, headers, certificate)
         failures: list[str] = []
         for each in self._providers:
             try:
-                return await self._of_request(each, headers, subject)
+                return await self._of_request(each, headers, certificate)
             except AuthenticationFailed as error:
                 failures.append(str(error))
         return self._anonymous("; ".join(failures) or "no provider is configured")
 
-    async def _of_request(self, method: str, headers: Headers, subject: str | None) -> Identity:
+    async def _of_request(
+        self, method: str, headers: Headers, certificate: bytes | None
+    ) -> Identity:
         data = self._providers[method][0].credential_of(headers)
         await self._verifications.take_turn()
-        return await self.again(method, Evidence(data, subject))
+        return await self.again(method, Evidence(data, certificate))
 
     def _no_method(self) -> str:
         """What was given as the method is not shown: some users give their secret there."""

@@ -71,6 +71,11 @@ def key_of_public(data: bytes) -> VerificationKey:
         key = load_pem_public_key(data) if is_pem else load_der_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
         raise KeyUnfit("it is no public key in DER or PEM (X.509 SubjectPublicKeyInfo)") from None
+    return verifying(key)
+
+
+def verifying(key: object) -> VerificationKey:
+    """With the algorithms for which the public key is fit. Raises: KeyUnfit."""
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < _RSA_BITS_MIN:
             raise KeyUnfit(f"the RSA key has {key.key_size} bits; at least 2048 are needed")

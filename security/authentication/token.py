@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from security.authentication.config import AuthenticationConfig
 
 TOKEN_METHOD: Final = "token"
+TOKEN_BYTES_MAX: Final = 16 * 1024
+"""Looking at a token costs time for each byte before its signature is known to be right."""
 _BEARER: Final = "Bearer "
 _FAMILY: Final = {"RS": "RS256", "PS": "PS256"}
 """RSA keys verify both families, whichever `tokenPublicAlg` names."""
@@ -64,6 +66,8 @@ class TokenProvider:
 
 def token_of(evidence: Evidence) -> str:
     """The token as a text. Raises: AuthenticationFailed: there is none."""
+    if len(evidence.data) > TOKEN_BYTES_MAX:
+        raise AuthenticationFailed(f"the token has over {TOKEN_BYTES_MAX} bytes")
     token = evidence.data.decode("latin-1").strip()  # files of tokens end with a new line
     if not token:
         raise AuthenticationFailed("there is no token")

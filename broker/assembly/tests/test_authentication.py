@@ -7,12 +7,14 @@ import base64
 import dataclasses
 import json
 import re
+import ssl
 import time
 import urllib.error
 import urllib.request
 from contextlib import asynccontextmanager
 from functools import partial
 
+import httpx
 import pytest
 import structlog
 import trio
@@ -26,9 +28,12 @@ from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from security.authentication.tests.test_openid import jwk
 from security.authentication.tests.tokens import SECRET, rsa_key, token, unsigned
+from security.caller import Caller
+from security.testing.certificates import Authority
 
 CLASSES = "org.apache.pulsar.broker.authentication."
 TOKEN = f"{CLASSES}AuthenticationProviderToken"
+TLS = f"{CLASSES}AuthenticationProviderTls"
 BASIC = f"{CLASSES}AuthenticationProviderBasic"
 OPENID = f"{CLASSES}oidc.AuthenticationProviderOpenID"
 PASSWORD = "open-sesame-4711"
@@ -122,6 +127,40 @@ async def test_a_token_is_renewed_over_and_over_on_the_clock_of_the_machine():
             await connection.send(c.auth_response("token", late), c.ping())
             await connection.expect(T.PONG)
         await connection.stream.aclose()
+
+
+# --- certificates -----------------------------------------------------------------------
+
+
+async def test_the_certificate_of_a_client_is_its_credential(tmp_path):
+    authority = Authority("root")
+    certificate, key = authority.issue("localhost", "127.0.0.1").write(tmp_path, "server")
+    config = configured(
+        authenticationProviders=(TLS, TOKEN),
+        brokerServicePortTls=0,
+        webServicePortTls=0,
+        tlsCertificateFilePath=certificate,
+        tlsKeyFilePath=key,
+        tlsTrustCertsFilePath=authority.write(tmp_path),
+    )
+    without = ssl.create_default_context(cadata=authority.pem.decode())
+    context = ssl.create_default_context(cadata=authority.pem.decode())
+    context.load_cert_chain(*authority.issue("alice").write(tmp_path, "client"))
+    async with running_broker(config, None) as broker:
+        port = int(broker.address.broker_service_url_tls.rpartition(":")[2])
+        for shown, kind in ((context, T.CONNECTED), (without, T.ERROR)):
+            plain = await trio.open_tcp_stream("127.0.0.1", port)
+            connection = Connection(trio.SSLStream(plain, shown, server_hostname="127.0.0.1"))
+            await connection.send(c.connect(auth_method_name="tls"))
+            await connection.expect(kind)
+            if kind == T.CONNECTED:
+                [session] = broker.service.connections.open
+                assert session.caller == Caller("alice")
+            await trio.aclose_forcefully(plain)
+        url = f"{broker.address.web_service_url_tls}/admin/v2/tenants"
+        for shown, status in ((context, 200), (without, 401)):
+            async with httpx.AsyncClient(verify=shown) as http:
+                assert (await http.get(url)).status_code == status
 
 
 # --- issuers ----------------------------------------------------------------------------

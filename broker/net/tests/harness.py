@@ -136,6 +136,7 @@ class Harness:
         self.store = store
         self.factory = factory
         self.streams = []
+        self.tls_port = 0
 
     async def raw(self):
         """A connection that has said nothing yet."""
@@ -172,9 +173,9 @@ class Harness:
 
 
 @asynccontextmanager
-async def running(limits=None, clock=None, authentication=None, **settings):
-    """A broker with these settings; `limits` replaces fields of NetLimits. With `authentication`
-    clients must show credentials, and the roles of proxies are checked."""
+async def running(limits=None, clock=None, tls=None, authentication=None, **settings):
+    """A broker with these settings; `limits` replaces fields of NetLimits, `tls` is a TlsPort. With
+    `authentication` clients must show credentials, and the roles of proxies are checked."""
     keep = {"defaultRetentionTimeInMinutes": -1, "defaultRetentionSizeInMB": -1}
     config = replace(BrokerConfig(), **{**keep, **settings})
     clock = clock or SystemClock()
@@ -221,15 +222,17 @@ async def running(limits=None, clock=None, authentication=None, **settings):
             config.maxHttpServerConnections,
         )
         await listener.bind("127.0.0.1", 0)
+        tls_port = 0 if tls is None else await listener.bind("127.0.0.1", 0, tls.over)
         address = BrokerAddress(f"pulsar://127.0.0.1:{listener.port}", "http://127.0.0.1:1")
         service.ownership = SoleBroker(address)
-        await namespaces.bootstrap(address.web_service_url, address.broker_service_url)
+        await namespaces.bootstrap(address)
         await nursery.start(service.run)
         await nursery.start(listener.run)
         if authorizer is not None:
             await nursery.start(Enforcement(store, authorizer, service.topics).run)
         harness = Harness(service, listener, nursery, store, factory)
         harness.authorizer = authorizer
+        harness.tls_port = tls_port
         try:
             yield harness
         finally:

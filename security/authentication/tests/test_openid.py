@@ -84,6 +84,19 @@ async def test_tokens_of_several_issuers_are_accepted():
     assert await world.role_of(issued(ec_key(), "ES256", "e")) == "alice"
 
 
+async def test_a_key_that_names_no_algorithm_verifies_those_of_its_kind():
+    world = World()
+    world.issuers.keys = [
+        {name: value for name, value in jwk(key, key_id, algorithm).items() if name != "alg"}
+        for key, key_id, algorithm in ((rsa_key(), "a", "RS256"), (ec_key(), "e", "ES256"))
+    ]
+    assert await world.role_of(issued()) == "alice"
+    assert await world.role_of(issued(algorithm="RS512")) == "alice"
+    assert await world.role_of(issued(ec_key(), "ES256", "e")) == "alice"
+    await world.refusal_of(issued(algorithm="PS256"))
+    await world.refusal_of(issued(SECRET, "HS256"))
+
+
 async def test_keys_are_fetched_once():
     world = World()
     for _ in range(5):
@@ -210,6 +223,10 @@ async def test_a_wrong_description_gives_no_keys(document):
         [{"kid": "a", "kty": "oct", "k": "AAAA", "alg": "HS256"}],
         [{"kid": "a", "kty": "RSA", "alg": "RS256", "n": "", "e": ""}],
         [{"kid": "a", "kty": "RSA", "alg": "none"}],
+        [{"kid": "a", "kty": "RSA", "n": 5, "e": []}],
+        [{"kid": "a", "kty": {}, "alg": []}],
+        [{**jwk(rsa_key(), "a", "RS256"), "alg": ["RS256"]}],
+        [jwk(rsa_key(1024), "a", "RS256")],
         [{"kid": 5, "kty": "RSA", "alg": "RS256"}],
         [{"kid": "a", "kty": "EC", "alg": "ES256", "crv": "P-256", "x": "AA", "y": "AA"}],
     ],
