@@ -45,6 +45,7 @@ LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {
     "copy-metadata": "broker.metadata_copy.command",
     "initialize-cluster-metadata": "broker.cluster_command",
     "ledger": "broker.ledger_command",
+    "tokens": "security.authentication.tokens_command",
 }
 """Modules of commands that no server needs; `command` is the command."""
 
@@ -228,7 +229,7 @@ async def _serve(config: BrokerConfig, data_directory: Path | None, running: str
             async with running_broker(config, data_directory) as broker:
                 tune_process()
                 nursery.start_soon(return_free_memory)
-                urls = f"{broker.broker_service_url} {broker.web_service_url}"
+                urls = " ".join(broker.address.service_urls)
                 if broker.bookie_address:
                     urls += f" bookie://{broker.bookie_address}"
                 structlog.get_logger().info(f"running {running}")

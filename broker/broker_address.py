@@ -12,13 +12,47 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """The addresses of a broker for clients."""
+    """The addresses of a broker for clients. An empty one: that port is off. There is at least one
+    of each kind."""
 
     broker_service_url: str
+    """`pulsar://host:port`."""
     web_service_url: str
+    """`http://host:port`."""
     advertised_listeners: Mapping[str, str] = field(default_factory=dict)
     """Broker service URLs by the name of a listener."""
+    broker_service_url_tls: str = ""
+    """`pulsar+ssl://host:port`."""
+    web_service_url_tls: str = ""
+    """`https://host:port`."""
+    advertised_listeners_tls: Mapping[str, str] = field(default_factory=dict)
+    """The same with TLS."""
+
+    @property
+    def broker_id(self) -> str:
+        """Pulsar's name of a broker: the host and port of its web service, without TLS if it has
+        one."""
+        return (self.web_service_url or self.web_service_url_tls).partition("://")[2]
 
     def url(self, listener: str) -> str:
         """The broker service URL for clients that asked for this listener."""
         return self.advertised_listeners.get(listener, self.broker_service_url)
+
+    def url_tls(self, listener: str) -> str:
+        """The same with TLS."""
+        return self.advertised_listeners_tls.get(listener, self.broker_service_url_tls)
+
+    def web_url(self, scheme: str) -> str:
+        """The web service URL for a client that came by `http` or `https`; empty: there is none."""
+        return self.web_service_url_tls if scheme == "https" else self.web_service_url
+
+    @property
+    def service_urls(self) -> list[str]:
+        """All that are on: of the binary protocol, then of HTTP; without TLS first."""
+        urls = (
+            self.broker_service_url,
+            self.broker_service_url_tls,
+            self.web_service_url,
+            self.web_service_url_tls,
+        )
+        return [url for url in urls if url]

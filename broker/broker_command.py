@@ -98,7 +98,7 @@ async def _serve(config: ClusterBrokerConfig, running: str) -> None:
                     tune_process()
                     nursery.start_soon(return_free_memory)
                     log.info("running", modules=running)
-                    urls = f"{broker.broker_service_url} {broker.web_service_url}"
+                    urls = " ".join(broker.address.service_urls)
                     print(f"vela broker ready: {urls}", flush=True)
                     await stop.wait()
             nursery.cancel_scope.cancel()

@@ -21,10 +21,14 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from bookie.api import ENTRY_SIZE_BYTES_MAX
-from settings.kinds import Bounds, Count, NoneAtZero, Pattern, Port, Positive, Rate, Ratio
+from security.authentication.config import AuthenticationConfig
+from settings.kinds import Bounds, Count, NoneAtZero, Pattern, PortOrOff, Positive, Rate, Ratio
 
 _MESSAGE_SIZE_BYTES_MAX: Final = ENTRY_SIZE_BYTES_MAX - 64 * 1024
 """With all that is stored with a message it must fit into an entry."""
+
+DEFAULT_AUTHORIZATION: Final = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
+"""Pulsar's name of the only provider that Vela has."""
 
 SchemaStrategy = Literal[
     "UNDEFINED",
@@ -40,15 +44,30 @@ SchemaStrategy = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
-    """All settings. 0 means the same as in Pulsar and BookKeeper (docs/operations.md)."""
+class BrokerConfig(AuthenticationConfig):
+    """All settings. 0 means the same as in Pulsar and BookKeeper (docs/operations.md). Those of
+    authentication are in `AuthenticationConfig`."""
 
     # --- where it listens ---------------------------------------------------------------
     clusterName: str = "standalone"
     bindAddress: str = "127.0.0.1"
     advertisedAddress: str = ""
-    brokerServicePort: Port = 6650
-    webServicePort: Port = 8080
+    brokerServicePort: PortOrOff = 6650
+    brokerServicePortTls: PortOrOff = None
+    webServicePort: PortOrOff = 8080
+    webServicePortTls: PortOrOff = None
+
+    # --- TLS ----------------------------------------------------------------------------
+    tlsCertificateFilePath: str = ""
+    tlsKeyFilePath: str = ""
+    tlsTrustCertsFilePath: str = ""
+    tlsAllowInsecureConnection: bool = False
+    tlsRequireTrustedClientCertOnConnect: bool = False
+    tlsProtocols: tuple[str, ...] = ()
+    tlsCiphers: tuple[str, ...] = ()
+    webServiceTlsProtocols: tuple[str, ...] = ()
+    webServiceTlsCiphers: tuple[str, ...] = ()
+    tlsCertRefreshCheckDurationSec: Count = 300
 
     # --- connections --------------------------------------------------------------------
     keepAliveIntervalSeconds: NoneAtZero = 30
@@ -62,6 +81,13 @@ class BrokerConfig:
     connectionLivenessCheckTimeoutMillis: NoneAtZero = 5_000
     topicLoadTimeoutSeconds: Positive = 60
     brokerShutdownTimeoutMs: NoneAtZero = 60_000
+
+    # --- authorization --------------------------------------------------------------------
+    authorizationEnabled: bool = False
+    authorizationProvider: str = DEFAULT_AUTHORIZATION
+    superUserRoles: tuple[str, ...] = ()
+    authorizationAllowWildcardsMatching: bool = False
+    allowAclChangesOnNonExistentTopics: bool = False
 
     # --- HTTP -----------------------------------------------------------------------------
     maxHttpServerConnections: Count = 2_048

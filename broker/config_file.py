@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from broker.config_keys import BROKER_KEYS
 from settings import reading
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from settings.reading import LoadedConfig, Setting
 
+_PREFIX_KEY: Final = "tokenSettingPrefix"
+_WITH_PREFIX: Final = (
+    "tokenSecretKey",
+    "tokenPublicKey",
+    "tokenPublicAlg",
+    "tokenAuthClaim",
+    "tokenAudienceClaim",
+    "tokenAudience",
+    "tokenAllowedClockSkewSeconds",
+)
+
 
 def load_config(
     files: Iterable[Path],
@@ -23,11 +35,30 @@ def load_config(
     strict: bool = False,
 ) -> LoadedConfig[BrokerConfig]:
     """See `settings.reading.load_config`. Raises: ConfigError."""
-    return reading.load_config(BROKER_KEYS, files, environment, overrides, strict=strict)
+    settings = [setting for path in files for setting in reading.read_properties(path)]
+    settings += reading.environment_settings(environment)
+    return build_config(settings, overrides or {}, strict=strict)
 
 
 def build_config(
     settings: Iterable[Setting], overrides: Mapping[str, object], *, strict: bool = False
 ) -> LoadedConfig[BrokerConfig]:
     """See `settings.reading.build_config`. Raises: ConfigError."""
-    return reading.build_config(BROKER_KEYS, settings, overrides, strict=strict)
+    plain = _without_prefix(list(settings))
+    return reading.build_config(BROKER_KEYS, plain, overrides, strict=strict)
+
+
+def _without_prefix(settings: list[Setting]) -> list[Setting]:
+    """With `tokenSettingPrefix=my` the key `mytokenSecretKey` counts, and `tokenSecretKey` does
+    not, as in Pulsar."""
+    prefix = ""
+    for setting in settings:
+        prefix = setting.value if setting.key == _PREFIX_KEY else prefix
+    if not prefix:
+        return settings
+    plain = {f"{prefix}{key}": key for key in _WITH_PREFIX}
+    return [
+        replace(setting, key=plain.get(setting.key, setting.key))
+        for setting in settings
+        if setting.key not in _WITH_PREFIX
+    ]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bookie.config import violated_compaction_rule
-from broker.config import BrokerConfig
+from broker.config import DEFAULT_AUTHORIZATION, BrokerConfig
 from broker.policies.persistence import violated_quorum_rule
+from broker.tls_config import violated_port_rule
 from settings.rules import Alias, KeyRules
 
 if TYPE_CHECKING:
@@ -30,23 +31,26 @@ ALIASES: Final[Mapping[str, Alias]] = {
 4.17."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "authenticateMetricsEndpoint": "Vela does not authenticate clients yet",
-    "authenticationEnabled": "Vela does not authenticate clients yet",
-    "authorizationEnabled": "Vela does not authorize clients yet",
     "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
-    "brokerServicePortTls": "Vela has no TLS listener yet",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
-    "tlsEnabled": "Vela has no TLS listener yet",
-    "tlsEnabledWithKeyStore": "Vela has no TLS listener yet",
+    "tlsEnabled": "set brokerServicePortTls and webServicePortTls",
+    "tlsEnabledWithKeyStore": "Vela reads PEM files: name them in tlsCertificateFilePath, "
+    "tlsKeyFilePath and tlsTrustCertsFilePath",
     "tlsProviderFactoryClass": "Vela's bookie has no TLS listener yet",
-    "tlsRequireTrustedClientCertOnConnect": "Vela has no TLS listener yet",
     "transactionCoordinatorEnabled": "Vela has no transactions yet",
-    "webServicePortTls": "Vela has no TLS listener yet",
 }
 """Keys that protect data: a value that Vela cannot honour prevents the start."""
 
 _OWN_METADATA: Final = "Vela keeps its metadata in its own data directory"
+_OPENSSL: Final = "TLS is that of OpenSSL"
+NO_CHOICE: Final[Mapping[str, str]] = {
+    "sslFactoryPlugin": _OPENSSL,
+    "tlsProvider": _OPENSSL,
+    "webServiceTlsProvider": _OPENSSL,
+}
+"""Keys that choose among classes of Java."""
 NOT_APPLICABLE: Final[Mapping[str, str]] = {
+    **NO_CHOICE,
     "configurationMetadataStoreUrl": _OWN_METADATA,
     "configurationStoreServers": _OWN_METADATA,
     "globalZookeeperServers": _OWN_METADATA,
@@ -62,11 +66,23 @@ PROTECTING: Final = frozenset(
     {
         "acknowledgmentAtBatchIndexLevelEnabled",
         "advertisedAddress",
+        "anonymousUserRole",
+        "authenticateMetricsEndpoint",
+        "authenticateOriginalAuthData",
+        "authenticationEnabled",
+        "authenticationProviders",
+        "authenticationRefreshCheckSeconds",
+        "basicAuthConf",
+        "authorizationAllowWildcardsMatching",
+        "authorizationEnabled",
+        "authorizationProvider",
         "bindAddress",
         "bookiePort",
         "brokerDeduplicationEnabled",
         "brokerDeleteInactiveTopicsEnabled",
         "brokerDeleteInactiveTopicsMode",
+        "brokerServicePort",
+        "brokerServicePortTls",
         "defaultRetentionSizeInMB",
         "defaultRetentionTimeInMinutes",
         "encryptionRequireOnProducer",
@@ -80,14 +96,67 @@ PROTECTING: Final = frozenset(
         "managedLedgerDefaultWriteQuorum",
         "managedLedgerDigestType",
         "managedLedgerPassword",
+        "openIDAcceptedTimeLeewaySeconds",
+        "openIDAllowedAudiences",
+        "openIDAllowedTokenIssuers",
+        "openIDRequireIssuersUseHttps",
+        "openIDRoleClaim",
+        "openIDTokenIssuerTrustCertsFilePath",
+        "proxyRoles",
+        "tokenAllowedClockSkewSeconds",
+        "tokenAudience",
+        "tokenAudienceClaim",
+        "tokenAuthClaim",
+        "tokenPublicAlg",
+        "tokenPublicKey",
+        "tokenSecretKey",
+        "superUserRoles",
+        "tlsAllowInsecureConnection",
+        "tlsCertRefreshCheckDurationSec",
+        "tlsCertificateFilePath",
+        "tlsCiphers",
+        "tlsKeyFilePath",
+        "tlsProtocols",
+        "tlsRequireTrustedClientCertOnConnect",
+        "tlsTrustCertsFilePath",
         "webServiceAllowedHosts",
+        "webServicePort",
+        "webServicePortTls",
+        "webServiceTlsCiphers",
+        "webServiceTlsProtocols",
     }
 )
 
 
+SECRET: Final = frozenset({"basicAuthConf", "managedLedgerPassword", "tokenSecretKey"})
+"""Keys whose values are shown to nobody."""
+
+
 def check_together(config: BrokerConfig) -> str:
     """The violated rule between keys, or an empty text."""
-    return violated_quorum_rule(config) or violated_compaction_rule(config)
+    return (
+        violated_quorum_rule(config)
+        or violated_compaction_rule(config)
+        or violated_port_rule(config)
+        or _violated_authorization_rule(config)
+    )
+
+
+def _violated_authorization_rule(config: BrokerConfig) -> str:
+    """Pulsar ends with the first of these, too, and with a class that it cannot load."""
+    if not config.authorizationEnabled:
+        return ""
+    if not config.authenticationEnabled:
+        return (
+            "authorizationEnabled=true needs authenticationEnabled=true: without it nobody has a "
+            "role that could be allowed anything"
+        )
+    if config.authorizationProvider != DEFAULT_AUTHORIZATION:
+        return (
+            f"authorizationProvider={config.authorizationProvider!r} is not one that Vela has: "
+            f"leave it out, or set it to {DEFAULT_AUTHORIZATION}"
+        )
+    return ""
 
 
 BROKER_KEYS: Final = KeyRules(

@@ -233,7 +233,8 @@ class BrokerService:
             return
         await self.ownership.settle(name)
         if not self.ownership.serves(name):
-            url = self.ownership.this_broker.web_service_url
+            address = self.ownership.this_broker
+            url = address.web_service_url or address.web_service_url_tls
             raise ServiceNotReady(
                 f"Namespace bundle for topic ({name.full}) not served by this instance:{url}. "
                 f"Please redo the lookup. Request is denied: namespace={name.namespace_name}"
@@ -343,7 +344,9 @@ class BrokerService:
                 await topic.delete()
             finally:
                 del self.topics[name.full]
-            if not name.is_partition:
+            if name.is_partition:
+                await self.namespaces.delete_grants(name)
+            else:
                 await self.schemas.delete(name, force=True)
                 await self.namespaces.delete_topic_policies(name)
 
@@ -362,7 +365,9 @@ class BrokerService:
                     await topic.delete()
                 finally:
                     del self.topics[topic.name.full]
-                if not topic.name.is_partition:
+                if topic.name.is_partition:
+                    await self.namespaces.delete_grants(topic.name)
+                else:
                     await self.namespaces.delete_topic_policies(topic.name)
                 log.info("deleted idle topic", topic=topic.name.full)
 

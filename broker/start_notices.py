@@ -26,7 +26,12 @@ _OF_THE_BOOKIES_PORT: Final = frozenset(
 def start_notices(config: BrokerConfig, *, in_memory: bool) -> list[str]:
     """Sentences for the log, the most serious first."""
     notices: list[str] = []
-    if config.bindAddress in WILDCARD_ADDRESSES:
+    if config.authenticationEnabled and not config.authorizationEnabled:
+        notices.append(
+            "authenticationEnabled=true without authorization: every client that is authenticated"
+            " can read, write and delete all data"
+        )
+    elif config.bindAddress in WILDCARD_ADDRESSES and not config.authenticationEnabled:
         notices.append(
             f"listening on all addresses (bindAddress={config.bindAddress}) without "
             "authentication: any host that can connect can read, write and delete all data"

@@ -10,13 +10,16 @@ if TYPE_CHECKING:
 
 NO_ANSWER: Final = "Pulsar does not answer"
 EXCEPTION: Final = "Pulsar fails with an exception"
-BODY: Final = "Vela looks at the body first, and wants one; Pulsar takes none for a removal"
+BODY: Final = (
+    "Vela looks at the body first, and wants one; Pulsar takes none for a removal, or null"
+)
 ONE_BOOKIE: Final = "Vela's standalone broker has one bookie, so it has no groups to choose from"
 ABSENT: Final = "both say 404, in other words"
 
 _WANT_A_BODY: Final = frozenset(
     {
         "createPartitionedTopic",
+        "grantPermissionsOnTopic",
         "setAutoSubscriptionCreation",
         "setAutoTopicCreation",
         "setRetention",
@@ -32,9 +35,6 @@ _REASONS: Final = {
     ("getManagedLedgerInfo", "partitioned"): "Vela has it for single partitions",
     ("getNamespaceBundle", "no namespace"): "Vela does not name a bundle of nothing",
     ("getNamespaceBundle", "no tenant"): "Vela does not name a bundle of nothing",
-    ("grantPermissionOnNamespace", "no namespace"): "in other words",
-    ("grantPermissionOnNamespace", "no tenant"): "in other words",
-    ("grantPermissionOnNamespace", "there"): "in other words",
     ("peekNthMessage", "no subscription"): "Vela says that it is the subscription",
     ("resetCursor", "non-persistent"): "Vela does not accept what has no effect",
     ("updateProperties", "no namespace"): "Vela does not accept what has no effect",

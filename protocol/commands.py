@@ -89,6 +89,19 @@ def success(request_id: int, schema: pb.Schema | None = None) -> bytes:
     return command_frame(_Type.SUCCESS, request_id=request_id, schema=schema)
 
 
+RENEW: Final = b"PulsarAuthRefresh"
+"""The data of a challenge that asks for a fresh credential. Clients compare it."""
+
+
+def auth_challenge(protocol_version: int, method: str) -> bytes:
+    """The client must renew its credential."""
+    return command_frame(
+        _Type.AUTH_CHALLENGE,
+        challenge=pb.AuthData(auth_method_name=method, auth_data=RENEW),
+        protocol_version=protocol_version,
+    )
+
+
 def error(request_id: int, server_error: pb.ServerError, message: str) -> bytes:
     """The request is refused. See `refusal` for requests with an answer of their own."""
     return command_frame(_Type.ERROR, request_id=request_id, error=server_error, message=message)

@@ -7,7 +7,9 @@ state:
 
     START --CONNECT--> CONNECTED                    (credentials are enough, or none are needed)
     START --CONNECT--> CHALLENGED --AUTH_RESPONSE--> CONNECTED
+    START --CONNECT--> VERIFYING -----------------> CONNECTED   (looking at credentials takes time)
     CONNECTED --AUTH_RESPONSE--> CONNECTED          (a credential is renewed)
+    any --credentials are refused--> REFUSED
 
 Both sides speak the smaller of the two protocol versions. A feature flag is claimed only when the
 feature is there: a client that sees `supports_topic_watchers` stops polling for topics.
@@ -115,14 +117,18 @@ class HandshakeState(Enum):
     """How far a connection has come."""
 
     START = auto()
+    VERIFYING = auto()
     CHALLENGED = auto()
     CONNECTED = auto()
+    REFUSED = auto()
 
 
 _LEGAL: Final[dict[HandshakeState, frozenset[int]]] = {
     HandshakeState.START: frozenset({_Type.CONNECT}),
+    HandshakeState.VERIFYING: frozenset(),
     HandshakeState.CHALLENGED: frozenset({_Type.AUTH_RESPONSE}),
     HandshakeState.CONNECTED: CLIENT_COMMANDS - {_Type.CONNECT},
+    HandshakeState.REFUSED: frozenset(),
 }
 
 
@@ -173,14 +179,29 @@ class Handshake:
             raise RemoteProtocolError("CONNECT was sent twice")
         if self._state is HandshakeState.CHALLENGED:
             raise RemoteProtocolError(f"{rule.name} was sent before AUTH_RESPONSE")
+        if self._state is HandshakeState.VERIFYING:
+            raise RemoteProtocolError(f"{rule.name} was sent before the answer to CONNECT")
+        if self._state is HandshakeState.REFUSED:
+            raise RemoteProtocolError(f"{rule.name} was sent after the credentials were refused")
         raise RemoteProtocolError(f"{rule.name} was sent before CONNECT")
 
     def on_connect(self, connect: pb.CommandConnect) -> None:
-        """Remember what the client says of itself. `challenged` or `accepted` has to follow."""
+        """Remember what the client says of itself. `accepted`, `verifying` or `challenged` has to
+        follow."""
         self.check(_Type.CONNECT)
         self.client_version = connect.client_version
         self.protocol_version = min(max(connect.protocol_version, 0), PROTOCOL_VERSION)
         self.client_features = features_of(connect.feature_flags)
+
+    def verifying(self) -> None:
+        """The credentials of CONNECT are looked at. Nothing else may come meanwhile."""
+        if self._state is not HandshakeState.START:
+            raise LocalProtocolError("credentials are verified once, before CONNECTED")
+        self._enter(HandshakeState.VERIFYING)
+
+    def refused(self) -> None:
+        """The credentials are refused: nothing more may come."""
+        self._enter(HandshakeState.REFUSED)
 
     def challenged(self) -> None:
         """AUTH_CHALLENGE is sent, and the handshake waits for its answer."""

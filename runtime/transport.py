@@ -44,8 +44,14 @@ class Transport(Protocol):
     peer: str
     """`address:port` of the other side, as statistics print it."""
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The certificate by which the other side has proved who it is (DER), verified; None: it
+        has shown none, or not yet."""
+
     def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
-        """Returns the number of bytes taken; 0 means not now.
+        """Returns the number of bytes taken; 0 means not now. The next call begins with the bytes
+        that were not taken.
 
         Raises: trio.BrokenResourceError: the other side is gone.
         """
@@ -77,14 +83,31 @@ class Transport(Protocol):
 class SocketTransport:
     """A TCP connection. The receive size follows the traffic: 64 KB for quiet ones, up to 1 MB."""
 
-    __slots__ = ("_readers", "_receive_size_bytes", "_receiving", "_socket", "peer")
+    __slots__ = (
+        "_readers",
+        "_receive_size_bytes",
+        "_receive_size_bytes_max",
+        "_receiving",
+        "_socket",
+        "peer",
+    )
 
-    def __init__(self, connection: socket.socket, peer: str, readers: Readers) -> None:
+    peer_certificate = None
+    """Whoever can reach the port can connect."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        peer: str,
+        readers: Readers,
+        receive_size_bytes_max: int = RECEIVE_SIZE_BYTES_MAX,
+    ) -> None:
         # A plain socket, not trio's wrapper: sending must be possible without a checkpoint.
         self._socket = connection
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._receive_size_bytes = RECEIVE_SIZE_BYTES_MIN
+        self._receive_size_bytes = min(RECEIVE_SIZE_BYTES_MIN, receive_size_bytes_max)
+        self._receive_size_bytes_max = receive_size_bytes_max
         self._readers = readers
         self._receiving: _Receiving | None = None
         self.peer = peer
@@ -126,9 +149,10 @@ class SocketTransport:
         except OSError as error:
             raise trio.BrokenResourceError(str(error)) from error
         if len(data) == size:
-            self._receive_size_bytes = min(size * 2, RECEIVE_SIZE_BYTES_MAX)
+            self._receive_size_bytes = min(size * 2, self._receive_size_bytes_max)
         elif len(data) < size // 8:
-            self._receive_size_bytes = max(size // 2, RECEIVE_SIZE_BYTES_MIN)
+            smallest = min(RECEIVE_SIZE_BYTES_MIN, self._receive_size_bytes_max)
+            self._receive_size_bytes = max(size // 2, smallest)
         return data
 
     async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
@@ -227,9 +251,12 @@ class _Receiving:
 
 @final
 class StreamTransport:
-    """A connection over any trio stream: TLS, or memory in tests and simulation."""
+    """A connection over any trio stream: memory in tests and simulation."""
 
     __slots__ = ("_closed", "_scope", "_stream", "peer")
+
+    peer_certificate = None
+    """Streams of TLS are no transports: see `security.tls_transport`."""
 
     def __init__(self, stream: trio.abc.Stream, peer: str) -> None:
         self._stream = stream

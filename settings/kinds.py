@@ -44,5 +44,7 @@ NoneAtZero = Annotated[int, Limit()]
 Count = Annotated[int, Bounds(0)]
 Positive = Annotated[int, Bounds(1)]
 Port = Annotated[int, Bounds(0, 65535)]
+PortOrOff = Annotated[int | None, Bounds(0, 65535)]
+"""None, written as a blank value: nothing listens."""
 Ratio = Annotated[float, Bounds(0, 1)]
 Rate = Annotated[float, Bounds(0)]

@@ -40,7 +40,7 @@ _FALSE: Final = frozenset({"false"})
 
 
 _SECRET: Final = re.compile(
-    r"password|secret|token|credential|AuthenticationParameters", re.IGNORECASE
+    r"password|secret|token|credential|basicAuthConf|AuthenticationParameters", re.IGNORECASE
 )
 """Keys whose values are not logged."""
 
@@ -143,7 +143,8 @@ def build_config(
     *,
     strict: bool = False,
 ) -> LoadedConfig[Config]:
-    """Type and check settings. The last value of a key wins; a blank one means the default.
+    """Type and check settings. The last value of a key wins; a blank one means the default, except
+    for a key that may be off (None).
 
     Raises: ConfigError.
     """
@@ -159,6 +160,8 @@ def build_config(
             sorter.add(setting)
         elif setting.value:
             values[key] = _parse(setting, hints[key])
+        elif _may_be_off(hints[key]):
+            values[key] = None
     values.update({key: value for key, value in overrides.items() if value is not None})
     try:
         config = rules.config_type(**values)
@@ -260,10 +263,18 @@ def _key_types(config_type: type[Keys]) -> dict[str, Any]:
     }
 
 
+def _may_be_off(hint: Any) -> bool:  # noqa: ANN401 - a typing form
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    return isinstance(hint, types.UnionType)
+
+
 def _parse(setting: Setting, hint: Any) -> object:  # noqa: ANN401 - a typing form
     bounds: Bounds | Limit | Pattern | None = None
     if typing.get_origin(hint) is typing.Annotated:
         hint, bounds = typing.get_args(hint)
+    if _may_be_off(hint):
+        hint = typing.get_args(hint)[0]
     if typing.get_origin(hint) is typing.Literal:
         choices = typing.get_args(hint)
         if setting.value not in choices:
@@ -322,5 +333,4 @@ def _text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
-    assert not isinstance(value, types.NoneType)
-    return str(value)
+    return "" if value is None else str(value)

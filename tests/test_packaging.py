@@ -21,6 +21,7 @@ ROOMS = (
     "rocks",
     "runtime",
     "settings",
+    "security",
     "web",
     "metadata",
     "bookie",

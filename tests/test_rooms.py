@@ -1,7 +1,7 @@
 """The plan of the house, kept by a test: who may import whom, what pure means, sizes, links.
 
-- Rooms import downwards only: protocol, rocks, runtime, settings <- web, metadata <- bookie
-  <- ledgers <- autorecovery, inspection <- broker <- pipeline, compat_tests.
+- Rooms import downwards only: protocol, rocks, runtime, settings <- security <- web, metadata
+  <- bookie <- ledgers <- autorecovery, inspection <- broker <- pipeline, compat_tests.
 - Modules import each other in no circle.
 - A module whose essay says "Pure." is pure, and so is everything it needs: no event loop, socket,
   clock, chance, file or thread. The whole of protocol/ is.
@@ -25,24 +25,27 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "rocks": frozenset(),
     "runtime": frozenset(),
     "settings": frozenset(),
-    "web": frozenset({"runtime"}),
-    "metadata": frozenset({"protocol", "rocks"}),
-    "bookie": frozenset({"protocol", "rocks", "runtime", "settings", "web", "metadata"}),
-    "ledgers": frozenset({"protocol", "runtime", "metadata", "bookie"}),
+    "security": frozenset({"runtime", "settings"}),
+    "web": frozenset({"runtime", "security"}),
+    "metadata": frozenset({"protocol", "rocks", "security"}),
+    "bookie": frozenset(
+        {"protocol", "rocks", "runtime", "settings", "security", "web", "metadata"}
+    ),
+    "ledgers": frozenset({"protocol", "runtime", "security", "metadata", "bookie"}),
     "autorecovery": frozenset(
-        {"protocol", "runtime", "settings", "web", "metadata", "bookie", "ledgers"}
+        {"protocol", "runtime", "settings", "security", "web", "metadata", "bookie", "ledgers"}
     ),
     "inspection": frozenset(
-        {"protocol", "rocks", "runtime", "settings", "metadata", "bookie", "ledgers"}
+        {"protocol", "rocks", "runtime", "settings", "security", "metadata", "bookie", "ledgers"}
     ),
     "broker": frozenset(
-        {"protocol", "rocks", "runtime", "settings", "web", "metadata", "bookie", "ledgers"}
-        | {"autorecovery", "inspection"}
+        {"protocol", "rocks", "runtime", "settings", "security", "web", "metadata", "bookie"}
+        | {"ledgers", "autorecovery", "inspection"}
     ),
     "pipeline": frozenset({"protocol", "bookie", "broker"}),
     "compat_tests": frozenset(
-        {"protocol", "runtime", "metadata", "bookie", "ledgers", "autorecovery", "broker"}
-        | {"pipeline"}
+        {"protocol", "runtime", "security", "metadata", "bookie", "ledgers", "autorecovery"}
+        | {"broker", "pipeline"}
     ),
     "tests": frozenset(
         {
@@ -50,6 +53,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
             "rocks",
             "runtime",
             "settings",
+            "security",
             "web",
             "metadata",
             "bookie",
@@ -78,13 +82,13 @@ BROKER_FLOORS: Final = (
             "turn",
         }
     ),
-    frozenset({"net", "policies"}),
+    frozenset({"net", "policies", "tls_config"}),
     frozenset({"config_keys", "managed_ledger"}),
     frozenset({"subscription"}),
     frozenset({"broadcast"}),
     frozenset({"topic"}),
     frozenset({"namespaces"}),
-    frozenset({"schemas", "cluster", "follow", "topic_lists"}),
+    frozenset({"schemas", "cluster", "follow", "topic_lists", "authorization"}),
     frozenset({"orphans"}),
     frozenset({"service"}),
     frozenset({"handlers", "admin"}),

@@ -1,16 +1,20 @@
-"""One HTTP request to another server of the cluster, without following redirects.
+"""One HTTP request to another server, without following redirects.
 
-For the few calls that brokers make of each other, one connection each. What a stranger on that port
-may send is bounded.
+For the few calls that brokers make of each other and of issuers of tokens, one connection each.
+What a stranger on that port may send is bounded.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, final
+import ssl
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 from urllib.parse import urlsplit
 
 import h11
 import trio
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 _CHUNK_BYTES: Final = 64 * 1024
 _HEAD_BYTES_MAX: Final = 64 * 1024
@@ -32,24 +36,28 @@ class Answer(NamedTuple):
 
 
 async def fetch(
-    method: str, url: str, seconds_max: float, *, body: bytes = b"", body_bytes_max: int
+    method: str,
+    url: str,
+    seconds_max: float,
+    *,
+    body: bytes = b"",
+    body_bytes_max: int,
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
-    """The answer to a request. `url` is absolute, http only; `body`, if there is one, is JSON.
-    `body_bytes_max` bounds the answer.
+    """The answer to a request. `url` is absolute; https is spoken with the context `tls` only.
+    `body`, if there is one, is JSON. `body_bytes_max` bounds the answer.
 
     Raises: CallFailed.
     """
     try:
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise ValueError("this is no http URL")
         with trio.fail_after(seconds_max):
-            stream = await trio.open_tcp_stream(parts.hostname, parts.port or 80)
-            async with stream:
+            async with await _connected(parts, tls) as stream:
                 return await _exchange(stream, method, url, body, body_bytes_max)
     except (
         OSError,
         ValueError,  # of a URL, which another process wrote
+        ssl.SSLError,
         trio.TooSlowError,
         trio.BrokenResourceError,
         h11.ProtocolError,
@@ -58,8 +66,19 @@ async def fetch(
         raise CallFailed(f"{method} {url}: {reason}") from None
 
 
+async def _connected(parts: SplitResult, tls: ssl.SSLContext | None) -> trio.abc.Stream:
+    schemes = ("http",) if tls is None else ("http", "https")
+    if parts.scheme not in schemes or not parts.hostname:
+        raise ValueError(f"this is no {' or '.join(schemes)} URL")
+    if parts.scheme == "http":
+        return await trio.open_tcp_stream(parts.hostname, parts.port or 80)
+    assert tls is not None
+    stream = await trio.open_tcp_stream(parts.hostname, parts.port or 443)
+    return trio.SSLStream(stream, tls, server_hostname=parts.hostname, https_compatible=True)
+
+
 async def _exchange(
-    stream: trio.SocketStream, method: str, url: str, body: bytes, body_bytes_max: int
+    stream: trio.abc.Stream, method: str, url: str, body: bytes, body_bytes_max: int
 ) -> Answer:
     parts = urlsplit(url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -80,7 +99,7 @@ async def _exchange(
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
-            connection.receive_data(await stream.receive_some(_CHUNK_BYTES))
+            connection.receive_data(bytes(await stream.receive_some(_CHUNK_BYTES)))
         elif isinstance(event, h11.Response):
             status = event.status_code
             found = dict(event.headers).get(b"location", b"")

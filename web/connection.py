@@ -14,7 +14,9 @@ import enum
 import http
 import json
 import socket
+import ssl
 import struct
+from dataclasses import dataclass
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 from urllib.parse import unquote
@@ -26,7 +28,7 @@ import trio
 from web.errors import PeerTooSlow, RequestRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, MutableMapping
+    from collections.abc import Callable, Iterable, MutableMapping
 
     from starlette.types import ASGIApp
 
@@ -64,6 +66,35 @@ class Phase(enum.Enum):
     ANSWER = "the client to take its answer"
 
 
+def _no_certificate() -> bytes | None:
+    """Of a client that is not asked for one."""
+    return None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a connection is below HTTP."""
+
+    client: tuple[str, int] | None = None
+    """Address and port; None: there is no such thing."""
+    server: tuple[str, int] | None = None
+    scheme: str = "http"
+    peer_certificate: Callable[[], bytes | None] = _no_certificate
+    """See `runtime.transport.Transport`. Asked once a request has come."""
+
+
+def link_of(stream: trio.abc.Stream) -> Link:
+    """Of a stream without TLS."""
+    if not isinstance(stream, trio.SocketStream):
+        return Link()
+    try:
+        peer, local = stream.socket.getpeername(), stream.socket.getsockname()
+    except OSError:
+        return Link()
+    return Link((peer[0], peer[1]), (local[0], local[1]))
+
+
 class Shared(Protocol):
     """The part of its server that a connection uses."""
 
@@ -95,11 +126,11 @@ class Shared(Protocol):
 class HttpConnection:
     """Serves one stream. `phase` and `since` show the server how long it waits, and for what."""
 
-    def __init__(self, shared: Shared, stream: trio.abc.Stream) -> None:
+    def __init__(self, shared: Shared, stream: trio.abc.Stream, link: Link) -> None:
         self._shared = shared
         self._limits = shared.limits
         self._stream = stream
-        self._client, self._server = _addresses(stream)
+        self._link = link
         self._protocol = h11.Connection(
             h11.SERVER, max_incomplete_event_size=self._limits.head_bytes_max
         )
@@ -154,7 +185,8 @@ class HttpConnection:
 
     @property
     def _peer(self) -> str:
-        return "" if self._client is None else f"{self._client[0]}:{self._client[1]}"
+        client = self._link.client
+        return "" if client is None else f"{client[0]}:{client[1]}"
 
     async def _serve_one(self) -> bool:
         """Serve one request. Returns whether there may be another."""
@@ -310,19 +342,22 @@ class HttpConnection:
 
     def _scope_of(self, request: h11.Request) -> dict[str, Any]:
         raw_path, _, query = request.target.partition(b"?")
+        link = self._link
+        certificate = link.peer_certificate()
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.4"},
             "http_version": request.http_version.decode("ascii"),
             "method": request.method.decode("ascii"),
-            "scheme": "http",
+            "scheme": link.scheme,
             "path": unquote(raw_path.decode("latin-1")),
             "raw_path": raw_path,
             "query_string": query,
             "root_path": "",
             "headers": list(request.headers),
-            "client": self._client,
-            "server": self._server,
+            "client": link.client,
+            "server": link.server,
+            "extensions": {} if certificate is None else _tls_extension(certificate),
         }
 
     # --- the answer ---------------------------------------------------------------------
@@ -401,17 +436,9 @@ class HttpConnection:
         self._enter(Phase.HANDLER)
 
 
-def _addresses(
-    stream: trio.abc.Stream,
-) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:
-    """(peer, local) of a socket; None for an address that does not exist."""
-    if not isinstance(stream, trio.SocketStream):
-        return None, None
-    try:
-        peer, local = stream.socket.getpeername(), stream.socket.getsockname()
-    except OSError:
-        return None, None
-    return (peer[0], peer[1]), (local[0], local[1])
+def _tls_extension(certificate: bytes) -> Message:
+    """The certificate of the client, as ASGI's TLS extension passes it on."""
+    return {"tls": {"client_cert_chain": (ssl.DER_cert_to_PEM_cert(certificate),)}}
 
 
 def _status_of(error: h11.RemoteProtocolError) -> int:

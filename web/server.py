@@ -8,6 +8,7 @@ in progress, the new one is answered with 503.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -17,11 +18,11 @@ import trio
 from runtime.accepting import TurnedAway, accept_connections
 from runtime.open_files import not_admitted_max
 from web.budgets import ByteBudget, RequestRate
-from web.connection import HttpConnection, Phase
+from web.connection import HttpConnection, Link, Phase, link_of
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from starlette.types import ASGIApp
 
@@ -37,6 +38,27 @@ SLOW_SECONDS: Final = 2.0
 """A client slower than this may be disconnected when bytes are short."""
 _IDLE: Final = frozenset({Phase.HEAD})
 _HOLDING_BYTES: Final = frozenset({Phase.BODY, Phase.ANSWER})
+
+
+Arrived = tuple[trio.abc.Stream, Link]
+
+
+def plain_http(connection: socket.socket, peer: str) -> Arrived:
+    """A connection as it was accepted."""
+    del peer
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
+    return stream, link_of(stream)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A listening socket, and what is made of its connections."""
+
+    listening: socket.socket
+    arrived: Callable[[socket.socket, str], Arrived] = plain_http
+    """Is given a connection, and the address and port of its peer in one text. Raises: OSError: the
+    peer has already gone."""
 
 
 @final
@@ -58,7 +80,7 @@ class HttpServer:
 
     async def serve(
         self,
-        listening: Iterable[socket.socket],
+        doors: Iterable[Door],
         stop: trio.Event,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -66,15 +88,15 @@ class HttpServer:
         async with trio.open_nursery() as serving:
             async with trio.open_nursery() as accepting:
 
-                def serve(connection: socket.socket, host: str, port: int) -> None:
-                    del host, port
-                    stream = trio.SocketStream(trio.socket.from_stdlib_socket(connection))
-                    serving.start_soon(self.serve_stream, stream)
+                def serve(door: Door, connection: socket.socket, host: str, port: int) -> None:
+                    serving.start_soon(
+                        self.serve_stream, *door.arrived(connection, f"{host}:{port}")
+                    )
 
                 per_turn = not_admitted_max(ACCEPTED_PER_TURN)
                 accept = partial(accept_connections, per_turn=per_turn, protocol="HTTP")
-                for each in listening:
-                    accepting.start_soon(accept, each, serve)
+                for door in doors:
+                    accepting.start_soon(accept, door.listening, partial(serve, door))
                 task_status.started()
                 await stop.wait()
                 accepting.cancel_scope.cancel()
@@ -83,12 +105,12 @@ class HttpServer:
                 self._let_go(connection)
             serving.cancel_scope.deadline = trio.current_time() + GRACEFUL_SECONDS
 
-    async def serve_stream(self, stream: trio.abc.Stream) -> None:
+    async def serve_stream(self, stream: trio.abc.Stream, link: Link) -> None:
         """Serve one connection until it ends."""
         if not self._make_place():
             await self._turn_away(stream)
             return
-        connection = HttpConnection(self, stream)
+        connection = HttpConnection(self, stream, link)
         self._connections[connection] = None
         try:
             await connection.run()

@@ -11,7 +11,7 @@ import trio
 from bookie.errors import BookieRefusesToStart
 from web.callers import CallerRules
 from web.limits import HttpLimits
-from web.server import HttpServer
+from web.server import Door, HttpServer
 from web.state import StateApplication
 
 if TYPE_CHECKING:
@@ -68,5 +68,5 @@ async def serve_state(
     stop = trio.Event()
     stack.callback(stop.set)
     limits = HttpLimits(connections_max=HTTP_CONNECTIONS_MAX)
-    await nursery.start(HttpServer(application, limits).serve, listening, stop)
+    await nursery.start(HttpServer(application, limits).serve, map(Door, listening), stop)
     return bound

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.dynamic_configuration import dynamic_keys
 from broker.admin.router import Route
+from broker.config_keys import SECRET
 from broker.namespaces.json_nodes import change_json, create_json
 from broker.namespaces.names import DYNAMIC_CONFIGURATION_PATH
 from broker.refusal import not_found, precondition_failed
@@ -55,7 +56,8 @@ async def leader(request: AdminRequest) -> dict[str, str]:
     """The broker that assigns topics."""
     context = request.context
     if context.cluster is None:
-        return {"serviceUrl": context.web_service_url, "brokerId": context.broker_id}
+        url = context.address.web_service_url or context.address.web_service_url_tls
+        return {"serviceUrl": url, "brokerId": context.broker_id}
     leader = context.cluster.leader
     if leader is None:
         raise not_found("Couldn't find leader broker")
@@ -69,8 +71,9 @@ async def version(request: AdminRequest) -> str:
 
 
 async def runtime_configuration(request: AdminRequest) -> dict[str, str]:
-    """Every key with its value in force."""
-    return as_properties(request.context.config)
+    """Every key with its value in force, except secrets."""
+    properties = as_properties(request.context.config)
+    return {key: value for key, value in properties.items() if key not in SECRET}
 
 
 async def dynamic_names(request: AdminRequest) -> list[str]:

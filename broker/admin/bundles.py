@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.admin.redirects import Redirect, send_on
+from broker.admin.redirects import redirect, send_on
 from broker.admin.router import Route
 from broker.refusal import Refusal, not_found
 
@@ -74,7 +74,7 @@ async def owned(request: AdminRequest) -> dict[str, Any]:
         address = cluster.brokers.get(broker_id)
         if address is None:
             raise not_found(f"Broker {broker_id} not found")
-        raise Redirect(f"{address.web_service_url}{request.raw_path}")
+        raise redirect(request, address, request.raw_path)
     return dict(await cluster.ownership_status())
 
 

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 from urllib.parse import parse_qsl
 
 from broker.admin.dynamic_configuration import with_dynamic
+from broker.authorization.authorizer import rules_from
 from broker.refusal import Refusal
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
+from security.caller import UNAUTHENTICATED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from broker.authorization.authorizer import Authorizer
+    from broker.broker_address import BrokerAddress
     from broker.config import BrokerConfig
     from broker.namespaces.namespaces import Namespaces
     from broker.ownership import Cluster
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from ledgers.client import LedgerClient
     from metadata.store import MetadataStore
     from runtime.clock import Clock
+    from security.caller import Caller
 
 Json = Any
 JSON_VALUES_MAX: Final = 100_000
@@ -79,8 +84,7 @@ class AdminContext:
     bookie_addresses: Mapping[str, str]
     """Bookie id, as in ledger metadata -> `host:port` where it serves reads to other processes."""
     metrics: Metrics
-    broker_service_url: str
-    web_service_url: str
+    address: BrokerAddress
     version: str
     metadata_url: str = ""
     """Where other processes find the metadata; empty: in this process only."""
@@ -88,6 +92,8 @@ class AdminContext:
     """None: this broker has all topics."""
     create_shadow: Callable[[TopicName, Mapping[str, str]], Awaitable[None]] | None = None
     """Makes a shadow topic of the source that its properties name; None: there are none."""
+    decisions: Authorizer | None = None
+    """None: everybody may do everything."""
     use_for_owners: Callable[[BrokerConfig], None]
     """Hands a configuration that is in force now to what decides about the owners of topics."""
     dynamic: dict[str, str] = field(default_factory=dict)
@@ -100,6 +106,8 @@ class AdminContext:
         self.schemas.use(self.config)
         self.service.config = self.config
         self.use_for_owners(self.config)
+        if self.decisions is not None:
+            self.decisions.use(rules_from(self.config))
         await self.namespaces.use(self.config)
 
     async def check_healthy(self) -> None:
@@ -119,14 +127,25 @@ class AdminContext:
     @property
     def broker_id(self) -> str:
         """Pulsar's name of a broker: the host and port of its web service."""
-        return self.web_service_url.partition("://")[2]
+        return self.address.broker_id
 
 
 @final
 class AdminRequest:
     """One request: names of the path (decoded), query, body."""
 
-    __slots__ = ("_body", "_query", "context", "headers", "method", "names", "path", "raw_path")
+    __slots__ = (
+        "_body",
+        "_query",
+        "caller",
+        "context",
+        "headers",
+        "method",
+        "names",
+        "path",
+        "raw_path",
+        "scheme",
+    )
 
     def __init__(
         self,
@@ -138,14 +157,19 @@ class AdminRequest:
         names: Mapping[str, str],
         headers: Mapping[str, str],
         body: Callable[[], Awaitable[bytes]],
+        caller: Caller = UNAUTHENTICATED,
+        scheme: str = "http",
     ) -> None:
         self.context = context
+        self.caller = caller
         self.method = method
         self.path = path
         self.raw_path = raw_path
         """As it was sent, not decoded."""
         self.names = names
         self.headers = headers
+        self.scheme = scheme
+        """`http` or `https`."""
         self._query = query
         self._body = body
 

@@ -59,6 +59,7 @@ _DYNAMIC_KEYS: Final = (
     "maxSubscriptionsPerTopic",
     "maxTopicsPerNamespace",
     "schemaCompatibilityStrategy",
+    "superUserRoles",
 )
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from broker.admin.redirects import Redirect, flag_text
+from broker.admin.redirects import flag_text, redirect
 from broker.admin.router import Route
 from broker.refusal import Refusal, not_found
 from protocol.topic_name import encode_name
@@ -39,13 +39,13 @@ async def lookup(request: AdminRequest) -> dict[str, str]:
         if "listenerName" in request.query:
             query += f"&listenerName={quote(listener)}"
         path = f"{topic.domain}/{topic.namespace_name}/{encode_name(topic.local_name)}"
-        raise Redirect(f"{owner.web_service_url}/lookup/v2/topic/{path}?{query}")
-    url = owner.url(listener)
+        raise redirect(request, owner, f"/lookup/v2/topic/{path}?{query}")
+    url, url_tls = owner.url(listener), owner.url_tls(listener)
     return {
         "brokerUrl": url,
-        "brokerUrlTls": "",
+        "brokerUrlTls": url_tls,
         "httpUrl": owner.web_service_url,
-        "httpUrlTls": "",
+        "httpUrlTls": owner.web_service_url_tls,
         "nativeUrl": url,
         "brokerUrlSsl": "",
     }

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 from broker.admin.router import Route
 from broker.policies.given import (
     Check,
+    auth_mode,
     auto_subscription,
     auto_topic,
     flag,
@@ -22,6 +23,7 @@ from broker.policies.given import (
     retention,
     strategy,
 )
+from broker.policies.grants import AUTH_MODE_FIELD
 from broker.policies.persistence import persistence
 from broker.policies.record import AUTO_UPDATE_FIELD
 from broker.refusal import Refusal, not_found
@@ -105,6 +107,10 @@ POLICIES: Final = (
         in_force=lambda policies: policies.schema_auto_update,
     ),
 )
+_WITHOUT_REMOVAL: Final = (
+    Policy("subscriptionAuthMode", AUTH_MODE_FIELD, auth_mode, unset="None", nullable=True),
+)
+"""Policies that Pulsar's API can only replace."""
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 
@@ -147,4 +153,7 @@ async def _store(request: AdminRequest, field: str, value: object) -> None:
     )
 
 
-ROUTES: Final = tuple(route for policy in POLICIES for route in _routes_of(policy))
+ROUTES: Final = (
+    *(route for policy in POLICIES for route in _routes_of(policy)),
+    *(route for policy in _WITHOUT_REMOVAL for route in _routes_of(policy)[:2]),
+)

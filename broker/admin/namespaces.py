@@ -14,7 +14,7 @@ from broker.admin.partitions import delete_if_there
 from broker.admin.router import Route
 from broker.policies.persistence import persistence
 from broker.policies.record import AUTO_UPDATE_FIELD
-from broker.refusal import Refusal, conflict, not_found
+from broker.refusal import Refusal, conflict
 from protocol.topic_name import (
     NON_PERSISTENT,
     PERSISTENT,
@@ -135,35 +135,6 @@ async def bundles(request: AdminRequest) -> dict[str, Any]:
     return {"boundaries": boundaries, "numBundles": len(boundaries) - 1}
 
 
-async def permissions(request: AdminRequest) -> dict[str, list[str]]:
-    """Granted actions by role."""
-    return (
-        await request.context.namespaces.get(request.namespace_name)
-    ).policies.record.permissions
-
-
-async def grant(request: AdminRequest) -> None:
-    """Grant a role some actions."""
-    actions = await request.json()
-    if not isinstance(actions, list) or not all(isinstance(each, str) for each in actions):
-        raise Refusal(400, "The body must be a JSON array of actions")
-    if await request.context.namespaces.find(request.namespace_name) is None:
-        raise not_found("Topic's namespace does not exist")
-    await _set_permission(request, actions)
-
-
-async def revoke(request: AdminRequest) -> None:
-    """Revoke all actions of a role."""
-    await _set_permission(request, [])
-
-
-async def _set_permission(request: AdminRequest, actions: list[str]) -> None:
-    role = request.names["role"]
-    await request.context.namespaces.change_policies(
-        request.namespace_name, lambda policies: policies.with_permission(role, actions)
-    )
-
-
 async def unload(request: AdminRequest) -> None:
     """Close every loaded topic of the namespace. Clients look up again and reopen them."""
     context, name = request.context, request.namespace_name
@@ -184,8 +155,5 @@ ROUTES: Final = (
     Route("DELETE", _NAMESPACE, delete),
     Route("GET", f"{_NAMESPACE}/topics", topics),
     Route("GET", f"{_NAMESPACE}/bundles", bundles),
-    Route("GET", f"{_NAMESPACE}/permissions", permissions),
-    Route("POST", f"{_NAMESPACE}/permissions/{{role}}", grant),
-    Route("DELETE", f"{_NAMESPACE}/permissions/{{role}}", revoke),
     Route("PUT", f"{_NAMESPACE}/unload", unload),
 )

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 from urllib.parse import parse_qsl, urlencode
 
-from broker.refusal import precondition_failed
+from broker.refusal import Refusal, precondition_failed
 from protocol.errors import ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
+    from broker.broker_address import BrokerAddress
     from broker.ownership import Whereabouts
 
 
@@ -32,6 +33,21 @@ def flag_text(value: bool) -> str:
     return "true" if value else "false"
 
 
+def redirect(request: AdminRequest, to: BrokerAddress, path: str) -> Redirect:
+    """To the same port of another broker, with or without TLS.
+
+    Raises: Refusal: that broker has no such port.
+    """
+    url = to.web_url(request.scheme)
+    if not url:
+        raise Refusal(
+            500,
+            "Redirected cluster's service url is not configured: "
+            f"broker {to.broker_id} has no port for {request.scheme}",
+        )
+    return Redirect(f"{url}{path}")
+
+
 def send_on(request: AdminRequest, found: Whereabouts) -> None:
     """Raises: Redirect: another broker is to answer this request."""
     ownership = request.context.service.ownership
@@ -40,7 +56,7 @@ def send_on(request: AdminRequest, found: Whereabouts) -> None:
     given = parse_qsl(request.query_text, keep_blank_values=True)
     query = [(name, value) for name, value in given if name != "authoritative"]
     query.append(("authoritative", flag_text(found.authoritative)))
-    raise Redirect(f"{found.address.web_service_url}{request.raw_path}?{urlencode(query)}")
+    raise redirect(request, found.address, f"{request.raw_path}?{urlencode(query)}")
 
 
 async def send_to_owner(request: AdminRequest) -> None:

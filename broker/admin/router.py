@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import unquote, unquote_plus
 
+from broker.authorization.operations import UNKNOWN
 from protocol.topic_name import NON_PERSISTENT, PERSISTENT
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
+    from broker.authorization.operations import Operation
 
 Handler = Callable[["AdminRequest"], Awaitable[Any]]
 """Answers: None = 204, bytes or str = text, a starlette Response, anything else = JSON."""
@@ -40,6 +42,8 @@ class Route:
     """Whether the broker that owns the topic of the path has to answer."""
     by_parts: Callable[[AdminRequest, int], Awaitable[Any]] | None = None
     """In a cluster: answers for a topic with so many partitions, instead of `handler`."""
+    asks: tuple[Operation, ...] = UNKNOWN
+    """What it asks the authorization. Filled in from the list of Pulsar's endpoints."""
 
 
 def decode_segment(name: str, raw: str) -> str:

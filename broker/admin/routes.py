@@ -20,6 +20,7 @@ from broker.admin import (
     namespaces,
     non_persistent,
     partitions,
+    permissions,
     schemas,
     stats,
     subscriptions,
@@ -27,7 +28,7 @@ from broker.admin import (
     topic_policies,
     topics,
 )
-from broker.admin.missing import missing_routes
+from broker.admin.missing import missing_routes, with_questions
 from broker.admin.parts import by_parts
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def at_owner(routes: Iterable[Route]) -> tuple[Route, ...]:
 
 
 def all_routes() -> tuple[Route, ...]:
-    """Every method and path that is answered. Missing operations of Pulsar answer 501."""
+    """Every method and path that is answered, with what it asks the authorization. Missing
+    operations of Pulsar answer 501."""
     present = (
         *metrics_page.ROUTES,
         *brokers.ROUTES,
@@ -56,6 +58,7 @@ def all_routes() -> tuple[Route, ...]:
         *tenants.ROUTES,
         *namespaces.ROUTES,
         *bundles.ROUTES,
+        *permissions.ROUTES,
         *namespace_policies.ROUTES,
         *non_persistent.ROUTES,
         *by_parts(at_owner(topics.ROUTES)),
@@ -67,4 +70,4 @@ def all_routes() -> tuple[Route, ...]:
         *at_owner(schemas.ROUTES),
         *lookup.ROUTES,
     )
-    return (*present, *missing_routes(present))
+    return (*with_questions(present), *missing_routes(present))

@@ -8,20 +8,24 @@ bound before anything else starts, so that a port in use is refused at once.
 from __future__ import annotations
 
 import re
+import ssl
 from typing import TYPE_CHECKING, Final, final
 
+import structlog
 from starlette.responses import Response
 
+from broker.admin.authorization import check, scope_of
 from broker.admin.context import AdminRequest
 from broker.admin.errors import status_and_reason
 from broker.admin.redirects import Redirect, send_to_owner
 from broker.admin.streaming import Streamed, encoded, is_large, json_pieces
 from broker.refusal import Refusal
+from security.authentication.identity import AuthenticationFailed
+from security.caller import UNAUTHENTICATED, Caller
 from web.body import read_body
 from web.server import HttpServer
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterable
 
     import trio
@@ -29,20 +33,38 @@ if TYPE_CHECKING:
 
     from broker.admin.context import AdminContext
     from broker.admin.router import Router
+    from broker.config import BrokerConfig
+    from security.authentication.service import Authentication
     from web.callers import CallerRules
     from web.limits import HttpLimits
+    from web.server import Door
+
+log = structlog.get_logger()
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _JSON: Final = "application/json"
+_ORIGINAL_PRINCIPAL: Final = "x-original-principal"
+_STATUS: Final = "/status.html"
+_METRICS: Final = "/metrics"
 
 
 @final
 class AdminApplication:
     """ASGI. `context` is None until the broker is ready."""
 
-    def __init__(self, router: Router, callers: CallerRules) -> None:
+    def __init__(
+        self,
+        router: Router,
+        callers: CallerRules,
+        authentication: Authentication | None = None,
+        open_paths: frozenset[str] = frozenset(),
+    ) -> None:
+        """`authentication`: None: everybody is served; `open_paths`: routes that serve everybody
+        in any case."""
         self._router = router
         self._callers = callers
+        self._authentication = authentication
+        self._open_paths = open_paths
         self.context: AdminContext | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,6 +97,15 @@ class AdminApplication:
         context = self.context
         if context is None:
             return _error(503, "The broker is starting; it is not ready yet")
+        caller = UNAUTHENTICATED
+        if self._authentication is not None and (
+            route is None or route.path not in self._open_paths
+        ):
+            # Before anything is said of the path: who is nobody learns not even whether it exists.
+            try:
+                caller = await _caller(self._authentication, scope, headers)
+            except AuthenticationFailed as error:
+                return _unauthenticated(scope, error)
         if route is None:
             if known:
                 return _error(405, f"{method} is not allowed on {scope['path']}")
@@ -90,7 +121,12 @@ class AdminApplication:
             names,
             headers,
             lambda: read_body(receive),
+            caller,
+            scope.get("scheme", "http"),
         )
+        if context.decisions is not None:
+            for operation in route.asks:
+                await check(request, operation, scope_of(request, operation))
         if route.at_owner:
             await send_to_owner(request)
         if route.by_parts is not None and context.cluster is not None:
@@ -103,12 +139,35 @@ class AdminApplication:
 async def serve_http(
     application: AdminApplication,
     limits: HttpLimits,
-    listening: Iterable[socket.socket],
+    doors: Iterable[Door],
     stop: trio.Event,
     task_status: trio.TaskStatus[None],
 ) -> None:
     """Serve until `stop` is set, then allow pending requests a moment to finish."""
-    await HttpServer(application, limits).serve(listening, stop, task_status)
+    await HttpServer(application, limits).serve(doors, stop, task_status)
+
+
+def open_paths(config: BrokerConfig) -> frozenset[str]:
+    """The routes that serve everybody, as in Pulsar."""
+    return frozenset({_STATUS} if config.authenticateMetricsEndpoint else {_STATUS, _METRICS})
+
+
+async def _caller(authentication: Authentication, scope: Scope, headers: dict[str, str]) -> Caller:
+    """Raises: AuthenticationFailed."""
+    chain = scope.get("extensions", {}).get("tls", {}).get("client_cert_chain", ())
+    certificate = ssl.PEM_cert_to_DER_cert(chain[0]) if chain else None
+    identity = await authentication.of_request(headers, certificate)
+    return Caller(identity.role, headers.get(_ORIGINAL_PRINCIPAL))
+
+
+def _unauthenticated(scope: Scope, error: AuthenticationFailed) -> Response:
+    client = scope.get("client")
+    peer = "" if client is None else f"{client[0]}:{client[1]}"
+    log.warning("HTTP request refused", peer=peer, reason=f"not authenticated: {error}")
+    text = "Authentication required"
+    answer = {"reason": text, "message": text, "url": scope["path"], "status": "401"}
+    headers = {"Cache-Control": "must-revalidate,no-cache,no-store"}
+    return Response(encoded(answer), status_code=401, headers=headers, media_type=_JSON)
 
 
 def _as_response(answer: object) -> ASGIApp:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from broker.admin.authorization import check
 from broker.admin.non_persistent import non_persistent_topics, those_of_bundle
 from broker.admin.router import Route
+from broker.authorization.decision import Scope
+from broker.authorization.operations import operation
 from broker.operations import run_owned
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.topic.persistent import TOPIC_EPOCH_PROPERTY, PersistentTopic, ledger_policies_of
@@ -108,6 +111,7 @@ async def partitioned_topics(request: AdminRequest) -> list[str]:
     )
 
 
+_CONSUME: Final = operation("topic:CONSUME")
 SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 """The property with which `create-shadow-topic` names the topic to follow."""
 
@@ -130,6 +134,8 @@ async def create(request: AdminRequest) -> None:
     properties = await request.json_object()
     if context.create_shadow is None:
         refuse_shadow(properties)
+    elif SHADOW_SOURCE in (properties or {}):
+        await _check_source(request, text_map(properties)[SHADOW_SOURCE])
     namespace = await context.namespaces.get(request.namespace_name)
     if topic.is_partition:
         base = topic.partitioned_base
@@ -158,6 +164,12 @@ async def create(request: AdminRequest) -> None:
     if properties and isinstance(created, PersistentTopic):
         given = _without_epoch(text_map(properties))
         await created.ledger.change_properties(lambda old: {**old, **given})
+
+
+async def _check_source(request: AdminRequest, source: str) -> None:
+    """Who makes a shadow of a topic can read it there. Raises: Refusal, BrokerError."""
+    topic = TopicName.parse(source)
+    await check(request, _CONSUME, Scope(topic.tenant, topic.namespace_name, topic))
 
 
 async def delete(request: AdminRequest) -> None:
@@ -323,14 +335,6 @@ def text_map(values: object) -> dict[str, str]:
     return cast("dict[str, str]", values)
 
 
-async def permissions(request: AdminRequest) -> dict[str, list[str]]:
-    """Grants on the topic, which are those of its namespace."""
-    if not await request.context.namespaces.topic_exists(request.topic):
-        raise not_found(f"Topic {request.topic.full} not found")
-    namespace = await request.context.namespaces.of_topic(request.topic)
-    return namespace.policies.record.permissions
-
-
 _NAMESPACE: Final = "/admin/v2/{domain}/{tenant}/{namespace}"
 ROUTES: Final = (
     Route("GET", _NAMESPACE, topics),
@@ -346,5 +350,4 @@ ROUTES: Final = (
     Route("GET", f"{TOPIC}/properties", properties),
     Route("PUT", f"{TOPIC}/properties", change_properties),
     Route("DELETE", f"{TOPIC}/properties", delete_property),
-    Route("GET", f"{TOPIC}/permissions", permissions),
 )

@@ -23,14 +23,16 @@ from broker.admin.context import AdminContext
 from broker.admin.http_limits import http_limits_from
 from broker.admin.router import Router
 from broker.admin.routes import all_routes
-from broker.admin.server import AdminApplication, serve_http
+from broker.admin.server import AdminApplication, open_paths, serve_http
+from broker.assembly.authorization import authorizer_of, start_enforcement
 from broker.assembly.followers import DynamicConfiguration, PolicyChanges
-from broker.assembly.listening import bind_broker, bind_http, url_host
+from broker.assembly.issuers import fetch_from_issuers
+from broker.assembly.listening import Ports, url_host
 from broker.assembly.outliving import outliving
-from broker.assembly.parts import Served
+from broker.assembly.parts import Served, StartError
 from broker.broadcast.selection import BroadcastKind
 from broker.broadcast.window_memory import WindowMemory
-from broker.broker_address import BrokerAddress
+from broker.handlers.authenticating import Authenticating
 from broker.handlers.table import BrokerCommands
 from broker.metrics.exposition import MetricsSource
 from broker.namespaces.namespaces import Namespaces
@@ -43,6 +45,7 @@ from broker.subscription.stock import STOCK
 from broker.turn import Turns
 from runtime.clock import SystemClock
 from runtime.readers import Readers
+from security.authentication.identity import ProviderRefused
 from web.callers import CallerRules
 
 if TYPE_CHECKING:
@@ -50,8 +53,11 @@ if TYPE_CHECKING:
 
     from bookie.bookie import Bookie
     from broker.assembly.parts import BookiePorts, Deployment, Owners, Storage
+    from broker.authorization.authorizer import Authorizer
+    from broker.broker_address import BrokerAddress
     from broker.config import BrokerConfig
     from runtime.clock import Clock
+    from security.authentication.service import Authentication
 
 log = structlog.get_logger()
 
@@ -64,14 +70,23 @@ PULSAR_VERSION: Final = "4.0.8"
 class RunningBroker:
     """A broker that clients can use."""
 
-    broker_service_url: str
-    web_service_url: str
+    address: BrokerAddress
     service: BrokerService
     admin: AdminContext
     bookie: Bookie | None
     """The bookie of this process, if it has one."""
     bookie_address: str = ""
     """`host:port` where that bookie serves reads; empty: it does not."""
+
+    @property
+    def broker_service_url(self) -> str:
+        """`pulsar://host:port`; empty: that port is off."""
+        return self.address.broker_service_url
+
+    @property
+    def web_service_url(self) -> str:
+        """`http://host:port`; empty: that port is off."""
+        return self.address.web_service_url
 
 
 @asynccontextmanager
@@ -84,13 +99,16 @@ async def assembled_broker(
     """
     async with AsyncExitStack() as stack:
         clock = SystemClock()
-        web_socket = stack.enter_context(bind_http(config.bindAddress, config.webServicePort))
-        application = AdminApplication(Router(all_routes()), _caller_rules(config))
+        authentication = _authentication(config, clock)
+        ports = Ports(config)
+        doors = ports.bind_web(stack)
+        application = _application(config, authentication)
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         http_stop = trio.Event()
         limits = http_limits_from(config)
-        await nursery.start(serve_http, application, limits, [web_socket], http_stop)
+        await nursery.start(serve_http, application, limits, doors, http_stop)
+        ports.start(nursery)
 
         turns, readers = Turns(), Readers()
         storage = await deployment.open_storage(stack, nursery, turns, readers, clock)
@@ -99,15 +117,12 @@ async def assembled_broker(
         conversion = SchemaConversion(storage.store, schemas.ledgers)
         await conversion.run()
         service = _service_over(storage, config, schemas, turns, clock)
-        listener = BrokerListener(
-            service.connections, BrokerCommands(service), readers, config.maxHttpServerConnections
-        )
-        await bind_broker(listener, config.bindAddress, config.brokerServicePort)
+        authorizer = authorizer_of(config, storage.store, service.namespaces)
+        commands = _commands(service, config, authentication, authorizer)
+        listener = _listener(service, config, commands, readers)
         stack.callback(listener.stop_accepting)
-        host = url_host(config.advertised_host)
-        address = BrokerAddress(
-            f"pulsar://{host}:{listener.port}", f"http://{host}:{web_socket.getsockname()[1]}"
-        )
+        await ports.bind_broker(listener)
+        address = ports.address
         served = Served(
             config=config,
             address=address,
@@ -123,24 +138,19 @@ async def assembled_broker(
         await front.start(service.run)
         await front.start(conversion.finish)
         await front.start(owners.run)
+        await start_enforcement(front, authorizer, service)
         await front.start(listener.run)
-        ports = await deployment.open_bookie_ports(front, storage, host)
-        metrics = MetricsSource(config, service, storage.bookie, PULSAR_VERSION, ports.server)
+        reads = await deployment.open_bookie_ports(front, storage, url_host(config.advertised_host))
+        metrics = MetricsSource(config, service, storage.bookie, PULSAR_VERSION, reads.server)
         await front.start(metrics.run)
-        admin = _admin_over(config, address, storage, service, owners, ports, metrics)
+        admin = _admin_over(config, address, storage, service, owners, reads, metrics)
+        admin.decisions = authorizer
         await front.start(DynamicConfiguration(storage.store, admin).run)
         await front.start(PolicyChanges(storage.store, service.namespaces).run)
         await owners.wait_joined()
         application.context = admin
         try:
-            yield RunningBroker(
-                address.broker_service_url,
-                address.web_service_url,
-                service,
-                admin,
-                storage.bookie,
-                ports.own,
-            )
+            yield RunningBroker(address, service, admin, storage.bookie, reads.own)
         finally:
             await _close_topics(service, owners, config, http_stop, listener)
 
@@ -168,7 +178,7 @@ def _admin_over(
     storage: Storage,
     service: BrokerService,
     owners: Owners,
-    ports: BookiePorts,
+    reads: BookiePorts,
     metrics: MetricsSource,
 ) -> AdminContext:
     return AdminContext(
@@ -181,10 +191,9 @@ def _admin_over(
         ledgers=storage.ledgers,
         service=service,
         health=storage.health,
-        bookie_addresses=ports.addresses,
+        bookie_addresses=reads.addresses,
         metrics=metrics,
-        broker_service_url=address.broker_service_url,
-        web_service_url=address.web_service_url,
+        address=address,
         metadata_url=storage.metadata_url,
         version=PULSAR_VERSION,
         cluster=owners.cluster,
@@ -211,6 +220,46 @@ async def _close_topics(
         http_stop.set()
         listener.stop_accepting()
         log.error("topics were not closed in time, going on without them", seconds=seconds)
+
+
+def _authentication(config: BrokerConfig, clock: Clock) -> Authentication | None:
+    """None: everybody is served. Raises: StartError."""
+    if not config.authenticationEnabled:
+        return None
+    # Loads libraries of which a broker without authentication has no use.
+    from security.authentication.providers import authentication_of
+
+    try:
+        return authentication_of(config, fetch_from_issuers(config), lambda: clock.wall_ms() / 1000)
+    except ProviderRefused as error:
+        raise StartError(str(error)) from error
+
+
+def _application(config: BrokerConfig, authentication: Authentication | None) -> AdminApplication:
+    return AdminApplication(
+        Router(all_routes()), _caller_rules(config), authentication, open_paths(config)
+    )
+
+
+def _listener(
+    service: BrokerService, config: BrokerConfig, commands: BrokerCommands, readers: Readers
+) -> BrokerListener:
+    bound = config.maxHttpServerConnections
+    return BrokerListener(service.connections, commands, readers, bound)
+
+
+def _commands(
+    service: BrokerService,
+    config: BrokerConfig,
+    authentication: Authentication | None,
+    authorizer: Authorizer | None,
+) -> BrokerCommands:
+    if authentication is None:
+        return BrokerCommands(service)
+    authenticating = Authenticating(
+        authentication, config, checks_proxies=config.authorizationEnabled
+    )
+    return BrokerCommands(service, authenticating, authorizer)
 
 
 def _caller_rules(config: BrokerConfig) -> CallerRules:

@@ -16,6 +16,7 @@ from broker.cluster.config import ClusterConfig
 from broker.config import WILDCARD_ADDRESSES, BrokerConfig
 from broker.config_keys import (
     ALIASES,
+    NO_CHOICE,
     PROTECTING,
     REFUSED,
     check_together,
@@ -120,6 +121,13 @@ def _check(config: ClusterBrokerConfig) -> str:
     """The violated rule between keys, or an empty text."""
     if not config.metadataStoreUrl:
         return "metadataStoreUrl is not set: name ZooKeeper as zk:host:port,host:port/path"
+    if config.authenticationEnabled:
+        return (
+            "authenticationEnabled=true: brokers of a cluster cannot authenticate to each other yet"
+        )
+    for key in ("brokerServicePort", "webServicePort"):
+        if getattr(config, key) is None:
+            return f"{key} is off: brokers of a cluster reach each other without TLS"
     if not config.clusterName:
         return "clusterName is not set: name the cluster that its metadata was initialized for"
     try:
@@ -165,7 +173,10 @@ CLUSTER_KEYS: Final = KeyRules(
     config_type=ClusterBrokerConfig,
     aliases=_ALIASES,
     refused=REFUSED,
-    not_applicable={"metadataServiceUri": "it is a key of bookies; brokers use metadataStoreUrl"},
+    not_applicable={
+        **NO_CHOICE,
+        "metadataServiceUri": "it is a key of bookies; brokers use metadataStoreUrl",
+    },
     protecting=PROTECTING | {"clusterName", "metadataStoreUrl"},
     check_together=_check,
 )

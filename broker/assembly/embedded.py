@@ -144,10 +144,7 @@ class SoleOwner:
 
     async def prepare(self) -> None:
         """See Owners."""
-        address = self._broker.address
-        await self._broker.service.namespaces.bootstrap(
-            address.web_service_url, address.broker_service_url
-        )
+        await self._broker.service.namespaces.bootstrap(self._broker.address)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """See Owners. The owner of all topics looks for ledgers that a crash left behind."""

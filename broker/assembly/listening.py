@@ -1,19 +1,104 @@
-"""Sockets to listen on, and what is said of one that cannot be had."""
+"""The ports of a broker: sockets to listen on, what is said of one that cannot be had, and URLs."""
 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from broker.assembly.parts import StartError
+from broker.broker_address import BrokerAddress
+from broker.tls_config import binary_tls, web_tls
+from security.tls_port import TlsPort
+from security.tls_suites import UnusableTls
+from web.https import Https
+from web.server import Door
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    import trio
+
+    from broker.config import BrokerConfig
     from broker.net.listener import BrokerListener
+    from security.tls_rules import TlsRules
 
 HTTP_BACKLOG: Final = 4096
 
 
-def bind_http(host: str, port: int) -> socket.socket:
+@final
+class Ports:
+    """The ports of a broker, bound one after the other. Files for TLS are read at once."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Raises: StartError."""
+        self._config = config
+        self._host = url_host(config.advertised_host)
+        self._urls: dict[str, str] = {}
+        """By scheme."""
+        self._binary_tls: TlsPort | None = None
+        self._https: Https | None = None
+        if config.brokerServicePortTls is not None:
+            self._binary_tls = _tls_port(binary_tls(config))
+        if config.webServicePortTls is not None:
+            self._https = Https(_tls_port(web_tls(config)))
+
+    @property
+    def address(self) -> BrokerAddress:
+        """Of what is bound."""
+        urls = self._urls
+        return BrokerAddress(
+            urls.get("pulsar", ""),
+            urls.get("http", ""),
+            broker_service_url_tls=urls.get("pulsar+ssl", ""),
+            web_service_url_tls=urls.get("https", ""),
+        )
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """The tasks of the ports with TLS."""
+        if self._binary_tls is not None:
+            nursery.start_soon(self._binary_tls.run)
+        if self._https is not None:
+            nursery.start_soon(self._https.run)
+
+    def bind_web(self, stack: AsyncExitStack) -> list[Door]:
+        """Listen for HTTP; `stack` closes the sockets. Raises: StartError."""
+        config, doors = self._config, []
+        if config.webServicePort is not None:
+            listening = bind_http(config.bindAddress, config.webServicePort, "webServicePort")
+            doors.append(Door(stack.enter_context(listening)))
+            self._know("http", _port_of(listening))
+        if config.webServicePortTls is not None and self._https is not None:
+            listening = bind_http(config.bindAddress, config.webServicePortTls, "webServicePortTls")
+            doors.append(self._https.door(stack.enter_context(listening)))
+            self._know("https", _port_of(listening))
+        return doors
+
+    async def bind_broker(self, listener: BrokerListener) -> None:
+        """Listen for the binary protocol. Raises: StartError."""
+        config = self._config
+        host, port, port_tls = (
+            config.bindAddress,
+            config.brokerServicePort,
+            config.brokerServicePortTls,
+        )
+        if port is not None:
+            try:
+                bound = await listener.bind(host, port)
+            except OSError as error:
+                raise cannot_listen("brokerServicePort", host, port, error) from error
+            self._know("pulsar", bound)
+        if port_tls is not None and self._binary_tls is not None:
+            try:
+                bound = await listener.bind(host, port_tls, self._binary_tls.over)
+            except OSError as error:
+                raise cannot_listen("brokerServicePortTls", host, port_tls, error) from error
+            self._know("pulsar+ssl", bound)
+
+    def _know(self, scheme: str, port: int) -> None:
+        self._urls[scheme] = f"{scheme}://{self._host}:{port}"
+
+
+def bind_http(host: str, port: int, key: str) -> socket.socket:
     """A listening socket. Raises: StartError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -23,17 +108,9 @@ def bind_http(host: str, port: int) -> socket.socket:
         listening.listen(HTTP_BACKLOG)
     except OSError as error:
         listening.close()
-        raise cannot_listen("webServicePort", host, port, error) from error
+        raise cannot_listen(key, host, port, error) from error
     listening.setblocking(False)
     return listening
-
-
-async def bind_broker(listener: BrokerListener, host: str, port: int) -> None:
-    """Raises: StartError."""
-    try:
-        await listener.bind(host, port)
-    except OSError as error:
-        raise cannot_listen("brokerServicePort", host, port, error) from error
 
 
 def cannot_listen(key: str, host: str, port: int, error: OSError) -> StartError:
@@ -45,3 +122,14 @@ def cannot_listen(key: str, host: str, port: int, error: OSError) -> StartError:
 def url_host(host: str) -> str:
     """A host as it stands in a URL."""
     return f"[{host}]" if ":" in host else host
+
+
+def _port_of(listening: socket.socket) -> int:
+    return int(listening.getsockname()[1])
+
+
+def _tls_port(rules: TlsRules) -> TlsPort:
+    try:
+        return TlsPort(rules)
+    except UnusableTls as error:
+        raise StartError(str(error)) from None

@@ -268,7 +268,7 @@ class BundleOwners:
             if owner.session == ours.session:
                 held.was_touched = False
                 return None  # made by an attempt that did not learn of it
-            if owner.address.web_service_url == self._this_broker.web_service_url:
+            if owner.address.broker_id == self._this_broker.broker_id:
                 raise FormerSession(bundle) from None
             return owner
         held.was_touched = False

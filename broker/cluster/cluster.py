@@ -198,7 +198,7 @@ class ClusterOwnership:
     def _is_former(self, owner: Owner) -> bool:
         """Whether the owner is an earlier session of this broker."""
         return (
-            owner.address.web_service_url == self.this_broker.web_service_url
+            owner.address.broker_id == self.this_broker.broker_id
             and owner.session != self.session.name
         )
 
@@ -399,7 +399,7 @@ class ClusterOwnership:
             await self._owners.release(bundle)
             return
         owner = await self._owners.find(bundle)
-        if owner is None or owner.address.web_service_url == self.this_broker.web_service_url:
+        if owner is None or owner.address.broker_id == self.this_broker.broker_id:
             return
         await self._peers.change_bundle(owner.address, bundle, "unload")
 

@@ -73,7 +73,7 @@ class HeartbeatBundles:
             try:
                 owner = await self._owners.acquire(bundle, certain)
                 if not self._owners.holds(bundle):
-                    reason = f"it is owned by {owner.address.web_service_url}"
+                    reason = f"it is owned by {owner.address.broker_id}"
             except BrokerError as error:
                 reason = error.message
             if reason:

@@ -21,7 +21,6 @@ from broker.cluster.records import (
     LEADER_PATH,
     BrokerReport,
     Leader,
-    broker_id_of,
     encode,
 )
 from metadata.store import MetadataUnavailable, NodeNotFound, VersionConflict
@@ -56,8 +55,8 @@ class Members:
         self._session = session
         self._measure = measure
         self._in_force = in_force
-        self._web_service_url = this_broker.web_service_url
-        self.broker_id = broker_id_of(this_broker.web_service_url)
+        self._web_service_url = this_broker.web_service_url or this_broker.web_service_url_tls
+        self.broker_id = this_broker.broker_id
         self.reports: dict[str, BrokerReport] = {}
         """The last report of every member by id."""
         self.leader: Leader | None = None

@@ -71,10 +71,16 @@ def broker_id_of(web_service_url: str) -> str:
 
 
 def _listeners(address: BrokerAddress) -> dict[str, Json]:
+    plain, tls = address.advertised_listeners, address.advertised_listeners_tls
     return {
-        name: {"brokerServiceUrl": url}
-        for name, url in sorted(address.advertised_listeners.items())
+        name: _given(brokerServiceUrl=plain.get(name), brokerServiceUrlTls=tls.get(name))
+        for name in sorted(plain.keys() | tls.keys())
     }
+
+
+def _given(**urls: str | None) -> Json:
+    """Those that there are: Pulsar leaves out what is null."""
+    return {name: url for name, url in urls.items() if url}
 
 
 def _is_url(value: object) -> TypeGuard[str]:
@@ -82,16 +88,35 @@ def _is_url(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and "://" in value and value.isascii() and value.isprintable()
 
 
-def _address(native_url: object, web_url: object, listeners: object) -> BrokerAddress | None:
-    if not (_is_url(native_url) and _is_url(web_url)):
+def _address(record: Json, native: str, web: str) -> BrokerAddress | None:
+    """From the fields of these names, and those of the same names with `Tls`."""
+    native_url, web_url = _url(record, native), _url(record, web)
+    native_url_tls, web_url_tls = _url(record, f"{native}Tls"), _url(record, f"{web}Tls")
+    if not (native_url or native_url_tls) or not (web_url or web_url_tls):
         return None
+    listeners = record.get("advertisedListeners")
     named = listeners if isinstance(listeners, dict) else {}
-    urls = {
-        name: each["brokerServiceUrl"]
-        for name, each in named.items()
-        if isinstance(each, dict) and _is_url(each.get("brokerServiceUrl"))
+    return BrokerAddress(
+        native_url,
+        web_url,
+        _urls(named, "brokerServiceUrl"),
+        native_url_tls,
+        web_url_tls,
+        _urls(named, "brokerServiceUrlTls"),
+    )
+
+
+def _url(record: Json, name: str) -> str:
+    url = record.get(name)
+    return url if _is_url(url) else ""
+
+
+def _urls(listeners: Json, name: str) -> dict[str, str]:
+    return {
+        listener: url
+        for listener, each in listeners.items()
+        if isinstance(each, dict) and (url := _url(each, name))
     }
-    return BrokerAddress(native_url, web_url, urls)
 
 
 # --- owners (NamespaceEphemeralData) and the leader (LeaderBroker) ----------------------------
@@ -112,8 +137,12 @@ class Owner:
     def record(self) -> Json:
         """As stored."""
         return {
-            "nativeUrl": self.address.broker_service_url,
-            "httpUrl": self.address.web_service_url,
+            **_given(
+                nativeUrl=self.address.broker_service_url,
+                nativeUrlTls=self.address.broker_service_url_tls,
+                httpUrl=self.address.web_service_url,
+                httpUrlTls=self.address.web_service_url_tls,
+            ),
             "disabled": self.is_disabled,
             "advertisedListeners": _listeners(self.address),
             _SESSION: self.session,
@@ -123,9 +152,7 @@ class Owner:
     def parse(cls, data: bytes) -> Owner | None:
         """From a stored record; None: it is damaged."""
         record = decode(data) or {}
-        address = _address(
-            record.get("nativeUrl"), record.get("httpUrl"), record.get("advertisedListeners")
-        )
+        address = _address(record, "nativeUrl", "httpUrl")
         if address is None:
             return None
         return cls(address, record.get("disabled") is True, _text(record, _SESSION))
@@ -308,7 +335,7 @@ class BrokerReport:
     @property
     def broker_id(self) -> str:
         """Pulsar's name of the broker."""
-        return broker_id_of(self.address.web_service_url)
+        return self.address.broker_id
 
     @property
     def usage(self) -> float:
@@ -332,8 +359,12 @@ class BrokerReport:
         traffic = self.traffic
         loads = self.bundles
         return {
-            "webServiceUrl": self.address.web_service_url,
-            "pulsarServiceUrl": self.address.broker_service_url,
+            **_given(
+                webServiceUrl=self.address.web_service_url,
+                webServiceUrlTls=self.address.web_service_url_tls,
+                pulsarServiceUrl=self.address.broker_service_url,
+                pulsarServiceUrlTls=self.address.broker_service_url_tls,
+            ),
             "persistentTopicsEnabled": True,
             "nonPersistentTopicsEnabled": True,
             "cpu": self.cpu.record,
@@ -365,11 +396,7 @@ class BrokerReport:
     def parse(cls, data: bytes) -> BrokerReport | None:
         """From a stored record; None: it is damaged."""
         record = decode(data) or {}
-        address = _address(
-            record.get("pulsarServiceUrl"),
-            record.get("webServiceUrl"),
-            record.get("advertisedListeners"),
-        )
+        address = _address(record, "pulsarServiceUrl", "webServiceUrl")
         if address is None:
             return None
         names = record.get("bundles")

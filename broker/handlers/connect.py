@@ -26,8 +26,13 @@ SERVER_VERSION = "Pulsar Server4.0.8-vela"
 
 def handle_connect(session: ClientSession, body: pb.CommandConnect) -> None:
     """Agree on a version and open the session for all other commands."""
+    session.handshake.on_connect(body)
+    open_session(session)
+
+
+def open_session(session: ClientSession) -> None:
+    """Answer with CONNECTED."""
     handshake = session.handshake
-    handshake.on_connect(body)
     handshake.accepted()
     session.connected = True
     session.keep_alive.handshake_done()
@@ -42,7 +47,7 @@ def handle_connect(session: ClientSession, body: pb.CommandConnect) -> None:
     log.debug(
         "client connected",
         peer=session.peer,
-        client=body.client_version,
+        client=handshake.client_version,
         protocol_version=handshake.protocol_version,
     )
 

@@ -86,13 +86,18 @@ async def _lookup_after_loading(
 
 
 def _answer_lookup(session: ClientSession, found: Whereabouts, body: pb.CommandLookupTopic) -> None:
-    url = found.address.url(body.advertised_listener_name)
+    listener = body.advertised_listener_name
+    url = found.address.url(listener) or None
+    url_tls = found.address.url_tls(listener) or None
     if found.is_redirect:
-        answer = commands.lookup_redirect(body.request_id, url, authoritative=found.authoritative)
+        answer = commands.lookup_redirect(
+            body.request_id, url, url_tls, authoritative=found.authoritative
+        )
     else:
         answer = commands.lookup_connect(
             body.request_id,
             url,
+            url_tls,
             authoritative=True,
             proxy_through_service_url=found.through_service_url,
         )

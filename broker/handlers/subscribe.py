@@ -315,6 +315,7 @@ def _consumer(
         consumer_id=consumer_id,
         name=body.consumer_name,
         session=session,
+        role=session.caller.role or "",
         sub_type=body.subType,
         priority_level=body.priority_level,
         durable=request.durable,

@@ -7,15 +7,28 @@ raising `BrokerError`, which the session turns into the answer the client waits 
 connection by raising `ConnectionRefused`.
 
 Handlers that need the broker are bound to it (`Broker`). SEND is not in the table: it is passed
-with its payload to `publish.Publishing`.
+with its payload to `publish.Publishing`. Beside each handler stands what its command asks the
+authorization, if that is on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
+from broker.handlers.authorization import (
+    LOOKUP,
+    NEW_SCHEMA,
+    NOTHING,
+    PARTITIONS,
+    PRODUCE,
+    SCHEMA,
+    SUBSCRIBE,
+    TOPICS,
+    WATCH,
+    Command,
+    asking,
+)
 from broker.handlers.connect import handle_auth_response, handle_connect, handle_ping, handle_pong
 from broker.handlers.consumer import (
     handle_ack,
@@ -37,17 +50,16 @@ from broker.handlers.producer import handle_close_producer, handle_producer
 from broker.handlers.publish import Publishing
 from broker.handlers.schema import handle_get_or_create_schema, handle_get_schema
 from broker.handlers.seek import handle_seek
-from broker.handlers.session import ClientSession
 from broker.handlers.subscribe import handle_subscribe
 from broker.handlers.transaction import handle_transaction
 from protocol import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from broker.handlers.authenticating import Authenticating
+    from broker.handlers.authorization import Decisions, Handler
     from broker.handlers.broker import Broker
 
 _Type = pb.BaseCommand
-
-Handler = Callable[[ClientSession, Any], Coroutine[Any, Any, None] | None]
 
 
 @final
@@ -56,40 +68,58 @@ class BrokerCommands:
 
     __slots__ = ("handlers", "send_handler")
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        authenticating: Authenticating | None = None,
+        decisions: Decisions | None = None,
+    ) -> None:
+        """Without `authenticating` everybody is served, and without `decisions` everybody may do
+        everything."""
         self.send_handler = Publishing()
-        self.handlers = _table(broker)
+        self.handlers: dict[int, Handler] = {
+            kind: command.handler if decisions is None else asking(decisions, command)
+            for kind, command in commands_of(broker).items()
+        }
+        if authenticating is not None:
+            self.handlers[_Type.CONNECT] = authenticating.handle_connect
+            self.handlers[_Type.AUTH_RESPONSE] = authenticating.handle_auth_response
 
 
-def _table(broker: Broker) -> dict[int, Handler]:
+def commands_of(broker: Broker) -> dict[int, Command]:
+    """All commands but SEND."""
     return {
-        _Type.CONNECT: handle_connect,
-        _Type.AUTH_RESPONSE: handle_auth_response,
-        _Type.PING: handle_ping,
-        _Type.PONG: handle_pong,
-        _Type.PARTITIONED_METADATA: partial(handle_partitioned_metadata, broker),
-        _Type.LOOKUP: partial(handle_lookup, broker),
-        _Type.GET_TOPICS_OF_NAMESPACE: partial(handle_topics_of_namespace, broker),
-        _Type.WATCH_TOPIC_LIST: handle_watch_topic_list,
-        _Type.WATCH_TOPIC_LIST_CLOSE: handle_watch_topic_list_close,
-        _Type.PRODUCER: partial(handle_producer, broker),
-        _Type.CLOSE_PRODUCER: handle_close_producer,
-        _Type.SUBSCRIBE: partial(handle_subscribe, broker),
-        _Type.FLOW: handle_flow,
-        _Type.ACK: handle_ack,
-        _Type.REDELIVER_UNACKNOWLEDGED_MESSAGES: handle_redeliver,
-        _Type.UNSUBSCRIBE: partial(handle_unsubscribe, broker),
-        _Type.CLOSE_CONSUMER: handle_close_consumer,
-        _Type.CONSUMER_STATS: handle_consumer_stats,
-        _Type.GET_LAST_MESSAGE_ID: handle_get_last_message_id,
-        _Type.SEEK: handle_seek,
-        _Type.GET_SCHEMA: partial(handle_get_schema, broker),
-        _Type.GET_OR_CREATE_SCHEMA: partial(handle_get_or_create_schema, broker),
-        _Type.TC_CLIENT_CONNECT_REQUEST: handle_transaction,
-        _Type.NEW_TXN: handle_transaction,
-        _Type.ADD_PARTITION_TO_TXN: handle_transaction,
-        _Type.ADD_SUBSCRIPTION_TO_TXN: handle_transaction,
-        _Type.END_TXN: handle_transaction,
-        _Type.END_TXN_ON_PARTITION: handle_transaction,
-        _Type.END_TXN_ON_SUBSCRIPTION: handle_transaction,
+        _Type.CONNECT: Command(handle_connect, NOTHING),
+        _Type.AUTH_RESPONSE: Command(handle_auth_response, NOTHING),
+        _Type.PING: Command(handle_ping, NOTHING),
+        _Type.PONG: Command(handle_pong, NOTHING),
+        _Type.PARTITIONED_METADATA: Command(
+            partial(handle_partitioned_metadata, broker), PARTITIONS
+        ),
+        _Type.LOOKUP: Command(partial(handle_lookup, broker), LOOKUP),
+        _Type.GET_TOPICS_OF_NAMESPACE: Command(partial(handle_topics_of_namespace, broker), TOPICS),
+        _Type.WATCH_TOPIC_LIST: Command(handle_watch_topic_list, WATCH),
+        _Type.WATCH_TOPIC_LIST_CLOSE: Command(handle_watch_topic_list_close, NOTHING),
+        _Type.PRODUCER: Command(partial(handle_producer, broker), PRODUCE),
+        _Type.CLOSE_PRODUCER: Command(handle_close_producer, NOTHING),
+        _Type.SUBSCRIBE: Command(partial(handle_subscribe, broker), SUBSCRIBE),
+        _Type.FLOW: Command(handle_flow, NOTHING),
+        _Type.ACK: Command(handle_ack, NOTHING),
+        _Type.REDELIVER_UNACKNOWLEDGED_MESSAGES: Command(handle_redeliver, NOTHING),
+        _Type.UNSUBSCRIBE: Command(partial(handle_unsubscribe, broker), NOTHING),
+        _Type.CLOSE_CONSUMER: Command(handle_close_consumer, NOTHING),
+        _Type.CONSUMER_STATS: Command(handle_consumer_stats, NOTHING),
+        _Type.GET_LAST_MESSAGE_ID: Command(handle_get_last_message_id, NOTHING),
+        _Type.SEEK: Command(handle_seek, NOTHING),
+        _Type.GET_SCHEMA: Command(partial(handle_get_schema, broker), SCHEMA),
+        _Type.GET_OR_CREATE_SCHEMA: Command(
+            partial(handle_get_or_create_schema, broker), NEW_SCHEMA
+        ),
+        _Type.TC_CLIENT_CONNECT_REQUEST: Command(handle_transaction, NOTHING),
+        _Type.NEW_TXN: Command(handle_transaction, NOTHING),
+        _Type.ADD_PARTITION_TO_TXN: Command(handle_transaction, NOTHING),
+        _Type.ADD_SUBSCRIPTION_TO_TXN: Command(handle_transaction, NOTHING),
+        _Type.END_TXN: Command(handle_transaction, NOTHING),
+        _Type.END_TXN_ON_PARTITION: Command(handle_transaction, NOTHING),
+        _Type.END_TXN_ON_SUBSCRIPTION: Command(handle_transaction, NOTHING),
     }

@@ -87,7 +87,7 @@ async def _serve(machine: Machine, data_directory: Path, socket_path: str, log_l
                     machine, data_directory, socket_path, log_level
                 ) as running:
                     ready.set()
-                    urls = f"{running.broker_service_url} {running.web_service_url}"
+                    urls = " ".join(running.urls)
                     print(f"vela standalone ready: {urls}", flush=True)
                     await stop.wait()
             nursery.cancel_scope.cancel()

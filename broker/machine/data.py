@@ -26,6 +26,7 @@ from metadata.store import MetadataUnavailable
 from protocol.bookkeeper.paths import INSTANCE_ID_PATH
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from broker.machine.plan import Machine
@@ -109,12 +110,19 @@ def _has_cookie(config: BookieConfig) -> bool:
     return any(os.path.exists(f"{name}/current/{COOKIE}") for name in config.ledgerDirectories)
 
 
-async def tell_addresses(
-    store: MetadataStore, cluster: str, web_service_url: str, broker_service_url: str
-) -> None:
+_FIELDS = {
+    "http": "serviceUrl",
+    "https": "serviceUrlTls",
+    "pulsar": "brokerServiceUrl",
+    "pulsar+ssl": "brokerServiceUrlTls",
+}
+
+
+async def tell_addresses(store: MetadataStore, cluster: str, urls: Iterable[str]) -> None:
     """Tell administrators where the brokers of the cluster are. Raises: MetadataUnavailable."""
     from broker.namespaces.tenants import Clusters
 
+    by_scheme = {url.partition("://")[0]: url for url in urls}
     await Clusters(store).put(
-        cluster, {"serviceUrl": web_service_url, "brokerServiceUrl": broker_service_url}
+        cluster, {name: by_scheme[each] for each, name in _FIELDS.items() if each in by_scheme}
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, final
+from urllib.parse import urlsplit
 
 from autorecovery.config import AUTORECOVERY_KEYS, AutorecoveryConfig
 from bookie.config import BookieConfig
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 BOOKKEEPER: Final = "bookkeeper"
 BOOKIE_PORT: Final = 3181
+PORT_KEYS: Final[Mapping[str, str]] = {
+    "pulsar": "brokerServicePort",
+    "pulsar+ssl": "brokerServicePortTls",
+    "http": "webServicePort",
+    "https": "webServicePortTls",
+}
+"""The ports of a broker, by the scheme of their URLs."""
 DEFAULT_CLUSTER: Final = DEFAULT_CONFIG.clusterName
 LOOPBACK: Final = "127.0.0.1"
 _STORE_KEYS: Final = frozenset({"metadataStoreUrl", "zkServers", "zookeeperServers"})
@@ -218,17 +226,34 @@ def _place_of_bookie(machine: Machine, number: int) -> dict[str, Any]:
     return {"advertisedAddress": config.advertised_host, "bindAddress": config.bindAddress}
 
 
-def broker_keys(machine: Machine, ports: tuple[int, int]) -> dict[str, str]:
-    """The keys of a broker at these ports (binary, HTTP) that are not at their defaults."""
+def broker_keys(machine: Machine, ports: Mapping[str, int]) -> dict[str, str]:
+    """The keys of a broker at these ports, by their keys, that are not at their defaults."""
     keys = _changed(machine.config, ClusterBrokerConfig())
     keys = {key: value for key, value in keys.items() if key not in _OF_BOOKIES}
-    return keys | {"brokerServicePort": str(ports[0]), "webServicePort": str(ports[1])}
+    return keys | {key: str(port) for key, port in ports.items()}
 
 
-def broker_ports(machine: Machine, number: int) -> tuple[int, int]:
-    """Binary and HTTP; 0 stays 0: any free port."""
-    binary, http = machine.config.brokerServicePort, machine.config.webServicePort
-    return binary and binary + number - 1, http and http + number - 1
+def broker_ports(machine: Machine, number: int) -> dict[str, int]:
+    """The ports that are on, by their keys; 0 stays 0: any free port."""
+    first = {key: getattr(machine.config, key) for key in PORT_KEYS.values()}
+    return {key: port and port + number - 1 for key, port in first.items() if port is not None}
+
+
+def ports_of(ready_line: str) -> dict[str, int]:
+    """The ports in the URLs of a broker that is ready. Clients know those that it had first, so it
+    gets them again."""
+    parts = map(urlsplit, ready_line.split())
+    return {PORT_KEYS[each.scheme]: each.port or 0 for each in parts if each.scheme in PORT_KEYS}
+
+
+def joined_urls(brokers: Iterable[Iterable[str]]) -> list[str]:
+    """`pulsar://a:1,b:2` for each scheme of the brokers' URLs, in their order."""
+    places: dict[str, list[str]] = {}
+    for urls in brokers:
+        for url in urls:
+            scheme, _, place = url.partition("://")
+            places.setdefault(scheme, []).append(place)
+    return [f"{scheme}://{','.join(each)}" for scheme, each in places.items()]
 
 
 def child_environment(environment: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, str]:

@@ -28,6 +28,8 @@ from broker.machine.plan import (
     broker_keys,
     broker_ports,
     child_environment,
+    joined_urls,
+    ports_of,
 )
 from metadata.socket_server import SocketServer
 from runtime.line_writer import LineWriter
@@ -60,9 +62,8 @@ class RunningMachine:
     bookies: list[Child]
     autorecovery: list[Child]
     """At most one."""
-    broker_service_url: str
-    """Of all brokers: `pulsar://host:port,host:port`."""
-    web_service_url: str
+    urls: list[str]
+    """Of all brokers: `pulsar://host:port,host:port`, and so for each scheme."""
 
 
 def socket_path_in(data_directory: Path) -> str:
@@ -114,13 +115,10 @@ async def running_machine(
             else [_autorecovery(machine, life, ends, lines, log_level)]
         )
         await _start(nursery, stack, [*brokers, *autorecovery])
-        urls = [child.ready_line.split() for child in brokers]
-        service_url = _joined([each[0] for each in urls])
-        web_url = _joined([each[1] for each in urls])
+        urls = joined_urls(child.ready_line.split() for child in brokers)
         if ends.server is not None:
-            shared = ends.server.store
-            await tell_addresses(shared, machine.config.clusterName, web_url, service_url)
-        yield RunningMachine(brokers, bookies, autorecovery, service_url, web_url)
+            await tell_addresses(ends.server.store, machine.config.clusterName, urls)
+        yield RunningMachine(brokers, bookies, autorecovery, urls)
 
 
 async def _start(nursery: trio.Nursery, stack: AsyncExitStack, children: list[Child]) -> None:
@@ -180,7 +178,7 @@ def _broker(
         module="broker",
         arguments=("broker", "--log-level", log_level),
         environment=lambda ready: child_environment(
-            os.environ, broker_keys(machine, _ports_of(ready) if ready else ports)
+            os.environ, broker_keys(machine, ports_of(ready) if ready else ports)
         ),
         ready_text="vela broker ready:",
         stop_seconds_max=stop_seconds,
@@ -201,18 +199,6 @@ def _autorecovery(
         stop_seconds_max=_AUTORECOVERY_STOP_SECONDS_MAX,
     )
     return Child(plan, life, ends.ended, lines.put)
-
-
-def _ports_of(ready_line: str) -> tuple[int, int]:
-    """Clients know the ports that a broker had first, so it gets them again."""
-    binary, http = (int(url.rpartition(":")[2]) for url in ready_line.split()[:2])
-    return binary, http
-
-
-def _joined(urls: list[str]) -> str:
-    """`pulsar://a:1,b:2` of several URLs with one scheme."""
-    scheme = urls[0].partition("://")[0]
-    return f"{scheme}://" + ",".join(url.partition("://")[2] for url in urls)
 
 
 def _remove(socket_path: str) -> None:

@@ -30,6 +30,7 @@ from protocol.topic_name import NON_PERSISTENT, PERSISTENT, TopicName
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from broker.broker_address import BrokerAddress
     from broker.config import BrokerConfig
     from broker.namespaces.loaded_namespaces import Namespace
     from metadata.store import MetadataStore
@@ -62,11 +63,16 @@ class Namespaces:
         self._config = config
         await self._loaded.use(config)
 
-    async def bootstrap(self, service_url: str, broker_service_url: str) -> None:
+    async def bootstrap(self, address: BrokerAddress) -> None:
         """Make sure that the cluster exists with this one broker, and what `make_defaults` says."""
+        urls = {
+            "serviceUrl": address.web_service_url,
+            "serviceUrlTls": address.web_service_url_tls,
+            "brokerServiceUrl": address.broker_service_url,
+            "brokerServiceUrlTls": address.broker_service_url_tls,
+        }
         await self.clusters.put(
-            self._config.clusterName,
-            {"serviceUrl": service_url, "brokerServiceUrl": broker_service_url},
+            self._config.clusterName, {name: url for name, url in urls.items() if url}
         )
         await self.make_defaults()
 
@@ -84,8 +90,12 @@ class Namespaces:
 
     # --- namespaces ---------------------------------------------------------------------
 
+    def current(self, namespace_name: str) -> Namespace | None:
+        """The namespace, if it exists and is in memory, so that `find` returns it at once."""
+        return self._loaded.current(namespace_name)
+
     def is_loaded(self, namespace_name: str) -> bool:
-        """Whether the namespace exists and is in memory, so that `find` returns it at once."""
+        """Whether it is."""
         return self._loaded.current(namespace_name) is not None
 
     async def get(self, namespace_name: str) -> Namespace:
@@ -165,11 +175,21 @@ class Namespaces:
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
 
     async def delete_topic_policies(self, topic: TopicName) -> None:
-        """The topic is deleted: a later one of its name has no policies of its own."""
+        """The topic is deleted: a later one of its name has no policies of its own, and no
+        grants."""
         namespace = await self.find(topic.namespace_name)
         if namespace is not None:
             await namespace.topic_policies.delete(topic)
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
+        await self.delete_grants(topic)
+
+    async def delete_grants(self, topic: TopicName) -> None:
+        """Nothing is granted on the topic, or on this partition, any more. Raises: Refusal."""
+        namespace = await self.find(topic.namespace_name)
+        if namespace is not None and topic.full in namespace.policies.grants.topics:
+            await self.change_policies(
+                namespace.name, lambda record: record.without_topic_grants(topic.full)
+            )
 
     async def check_empty(self, namespace_name: str) -> None:
         """Raises: Refusal: clients have topics there that are stored."""

@@ -31,6 +31,9 @@ class OpenConnection(Protocol):
     def check_deadlines(self, now: float) -> None:
         """Close it if its peer gives no sign of life."""
 
+    def check_credential(self, wall_seconds: float) -> None:
+        """Have its credential renewed if that has expired, or close it."""
+
 
 @final
 class Connections:
@@ -49,12 +52,22 @@ class Connections:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.turns.run)
             nursery.start_soon(self._check_deadlines)
+            nursery.start_soon(self._check_credentials)
 
     async def _check_deadlines(self) -> None:
         interval = self.limits.keep_alive_seconds / 10
         while True:
             await trio.sleep(min(interval, DEADLINE_CHECK_SECONDS_MAX))
             await in_slices(map(self._check_deadlines_of, list(self.open)))
+
+    async def _check_credentials(self) -> None:
+        while True:
+            await trio.sleep(self.limits.credential_check_seconds)
+            await in_slices(map(self._check_credential_of, list(self.open)))
+
+    def _check_credential_of(self, connection: OpenConnection) -> None:
+        if connection in self.open:
+            connection.check_credential(self.clock.wall_ms() / 1000)
 
     def _check_deadlines_of(self, connection: OpenConnection) -> None:
         if connection in self.open:  # it may have ended since the last slice

@@ -51,6 +51,8 @@ class NetLimits:
     never."""
     handshake_seconds_max: float = 30.0
     """A peer that has not sent CONNECT by then is closed."""
+    credential_check_seconds: float = math.inf
+    """Whether credentials have expired is looked at so often. Infinite: never."""
     connections_max: int = 0
     """Connections of the broker; 0 = no bound. More are refused with an error and closed."""
     connections_per_ip_max: int = 0
@@ -76,6 +78,9 @@ def limits_from(config: BrokerConfig) -> NetLimits:
         pending_publishes_max=or_no_limit(config.maxPendingPublishRequestsPerConnection),
         broker_publish_bytes_max=or_no_limit(config.maxMessagePublishBufferSizeInMB * 1024 * 1024),
         keep_alive_seconds=config.keepAliveIntervalSeconds or math.inf,
+        credential_check_seconds=(
+            config.authenticationRefreshCheckSeconds if config.authenticationEnabled else math.inf
+        ),
         connections_max=config.brokerMaxConnections,
         connections_per_ip_max=config.brokerMaxConnectionsPerIp,
     )

@@ -23,10 +23,14 @@ from runtime.open_files import connections_max, not_admitted_max
 from runtime.transport import SocketTransport, StreamTransport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.net.attached import Commands
     from broker.net.connections import Connections
     from runtime.readers import Readers
     from runtime.transport import Transport
+
+    TransportOver = Callable[[Transport], Transport]
 
 log = structlog.get_logger()
 
@@ -34,6 +38,11 @@ BACKLOG = 4096
 ACCEPTED_PER_TURN = 128
 TURNED_AWAY_MAX = 100
 """Refused connections kept open at a time until their peers have read the reason."""
+
+
+def plain(transport: Transport) -> Transport:
+    """Bytes as they are."""
+    return transport
 
 
 @final
@@ -50,7 +59,7 @@ class BrokerListener:
         self._connections = connections
         self._commands = commands
         self._per_address: Counter[str] = Counter()
-        self._sockets: list[socket.socket] = []
+        self._ports: list[tuple[socket.socket, TransportOver]] = []
         self._readers = readers
         self._connections_of_files_max = connections_max(http_connections_max)
         self._turned_away = TurnedAway(not_admitted_max(TURNED_AWAY_MAX))
@@ -58,19 +67,21 @@ class BrokerListener:
     @property
     def port(self) -> int:
         """The port that was bound (useful when 0 was asked for)."""
-        return int(self._sockets[0].getsockname()[1])
+        return int(self._ports[0][0].getsockname()[1])
 
-    async def bind(self, host: str, port: int) -> None:
-        """Listen. Connections are accepted once `run` is running.
+    async def bind(self, host: str, port: int, over: TransportOver = plain) -> int:
+        """Listen. Connections are accepted once `run` is running. `over` gives the transport of a
+        connection by the one of its socket. Returns the port that was bound.
 
         Raises: OSError: the address is not available.
         """
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
         for listener in listeners:
             bound = listener.socket
-            plain = socket.socket(bound.family, bound.type, bound.proto, bound.detach())
-            plain.setblocking(False)
-            self._sockets.append(plain)
+            listening = socket.socket(bound.family, bound.type, bound.proto, bound.detach())
+            listening.setblocking(False)
+            self._ports.append((listening, over))
+        return int(self._ports[-1][0].getsockname()[1])
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept and serve until cancelled."""
@@ -78,21 +89,23 @@ class BrokerListener:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._readers.run)
 
-                def serve(connection: socket.socket, host: str, port: int) -> None:
+                def serve(
+                    over: TransportOver, connection: socket.socket, host: str, port: int
+                ) -> None:
                     transport = SocketTransport(connection, f"{host}:{port}", self._readers)
-                    nursery.start_soon(self.serve, transport, host)
+                    nursery.start_soon(self.serve, over(transport), host)
 
                 per_turn = not_admitted_max(ACCEPTED_PER_TURN)
                 accept = partial(accept_connections, per_turn=per_turn, protocol="binary")
-                for listening in self._sockets:
-                    nursery.start_soon(accept, listening, serve)
+                for listening, over in self._ports:
+                    nursery.start_soon(accept, listening, partial(serve, over))
                 task_status.started()
         finally:
             self.stop_accepting()
 
     def stop_accepting(self) -> None:
         """Close the listening sockets. Sessions continue."""
-        for listening in self._sockets:
+        for listening, _over in self._ports:
             stop_listening(listening)
 
     async def serve_stream(self, stream: trio.abc.Stream, peer: str) -> None:
@@ -127,9 +140,15 @@ class BrokerListener:
         """Send the reason. When very many are turned away together, most are closed at once."""
         log.warning("connection not admitted", peer=transport.peer, reason=reason)
         frame = commands.error(commands.NO_REQUEST, ServerError.NotAllowedError, reason)
+
+        async def say() -> None:
+            if not is_sent:
+                await transport.send([frame])
+            await transport.finish_sending()
+
         try:
-            transport.send_nowait([frame])
-            await self._turned_away.tell(transport.finish_sending, transport.receive)
+            is_sent = transport.send_nowait([frame]) > 0
+            await self._turned_away.tell(say, transport.receive)
         except trio.BrokenResourceError:
             log.debug("peer left before it was refused", peer=transport.peer)
         finally:

@@ -27,7 +27,7 @@ import structlog
 import trio
 
 from broker.net.attached import C, P
-from broker.net.errors import ConnectionRefused
+from broker.net.errors import ConnectionRefused, Held
 from broker.net.keep_alive import KeepAlive, KeepAliveAction, OutputStall
 from broker.net.outbox import Outbox
 from broker.net.publish_budget import PendingPublishes
@@ -41,6 +41,8 @@ from protocol.frames import FrameDecoder
 from protocol.long_commands import LongCommand
 from protocol.send_fields import Send
 from runtime.transport import Taken
+from security.authentication.lease import LeaseAction
+from security.caller import UNAUTHENTICATED
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from protocol.ack_runs import AckRunTarget
     from protocol.frames import Frame
     from runtime.transport import Transport
+    from security.authentication.lease import Lease
+    from security.caller import Caller
 
 log = structlog.get_logger()
 
@@ -85,6 +89,9 @@ class Session(Generic[P, C]):
         self.handshake = Handshake()
         self.connected = False
         """The same as `handshake.connected`, for the hot path."""
+        self.caller: Caller = UNAUTHENTICATED
+        self.lease: Lease | None = None
+        """The credential of the client; None: it has none, or CONNECT has not been answered."""
         self.peer = transport.peer
         self.remote_address = f"/{transport.peer}"
         """The form shown in statistics and CONSUMER_STATS."""
@@ -180,6 +187,25 @@ class Session(Generic[P, C]):
             log.warning("closing connection", peer=self.peer, reason=reason)
         self.outbox.fail(reason)
 
+    async def turn_away(self, answer: bytes, reason: str) -> None:
+        """End the connection with a last answer, which the peer gets a moment to read. For a task
+        of this session; the reason is logged."""
+        self.handshake.refused()
+        self.connected = False
+        self._drop_input()
+        self.close_reason = reason
+        log.warning("connection refused", peer=self.peer, reason=reason)
+        self.outbox.put(answer)
+        with trio.move_on_after(GOODBYE_SECONDS_MAX):
+            try:
+                await self.outbox.wait_drained()
+                self.outbox.finish(reason)
+                await self._transport.finish_sending()
+                await trio.sleep_forever()  # a peer that closes ends this task with the session
+            except trio.BrokenResourceError:
+                log.debug("peer left before it was refused", peer=self.peer)
+        self.outbox.fail(reason)
+
     async def _detach_all(self) -> None:
         """The connection has ended: remove its producers and consumers and the partial frame. There
         may be a hundred thousand."""
@@ -248,6 +274,8 @@ class Session(Generic[P, C]):
             if self._decoder.failure is not None:
                 raise self._decoder.failure
             return False
+        except Held:
+            return True
         except (ConnectionRefused, RemoteProtocolError) as error:
             self.outbox.put(
                 commands.error(commands.NO_REQUEST, ServerError.UnknownError, str(error))
@@ -317,11 +345,31 @@ class Session(Generic[P, C]):
             rest = handle(self, getattr(command, COMMANDS[kind].field))
         except ConnectionRefused:
             raise
+        except Held as held:
+            self._hold(command, held.until)
+            raise
         except Exception as error:
             self._refuse(command, error)
             return
         if rest is not None:
             self.start_rest(command, rest)
+
+    def _hold(self, command: pb.BaseCommand, until: Coroutine[Any, Any, object]) -> None:
+        """Handle nothing more until this has ended: reading pauses as with too many requests."""
+        assert self._nursery is not None
+        self._requests += self.limits.pending_requests_max + 1
+        self._nursery.start_soon(self._end_hold, command, until)
+
+    async def _end_hold(self, command: pb.BaseCommand, until: Coroutine[Any, Any, object]) -> None:
+        try:
+            await until
+        except Exception as error:
+            self.refuse(command, error)
+        else:
+            self._frames = chain(((command, None),), self._frames)
+        finally:
+            self._requests -= self.limits.pending_requests_max + 1
+            self.resume()
 
     def start_rest(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
         """Run the rest of a command, which will answer it, as a task of this session."""
@@ -464,6 +512,19 @@ class Session(Generic[P, C]):
         elif action is KeepAliveAction.CLOSE_NO_HANDSHAKE:
             self.close("no CONNECT within the time allowed for the handshake")
 
+    def check_credential(self, wall_seconds: float) -> None:
+        """Ask for a new credential if this one has expired, or end the connection. Called every
+        `authenticationRefreshCheckSeconds`."""
+        action = LeaseAction.NOTHING if self.lease is None else self.lease.check(wall_seconds)
+        if action is LeaseAction.CHALLENGE:
+            assert self.lease is not None
+            method = self.lease.identity.method
+            self.outbox.put(commands.auth_challenge(self.protocol_version, method))
+        elif action is LeaseAction.CLOSE_CANNOT_RENEW:
+            self.close("the credential has expired, and the client cannot renew it")
+        elif action is LeaseAction.CLOSE_NO_ANSWER:
+            self.close("the credential has expired, and AUTH_CHALLENGE was not answered in time")
+
     async def is_alive(self, timeout_seconds: float) -> bool:
         """Probe the peer, to find out whether the objects of this session are still in use."""
         if self.outbox.failed:
@@ -487,6 +548,11 @@ class Session(Generic[P, C]):
     def writable(self) -> bool:
         """False while the outbox is over its high-water mark."""
         return self.outbox.writable
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The verified certificate of the client (DER); None: it has shown none."""
+        return self._transport.peer_certificate
 
     @property
     def protocol_version(self) -> int:

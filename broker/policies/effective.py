@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from broker.policies.grants import grants_in
 from broker.policies.persistence import Persistence, persistence_in, persistence_of
 from broker.policies.record import Policies
 
@@ -149,9 +150,9 @@ def flaw_in(fields: Mapping[str, Json], config: BrokerConfig) -> str:
     can."""
     try:
         said = resolve(config, Policies({}), fields).persistence
-        for name in ("bundles", "auth_policies"):
-            if not isinstance(fields.get(name) or {}, dict):
-                raise TypeError(f"{name} is not a JSON object")
+        grants_in(fields)
+        if not isinstance(fields.get("bundles") or {}, dict):
+            raise TypeError("bundles is not a JSON object")
         if not isinstance((fields.get("bundles") or {}).get("boundaries") or [], list):
             raise TypeError("the boundaries of bundles are not an array")
     except (TypeError, ValueError, AttributeError, OverflowError) as error:

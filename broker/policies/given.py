@@ -12,6 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
 from broker.config import SchemaStrategy
+from broker.policies.grants import (
+    ACTIONS,
+    AUTH_FIELD,
+    AUTH_MODES,
+    NAMESPACE_AUTH,
+    TOPIC_AUTH,
+    grants_in,
+)
 from broker.policies.persistence import persistence
 from broker.refusal import Refusal, precondition_failed
 
@@ -132,10 +140,26 @@ def _texts(policy: str, value: Json) -> list[str]:
 
 
 def _auth_policies(policy: str, value: Json) -> Json:
-    given = {name: _object(policy, each) for name, each in _object(policy, value).items()}
-    for actions in given.get("namespace_auth", {}).values():
-        _texts(policy, actions)
-    return given
+    given = _object(policy, value)
+    try:
+        grants_in({AUTH_FIELD: given})
+    except (TypeError, ValueError) as error:
+        raise Refusal(400, f"{policy}: {error}") from None
+    for roles in (given.get(NAMESPACE_AUTH), *(given.get(TOPIC_AUTH) or {}).values()):
+        for role, actions in (roles or {}).items():
+            if not set(actions or ()) <= set(ACTIONS):
+                known = ", ".join(ACTIONS)
+                raise Refusal(400, f"{policy}: actions of {role!r} must be some of {known}")
+    return {name: each for name, each in given.items() if each is not None}
+
+
+def auth_mode(policy: str, value: Json) -> str:
+    """Whether the names of subscriptions begin with the role that uses them."""
+    if value is None:
+        return AUTH_MODES[0]
+    if value not in AUTH_MODES:
+        raise Refusal(400, f"{policy} must be one of {', '.join(AUTH_MODES)}")
+    return str(value)
 
 
 def _bundles(policy: str, value: Json) -> Json:
@@ -167,6 +191,7 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "retention_policies": retention,
     "schema_compatibility_strategy": strategy,
     "schema_validation_enforced": flag,
+    "subscription_auth_mode": auth_mode,
 }
 """Fields of Policies with an effect, and the checks of their values."""
 
@@ -196,7 +221,6 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "resource_group_name": (),
     "schema_auto_update_compatibility_strategy": (),
     "subscriptionDispatchRate": (),
-    "subscription_auth_mode": ("None",),
     "subscription_expiration_time_minutes": (0,),
     "subscription_types_enabled": (),
     "topicDispatchRate": (),

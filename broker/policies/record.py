@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.policies.given import checked
-from broker.refusal import Refusal, precondition_failed
+from broker.policies.grants import AUTH_FIELD, TOPIC_AUTH, grants_in
+from broker.refusal import Refusal
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.policies.grants import Grants
 
 Json = dict[str, Any]
 
-_ACTIONS: Final = ("produce", "consume", "functions", "sinks", "sources", "packages")
 _HASH_SPACE: Final = 1 << 32
 _BUNDLES_MAX: Final = 16_384
 """Each adds a line to every answer that shows the namespace."""
@@ -56,11 +57,12 @@ _FRESH: Final[Json] = {
 class Policies:
     """The policies of one namespace."""
 
-    __slots__ = ("fields",)
+    __slots__ = ("_grants", "fields")
 
     def __init__(self, fields: Json) -> None:
         self.fields = fields
         """The whole JSON object; never changed in place."""
+        self._grants: Grants | None = None
 
     @classmethod
     def fresh(cls, given: Json | None, config: BrokerConfig) -> Policies:
@@ -83,22 +85,26 @@ class Policies:
         return Policies({key: value for key, value in merged.items() if value is not None})
 
     @property
-    def permissions(self) -> dict[str, list[str]]:
-        """Granted actions by role."""
-        auth = self.fields.get("auth_policies") or {}
-        return dict(auth.get("namespace_auth") or {})
+    def grants(self) -> Grants:
+        """Who may do what; `flaw_in` has checked that it can be read."""
+        if self._grants is None:
+            self._grants = grants_in(self.fields)
+        return self._grants
 
-    def with_permission(self, role: str, actions: list[str]) -> Policies:
-        """Grant a role some actions. An empty list revokes all of them."""
-        for action in actions:
-            if action not in _ACTIONS:
-                raise precondition_failed(f"Unknown action {action}")
-        permissions = self.permissions
-        permissions.pop(role, None)
-        if actions:
-            permissions[role] = actions
-        auth = {**(self.fields.get("auth_policies") or {}), "namespace_auth": permissions}
-        return self.with_fields(auth_policies=auth)
+    def auth(self, part: str) -> Json:
+        """One part of `auth_policies` as it is stored."""
+        return dict((self.fields.get(AUTH_FIELD) or {}).get(part) or {})
+
+    def with_auth(self, part: str, value: Json) -> Policies:
+        """A copy with this part replaced."""
+        auth = {**(self.fields.get(AUTH_FIELD) or {}), part: value}
+        return self.with_fields(**{AUTH_FIELD: auth})
+
+    def without_topic_grants(self, topic: str) -> Policies:
+        """A copy without the grants on one topic (full name)."""
+        topics = self.auth(TOPIC_AUTH)
+        topics.pop(topic, None)
+        return self.with_auth(TOPIC_AUTH, topics)
 
     @property
     def bundles(self) -> Json:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from broker.config import BrokerConfig
+    from broker.policies.grants import Grants
     from broker.policies.record import Policies
     from ledgers.placement import BookieGroups
     from protocol.topic_name import TopicName
@@ -72,6 +73,11 @@ class NamespacePolicies:
         self.bookie_groups: BookieGroups | None = None
         """The bookies of new ledgers. Set it before `replace`."""
         self.effective = resolve(broker.config, record)
+
+    @property
+    def grants(self) -> Grants:
+        """Who may do what in the namespace."""
+        return self.record.grants
 
     def of_topic(self, topic: TopicName) -> TopicPolicies:
         """The level of a topic of the namespace."""

@@ -12,6 +12,10 @@ from broker.config_file import load_config
 from settings.reading import ConfigError, Setting, as_properties, read_properties
 
 REPOSITORY = Path(__file__).parents[2]
+DECLARED_IN = (
+    REPOSITORY / "broker" / "config.py",
+    REPOSITORY / "security" / "authentication" / "config.py",
+)
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -49,7 +53,7 @@ def test_blank_means_the_default(tmp_path: Path):
         ("allowAutoTopicCreation=yes", "expected true or false"),
         ("allowAutoTopicCreationType=x", "expected one of non-partitioned, partitioned"),
         ("minorCompactionThreshold=nan", "expected a number of at least 0 and at most 1"),
-        ("authenticationEnabled=true", "is not supported: Vela does not authenticate"),
+        ("transactionCoordinatorEnabled=true", "is not supported: Vela has no transactions yet"),
         ("just words", "expected key=value"),
     ],
 )
@@ -61,6 +65,29 @@ def test_a_mistake_is_one_line_that_names_place_and_key(tmp_path: Path, line: st
     assert text.startswith(f"{path}:2: ")
     assert complaint in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ("", "authorizationEnabled=true needs authenticationEnabled=true"),
+        (
+            "authenticationEnabled=true\nauthorizationProvider=org.example.Mine\n",
+            "authorizationProvider='org.example.Mine' is not one that Vela has",
+        ),
+        (
+            "authenticationEnabled=true\nauthorizationProvider="
+            "org.apache.pulsar.broker.authorization.MultiRolesTokenAuthorizationProvider\n",
+            "MultiRolesTokenAuthorizationProvider' is not one that Vela has",
+        ),
+    ],
+)
+def test_authorization_that_cannot_be_had_is_refused(tmp_path: Path, more: str, complaint: str):
+    path = write(tmp_path, f"authorizationEnabled=true\n{more}")
+    with pytest.raises(ConfigError) as caught:
+        load_config([path], {})
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_key_is_told_with_the_nearest_known_one(tmp_path: Path):
@@ -181,9 +208,9 @@ def test_every_key_has_an_effect():
     """A key that nothing reads is one of upstream's only, and is reported as such."""
     sources = [
         path.read_text(encoding="utf-8")
-        for room in ("broker", "bookie")
+        for room in ("broker", "bookie", "security")
         for path in (REPOSITORY / room).rglob("*.py")
-        if "tests" not in path.parts and path != REPOSITORY / "broker" / "config.py"
+        if "tests" not in path.parts and path not in DECLARED_IN
     ]
     text = "\n".join(sources)
     unread = [

@@ -50,12 +50,12 @@ def test_all_stock_files_of_a_version_start_together(tmp_path: Path, version: st
 
 
 @pytest.mark.parametrize("file", ["broker", "standalone"])
-def test_a_stock_file_that_asks_for_authentication_is_refused(tmp_path: Path, file: str):
+def test_a_stock_file_that_asks_for_authorization_alone_is_refused(tmp_path: Path, file: str):
     lines = [
-        "authenticationEnabled=true" if line.startswith("authenticationEnabled=") else line
+        "authorizationEnabled=true" if line.startswith("authorizationEnabled=") else line
         for line in stock_lines("4.0.8", file)
     ]
-    with pytest.raises(ConfigError, match="authenticationEnabled=true is not supported"):
+    with pytest.raises(ConfigError, match="authorizationEnabled=true needs authenticationEnabled"):
         load(tmp_path, lines)
 
 

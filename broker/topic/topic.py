@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from broker.topic.producer_request import ProducerRequest
     from broker.topic.producer_turns import Turn
     from broker.topic.services import TopicServices
+    from protocol.errors import BrokerError
     from protocol.position import Position
     from protocol.topic_name import TopicName
 
@@ -215,6 +216,12 @@ class Topic(ProducerTopic):
         for producer in self._turns.waiting():
             self.access.remove(producer)
             self._turns.refuse(producer, ServiceNotReady(reason))
+
+    def end_producer(self, producer: Producer, reason: BrokerError) -> None:
+        """Disconnect one producer. The reason is what it is told if it is still waiting."""
+        self._turns.refuse(producer, reason)
+        producer.session.disconnect_producer(producer)
+        self.remove_producer(producer)
 
     # --- subscriptions ------------------------------------------------------------------
 

@@ -64,6 +64,8 @@ class ServerProcess(ABC):
         self.broker_port = broker_port
         self.web_port = web_port
         self.configuration = SHARED_CONFIGURATION | (configuration or {})
+        self.http_headers: dict[str, str] = {}
+        """Sent with every request: credentials, where the server wants some."""
         self.log_path = directory / "server.log"
         self.ready_after_seconds = 0.0
         self._process: subprocess.Popen[bytes] | None = None
@@ -255,7 +257,9 @@ class ServerProcess(ABC):
         self, method: str, path: str, body: Any = None, timeout_seconds: float = 15.0
     ) -> tuple[int, Any]:
         """One HTTP request; status and the decoded body (text when it is no JSON)."""
-        request = urllib.request.Request(self.web_url + path, method=method)
+        request = urllib.request.Request(
+            self.web_url + path, method=method, headers=self.http_headers
+        )
         data = None
         if body is not None:
             data = json.dumps(body).encode()

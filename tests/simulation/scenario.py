@@ -7,6 +7,7 @@ import traceback
 import trio
 
 from bookie.process.cluster import initialize_ledgers
+from broker.broker_address import BrokerAddress
 from broker.namespaces.namespaces import Namespaces
 from protocol import pulsar_api_pb2 as pb
 from protocol.topic_name import TopicName
@@ -116,7 +117,9 @@ class SimCluster:
         """What `initialize-cluster-metadata` does."""
         tree = self.service.tree.another_session()
         await initialize_ledgers(tree)
-        await Namespaces(tree, self.settings.broker).bootstrap("http://b0:8080", "pulsar://b0:6650")
+        await Namespaces(tree, self.settings.broker).bootstrap(
+            BrokerAddress("pulsar://b0:6650", "http://b0:8080")
+        )
 
     def watch_owners(self):
         """No topic is served by two brokers, from now on."""

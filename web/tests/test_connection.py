@@ -10,6 +10,7 @@ import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from web.body import read_body
+from web.connection import Link
 from web.errors import RequestRefused
 from web.limits import HttpLimits
 from web.server import HttpServer
@@ -54,7 +55,7 @@ class Client:
     def __init__(self, nursery, server):
         self.stream, served = memory_stream_pair()
         self.server = server
-        nursery.start_soon(server.serve_stream, served)
+        nursery.start_soon(server.serve_stream, served, Link())
 
     async def send(self, data):
         await self.stream.send_all(data)
@@ -172,7 +173,7 @@ async def test_a_client_that_does_not_take_its_answer_is_cut_off(autojump_clock)
     await client_stream.send_all(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n")
     started = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.serve_stream, stream)
+        nursery.start_soon(server.serve_stream, stream, Link())
         await wait_all_tasks_blocked()
         assert server.budget.held <= 70_000, "one slice is held for it"
     assert trio.current_time() - started == pytest.approx(LIMITS.answer_seconds_max, abs=1)

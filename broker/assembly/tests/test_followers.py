@@ -9,6 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from broker.app import running_broker
 from broker.assembly.followers import DynamicConfiguration, PolicyChanges
 from broker.assembly.parts import StartError
+from broker.broker_address import BrokerAddress
 from broker.config import BrokerConfig
 from broker.namespaces.names import (
     DYNAMIC_CONFIGURATION_PATH,
@@ -52,7 +53,7 @@ class Topic:
 async def test_policies_of_another_session_reach_watching_topics(nursery):
     store = MemoryStore()
     namespaces = Namespaces(store, CONFIG)
-    await namespaces.bootstrap("http://a:1", "pulsar://a:1")
+    await namespaces.bootstrap(BrokerAddress("pulsar://a:1", "http://a:1"))
     namespace = await namespaces.find("public/default")
     topic = Topic()
     namespace.policies.of_topic(TopicName.parse("t")).watch(topic)
@@ -69,7 +70,7 @@ async def test_policies_of_another_session_reach_watching_topics(nursery):
 async def test_policies_of_a_topic_of_another_session_reach_it_and_no_other(nursery):
     store = MemoryStore()
     namespaces = Namespaces(store, CONFIG)
-    await namespaces.bootstrap("http://a:1", "pulsar://a:1")
+    await namespaces.bootstrap(BrokerAddress("pulsar://a:1", "http://a:1"))
     namespace = await namespaces.find("public/default")
     names = [TopicName.parse(each) for each in ("t-partition-3", "other")]
     levels = [namespace.policies.of_topic(each) for each in names]
@@ -168,7 +169,7 @@ async def test_no_broker_starts_with_a_damaged_dynamic_configuration(record):
 async def test_a_broker_starts_although_the_default_namespace_is_damaged():
     store = MemoryStore()
     namespaces = Namespaces(store, CONFIG)
-    await namespaces.bootstrap("http://a:1", "pulsar://a:1")
+    await namespaces.bootstrap(BrokerAddress("pulsar://a:1", "http://a:1"))
     await store.put(policies_path("public/default"), b"{", None)
     await Namespaces(store, CONFIG).make_defaults()
     assert (await store.get(policies_path("public/default")))[0] == b"{"

@@ -91,7 +91,7 @@ async def cluster_over(stores, **settings):
     config = ClusterConfig(**settings)
     async with trio.open_nursery() as nursery:
         brokers = [Broker(store, number, config) for number, store in enumerate(stores)]
-        await brokers[0].namespaces.bootstrap("http://b0:8080", "pulsar://b0:6650")
+        await brokers[0].namespaces.bootstrap(BrokerAddress("pulsar://b0:6650", "http://b0:8080"))
         for broker in brokers:
             await nursery.start(broker.ownership.run)
         for broker in brokers:

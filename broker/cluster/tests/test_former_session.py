@@ -20,7 +20,7 @@ async def with_former_owner(nursery, store):
     """A broker whose bundle has a node of an earlier session. Returns both and the session."""
     former = store.another_session()
     broker = Broker(store, 0, ClusterConfig(metadataStoreSessionTimeoutMillis=6_000))
-    await broker.namespaces.bootstrap(ADDRESS.web_service_url, ADDRESS.broker_service_url)
+    await broker.namespaces.bootstrap(ADDRESS)
     await nursery.start(broker.ownership.run)
     await broker.ownership.wait_joined()
     bundle = (await broker.ownership._bundles.of("public/default")).bundle_of(NAME)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from broker.broker_address import BrokerAddress
 from broker.cluster.namespace_bundles import NamespaceBundles
 from broker.config import BrokerConfig
 from broker.namespaces.names import local_policies_path
@@ -18,7 +19,9 @@ PATH = local_policies_path(NAMESPACE)
 @pytest.fixture
 async def tree():
     tree = MemoryStore()
-    await Namespaces(tree, BrokerConfig()).bootstrap("http://b0:8080", "pulsar://b0:6650")
+    await Namespaces(tree, BrokerConfig()).bootstrap(
+        BrokerAddress("pulsar://b0:6650", "http://b0:8080")
+    )
     return tree
 
 

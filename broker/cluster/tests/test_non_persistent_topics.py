@@ -5,6 +5,7 @@ import json
 import pytest
 import trio
 
+from broker.broker_address import BrokerAddress
 from broker.cluster import non_persistent_topics
 from broker.cluster.namespace_bundles import NamespaceBundles
 from broker.cluster.non_persistent_topics import ASKED_AT_ONCE, NonPersistentTopics
@@ -53,7 +54,7 @@ class Owners:
 async def lists_over(owners, count=4, boundaries=None):
     store = MemoryStore()
     namespaces = Namespaces(store, BrokerConfig())
-    await namespaces.bootstrap("http://b0:8080", "pulsar://b0:6650")
+    await namespaces.bootstrap(BrokerAddress("pulsar://b0:6650", "http://b0:8080"))
     given = {"numBundles": count} | ({"boundaries": boundaries} if boundaries else {})
     await namespaces.create(NAMESPACE, {"bundles": given})
     return NonPersistentTopics(NamespaceBundles(store, namespaces), owners.ask)

@@ -92,7 +92,7 @@ def test_options_and_keys_reach_the_children_that_they_concern():
 
 def test_port_0_is_0_for_all():
     machine = machine_of(2, 2, {"brokerServicePort": 0, "webServicePort": 0}, bookiePort="0")
-    assert broker_ports(machine, 2) == (0, 0)
+    assert broker_ports(machine, 2) == {"brokerServicePort": 0, "webServicePort": 0}
     assert bookie_config(machine, 2).bookiePort == 0
 
 
@@ -135,7 +135,7 @@ def test_with_zookeeper_bookies_are_known_by_their_addresses():
         (2, {"journalDirectories": "/a"}, "journalDirectories names directories of one bookie"),
         (1, {"managedLedgerDefaultEnsembleSize": "x"}, "managedLedgerDefaultEnsembleSize"),
         (1, {"metadataStoreUrl": "oxia://a:1/x"}, "oxia"),
-        (1, {"tlsEnabled": "true"}, "no TLS"),
+        (1, {"tlsEnabled": "true"}, "brokerServicePortTls"),
     ],
 )
 def test_what_cannot_be_done_is_refused(bookies, keys, reason):

@@ -34,11 +34,11 @@ async def test_a_killed_broker_is_back_on_its_ports_and_all_end_with_the_parent(
     machine, _ = read_machine(1, 1, free_port, PORTS, socket_path, strict=True)
     with trio.fail_after(2 * WAIT_SECONDS_MAX):
         async with running_machine(machine, tmp_path, socket_path, "warning") as running:
-            assert await trio.to_thread.run_sync(health_of, running.web_service_url) == b"ok"
+            assert await trio.to_thread.run_sync(health_of, running.urls[1]) == b"ok"
             (broker,) = running.brokers
             os.kill(broker.process_id, signal.SIGKILL)
             await until(lambda: broker.restarts == 1 and broker.is_ready)
-            assert await trio.to_thread.run_sync(health_of, running.web_service_url) == b"ok"
+            assert await trio.to_thread.run_sync(health_of, running.urls[1]) == b"ok"
             children = [*running.brokers, *running.bookies]
             assert all(child.process_id for child in children)
     assert not any(child.process_id for child in children)

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from broker.broker_address import BrokerAddress
 from broker.config import DEFAULT_CONFIG
 from broker.namespaces.names import (
     local_policies_path,
@@ -34,7 +35,7 @@ def encoded(record):
 
 async def fresh(store=None):
     namespaces = Namespaces(store or MemoryStore(), CONFIG)
-    await namespaces.bootstrap("http://a:1", "pulsar://a:1")
+    await namespaces.bootstrap(BrokerAddress("pulsar://a:1", "http://a:1"))
     return namespaces
 
 

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from broker.broker_address import BrokerAddress
 from broker.config import DEFAULT_CONFIG
 from broker.namespaces.namespaces import Namespaces
 from broker.refusal import Refusal
@@ -20,7 +21,7 @@ TOPIC = TopicName.parse("persistent://public/default/a")
 async def fresh(**keys: object) -> tuple[Namespaces, MemoryStore]:
     store = MemoryStore()
     namespaces = Namespaces(store, dataclasses.replace(DEFAULT_CONFIG, **keys))
-    await namespaces.bootstrap("http://localhost:8080", "pulsar://localhost:6650")
+    await namespaces.bootstrap(BrokerAddress("pulsar://localhost:6650", "http://localhost:8080"))
     return namespaces, store
 
 
@@ -48,7 +49,7 @@ async def test_bootstrap_makes_what_clients_expect_and_is_repeatable():
     assert await namespaces.names("public") == ["public/default"]
     await namespaces.change_policies("public/default", lambda p: p.with_fields(x=1))
     again = Namespaces(store, DEFAULT_CONFIG)
-    await again.bootstrap("http://other:8080", "pulsar://other:6650")
+    await again.bootstrap(BrokerAddress("pulsar://other:6650", "http://other:8080"))
     assert (await again.get("public/default")).policies.record.fields["x"] == 1
     assert (await again.clusters.get("standalone"))["serviceUrl"] == "http://other:8080"
 
@@ -78,11 +79,11 @@ async def test_namespace_policies_keep_unknown_fields_and_survive_a_restart():
     await refused(namespaces.create("nope/n1", None), 404, "Tenant does not exist")
     await refused(namespaces.create("public/n@", None), 412, "Namespace name is not valid")
     await namespaces.change_policies(
-        "public/n1", lambda p: p.with_permission("r", ["produce", "consume"])
+        "public/n1", lambda p: p.with_auth("namespace_auth", {"r": ["produce", "consume"]})
     )
     other = Namespaces(store, DEFAULT_CONFIG)
     policies = (await other.get("public/n1")).policies.record
-    assert policies.permissions == {"r": ["produce", "consume"]}
+    assert policies.auth("namespace_auth") == {"r": ["produce", "consume"]}
     assert policies.fields["future_field"] == {"a": [1]}
     assert policies.fields["bundles"]["boundaries"][1] == "0x40000000"
     stored = await store.get("/admin/policies/public/n1")

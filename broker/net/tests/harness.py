@@ -12,10 +12,14 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
+from broker.authorization.authorizer import Authorizer, rules_from
+from broker.authorization.enforcement import Enforcement
+from broker.authorization.tenant_admins import TenantAdmins
 from broker.broadcast.selection import BroadcastKind
 from broker.broadcast.window_memory import WindowMemory
 from broker.broker_address import BrokerAddress
 from broker.config import BrokerConfig
+from broker.handlers.authenticating import Authenticating
 from broker.handlers.table import BrokerCommands
 from broker.managed_ledger.config import ManagedLedgerConfig
 from broker.managed_ledger.factory import ManagedLedgerFactory
@@ -33,6 +37,7 @@ from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from runtime.clock import SystemClock
 from runtime.readers import Readers
+from security.caller import Caller
 
 T = pb.BaseCommand
 TIMEOUT_SECONDS = 5.0
@@ -131,6 +136,7 @@ class Harness:
         self.store = store
         self.factory = factory
         self.streams = []
+        self.tls_port = 0
 
     async def raw(self):
         """A connection that has said nothing yet."""
@@ -150,6 +156,16 @@ class Harness:
         await connection.handshake(**fields)
         return connection
 
+    async def connect_as(self, role, original_role=None, **fields):
+        """A connection whose client has said who it is."""
+        connection = await self.connect(**fields)
+        host, port = connection.stream.socket.getsockname()
+        session = next(
+            each for each in self.service.connections.open if each.peer == f"{host}:{port}"
+        )
+        session.caller = Caller(role, original_role)
+        return connection
+
     def topic(self, name):
         from protocol.topic_name import TopicName
 
@@ -157,8 +173,9 @@ class Harness:
 
 
 @asynccontextmanager
-async def running(limits=None, clock=None, **settings):
-    """A broker with these settings; `limits` replaces fields of NetLimits."""
+async def running(limits=None, clock=None, tls=None, authentication=None, **settings):
+    """A broker with these settings; `limits` replaces fields of NetLimits, `tls` is a TlsPort. With
+    `authentication` clients must show credentials, and the roles of proxies are checked."""
     keep = {"defaultRetentionTimeInMinutes": -1, "defaultRetentionSizeInMB": -1}
     config = replace(BrokerConfig(), **{**keep, **settings})
     clock = clock or SystemClock()
@@ -190,19 +207,32 @@ async def running(limits=None, clock=None, **settings):
             shared.limits = replace(shared.limits, **limits)
             shared.publish_budget.bytes_max = shared.limits.broker_publish_bytes_max
             shared.unfinished_frames.bytes_max = shared.limits.unfinished_frames_bytes_max
+        authenticating = (
+            None
+            if authentication is None
+            else Authenticating(authentication, config, checks_proxies=True)
+        )
+        authorizer = None
+        if config.authorizationEnabled:
+            authorizer = Authorizer(rules_from(config), namespaces, TenantAdmins(store))
         listener = BrokerListener(
             service.connections,
-            BrokerCommands(service),
+            BrokerCommands(service, authenticating, authorizer),
             Readers(),
             config.maxHttpServerConnections,
         )
         await listener.bind("127.0.0.1", 0)
+        tls_port = 0 if tls is None else await listener.bind("127.0.0.1", 0, tls.over)
         address = BrokerAddress(f"pulsar://127.0.0.1:{listener.port}", "http://127.0.0.1:1")
         service.ownership = SoleBroker(address)
-        await namespaces.bootstrap(address.web_service_url, address.broker_service_url)
+        await namespaces.bootstrap(address)
         await nursery.start(service.run)
         await nursery.start(listener.run)
+        if authorizer is not None:
+            await nursery.start(Enforcement(store, authorizer, service.topics).run)
         harness = Harness(service, listener, nursery, store, factory)
+        harness.authorizer = authorizer
+        harness.tls_port = tls_port
         try:
             yield harness
         finally:

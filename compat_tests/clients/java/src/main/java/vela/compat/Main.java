@@ -27,6 +27,7 @@ public final class Main {
         Topics.register(SCENARIOS);
         Restarts.register(SCENARIOS);
         Broadcast.register(SCENARIOS);
+        Credentials.register(SCENARIOS);
     }
 
     private Main() {

@@ -4,12 +4,16 @@ import com.google.gson.Gson;
 import com.google.gson.GsonBuilder;
 import com.google.gson.JsonObject;
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.PrintStream;
+import java.io.UncheckedIOException;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -22,7 +26,10 @@ import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
 import java.util.stream.IntStream;
+import org.apache.pulsar.client.api.Authentication;
+import org.apache.pulsar.client.api.AuthenticationFactory;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
 import org.apache.pulsar.client.api.Message;
@@ -73,6 +80,29 @@ final class Stage implements AutoCloseable {
     PulsarClient newClient() throws PulsarClientException {
         PulsarClient client = PulsarClient.builder()
                 .serviceUrl(serviceUrl)
+                .operationTimeout(20, TimeUnit.SECONDS)
+                .build();
+        clients.add(client);
+        return client;
+    }
+
+    /** A client that shows the credential in a file of the keys, read again whenever one is needed. */
+    PulsarClient clientWith(String method, String file) throws PulsarClientException {
+        Path path = Path.of(keys, file);
+        Supplier<String> credential = () -> {
+            try {
+                return Files.readString(path);
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+        };
+        Authentication authentication = method.equals("token")
+                ? AuthenticationFactory.token(credential)
+                : AuthenticationFactory.create(
+                        "org.apache.pulsar.client.impl.auth.AuthenticationBasic", credential.get());
+        PulsarClient client = PulsarClient.builder()
+                .serviceUrl(serviceUrl)
+                .authentication(authentication)
                 .operationTimeout(20, TimeUnit.SECONDS)
                 .build();
         clients.add(client);

@@ -1,0 +1,146 @@
+"""Authorization of commands: what each of them asks, and the handler that asks before the command.
+
+With authorization off the plain handlers are used. Otherwise a command is handled only when its
+decision is known: the connection is held while what is stored is read, so that commands still take
+effect in the order of their arrival. Commands of open producers and consumers ask nothing: these
+end when their grant does (`broker.authorization.enforcement`).
+
+Operations and texts as in ServerCnx of Pulsar 4.0.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, final
+
+from broker.authorization.decision import Scope
+from broker.authorization.operations import Right
+from broker.authorization.refusals import CommandTexts, command_refusal
+from broker.handlers.lookup import parse_topic
+from broker.handlers.session import ClientSession
+from broker.net.errors import Held
+
+if TYPE_CHECKING:
+    from broker.authorization.decision import Decision
+    from protocol import pulsar_api_pb2 as pb
+    from security.caller import Caller
+
+Handler: TypeAlias = Callable[[ClientSession, Any], Coroutine[Any, Any, None] | None]
+Question: TypeAlias = tuple[Right, Scope]
+
+
+class Decisions(Protocol):
+    """The authorizer of a broker."""
+
+    def decide_now(self, caller: Caller, right: Right, scope: Scope) -> Decision | None:
+        """The decision, if it is known without waiting."""
+
+    async def decide(self, caller: Caller, right: Right, scope: Scope) -> Decision:
+        """The decision. Raises: MetadataError."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """What one type of command asks."""
+
+    questions: Callable[[Any], Iterable[Question]]
+    """Of the command's own message: all of them must be answered with yes. Raises: BrokerError."""
+    texts: CommandTexts
+
+
+NOTHING: Final = None
+"""Of a command that needs no right: part of the handshake, or about what is open already."""
+
+
+class Command(NamedTuple):
+    """One type of command: its handler, and what it asks."""
+
+    handler: Handler
+    asks: Asks | None
+
+
+def _of_topic(topic: str, right: Right, subscription: str = "") -> Question:
+    """Raises: BrokerError InvalidTopicName."""
+    name = parse_topic(topic)
+    return right, Scope(name.tenant, name.namespace_name, name, subscription)
+
+
+def _about_topic(body: Any) -> Iterable[Question]:  # noqa: ANN401 - of several commands
+    yield _of_topic(body.topic, Right.LOOKUP)
+
+
+def _about_new_schema(body: pb.CommandGetOrCreateSchema) -> Iterable[Question]:
+    yield _of_topic(body.topic, Right.PRODUCE)
+
+
+def _about_producer(body: pb.CommandProducer) -> Iterable[Question]:
+    yield _of_topic(body.topic, Right.PRODUCE)
+    if body.initial_subscription_name:
+        yield _of_topic(body.topic, Right.CONSUME, body.initial_subscription_name)
+
+
+def _about_consumer(body: pb.CommandSubscribe) -> Iterable[Question]:
+    yield _of_topic(body.topic, Right.CONSUME, body.subscription)
+
+
+def _about_namespace(body: Any) -> Iterable[Question]:  # noqa: ANN401 - of two commands
+    name: str = body.namespace
+    yield Right.LOOKUP_IN_NAMESPACE, Scope(name.partition("/")[0], name)
+
+
+_TRYING: Final = "Exception occurred while trying to authorize "
+_NOT: Final = "Client is not authorized to "
+LOOKUP: Final = Asks(_about_topic, CommandTexts(f"{_NOT}Lookup", f"{_TRYING}lookup"))
+PARTITIONS: Final = Asks(
+    _about_topic,
+    CommandTexts(
+        f"{_NOT}Get Partition Metadata",
+        f"{_TRYING}get Partition Metadata",
+        "Tenant or namespace or topic does not exist: ",
+    ),
+)
+SCHEMA: Final = Asks(_about_topic, CommandTexts(f"{_NOT}Get Schema"))
+NEW_SCHEMA: Final = Asks(_about_new_schema, CommandTexts(f"{_NOT}Get Or Create Schema"))
+"""Pulsar lets everyone read and register schemas by these commands, and registering creates the
+topic. They ask here what the same requests ask over HTTP."""
+PRODUCE: Final = Asks(_about_producer, CommandTexts(f"{_NOT}Produce"))
+SUBSCRIBE: Final = Asks(_about_consumer, CommandTexts(f"{_NOT}subscribe"))
+TOPICS: Final = Asks(
+    _about_namespace,
+    CommandTexts(f"{_NOT}GetTopicsOfNamespace", f"{_TRYING}GetTopicsOfNamespace"),
+)
+WATCH: Final = Asks(
+    _about_namespace,
+    CommandTexts(
+        "Proxy Client is not authorized to watchTopicList",
+        "Exception occurred while trying to handle command WatchTopicList",
+    ),
+)
+
+
+def asking(decisions: Decisions, command: Command) -> Handler:
+    """The handler of a command that asks first."""
+    handler, asks = command
+    if asks is None:
+        return handler
+
+    def handle(session: ClientSession, body: Any) -> Coroutine[Any, Any, None] | None:  # noqa: ANN401
+        for right, scope in asks.questions(body):
+            decision = decisions.decide_now(session.caller, right, scope)
+            if decision is None:
+                raise Held(_ask(decisions, session.caller, asks, body))
+            if not decision.is_allowed:
+                raise command_refusal(decision, scope, asks.texts)
+        return handler(session, body)
+
+    return handle
+
+
+async def _ask(decisions: Decisions, caller: Caller, asks: Asks, body: object) -> None:
+    """Raises: BrokerError: no, or what is stored cannot be read."""
+    for right, scope in asks.questions(body):
+        decision = await decisions.decide(caller, right, scope)
+        if not decision.is_allowed:
+            raise command_refusal(decision, scope, asks.texts)

@@ -1,0 +1,363 @@
+"""Who is let in, who is not, and how credentials are renewed: the same on both servers, for stock
+clients, for bare commands and over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pulsar
+import pytest
+import trio
+
+from broker.net.tests.harness import Connection, T
+from compat_tests.clients.builds import JAVA_SCENARIOS, java_command, scenario_names
+from compat_tests.clients.driver import ClientAbsent, Driver
+from compat_tests.guarded_servers import (
+    PASSWORD,
+    SHORT_SECONDS,
+    Issuer,
+    configuration,
+    own_client,
+    renewed_file,
+    show_to,
+    write_credentials,
+)
+from compat_tests.oracle.comparison import Trace, difference, play_on_all
+from compat_tests.oracle.distribution import OracleAbsent
+from compat_tests.oracle.pulsar_server import PulsarServer
+from compat_tests.oracle.vela_server import VelaServer
+from protocol import client as c
+from protocol import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from compat_tests.oracle.server_process import ServerProcess
+
+RENEWED_SECONDS = 32.0
+"""Ten ends of a token of three seconds."""
+
+
+class Guarded(NamedTuple):
+    """Both servers, and who makes tokens for them."""
+
+    servers: dict[str, ServerProcess]
+    issuer: Issuer
+    anonymous: str
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("HS256", ""), ("RS256", "anybody")],
+    ids=["secret", "key-pair-and-anonymous"],
+)
+def guarded(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    pytestconfig: pytest.Config,
+) -> Iterator[Guarded]:
+    algorithm, anonymous = request.param
+    directory = tmp_path_factory.mktemp(f"guarded-{algorithm}")
+    issuer = Issuer(algorithm)
+    keys = configuration(issuer, directory, anonymous)
+    only = pytestconfig.getoption("--only-server")
+    servers: dict[str, ServerProcess] = {}
+    if only != "pulsar":
+        servers["vela"] = VelaServer(directory / "vela", keys)
+    if only != "vela":
+        try:
+            servers["pulsar"] = PulsarServer(directory / "pulsar", keys | own_client(issuer))
+        except OracleAbsent as absent:
+            pytest.skip(str(absent))
+    with ExitStack() as stack:
+        for server in servers.values():
+            show_to(server, issuer)
+            stack.callback(server.close)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda server: server.start(), servers.values()))
+        yield Guarded(servers, issuer, anonymous)
+
+
+def same(guarded: Guarded, play: Callable[[ServerProcess, str], Trace]) -> Trace:
+    """What was seen on all of them."""
+    outcomes = play_on_all(guarded.servers, play)
+    told = difference(outcomes)
+    assert told is None, told
+    return next(iter(outcomes.values())).trace
+
+
+# --- the Python client ------------------------------------------------------------------
+
+
+def python_client(server: ServerProcess, authentication: object, url: str = "") -> pulsar.Client:
+    more = {} if authentication is None else {"authentication": authentication}
+    return pulsar.Client(
+        url or server.service_url,
+        operation_timeout_seconds=10,
+        logger=pulsar.FileLogger(
+            pulsar.LoggerLevel.Warn, str(server.directory / "python-client.log")
+        ),
+        **more,
+    )
+
+
+def shown(method: str, text: str) -> object:
+    if method == "token":
+        return pulsar.AuthenticationToken(text)
+    user, _, password = text.partition(":")
+    return pulsar.AuthenticationBasic(user, password)
+
+
+def attempt(server: ServerProcess, authentication: object, topic: str, url: str = "") -> str:
+    """The error of a client with these credentials, or what came back."""
+    client = python_client(server, authentication, url)
+    try:
+        consumer = client.subscribe(topic, "s")
+        client.create_producer(topic).send(b"hello")
+        return consumer.receive(10_000).data().decode()
+    except pulsar.PulsarException as refused:
+        return type(refused).__name__
+    finally:
+        client.close()
+
+
+def test_the_python_client_is_let_in_or_refused_the_same(guarded: Guarded) -> None:
+    credentials = guarded.issuer.credentials()
+
+    def play(server: ServerProcess, mark: str) -> Trace:
+        topic = f"persistent://public/default/python{mark}"
+        trace: Trace = [
+            [name, attempt(server, shown(*each), f"{topic}-{name}")]
+            for name, each in credentials.items()
+        ]
+        trace.append(["nothing", attempt(server, None, f"{topic}-nothing")])
+        for name in ("right", "foreign", "apr1", "wrong-password"):
+            seen = attempt(server, shown(*credentials[name]), f"{topic}-{name}", server.web_url)
+            trace.append([f"{name} over HTTP", seen])
+        return trace
+
+    seen = dict(same(guarded, play))
+    let_in = {name for name, outcome in seen.items() if outcome == "hello"}
+    expected = {"right", "expires-later", "valid-since", "apr1", "crypt"}
+    expected |= {"right over HTTP", "apr1 over HTTP"}
+    assert let_in - {"roles", "nothing"} >= expected
+    assert ("nothing" in let_in) == bool(guarded.anonymous)
+    assert not let_in & {"foreign", "expired", "not-yet", "unsigned", "swapped", "wrong-password"}
+
+
+def test_a_python_clients_token_is_renewed_over_ten_ends(guarded: Guarded) -> None:
+    def play(server: ServerProcess, mark: str) -> Trace:
+        topic = f"persistent://public/default/renewed{mark}"
+        client = python_client(server, pulsar.AuthenticationToken(guarded.issuer.short))
+        try:
+            consumer = client.subscribe(topic, "s")
+            producer = client.create_producer(topic)
+            before = _connections(server, topic)
+            end, sent, in_order = time.monotonic() + RENEWED_SECONDS, 0, 0
+            while time.monotonic() < end:
+                producer.send(str(sent).encode())
+                message = consumer.receive(10_000)
+                in_order += message.data() == str(sent).encode()
+                consumer.acknowledge(message)
+                sent += 1
+                time.sleep(0.02)
+            assert sent > 100
+            more = None
+            try:
+                more = consumer.receive(700).data()
+            except pulsar.Timeout:
+                pass
+            return [
+                ["all in order", in_order == sent],
+                ["more", more],
+                ["same connections", _connections(server, topic) == before],
+            ]
+        finally:
+            client.close()
+
+    assert same(guarded, play) == [
+        ["all in order", True],
+        ["more", None],
+        ["same connections", True],
+    ]
+
+
+def _connections(server: ServerProcess, topic: str) -> list[Any]:
+    _, stats = server.http("GET", "/admin/v2/" + topic.replace("://", "/") + "/stats")
+    all_of = [*stats["publishers"], *stats["subscriptions"]["s"]["consumers"]]
+    return [(each["address"], each["connectedSince"]) for each in all_of]
+
+
+# --- the Java client --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scenario", scenario_names(JAVA_SCENARIOS, "guarded"))
+def test_the_java_client_sees_the_same(
+    guarded: Guarded, scenario: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    try:
+        command = java_command()
+    except ClientAbsent as absent:
+        pytest.skip(str(absent))
+    keys = tmp_path_factory.mktemp("credentials")
+    write_credentials(guarded.issuer, keys)
+    with ExitStack() as stack:
+        stack.enter_context(renewed_file(guarded.issuer, keys))
+        drivers = {
+            name: Driver("java", command, server.directory / "java.log", keys, 300)
+            for name, server in guarded.servers.items()
+        }
+        for driver in drivers.values():
+            stack.callback(driver.close)
+        seen = same(guarded, lambda server, mark: drivers[server.name].play(scenario, server, mark))
+    if scenario == "credentials-renewed":
+        assert seen == [["all in order", True], ["more", None], ["disconnected", [0, 0]]]
+
+
+# --- bare commands ----------------------------------------------------------------------
+
+RENEWS = pb.FeatureFlags(supports_auth_refresh=True)
+CONVERSATION_SECONDS = 3.0 * SHORT_SECONDS
+
+
+async def _converse(
+    port: int, seconds: float, answers: list[str], fields: dict[str, Any]
+) -> list[Any]:
+    """What a connection with this CONNECT is told, until it is closed or the time is over."""
+    seen: list[Any] = []
+    with trio.move_on_after(seconds):
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            connection = Connection(stream)
+            await connection.send(c.connect(**fields))
+            while (answer := await connection.next(timeout=seconds)) is not None:
+                seen.append(_form(answer[0]))
+                if answer[0].type == T.AUTH_CHALLENGE and answers:
+                    await connection.send(c.auth_response("token", answers.pop(0).encode()))
+            seen.append("closed")
+    return seen
+
+
+def _form(command: pb.BaseCommand) -> list[Any]:
+    name = pb.BaseCommand.Type.Name(command.type)
+    if command.type == T.ERROR:
+        error = command.error
+        return [name, pb.ServerError.Name(error.error), error.message, error.request_id]
+    if command.type == T.AUTH_CHALLENGE:
+        challenge = command.authChallenge.challenge
+        return [name, challenge.auth_method_name, challenge.auth_data.decode()]
+    return [name]
+
+
+def test_bare_connections_are_told_the_same(guarded: Guarded) -> None:
+    issuer = guarded.issuer
+
+    def conversations() -> dict[str, tuple[list[str], dict[str, Any]]]:
+        def shows(text: str, **more: Any) -> dict[str, Any]:
+            return {"auth_method_name": "token", "auth_data": text.encode(), **more}
+
+        def short(**more: Any) -> dict[str, Any]:
+            text = issuer.token(more.pop("role", "alice"), exp=int(time.time()) + SHORT_SECONDS)
+            return shows(text, **more)
+
+        methods = {
+            "nothing": {},
+            "none": {"auth_method_name": "none"},
+            "sasl": {"auth_method_name": "sasl", "auth_data": b"x"},
+            "by number": {"auth_method": pb.AuthMethodAthens, "auth_data": b"x"},
+            "method alone": {"auth_method_name": "token"},
+            "white space": shows(f" {issuer.token()}\n"),
+            "of a proxy": shows(issuer.token("proxy"), original_principal="alice"),
+            "of itself": shows(issuer.token(), original_principal="alice"),
+        }
+        for name, (method, text) in issuer.credentials().items():
+            methods[name] = {"auth_method_name": method, "auth_data": text.encode()}
+        renewals: dict[str, tuple[list[str], dict[str, Any]]] = {
+            "cannot renew": ([], short()),
+            "does not renew": ([], short(feature_flags=RENEWS)),
+            "renews": ([issuer.token()], short(feature_flags=RENEWS)),
+            "renews as another": ([issuer.token("bob")], short(feature_flags=RENEWS)),
+            "renews with a foreign token": (
+                [issuer.token(foreign=True)],
+                short(feature_flags=RENEWS),
+            ),
+            "behind a proxy": (
+                [issuer.token()],
+                short(role="proxy", feature_flags=RENEWS, original_principal="alice"),
+            ),
+        }
+        return {name: ([], fields) for name, fields in methods.items()} | renewals
+
+    def play(server: ServerProcess, mark: str) -> Trace:
+        del mark
+
+        async def all_at_once() -> Trace:
+            trace: dict[str, Any] = {}
+
+            async def one(name: str, answers: list[str], fields: dict[str, Any]) -> None:
+                trace[name] = await _converse(
+                    server.broker_port, CONVERSATION_SECONDS, answers, fields
+                )
+
+            given = conversations()
+            async with trio.open_nursery() as nursery:
+                for name, (answers, fields) in given.items():
+                    nursery.start_soon(one, name, answers, fields)
+            return [[name, trace[name]] for name in given]
+
+        return trio.run(all_at_once)
+
+    same(guarded, play)
+
+
+# --- HTTP -------------------------------------------------------------------------------
+
+PATHS = (
+    "/admin/v2/tenants",
+    "/admin/v2/persistent/public/default/never-made/stats",
+    "/admin/v2/nothing/of/this/kind",
+    "/lookup/v2/topic/persistent/public/default/never-made",
+    "/admin/v2/brokers/health",
+    "/%61dmin/v2/tenants",
+    "/metrics",
+)
+
+
+def test_requests_are_answered_with_the_same_statuses(guarded: Guarded) -> None:
+    def headers() -> dict[str, dict[str, str]]:
+        shown: dict[str, dict[str, str]] = {"nothing": {}}
+        for name, (method, text) in guarded.issuer.credentials().items():
+            value = f"Bearer {text}"
+            if method == "basic":
+                value = "Basic " + base64.b64encode(text.encode()).decode()
+            shown[name] = {"Authorization": value}
+            shown[f"{name}, named"] = {**shown[name], "X-Pulsar-Auth-Method-Name": method}
+        right = shown["right"]["Authorization"]
+        shown["another method"] = {"Authorization": right, "X-Pulsar-Auth-Method-Name": "basic"}
+        shown["no method"] = {"Authorization": right, "X-Pulsar-Auth-Method-Name": "sasl"}
+        shown["lower case"] = {"Authorization": right.replace("Bearer", "bearer")}
+        shown["not base64"] = {"Authorization": f"Basic apr1:{PASSWORD}"}
+        return shown
+
+    def play(server: ServerProcess, mark: str) -> Trace:
+        del mark
+        usual, trace = server.http_headers, []
+        try:
+            for name, given in headers().items():
+                for path in PATHS if name in ("nothing", "right", "foreign") else PATHS[:1]:
+                    server.http_headers = {**given, "Accept": "application/json"}
+                    status, body = server.http("GET", path)
+                    text = body.get("message") if status == 401 else None
+                    trace.append([name, path, status, text])
+        finally:
+            server.http_headers = usual
+        return trace
+
+    seen = same(guarded, play)
+    if not guarded.anonymous:
+        refused = {name for name, path, status, _ in seen if path == PATHS[0] and status == 401}
+        assert "nothing" in refused
+        assert {"foreign", "unsigned", "swapped", "expired"} <= refused

@@ -1,0 +1,69 @@
+"""Who may do what, on both servers: every route and every command, by callers of several rights."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.authorization_differences import why_different
+from compat_tests.authorization_probes import ask_all_commands, ask_all_endpoints
+from compat_tests.authorized_servers import start_authorized
+from compat_tests.revocation_probes import change_super_users, play_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from compat_tests.authorization_probes import Table
+    from compat_tests.conftest import Servers
+    from compat_tests.oracle.server_process import ServerProcess
+
+
+@pytest.fixture(scope="module")
+def authorized(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Servers]:
+    if pytestconfig.getoption("--only-server"):
+        pytest.skip("there is nothing to compare with")
+    servers = start_authorized(tmp_path_factory.mktemp("authorized"))
+    yield servers
+    for server in servers.values():
+        server.kill()
+
+
+def compared(servers: Servers, ask: Callable[[ServerProcess, str], Table], mark: str) -> list[str]:
+    """What differs without a reason, one line for each cell."""
+    with ThreadPoolExecutor(2) as pool:
+        vela, oracle = pool.map(lambda name: ask(servers[name], mark), ("vela", "pulsar"))
+    assert vela.keys() == oracle.keys()
+    return [
+        f"{what} [{variant}] for {caller}: {cell!r}, Pulsar {oracle[what, variant][caller]!r}"
+        for (what, variant), row in vela.items()
+        for caller, cell in row.items()
+        if why_different(what, cell, oracle[what, variant][caller]) == ""
+    ]
+
+
+def test_every_command_is_refused_to_those_whom_pulsar_refuses_it(authorized: Servers):
+    assert compared(authorized, ask_all_commands, "of-commands") == []
+
+
+def test_every_route_is_refused_to_those_whom_pulsar_refuses_it(authorized: Servers):
+    assert compared(authorized, ask_all_endpoints, "of-routes") == []
+
+
+def test_a_revoked_grant_ends_what_is_open_as_on_pulsar(authorized: Servers):
+    with ThreadPoolExecutor(2) as pool:
+        vela, oracle = pool.map(
+            lambda name: play_all(authorized[name], "of-revocation"), ("vela", "pulsar")
+        )
+    administrators = "other administrators"
+    assert vela.pop(administrators)["admin"][0] == "CLOSE_PRODUCER"
+    assert oracle.pop(administrators)["admin"][0] == "nothing"  # before policies change, too
+    assert vela == oracle
+
+
+def test_super_users_change_while_the_server_runs(authorized: Servers):
+    told = {name: change_super_users(server) for name, server in authorized.items()}
+    assert told == {name: ["401", "passed", "401"] for name in authorized}

@@ -1,0 +1,1 @@
+"""TLS, and the identity of the callers of brokers, bookies and HTTP servers."""

@@ -1,0 +1,121 @@
+"""Pulsar's AuthenticationProviderBasic: the users and passwords of a file of Apache's `htpasswd`.
+
+Hashes are apr1 (`htpasswd -m`), crypt (`-d`) as in Pulsar, and also bcrypt (`-B`), which alone
+resists guessing by those who get the file. They are computed in a thread. A password that was right
+is remembered by a keyed digest, whose key dies with the process: tools send theirs with every
+request.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from typing import TYPE_CHECKING, Final, final
+
+from passlib.hash import apr_md5_crypt, bcrypt, des_crypt
+
+from security.authentication.identity import (
+    AuthenticationFailed,
+    Evidence,
+    Headers,
+    Identity,
+    ProviderRefused,
+)
+from security.authentication.key_sources import read_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from security.authentication.config import AuthenticationConfig
+    from security.authentication.verification import Verifications
+
+BASIC_METHOD: Final = "basic"
+PASSWORD_BYTES_MAX: Final = 1_024
+_BASIC: Final = "Basic "
+_WRONG: Final = "unknown user or wrong password"
+_KINDS: Final = (
+    (re.compile(r"\$apr1\$"), apr_md5_crypt),
+    (re.compile(r"\$2[aby]\$"), bcrypt),
+    (re.compile(r"[A-Za-z0-9./]{13}$"), des_crypt),
+)
+
+
+@final
+class BasicProvider:
+    """The users of one file."""
+
+    method = BASIC_METHOD
+
+    def __init__(self, hashes: Mapping[str, str], verifications: Verifications) -> None:
+        self._hashes = hashes
+        self._verifications = verifications
+        self._digest_key = secrets.token_bytes(32)
+        self._digests: dict[str, bytes] = {}
+        """Of right passwords, by user."""
+
+    async def authenticate(self, evidence: Evidence) -> Identity:
+        """Raises: AuthenticationFailed."""
+        user, colon, password = evidence.data.partition(b":")
+        if not colon or len(password) > PASSWORD_BYTES_MAX:
+            raise AuthenticationFailed("the credential is not user:password")
+        name = user.decode("utf-8", "replace")
+        digest = hashlib.blake2b(password, key=self._digest_key).digest()
+        if not hmac.compare_digest(self._digests.get(name, b""), digest):
+            await self._verify(name, password)
+            self._digests[name] = digest
+        return Identity(name, BASIC_METHOD)
+
+    async def _verify(self, name: str, password: bytes) -> None:
+        stored = self._hashes.get(name)
+        # An unknown user takes as long as a wrong password: otherwise the time would tell.
+        right = await self._verifications.hash(
+            _matches, password, stored or next(iter(self._hashes.values()))
+        )
+        if stored is None or not right:
+            raise AuthenticationFailed(_WRONG)
+
+    def credential_of(self, headers: Headers) -> bytes:
+        """RFC 7617. Raises: AuthenticationFailed."""
+        header = headers.get("authorization", "")
+        if not header.startswith(_BASIC):
+            raise AuthenticationFailed("there is no header 'Authorization: Basic'")
+        try:
+            return base64.b64decode(header.removeprefix(_BASIC), validate=True)
+        except (binascii.Error, ValueError):
+            raise AuthenticationFailed("the header 'Authorization' is not in base64") from None
+
+
+def basic_provider(config: AuthenticationConfig, verifications: Verifications) -> BasicProvider:
+    """As configured. Raises: ProviderRefused."""
+    if not config.basicAuthConf:
+        raise ProviderRefused("AuthenticationProviderBasic needs basicAuthConf")
+    text = read_source("basicAuthConf", config.basicAuthConf).decode("utf-8", "replace")
+    hashes: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        user, colon, stored = line.strip().partition(":")
+        if not user or not colon or not any(kind.match(stored) for kind, _ in _KINDS):
+            raise ProviderRefused(
+                f"basicAuthConf: line {number} is not user:hash with a hash of apr1, bcrypt or"
+                " crypt; make it with htpasswd -m or -B"
+            )
+        hashes[user] = stored
+    if not hashes:
+        raise ProviderRefused("basicAuthConf names no user")
+    return BasicProvider(hashes, verifications)
+
+
+def _matches(password: bytes, stored: str) -> bool:
+    """Slow on purpose."""
+    for kind, scheme in _KINDS:
+        if kind.match(stored):
+            try:
+                return bool(scheme.verify(password, stored))
+            except (ValueError, TypeError):
+                return False
+    raise AssertionError("the hash was checked when it was read")

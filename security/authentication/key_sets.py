@@ -1,0 +1,82 @@
+"""Documents that an issuer publishes: where its keys are, and the keys. Pure.
+
+OpenID Connect Discovery 1.0, section 4; JSON Web Key Sets, RFC 7517, 5. Another process wrote them:
+whatever they hold ends in `AuthenticationFailed`, and what cannot verify a token is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from jwt import PyJWK
+
+from security.authentication.identity import AuthenticationFailed
+from security.authentication.signatures import VerificationKey, verifying
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WELL_KNOWN: Final = "/.well-known/openid-configuration"
+KEYS_MAX: Final = 100
+_ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "ES256", "ES384", "ES512"})
+"""Those of Pulsar's provider."""
+
+
+def discovery_url(issuer: str) -> str:
+    """Where the issuer describes itself."""
+    return issuer.rstrip("/") + WELL_KNOWN
+
+
+def keys_url_of(document: bytes, issuer: str) -> str:
+    """Where the keys are, from the description at `discovery_url`.
+
+    Raises: AuthenticationFailed: it is none, or that of somebody else (section 4.3).
+    """
+    found = _json_object(document, "the description of the issuer")
+    url = found.get("jwks_uri")
+    if found.get("issuer") != issuer:
+        raise AuthenticationFailed(f"the description at {discovery_url(issuer)} is not of {issuer}")
+    scheme = issuer.partition("://")[0]
+    if not isinstance(url, str) or not url.startswith((f"{scheme}://", "https://")):
+        raise AuthenticationFailed(f"{issuer} publishes no jwks_uri of its own scheme")
+    return url
+
+
+def keys_of(document: bytes) -> Mapping[str, VerificationKey]:
+    """The keys by their id. Each verifies the one algorithm that it names, if it names one.
+
+    Raises: AuthenticationFailed: this is no set of keys.
+    """
+    found = _json_object(document, "the set of keys").get("keys")
+    if not isinstance(found, list):
+        raise AuthenticationFailed("the set of keys has no list of keys")
+    keys: dict[str, VerificationKey] = {}
+    for each in found[:KEYS_MAX]:
+        key_id = each.get("kid") if isinstance(each, dict) else None
+        if isinstance(key_id, str) and (key := _key_of(each)) is not None:
+            keys[key_id] = key
+    return keys
+
+
+def _key_of(entry: dict[str, Any]) -> VerificationKey | None:
+    """None: it cannot verify tokens. Many issuers leave `alg` out: then the kind of key decides."""
+    algorithm = entry.get("alg")
+    try:
+        found = verifying(PyJWK(entry).key)
+    except Exception:  # whatever the document of a stranger makes libraries raise
+        return None
+    wanted = _ALGORITHMS if algorithm is None else _ALGORITHMS & {str(algorithm)}
+    algorithms = found.algorithms & wanted
+    return replace(found, algorithms=algorithms) if algorithms else None
+
+
+def _json_object(document: bytes, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(document)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise AuthenticationFailed(f"{what} is not a JSON object")
+    return value

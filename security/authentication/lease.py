@@ -1,0 +1,63 @@
+"""How long a connection may go on with its credential. Pure.
+
+Pulsar's rule: every `authenticationRefreshCheckSeconds` it is looked whether the credential has
+expired. If so, a client that can renew it is asked to (AUTH_CHALLENGE), and has until the next look
+to answer. Any other client is disconnected.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from security.authentication.identity import Identity
+
+
+class LeaseAction(Enum):
+    """What is due."""
+
+    NOTHING = auto()
+    CHALLENGE = auto()
+    """Ask the client for a new credential."""
+    CLOSE_CANNOT_RENEW = auto()
+    CLOSE_NO_ANSWER = auto()
+
+
+@final
+class Lease:
+    """The credential of one connection."""
+
+    __slots__ = ("_can_renew", "_challenged", "identity", "renewing")
+
+    def __init__(self, identity: Identity, *, can_renew: bool) -> None:
+        self.identity = identity
+        """Of the credential that is renewed."""
+        self._can_renew = can_renew
+        self._challenged = False
+        self.renewing = False
+        """Whether an answer to a challenge is being verified."""
+
+    def check(self, now: float) -> LeaseAction:
+        """What is due at `now`, Unix time."""
+        expires_at = self.identity.expires_at
+        if expires_at is None or now <= expires_at:
+            return LeaseAction.NOTHING
+        if not self._can_renew:
+            return LeaseAction.CLOSE_CANNOT_RENEW
+        if self._challenged:
+            return LeaseAction.CLOSE_NO_ANSWER
+        self._challenged = True
+        return LeaseAction.CHALLENGE
+
+    def answered(self) -> None:
+        """An answer has come."""
+        self._challenged = False
+
+    def renewed(self, identity: Identity) -> bool:
+        """Go on with the new credential. Returns whether it is of the same role: if not, nothing
+        has changed."""
+        if identity.role != self.identity.role:
+            return False
+        self.identity = identity
+        return True

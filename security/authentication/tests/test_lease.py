@@ -1,0 +1,56 @@
+"""When a credential has to be renewed, and when its connection ends."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from security.authentication.identity import Identity
+from security.authentication.lease import Lease, LeaseAction
+
+
+def lease(expires_at: float | None = 10.0, can_renew: bool = True) -> Lease:
+    return Lease(Identity("alice", "token", expires_at), can_renew=can_renew)
+
+
+def test_a_credential_without_an_end_is_never_renewed():
+    assert lease(None).check(1e12) is LeaseAction.NOTHING
+
+
+def test_an_expired_credential_is_asked_for_once_and_then_the_connection_ends():
+    tested = lease()
+    assert tested.check(10.0) is LeaseAction.NOTHING
+    assert tested.check(10.1) is LeaseAction.CHALLENGE
+    assert tested.check(11.0) is LeaseAction.CLOSE_NO_ANSWER
+
+
+def test_a_client_that_cannot_renew_is_disconnected():
+    assert lease(can_renew=False).check(11.0) is LeaseAction.CLOSE_CANNOT_RENEW
+
+
+def test_renewals_go_on_and_on():
+    tested = lease()
+    for round_ in range(1, 100):
+        now = 10.0 * round_ + 1
+        assert tested.check(now) is LeaseAction.CHALLENGE
+        tested.answered()
+        assert tested.renewed(Identity("alice", "token", now + 9))
+        assert tested.check(now) is LeaseAction.NOTHING
+
+
+def test_another_role_does_not_renew():
+    tested = lease()
+    assert not tested.renewed(Identity("bob", "token", 100.0))
+    assert tested.identity.expires_at == 10.0
+
+
+@given(st.lists(st.floats(0, 100), min_size=2))
+def test_without_an_answer_no_check_after_a_challenge_lets_the_connection_go_on(moments):
+    tested = lease()
+    challenged = False
+    for now in sorted(moments):
+        action = tested.check(now)
+        if challenged:
+            assert action is LeaseAction.CLOSE_NO_ANSWER
+        challenged = challenged or action is LeaseAction.CHALLENGE
+        assert challenged == (now > 10.0)

@@ -1,0 +1,27 @@
+"""The identity of a caller: the result of authentication, and the input of authorization. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One connection, or one HTTP request."""
+
+    role: str | None
+    """The authenticated role, or the anonymous one; None: authentication is off."""
+    original_role: str | None = None
+    """The role of the client for which a proxy speaks, as the proxy says; None: there is no
+    proxy."""
+
+    def __str__(self) -> str:
+        """For logs and statistics. Roles are no credentials."""
+        role = "nobody" if self.role is None else repr(self.role)
+        return role if self.original_role is None else f"{role} for {self.original_role!r}"
+
+
+UNAUTHENTICATED: Final = Caller(None)
+"""Every caller while authentication is off."""

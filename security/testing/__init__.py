@@ -1,0 +1,1 @@
+"""What tests of this room and of others need."""

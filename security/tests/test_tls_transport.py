@@ -1,0 +1,452 @@
+"""TLS over a transport: bytes, turns, back-pressure and the end, however records are cut."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from itertools import repeat
+
+import pytest
+import structlog
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.send_queue import SendQueue
+from runtime.transport import Taken
+from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, Handshakes
+from security.testing.certificates import Authority
+from security.testing.memory import MemoryClient, MemoryTransport
+from security.tls import TlsContexts
+from security.tls_rules import TlsRules
+from security.tls_transport import (
+    NO_TLS_ALERT,
+    SLICE_BYTES,
+    HandshakeFailed,
+    TlsTransport,
+    slices_of,
+)
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory):
+    """Of the server and of a client with a certificate."""
+    directory = tmp_path_factory.mktemp("tls")
+    authority = Authority("root")
+    certificate, key = authority.issue("localhost", "localhost").write(directory, "server")
+    rules = TlsRules(
+        certificate_path=certificate, key_path=key, trusted_path=authority.write(directory)
+    )
+    client = ssl.create_default_context(cadata=authority.pem.decode())
+    credentials = authority.issue("the-role")
+    client.load_cert_chain(*credentials.write(directory, "client"))
+    return TlsContexts(rules).current, client, credentials
+
+
+class Link:
+    """Both sides of one connection. The server receives until it is told to stop."""
+
+    def __init__(self, contexts, takes=(), cuts=(), handshakes=None):
+        self.below = MemoryTransport(takes)
+        self.handshakes = handshakes or Handshakes()
+        self.server = TlsTransport(self.below, contexts[0], self.handshakes)
+        self.client = MemoryClient(contexts[1], self.below, cuts)
+        self.got = []
+
+    def take(self, data):
+        self.got.append(data)
+        return Taken.WHOLE if data else Taken.STOP
+
+    async def serve(self):
+        with suppress(trio.BrokenResourceError):
+            await self.server.receive_into(self.take)
+
+    @property
+    def bytes(self):
+        return b"".join(piece for piece in self.got if piece)
+
+
+@asynccontextmanager
+async def linked(contexts, **options):
+    """After the handshake, with the server receiving."""
+    link = Link(contexts, **options)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.serve)
+            await link.client.shake_hands()
+            await until(lambda: link.handshakes.finished_total == 1)
+            yield link
+            nursery.cancel_scope.cancel()
+
+
+async def until(condition):
+    for _ in range(10_000):
+        if condition():
+            return
+        await trio.lowlevel.checkpoint()
+    raise AssertionError("it did not happen")
+
+
+SIZES = st.lists(st.sampled_from([1, 2, 5, 21, 22, 1_000, 16_384, 20_000]), max_size=60)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    cuts=SIZES,
+    takes=st.lists(st.sampled_from([0, 0, 1, 7, 100, 16_406, 70_000]), max_size=60),
+    up=st.lists(st.integers(1, 40_000), max_size=8),
+    down=st.lists(st.integers(1, 200_000), max_size=8),
+)
+def test_records_cut_anywhere_and_taken_in_any_parts_give_the_same_bytes(
+    contexts, cuts, takes, up, down
+):
+    async def run():
+        async with linked(contexts, takes=takes, cuts=cuts) as link:
+            sent_up, sent_down = bytearray(), bytearray()
+            for number, size in enumerate(up):
+                message = bytes([number]) * size
+                sent_up += message
+                link.client.engine.write(message)
+                link.client.flush()
+            queue = SendQueue()
+            for number, size in enumerate(down):
+                message = bytes([number]) * size
+                sent_down += message
+                queue.put([message[: size // 2], message[size // 2 :]], size)
+                queue.send_to(link.server)
+            while queue.pending_bytes:
+                queue.took(await link.server.send(queue.batch()))
+                link.client.exchange()
+            link.client.exchange()
+            await until(lambda: len(link.bytes) == len(sent_up))
+            assert link.bytes == sent_up
+            assert link.client.got == sent_down
+
+    trio.run(run)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 50), max_size=8),
+    skipped=st.integers(0, 100),
+    bound=st.integers(1, 30),
+)
+def test_slices_hold_what_is_not_skipped_in_order(sizes, skipped, bound):
+    buffers = [bytes([number]) * size for number, size in enumerate(sizes)]
+    slices = list(slices_of(buffers, skipped, bound))
+    assert b"".join(b"".join(pieces) for pieces, _ in slices) == b"".join(buffers)[skipped:]
+    assert [size for _, size in slices] == [sum(map(len, pieces)) for pieces, _ in slices]
+    assert all(size == bound for _, size in slices[:-1])
+    assert all(0 < size <= bound for _, size in slices)
+
+
+def test_large_buffers_are_cut_without_a_copy():
+    large = bytes(SLICE_BYTES * 3)
+    for pieces, _ in slices_of([large], 5):
+        (piece,) = pieces
+        assert piece.obj is large
+
+
+async def test_something_counts_as_not_taken_until_all_of_it_has_left(contexts):
+    async with linked(contexts) as link:
+        link.below.takes = iter(repeat(0, 1_000))
+        message = bytes(10_000)
+        assert link.server.send_nowait([message]) == 0
+        left = memoryview(message)
+        for _ in range(200):
+            link.below.takes = iter([100, *repeat(0, 10)])
+            before = len(link.below.sent)
+            left = left[link.server.send_nowait([left]) :]
+            if len(link.below.sent) == before:
+                break
+            assert bool(left) == bool(link.server._unsent.pending_bytes)
+        assert not left
+        link.client.exchange()
+        assert link.client.got == message
+
+
+async def test_a_peer_that_takes_nothing_holds_the_records_of_one_slice(contexts):
+    async with linked(contexts) as link:
+        link.below.takes = repeat(0)
+        message = bytes(10 * SLICE_BYTES)
+        assert link.server.send_nowait([message]) == 0
+        assert link.server.send_nowait([message]) == 0
+        assert SLICE_BYTES < link.server._unsent.pending_bytes < SLICE_BYTES * 1.01
+
+
+async def test_a_turn_decrypts_a_bounded_piece(contexts):
+    async with linked(contexts) as link:
+        message = bytes(4 * DECRYPTED_BYTES_MAX)
+        link.client.engine.write(message)
+        link.client.flush()
+        await until(lambda: link.bytes == message)
+        assert max(map(len, link.got)) <= DECRYPTED_BYTES_MAX
+        assert len(link.got) <= 6
+
+
+async def test_a_receiver_with_a_rest_is_called_again_before_the_next_piece(contexts):
+    link = Link(contexts)
+    calls = []
+
+    def take(data):
+        calls.append(data)
+        if data is not None:
+            return Taken.IN_PART
+        return Taken.WHOLE if len(calls) < 6 else Taken.STOP
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.server.receive_into, take)
+        await link.client.shake_hands()
+        for number in range(3):
+            link.client.engine.write(b"%d" % number)
+            link.client.flush()
+    assert calls == [b"0", None, b"1", None, b"2", None]
+
+
+async def test_a_receiver_that_stopped_gets_the_rest_when_it_calls_again(contexts):
+    link = Link(contexts)
+    message = bytes(range(256)) * 4_096
+
+    def stop_at_once(data):
+        link.got.append(data)
+        return Taken.STOP
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.server.receive_into, stop_at_once)
+        await link.client.shake_hands()
+        link.client.engine.write(message)
+        link.client.flush()
+    while len(link.bytes) < len(message):
+        with trio.fail_after(5):
+            await link.server.receive_into(stop_at_once)
+    assert link.bytes == message
+
+
+async def test_receive_gives_the_same_as_receive_into(contexts):
+    link = Link(contexts)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.server.secure)
+        await link.client.shake_hands()
+    link.client.engine.write(b"hello")
+    link.client.flush()
+    assert await link.server.receive() == b"hello"
+    with pytest.raises(ssl.SSLError):
+        link.client.engine.unwrap()
+    link.client.flush()
+    assert await link.server.receive() == b""
+
+
+async def test_the_certificate_of_the_client_is_known_after_the_handshake(contexts):
+    link = Link(contexts)
+    assert link.server.peer_certificate is None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.server.secure)
+        await link.client.shake_hands()
+    assert link.server.peer_certificate == contexts[2].der
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+async def test_a_peer_that_closes_ends_the_connection_after_its_last_bytes(contexts, says_so):
+    async with linked(contexts) as link:
+        link.client.engine.write(b"last")
+        if says_so:
+            with pytest.raises(ssl.SSLError):
+                link.client.engine.unwrap()
+        link.client.flush()
+        link.below.arrive(b"")
+        await until(lambda: b"" in link.got)
+        assert link.got == [b"last", b""]
+
+
+async def test_a_close_says_so_in_tls(contexts):
+    async with linked(contexts) as link:
+        link.server.close()
+        assert link.below.is_closed
+        link.client.exchange()
+        assert link.client.is_told_the_end
+        with pytest.raises(trio.BrokenResourceError):
+            link.server.send_nowait([b"more"])
+
+
+async def test_finishing_sends_everything_and_then_waits_for_the_peer(contexts):
+    link = Link(contexts)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.server.secure)
+        await link.client.shake_hands()
+    link.below.takes = iter([10, *repeat(1_000, 1_000)])
+    data = memoryview(bytes(5_000))
+    while data:
+        data = data[await link.server.send([data]) :]
+    await link.server.finish_sending()
+    assert link.below.is_finished
+    link.client.exchange()
+    assert (len(link.client.got), link.client.is_told_the_end) == (5_000, True)
+    link.below.arrive(b"whatever", b"")
+    assert await link.server.receive() == b""
+
+
+async def test_a_changed_record_breaks_the_connection_after_what_came_before(contexts):
+    link = Link(contexts)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.server.secure)
+        await link.client.shake_hands()
+    link.client.engine.write(b"good")
+    link.client.flush()
+    good = await link.below.receive()
+    link.client.engine.write(b"bad")
+    link.client.flush()
+    bad = bytearray(await link.below.receive())
+    bad[-1] ^= 1
+    link.below.arrive(good + bytes(bad))
+    with (
+        structlog.testing.capture_logs() as logs,
+        pytest.raises(trio.BrokenResourceError, match=r"bad record mac"),
+    ):
+        await link.server.receive_into(link.take)
+    assert link.got == [b"good"]
+    assert logs[0]["reason"] == "decryption failed or bad record mac"
+    with pytest.raises(ssl.SSLError, match=r"(?i)bad record mac"):
+        link.client.exchange()
+
+
+# --- handshakes that fail -----------------------------------------------------------------------
+
+
+async def failing(link, *pieces, task=None):
+    """The reason for which the handshake fails when these bytes come."""
+    link.below.arrive(*pieces, b"")
+    with structlog.testing.capture_logs() as logs, pytest.raises(HandshakeFailed):
+        await link.server.secure()
+    assert link.handshakes.failed_total == 1
+    assert link.handshakes.unfinished.held_bytes == 0
+    (told,) = logs
+    assert "exc_info" not in told
+    return told["log_level"], told["reason"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes.fromhex("0000000800000004080210031a00"),  # a frame of Pulsar's
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\x16\x03\x01\x00\x05\xff\xff\xff\xff\xff",
+        bytes(range(256)) * 4,
+    ],
+)
+async def test_who_does_not_speak_tls_gets_an_alert_and_is_closed(contexts, data):
+    link = Link(contexts)
+    level, reason = await failing(link, data)
+    assert level == "warning"
+    assert reason
+    assert link.below.sent[:1] == b"\x15"  # an alert
+    assert link.below.is_finished
+
+
+async def test_the_alert_for_plain_text_is_understood(contexts):
+    client = MemoryClient(contexts[1], MemoryTransport())
+    client._below.sent += NO_TLS_ALERT
+    with pytest.raises(ssl.SSLError, match=r"(?i)alert protocol version"):
+        client.exchange()
+
+
+async def test_who_leaves_without_a_word_is_not_warned_about(contexts):
+    assert await failing(Link(contexts)) == ("debug", "the client has closed the connection")
+
+
+async def test_who_leaves_in_the_middle_is_told_of(contexts):
+    link = Link(contexts)
+    link.client.exchange()
+    hello = await link.below.receive()
+    assert await failing(link, hello[:20]) == ("warning", "the client has closed the connection")
+
+
+async def test_a_client_that_does_not_trust_the_server_is_told_of(contexts):
+    link = Link((contexts[0], ssl.create_default_context()))
+    async with trio.open_nursery() as nursery:
+
+        async def serve():
+            with pytest.raises(HandshakeFailed, match=r"alert unknown ca"):
+                await link.server.secure()
+
+        nursery.start_soon(serve)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await link.client.shake_hands()
+        link.client.flush()
+        link.below.arrive(b"")
+
+
+async def test_a_handshake_of_too_many_bytes_fails(contexts):
+    link = Link(contexts)
+    # A hello of 120 KB, in records of 16 KB, the last of which does not come.
+    hello = b"\x01" + (120 * 1024).to_bytes(3, "big") + bytes(120 * 1024)
+    records = [
+        b"\x16\x03\x01" + len(part).to_bytes(2, "big") + part
+        for part in (hello[at : at + 16_384] for at in range(0, len(hello) - 16_384, 16_384))
+    ]
+    _, reason = await failing(link, *records)
+    assert reason in ("the client has sent too much", "excessive message size")
+
+
+async def test_unfinished_handshakes_are_bounded_together(contexts, autojump_clock):
+    handshakes = Handshakes(unfinished_bytes_max=10 * (BEGUN_BYTES + 1_000))
+    links = [Link(contexts, handshakes=handshakes) for _ in range(30)]
+    ended = []
+
+    async def serve(link):
+        with pytest.raises(trio.BrokenResourceError):
+            await link.server.secure()
+        ended.append(link)
+
+    with trio.fail_after(1_000):
+        async with trio.open_nursery() as nursery:
+            for link in links:
+                nursery.start_soon(serve, link)
+                link.client.exchange()
+                hello = await link.below.receive()
+                link.below.arrive(hello[:50])
+                await trio.sleep(2)
+                assert handshakes.unfinished.held_bytes <= handshakes.unfinished.bytes_max
+            assert set(ended) == set(links[: len(ended)])  # the longest silent first
+            assert len(ended) >= 20
+            honest = Link(contexts, handshakes=handshakes)
+            nursery.start_soon(honest.server.secure)
+            await honest.client.shake_hands()
+            await until(lambda: handshakes.finished_total == 1)
+            for link in links:
+                link.server.close()
+    assert handshakes.unfinished.held_bytes == 0
+    assert len(ended) == 30
+
+
+async def test_a_closed_handshake_ends_at_once(contexts):
+    link = Link(contexts)
+    async with trio.open_nursery() as nursery:
+
+        async def serve():
+            with pytest.raises(trio.BrokenResourceError):
+                await link.server.receive_into(link.take)
+
+        nursery.start_soon(serve)
+        link.client.exchange()
+        await until(lambda: link.below.sent)
+        link.server.close()
+    assert link.handshakes.unfinished.held_bytes == 0
+    assert link.below.is_closed
+
+
+async def test_a_sender_waits_for_the_handshake(contexts):
+    link = Link(contexts)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(link.server.send, [b"hello"]))
+        await link.client.shake_hands()
+    link.client.exchange()
+    assert link.client.got == b"hello"
+
+
+async def test_small_records_take_several_turns(contexts):
+    async with linked(contexts) as link:
+        for _ in range(5_000):
+            link.client.engine.write(b"x")
+        link.client.flush()
+        await until(lambda: len(link.bytes) == 5_000)
+        assert max(map(len, link.got)) <= 256

@@ -1,0 +1,70 @@
+"""What the configuration says of TLS on one listening port. Pure: no file is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from security.tls_suites import UnusableTls, negotiable
+
+if TYPE_CHECKING:
+    from security.tls_suites import Negotiable
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsRules:
+    """What the configuration says of one listening port. Paths may be `file:` URLs."""
+
+    certificate_path: str
+    """The chain of the server, its own certificate first (tlsCertificateFilePath)."""
+    key_path: str
+    """tlsKeyFilePath."""
+    trusted_path: str = ""
+    """The authorities of clients (tlsTrustCertsFilePath); empty: clients are not asked for a
+    certificate."""
+    requires_client_certificate: bool = False
+    """tlsRequireTrustedClientCertOnConnect."""
+    accepts_untrusted: bool = False
+    """tlsAllowInsecureConnection: any client may connect, and none is asked for a certificate."""
+    protocols: tuple[str, ...] = ()
+    ciphers: tuple[str, ...] = ()
+    protocols_key: str = "tlsProtocols"
+    ciphers_key: str = "tlsCiphers"
+    check_seconds: float = 300.0
+    """How often the files are looked at (tlsCertRefreshCheckDurationSec)."""
+
+
+def violated_rule(rules: TlsRules) -> str:
+    """The sentence about keys that do not fit together, or an empty one. Reads no file."""
+    for key, path in (
+        ("tlsCertificateFilePath", rules.certificate_path),
+        ("tlsKeyFilePath", rules.key_path),
+    ):
+        if not path:
+            return f"{key} is not set: a port for TLS needs a certificate and its key, in PEM files"
+    if rules.requires_client_certificate and rules.accepts_untrusted:
+        return (
+            "tlsRequireTrustedClientCertOnConnect and tlsAllowInsecureConnection contradict each "
+            "other: set one of them to false"
+        )
+    if rules.requires_client_certificate and not rules.trusted_path:
+        return (
+            "tlsRequireTrustedClientCertOnConnect needs tlsTrustCertsFilePath: the PEM file of the "
+            "authorities that sign clients' certificates"
+        )
+    try:
+        negotiable_of(rules)
+    except UnusableTls as error:
+        return str(error)
+    return ""
+
+
+def negotiable_of(rules: TlsRules) -> Negotiable:
+    """The versions and suites of a port. Raises: UnusableTls."""
+    return negotiable(
+        rules.protocols,
+        rules.ciphers,
+        protocols_key=rules.protocols_key,
+        ciphers_key=rules.ciphers_key,
+    )
