@@ -34,6 +34,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "authenticateMetricsEndpoint": "Vela does not authenticate clients yet",
     "authenticationEnabled": "Vela does not authenticate clients yet",
     "authorizationEnabled": "Vela does not authorize clients yet",
+    "brokerClientTlsEnabledWithKeyStore": "Vela reads PEM files: name them in "
+    "brokerClientTrustCertsFilePath",
     "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
     "tlsEnabled": "set brokerServicePortTls and webServicePortTls",

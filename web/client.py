@@ -6,11 +6,14 @@ may send is bounded.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 from urllib.parse import urlsplit
 
 import h11
 import trio
+
+if TYPE_CHECKING:
+    import ssl
 
 _CHUNK_BYTES: Final = 64 * 1024
 _HEAD_BYTES_MAX: Final = 64 * 1024
@@ -32,26 +35,40 @@ class Answer(NamedTuple):
 
 
 async def fetch(
-    method: str, url: str, seconds_max: float, *, body: bytes = b"", body_bytes_max: int
+    method: str,
+    url: str,
+    seconds_max: float,
+    *,
+    body: bytes = b"",
+    body_bytes_max: int,
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
-    """The answer to a request. `url` is absolute, http only; `body`, if there is one, is JSON.
-    `body_bytes_max` bounds the answer.
+    """The answer to a request. `url` is absolute: https with `tls`, http without. `body`, if there
+    is one, is JSON. `body_bytes_max` bounds the answer.
 
     Raises: CallFailed.
     """
     try:
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
-            raise ValueError("this is no http URL")
+        scheme = "http" if tls is None else "https"
+        if parts.scheme != scheme or not parts.hostname:
+            raise ValueError(f"this is no {scheme} URL")
         with trio.fail_after(seconds_max):
-            stream = await trio.open_tcp_stream(parts.hostname, parts.port or 80)
+            stream: trio.abc.Stream = await trio.open_tcp_stream(
+                parts.hostname, parts.port or (80 if tls is None else 443)
+            )
+            if tls is not None:
+                stream = trio.SSLStream(
+                    stream, tls, server_hostname=parts.hostname, https_compatible=True
+                )
             async with stream:
                 return await _exchange(stream, method, url, body, body_bytes_max)
+    except trio.BrokenResourceError as error:  # of TLS, the cause says more
+        raise CallFailed(f"{method} {url}: {error.__cause__ or error}") from None
     except (
         OSError,
         ValueError,  # of a URL, which another process wrote
         trio.TooSlowError,
-        trio.BrokenResourceError,
         h11.ProtocolError,
     ) as error:
         reason = str(error) or type(error).__name__
@@ -59,7 +76,7 @@ async def fetch(
 
 
 async def _exchange(
-    stream: trio.SocketStream, method: str, url: str, body: bytes, body_bytes_max: int
+    stream: trio.abc.Stream, method: str, url: str, body: bytes, body_bytes_max: int
 ) -> Answer:
     parts = urlsplit(url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -80,7 +97,7 @@ async def _exchange(
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
-            connection.receive_data(await stream.receive_some(_CHUNK_BYTES))
+            connection.receive_data(bytes(await stream.receive_some(_CHUNK_BYTES)))
         elif isinstance(event, h11.Response):
             status = event.status_code
             found = dict(event.headers).get(b"location", b"")
