@@ -47,6 +47,11 @@ class BrokerAddress:
         return self.web_service_url_tls if scheme == "https" else self.web_service_url
 
     @property
+    def preferred_web_url(self) -> str:
+        """The one that Pulsar names where it names one: with TLS if there is one."""
+        return self.web_service_url_tls or self.web_service_url
+
+    @property
     def service_urls(self) -> list[str]:
         """All that are on: of the binary protocol, then of HTTP; without TLS first."""
         urls = (

@@ -31,6 +31,8 @@ ALIASES: Final[Mapping[str, Alias]] = {
 4.17."""
 
 REFUSED: Final[Mapping[str, str]] = {
+    "brokerClientTlsEnabledWithKeyStore": "Vela reads PEM files: name them in "
+    "brokerClientTrustCertsFilePath",
     "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
     "tlsEnabled": "set brokerServicePortTls and webServicePortTls",

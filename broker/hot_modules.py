@@ -39,6 +39,7 @@ ROOMS: Final = (
     "rocks",
     "runtime",
     "settings",
+    "security",
     "web",
     "metadata",
     "bookie",

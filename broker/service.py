@@ -233,8 +233,7 @@ class BrokerService:
             return
         await self.ownership.settle(name)
         if not self.ownership.serves(name):
-            address = self.ownership.this_broker
-            url = address.web_service_url or address.web_service_url_tls
+            url = self.ownership.this_broker.preferred_web_url
             raise ServiceNotReady(
                 f"Namespace bundle for topic ({name.full}) not served by this instance:{url}. "
                 f"Please redo the lookup. Request is denied: namespace={name.namespace_name}"

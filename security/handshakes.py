@@ -34,3 +34,26 @@ class Handshakes:
         self.failed_total = 0
         self.scratch = memoryview(bytearray(DECRYPTED_BYTES_MAX))
         """Where connections decrypt, one after the other."""
+
+    def series(self) -> list[tuple[str, str, str, int]]:
+        """For Prometheus: name, type, help text, value."""
+        return [
+            (
+                "vela_tls_handshakes_finished_total",
+                "counter",
+                "Handshakes of clients with TLS that were finished",
+                self.finished_total,
+            ),
+            (
+                "vela_tls_handshakes_failed_total",
+                "counter",
+                "Handshakes of clients with TLS that failed or were given up",
+                self.failed_total,
+            ),
+            (
+                "vela_tls_handshakes_unfinished_bytes",
+                "gauge",
+                "Bytes that count as held for handshakes that are not finished",
+                self.unfinished.held_bytes,
+            ),
+        ]

@@ -461,6 +461,8 @@ class TlsTransport:
         if self._is_closed:
             return
         self._is_closed = True
+        if not self._is_secure and not self._failure:
+            self._handshakes.failed_total += 1
         self._release()
         if not self._unsent.pending_bytes:
             with suppress(trio.BrokenResourceError):

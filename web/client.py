@@ -54,12 +54,13 @@ async def fetch(
         with trio.fail_after(seconds_max):
             async with await _connected(parts, tls) as stream:
                 return await _exchange(stream, method, url, body, body_bytes_max)
+    except trio.BrokenResourceError as error:  # of TLS, the cause says more
+        raise CallFailed(f"{method} {url}: {error.__cause__ or error}") from None
     except (
         OSError,
         ValueError,  # of a URL, which another process wrote
         ssl.SSLError,
         trio.TooSlowError,
-        trio.BrokenResourceError,
         h11.ProtocolError,
     ) as error:
         reason = str(error) or type(error).__name__

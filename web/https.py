@@ -34,6 +34,7 @@ class Https:
     def __init__(self, port: TlsPort) -> None:
         self._port = port
         self._readers = Readers()
+        self.handshakes = port.handshakes
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -56,8 +56,10 @@ async def leader(request: AdminRequest) -> dict[str, str]:
     """The broker that assigns topics."""
     context = request.context
     if context.cluster is None:
-        url = context.address.web_service_url or context.address.web_service_url_tls
-        return {"serviceUrl": url, "brokerId": context.broker_id}
+        return {
+            "serviceUrl": context.address.preferred_web_url,
+            "brokerId": context.broker_id,
+        }
     leader = context.cluster.leader
     if leader is None:
         raise not_found("Couldn't find leader broker")

@@ -141,7 +141,9 @@ async def assembled_broker(
         await start_enforcement(front, authorizer, service)
         await front.start(listener.run)
         reads = await deployment.open_bookie_ports(front, storage, url_host(config.advertised_host))
-        metrics = MetricsSource(config, service, storage.bookie, PULSAR_VERSION, reads.server)
+        metrics = MetricsSource(
+            config, service, storage.bookie, PULSAR_VERSION, reads.server, ports.handshakes
+        )
         await front.start(metrics.run)
         admin = _admin_over(config, address, storage, service, owners, reads, metrics)
         admin.decisions = authorizer

@@ -27,6 +27,7 @@ from ledgers.quarantine import QuarantineRules
 from ledgers.remote.config import RemoteConfig
 from ledgers.speculation import SpeculationRules
 from metadata.opening import UNIX, shared_place
+from security.tls_client import TlsClientRules
 from settings.kinds import Bounds, Count, Positive, Ratio
 from settings.rules import Alias, KeyRules
 
@@ -48,6 +49,13 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
     configurationMetadataStoreUrl: str = ""
     bookkeeperMetadataServiceUri: str = ""
 
+    # --- TLS to other brokers -----------------------------------------------------------
+    brokerClientTlsEnabled: bool = False
+    brokerClientTrustCertsFilePath: str = ""
+    brokerClientCertificateFilePath: str = ""
+    brokerClientKeyFilePath: str = ""
+    tlsHostnameVerificationEnabled: bool = False
+
     # --- ledgers ------------------------------------------------------------------------
     managedLedgerDefaultEnsembleSize: Positive = 2
     managedLedgerDefaultWriteQuorum: Positive = 2
@@ -68,6 +76,16 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
     bookkeeperClientQuarantineRatio: Ratio = 1.0
     bookkeeper_delayEnsembleChange: bool = False
     bookkeeperExplicitLacIntervalInMills: Count = 0
+
+    def broker_client(self) -> TlsClientRules:
+        """How other brokers are reached, if that is with TLS."""
+        return TlsClientRules(
+            trusted_path=self.brokerClientTrustCertsFilePath,
+            certificate_path=self.brokerClientCertificateFilePath,
+            key_path=self.brokerClientKeyFilePath,
+            verifies_host_name=self.tlsHostnameVerificationEnabled,
+            accepts_untrusted=self.tlsAllowInsecureConnection,
+        )
 
     def bookies(self) -> RemoteConfig:
         """How the ledger client speaks to bookies."""
@@ -126,8 +144,10 @@ def _check(config: ClusterBrokerConfig) -> str:
             "authenticationEnabled=true: brokers of a cluster cannot authenticate to each other yet"
         )
     for key in ("brokerServicePort", "webServicePort"):
-        if getattr(config, key) is None:
-            return f"{key} is off: brokers of a cluster reach each other without TLS"
+        if config.brokerClientTlsEnabled and getattr(config, f"{key}Tls") is None:
+            return f"{key}Tls is off: with brokerClientTlsEnabled brokers reach each other there"
+        if not config.brokerClientTlsEnabled and getattr(config, key) is None:
+            return f"{key} is off: brokers reach each other there, or set brokerClientTlsEnabled"
     if not config.clusterName:
         return "clusterName is not set: name the cluster that its metadata was initialized for"
     try:
@@ -177,7 +197,14 @@ CLUSTER_KEYS: Final = KeyRules(
         **NO_CHOICE,
         "metadataServiceUri": "it is a key of bookies; brokers use metadataStoreUrl",
     },
-    protecting=PROTECTING | {"clusterName", "metadataStoreUrl"},
+    protecting=PROTECTING
+    | {
+        "brokerClientTlsEnabled",
+        "brokerClientTrustCertsFilePath",
+        "clusterName",
+        "metadataStoreUrl",
+        "tlsHostnameVerificationEnabled",
+    },
     check_together=_check,
 )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.net.listener import BrokerListener
+    from security.handshakes import Handshakes
     from security.tls_rules import TlsRules
 
 HTTP_BACKLOG: Final = 4096
@@ -52,6 +53,12 @@ class Ports:
             broker_service_url_tls=urls.get("pulsar+ssl", ""),
             web_service_url_tls=urls.get("https", ""),
         )
+
+    @property
+    def handshakes(self) -> dict[str, Handshakes]:
+        """Of the ports with TLS, by their keys."""
+        ports = {"brokerServicePortTls": self._binary_tls, "webServicePortTls": self._https}
+        return {key: port.handshakes for key, port in ports.items() if port is not None}
 
     def start(self, nursery: trio.Nursery) -> None:
         """The tasks of the ports with TLS."""

@@ -32,8 +32,11 @@ from broker.policies.persistence import persistence_of
 from ledgers.client import LedgerClient
 from ledgers.remote.bookie_pool import BookiePool
 from protocol.bookkeeper.paths import INSTANCE_ID_PATH
+from security.tls_client import client_context
+from security.tls_suites import UnusableTls
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
     from contextlib import AsyncExitStack
 
@@ -107,9 +110,10 @@ class Replicated:
 
     def owners(self, broker: Served) -> ClusterMember:
         """See Deployment."""
-        member = ClusterMember(broker, self._config)
+        tls = client_tls(self._config)
+        member = ClusterMember(broker, self._config, tls)
         assert self._following is not None
-        self._following.begin(OwnerSearch(member.ownership), broker.service.unload_topic)
+        self._following.begin(OwnerSearch(member.ownership, tls), broker.service.unload_topic)
         return member
 
     async def open_bookie_ports(
@@ -122,11 +126,24 @@ class Replicated:
         return BookiePorts(_Addresses(self._pool))
 
 
+def client_tls(config: ClusterBrokerConfig) -> ssl.SSLContext | None:
+    """For connections to other brokers; None: they need no TLS. Raises: StartError."""
+    if not config.brokerClientTlsEnabled:
+        return None
+    try:
+        return client_context(config.broker_client())
+    except UnusableTls as error:
+        raise StartError(str(error)) from None
+
+
 @final
 class ClusterMember:
     """The Owners of a broker that shares topics with others."""
 
-    def __init__(self, broker: Served, config: ClusterBrokerConfig) -> None:
+    def __init__(
+        self, broker: Served, config: ClusterBrokerConfig, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`tls`: other brokers are reached with it; None: without."""
         self._namespaces = broker.service.namespaces
         self.ownership = self.cluster = ClusterOwnership(
             broker.storage.store,
@@ -139,6 +156,7 @@ class ClusterMember:
             load=ProcessLoad(broker.service, broker.clock),
             version=broker.version,
             health_check=HealthCheck(broker.storage.factory, broker.clock),
+            tls=tls,
         )
         self._balancer = Balancer(broker.storage.store, self.ownership, broker.clock)
 

@@ -43,6 +43,7 @@ from broker.refusal import not_found, precondition_failed
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping, Sequence
 
     from broker.broker_address import BrokerAddress
@@ -79,9 +80,11 @@ class ClusterOwnership:
         load: LoadSource,
         version: str,
         health_check: HealthCheck | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`process_name` is different for every process that ever used the store; `version` is
-        Pulsar's. `health_check` None: this broker cannot store messages."""
+        Pulsar's. `health_check` None: this broker cannot store messages. `tls`: other brokers are
+        reached with it; None: without."""
         self.this_broker = this_broker
         self.here = Whereabouts(this_broker)
         self.in_force = ConfigInForce(config)
@@ -110,7 +113,7 @@ class ClusterOwnership:
             self._bundles, self._owners, self.session, load, self._boundaries_changed
         )
         self._health_check = health_check
-        self._peers = Peers(this_broker, config.namespaceBundleUnloadingTimeoutMs / 1000)
+        self._peers = Peers(this_broker, config.namespaceBundleUnloadingTimeoutMs / 1000, tls)
         self._non_persistent = NonPersistentTopics(self._bundles, self._peers.ask)
         self._changed_namespaces: set[str] = set()
         self._boundaries_moved = trio.Event()

@@ -55,7 +55,7 @@ class Members:
         self._session = session
         self._measure = measure
         self._in_force = in_force
-        self._web_service_url = this_broker.web_service_url or this_broker.web_service_url_tls
+        self._web_service_url = this_broker.preferred_web_url
         self.broker_id = this_broker.broker_id
         self.reports: dict[str, BrokerReport] = {}
         """The last report of every member by id."""

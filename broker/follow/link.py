@@ -123,7 +123,7 @@ class Link:
         Raises: OwnershipLost, BrokerError, LinkLost.
         """
         url = await self._search.find(self._source, nursery)
-        connection = await OwnerConnection.open(url, nursery, self._take)
+        connection = await OwnerConnection.open(url, nursery, self._take, self._search.tls)
         self._connection = connection
         try:
             if VELA not in connection.server_version:

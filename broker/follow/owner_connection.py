@@ -21,6 +21,7 @@ from protocol.connection import COMMANDS
 from protocol.errors import BrokerError, ProtocolError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
 
     from protocol.frames import ParsedFrame
@@ -60,13 +61,33 @@ class _Answer:
         self.command: pb.BaseCommand | None = None
 
 
+async def _secured(
+    plain: trio.SocketStream, host: str, tls: ssl.SSLContext | None
+) -> trio.abc.Stream:
+    """The stream with TLS, if that is wanted. Raises: trio.BrokenResourceError."""
+    if tls is None:
+        return plain
+    stream = trio.SSLStream(plain, tls, server_hostname=host, https_compatible=True)
+    try:
+        await stream.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(plain)
+        raise
+    return stream
+
+
 @final
 class OwnerConnection:
     """See the module docstring. Made by `open`."""
 
     def __init__(
-        self, stream: trio.SocketStream, take: Callable[[list[ParsedFrame]], Awaitable[None]]
+        self,
+        plain: trio.SocketStream,
+        stream: trio.abc.Stream,
+        take: Callable[[list[ParsedFrame]], Awaitable[None]],
     ) -> None:
+        """`stream` is over `plain`, or the same."""
+        self._plain = plain
         self._stream = stream
         self._take = take
         self._codec = client.Client()
@@ -86,19 +107,25 @@ class OwnerConnection:
         service_url: str,
         nursery: trio.Nursery,
         take: Callable[[list[ParsedFrame]], Awaitable[None]],
+        tls: ssl.SSLContext | None = None,
     ) -> OwnerConnection:
-        """Connect to `pulsar://host:port`. Its task runs in the nursery until `close`.
+        """Connect to `pulsar://host:port`, or with `tls` to `pulsar+ssl://host:port`. Its task runs
+        in the nursery until `close`.
 
         Raises: LinkLost.
         """
         try:
             parts = urlsplit(service_url)
             with trio.fail_after(CONNECT_SECONDS_MAX):
-                stream = await trio.open_tcp_stream(parts.hostname or "", parts.port or 6650)
+                plain = await trio.open_tcp_stream(parts.hostname or "", parts.port or 6650)
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                stream = await _secured(plain, parts.hostname or "", tls)
+        except trio.BrokenResourceError as error:  # the cause is of TLS, and says more
+            reason = error.__cause__ or error
+            raise LinkLost(f"cannot connect to {service_url}: {reason}") from None
         except (OSError, ValueError, trio.TooSlowError) as error:
             raise LinkLost(f"cannot connect to {service_url}: {error}") from None
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = cls(stream, take)
+        connection = cls(plain, stream, take)
         nursery.start_soon(connection.run)
         nursery.start_soon(connection.write)
         try:
@@ -233,7 +260,7 @@ class OwnerConnection:
         if self.failure:
             return
         self.failure = reason
-        self._stream.socket.close()
+        self._plain.socket.close()
         self._wake_writer.set()
         for answer in (*self._waiting.values(), self._connected):
             if answer is not None:

@@ -10,6 +10,8 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, ServiceNotReady
 
 if TYPE_CHECKING:
+    import ssl
+
     import trio
 
     from broker.ownership import Ownership
@@ -28,8 +30,10 @@ async def _ignore(_frames: list[ParsedFrame]) -> None:
 class OwnerSearch:
     """See the module docstring. `ownership` is this broker's view, which is asked first."""
 
-    def __init__(self, ownership: Ownership) -> None:
+    def __init__(self, ownership: Ownership, tls: ssl.SSLContext | None = None) -> None:
+        """`tls`: brokers are reached with it; None: without."""
         self._ownership = ownership
+        self.tls = tls
 
     async def find(self, topic: TopicName, nursery: trio.Nursery) -> str:
         """The service URL of the owner.
@@ -37,20 +41,22 @@ class OwnerSearch:
         Raises: BrokerError: there is none now. LinkLost.
         """
         found = await self._ownership.owner_of(topic)
-        url, is_redirect = found.address.broker_service_url, found.is_redirect
+        address, is_redirect = found.address, found.is_redirect
         authoritative = found.authoritative
+        url = address.broker_service_url if self.tls is None else address.broker_service_url_tls
         for _ in range(HOPS_MAX):
             if not is_redirect:
                 return url
             answer = await self._ask(url, topic, nursery, authoritative=authoritative)
-            url, authoritative = answer.brokerServiceUrl, answer.authoritative
+            url = answer.brokerServiceUrl if self.tls is None else answer.brokerServiceUrlTls
+            authoritative = answer.authoritative
             is_redirect = answer.response == _Response.Redirect
         raise ServiceNotReady(f"no broker says that it owns {topic.full}")
 
     async def _ask(
         self, url: str, topic: TopicName, nursery: trio.Nursery, *, authoritative: bool
     ) -> pb.CommandLookupTopicResponse:
-        connection = await OwnerConnection.open(url, nursery, _ignore)
+        connection = await OwnerConnection.open(url, nursery, _ignore, self.tls)
         try:
             command = await connection.ask(
                 lambda request_id: client.lookup(

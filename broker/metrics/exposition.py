@@ -32,7 +32,7 @@ from broker.topic.persistent import PersistentTopic
 from web.prometheus import Page, label_text, quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from bookie.bookie import Bookie
     from bookie.net.server import BookieServer
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.service import BrokerService
     from broker.topic.topic import Topic
+    from security.handshakes import Handshakes
 
 Json = dict[str, Any]
 
@@ -65,7 +66,10 @@ class MetricsSource:
         bookie: Bookie | None,
         version: str,
         bookie_server: BookieServer | None = None,
+        handshakes: Mapping[str, Handshakes] | None = None,
     ) -> None:
+        """`handshakes`: those of the ports with TLS, by the keys of the ports."""
+        self._handshakes = handshakes or {}
         self._config = config
         self._service = service
         self._bookie = bookie
@@ -147,6 +151,10 @@ class MetricsSource:
             labels,
             len(service.connections.open),
         )
+        for key, of_port in self._handshakes.items():
+            port = label_text({**self._cluster, "port": key})
+            for name, kind, help_text, count in of_port.series():
+                page.add(name, kind, help_text, port, count)
         page.add("pulsar_broker_topics_count", "gauge", "Topics", labels, len(service.topics))
         counts = [0] * (len(LATENCY_NAMES) + 1)
         seconds = 0.0

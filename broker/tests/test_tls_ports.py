@@ -85,6 +85,13 @@ async def test_both_kinds_of_ports_serve_beside_each_other(config, authority):
                 cluster = await http.get(f"{base}/admin/v2/clusters/standalone")
                 assert cluster.json()["brokerServiceUrlTls"] == address.broker_service_url_tls
                 assert cluster.json()["serviceUrlTls"] == address.web_service_url_tls
+            leader = await http.get(f"{address.web_service_url}/admin/v2/brokers/leaderBroker")
+            assert leader.json()["serviceUrl"] == address.web_service_url_tls
+            page = (await http.get(f"{address.web_service_url}/metrics")).text
+            for key in ("brokerServicePortTls", "webServicePortTls"):
+                labels = f'{{cluster="standalone",port="{key}"}}'
+                assert f"vela_tls_handshakes_finished_total{labels} 1\n" in page
+                assert f"vela_tls_handshakes_failed_total{labels} 0\n" in page
 
 
 async def test_the_ports_without_tls_can_be_off(config, authority):

@@ -431,6 +431,7 @@ async def test_a_closed_handshake_ends_at_once(contexts):
         await until(lambda: link.below.sent)
         link.server.close()
     assert link.handshakes.unfinished.held_bytes == 0
+    assert link.handshakes.failed_total == 1
     assert link.below.is_closed
 
 
