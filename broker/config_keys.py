@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bookie.config import violated_compaction_rule
-from broker.config import BrokerConfig
+from broker.config import SUBSCRIPTION_TYPES, BrokerConfig
 from broker.policies.persistence import violated_quorum_rule
 from settings.rules import Alias, KeyRules
 
@@ -87,7 +87,21 @@ PROTECTING: Final = frozenset(
 
 def check_together(config: BrokerConfig) -> str:
     """The violated rule between keys, or an empty text."""
-    return violated_quorum_rule(config) or violated_compaction_rule(config)
+    return (
+        violated_quorum_rule(config)
+        or violated_compaction_rule(config)
+        or _unknown_subscription_type(config)
+    )
+
+
+def _unknown_subscription_type(config: BrokerConfig) -> str:
+    unknown = [each for each in config.subscriptionTypesEnabled if each not in SUBSCRIPTION_TYPES]
+    if not unknown:
+        return ""
+    return (
+        f"subscriptionTypesEnabled must name types of {', '.join(SUBSCRIPTION_TYPES)}, found "
+        f"{', '.join(unknown)}"
+    )
 
 
 BROKER_KEYS: Final = KeyRules(

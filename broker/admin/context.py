@@ -126,7 +126,17 @@ class AdminContext:
 class AdminRequest:
     """One request: names of the path (decoded), query, body."""
 
-    __slots__ = ("_body", "_query", "context", "headers", "method", "names", "path", "raw_path")
+    __slots__ = (
+        "_body",
+        "_query",
+        "_read",
+        "context",
+        "headers",
+        "method",
+        "names",
+        "path",
+        "raw_path",
+    )
 
     def __init__(
         self,
@@ -148,6 +158,7 @@ class AdminRequest:
         self.headers = headers
         self._query = query
         self._body = body
+        self._read: bytes | None = None
 
     @property
     def query(self) -> dict[str, str]:
@@ -166,7 +177,7 @@ class AdminRequest:
 
     async def json(self) -> Json:
         """The body; None when there is none. Raises: Refusal: it is not JSON."""
-        data = await self._body()
+        data = await self.body()
         if not data.strip():
             return None
         values = sum(map(data.count, _SEPARATORS))
@@ -196,7 +207,9 @@ class AdminRequest:
 
     async def body(self) -> bytes:
         """The raw body."""
-        return await self._body()
+        if self._read is None:
+            self._read = await self._body()
+        return self._read
 
     @property
     def namespace_name(self) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from broker.config import SUBSCRIPTION_TYPES
 from broker.policies.persistence import Persistence, persistence_in, persistence_of
+from broker.policies.rates import Rates, rates_of
 from broker.policies.record import Policies
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "allowAutoTopicCreation",
         "allowAutoTopicCreationType",
         "brokerDeduplicationEnabled",
+        "brokerPublisherThrottlingMaxByteRate",
+        "brokerPublisherThrottlingMaxMessageRate",
         "defaultNumPartitions",
         "defaultRetentionSizeInMB",
         "defaultRetentionTimeInMinutes",
@@ -37,11 +41,17 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "managedLedgerDefaultEnsembleSize",
         "managedLedgerDefaultMarkDeleteRateLimit",
         "managedLedgerDefaultWriteQuorum",
+        "maxConsumersPerSubscription",
         "maxConsumersPerTopic",
         "maxProducersPerTopic",
+        "maxPublishRatePerTopicInBytes",
+        "maxPublishRatePerTopicInMessages",
         "maxSubscriptionsPerTopic",
         "maxTopicsPerNamespace",
+        "maxUnackedMessagesPerConsumer",
+        "maxUnackedMessagesPerSubscription",
         "schemaCompatibilityStrategy",
+        "subscriptionTypesEnabled",
     }
 )
 """Keys of the configuration that a policy may override. No other code uses them."""
@@ -78,9 +88,17 @@ class EffectivePolicies:
     topics_max: int
     """Limit of the namespace."""
     producers_max: int
-    """Limit of a topic, as the next two."""
+    """Limit of a topic, as the next three."""
     consumers_max: int
     subscriptions_max: int
+    message_size_bytes_max: int
+    """In addition to that of the broker. The size is that of metadata and payload."""
+    consumers_of_subscription_max: int
+    unacked_of_consumer_max: int
+    unacked_of_subscription_max: int
+    subscription_types: frozenset[str]
+    """Of new consumers."""
+    rates: Rates
 
 
 def resolve(
@@ -141,6 +159,18 @@ def resolve(
         producers_max=limit("max_producers_per_topic", config.maxProducersPerTopic),
         consumers_max=limit("max_consumers_per_topic", config.maxConsumersPerTopic),
         subscriptions_max=limit("max_subscriptions_per_topic", config.maxSubscriptionsPerTopic),
+        message_size_bytes_max=limit("max_message_size", 0),
+        consumers_of_subscription_max=limit(
+            "max_consumers_per_subscription", config.maxConsumersPerSubscription
+        ),
+        unacked_of_consumer_max=limit(
+            "max_unacked_messages_per_consumer", config.maxUnackedMessagesPerConsumer
+        ),
+        unacked_of_subscription_max=limit(
+            "max_unacked_messages_per_subscription", config.maxUnackedMessagesPerSubscription
+        ),
+        subscription_types=_subscription_types(levels, config),
+        rates=rates_of(config, levels),
     )
 
 
@@ -159,6 +189,15 @@ def flaw_in(fields: Mapping[str, Json], config: BrokerConfig) -> str:
     if not said.ensemble_size >= said.write_quorum_size >= said.ack_quorum_size > 0:
         return "the numbers of bookies in persistence do not go together"
     return ""
+
+
+def _subscription_types(
+    levels: tuple[Mapping[str, Json], ...], config: BrokerConfig
+) -> frozenset[str]:
+    """An empty list says nothing at any level."""
+    own = (each.get("subscription_types_enabled") for each in levels)
+    of_broker = config.subscriptionTypesEnabled or SUBSCRIPTION_TYPES
+    return frozenset(next(filter(None, own), of_broker))
 
 
 def _partitions(override: Json, config: BrokerConfig) -> int:
