@@ -24,7 +24,8 @@ from broker.subscription.consumer import (
     KeySharedOptions,
 )
 from broker.subscription.request import SubscriptionRequest
-from broker.subscription.sub_types import EXCLUSIVE, FAILOVER
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, TYPE_NAMES
+from broker.topic.admission import check_subscription_type
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
@@ -246,6 +247,8 @@ def _ask_again(session: ClientSession, consumer_id: int, error: BrokerError) -> 
 
 def _check(topic: Topic, body: pb.CommandSubscribe, request: SubscriptionRequest) -> None:
     topic.check_subscription_name(request.name)
+    policies = topic.policies.effective
+    check_subscription_type(policies, TYPE_NAMES.get(body.subType, ""), topic.name.full)
     if request.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
         raise NotAllowed(
             "readCompacted only allowed on persistent topics and"
@@ -255,7 +258,7 @@ def _check(topic: Topic, body: pb.CommandSubscribe, request: SubscriptionRequest
         topic.persistent
         and request.durable
         and request.name not in topic.subscriptions
-        and not topic.policies.effective.auto_subscription_creation
+        and not policies.auto_subscription_creation
     ):
         raise SubscriptionNotFound("Subscription does not exist")
 
