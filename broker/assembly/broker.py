@@ -141,8 +141,9 @@ async def assembled_broker(
         await start_enforcement(front, authorizer, service)
         await front.start(listener.run)
         reads = await deployment.open_bookie_ports(front, storage, url_host(config.advertised_host))
+        counts = None if authentication is None else authentication.counts
         metrics = MetricsSource(
-            config, service, storage.bookie, PULSAR_VERSION, reads.server, ports.handshakes
+            config, service, storage.bookie, PULSAR_VERSION, reads.server, ports.handshakes, counts
         )
         await front.start(metrics.run)
         admin = _admin_over(config, address, storage, service, owners, reads, metrics)
