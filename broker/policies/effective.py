@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.config import SUBSCRIPTION_TYPES
+from broker.policies.backlog_quotas import QUOTA_KEYS, BacklogQuotas, quotas_of
 from broker.policies.counts import COUNT_KEYS, Counts, counts_of
 from broker.policies.grants import grants_in
 from broker.policies.levels import Levels
@@ -43,8 +44,11 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "managedLedgerDefaultMarkDeleteRateLimit",
         "managedLedgerDefaultWriteQuorum",
         "schemaCompatibilityStrategy",
+        "subscriptionExpirationTimeMinutes",
         "subscriptionTypesEnabled",
+        "ttlDurationDefaultInSeconds",
         *COUNT_KEYS,
+        *QUOTA_KEYS,
         *RATE_KEYS,
     }
 )
@@ -67,6 +71,10 @@ class EffectivePolicies:
     """Producers that do not encrypt are refused."""
     bookie_groups: BookieGroups | None
     """The bookies of its entries; None: as the broker is configured."""
+    backlog_quotas: BacklogQuotas
+    """How much may wait in the backlog, and how long."""
+    message_ttl_seconds: int
+    """How long messages wait in the backlog; 0 = for ever."""
     persistence: Persistence
     """The bookies of its entries, and how often its cursors are stored."""
     retention_minutes: int
@@ -80,6 +88,8 @@ class EffectivePolicies:
     schema_validation_enforced: bool
     """Producers without a schema are refused on a topic that has one."""
     counts: Counts
+    subscription_expiration_minutes: int
+    """How long subscriptions without consumers are kept; 0 = for ever. No topic overrides it."""
     subscription_types: frozenset[str]
     """Of new consumers."""
     rates: Rates
@@ -119,6 +129,10 @@ def resolve(
             bool(said("encryption_required", False)) or config.encryptionRequireOnProducer
         ),
         bookie_groups=bookie_groups,
+        backlog_quotas=quotas_of(config, levels),
+        message_ttl_seconds=max(
+            0, int(said("message_ttl_in_seconds", config.ttlDurationDefaultInSeconds))
+        ),
         persistence=(
             persistence_of(config) if persistence is None else persistence_in(persistence)
         ),
@@ -132,6 +146,15 @@ def resolve(
             bool(said("schema_validation_enforced", False)) or config.isSchemaValidationEnforced
         ),
         counts=counts_of(config, levels),
+        subscription_expiration_minutes=max(
+            0,
+            int(
+                said(
+                    "subscription_expiration_time_minutes",
+                    config.subscriptionExpirationTimeMinutes,
+                )
+            ),
+        ),
         subscription_types=_subscription_types(levels, config),
         rates=rates_of(config, levels),
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
 from broker.config import SUBSCRIPTION_TYPES, SchemaStrategy
+from broker.policies.backlog_quotas import quotas
 from broker.policies.grants import (
     ACTIONS,
     AUTH_FIELD,
@@ -53,6 +54,14 @@ def limit(policy: str, value: Json) -> int:
     number = whole_number(policy, value)
     if number < 0:
         raise precondition_failed(f"{policy} must be 0 or more")
+    return number
+
+
+def time_to_live(policy: str, value: Json) -> int:
+    """How long messages wait in the backlog, of a new namespace or of a topic."""
+    number = whole_number(policy, value)
+    if number < 0:
+        raise precondition_failed("Invalid value for message TTL")
     return number
 
 
@@ -193,6 +202,7 @@ def _bundles(policy: str, value: Json) -> Json:
 ACTED_ON: Final[Mapping[str, Check]] = {
     "allowed_clusters": _texts,
     "auth_policies": _auth_policies,
+    "backlog_quota_map": quotas,
     "autoSubscriptionCreationOverride": auto_subscription,
     "autoTopicCreationOverride": auto_topic,
     "bundles": _bundles,
@@ -206,6 +216,7 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "max_topics_per_namespace": whole_number,
     "max_unacked_messages_per_consumer": whole_number,
     "max_unacked_messages_per_subscription": whole_number,
+    "message_ttl_in_seconds": time_to_live,
     "persistence": persistence,
     "properties": _object,
     "publishMaxMessageRate": by_cluster(publish_rate),
@@ -214,12 +225,12 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "schema_compatibility_strategy": strategy,
     "schema_validation_enforced": flag,
     "subscription_auth_mode": auth_mode,
+    "subscription_expiration_time_minutes": whole_number,
     "subscription_types_enabled": subscription_types,
 }
 """Fields of Policies with an effect, and the checks of their values."""
 
 NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
-    "backlog_quota_map": (),
     "clusterDispatchRate": (),
     "clusterSubscribeRate": (),
     "compaction_threshold": (0,),
@@ -230,7 +241,6 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "entryFilters": (),
     "inactive_topic_policies": (),
     "latency_stats_sample_rate": (),
-    "message_ttl_in_seconds": (0,),
     "migrated": (False,),
     "offload_deletion_lag_ms": (),
     "offload_policies": (),
@@ -240,7 +250,6 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "resource_group_name": (),
     "schema_auto_update_compatibility_strategy": (),
     "subscriptionDispatchRate": (),
-    "subscription_expiration_time_minutes": (0,),
     "topicDispatchRate": (),
 }
 """Fields of Policies without effect in Vela yet, and values of them that set nothing, in addition
@@ -252,9 +261,6 @@ def checked(given: Mapping[str, Json]) -> dict[str, Json]:
 
     Raises: Refusal: 501 of a policy without an effect, 400 or 412 of a wrong value.
     """
-    ttl = given.get("message_ttl_in_seconds")
-    if isinstance(ttl, int) and ttl < 0:
-        raise precondition_failed("Invalid value for message TTL")
     without = without_effect(given)
     if without:
         raise Refusal(
