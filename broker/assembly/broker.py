@@ -130,6 +130,7 @@ async def assembled_broker(
             service=service,
             clock=clock,
             version=PULSAR_VERSION,
+            authentication=authentication,
         )
         owners = deployment.owners(served)
         service.ownership = owners.ownership

@@ -6,14 +6,18 @@ The TLS layer has verified the certificate against the trust store.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from cryptography.x509 import load_der_x509_certificate
 from cryptography.x509.oid import NameOID
 
-from security.authentication.identity import AuthenticationFailed, Evidence, Headers, Identity
-
-TLS_METHOD: Final = "tls"
+from security.authentication.identity import (
+    TLS_METHOD,
+    AuthenticationFailed,
+    Evidence,
+    Headers,
+    Identity,
+)
 
 
 @final

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, final
 
+TOKEN_METHOD: Final = "token"
+BASIC_METHOD: Final = "basic"
+TLS_METHOD: Final = "tls"
 CREDENTIAL_BYTES_MAX: Final = 64 * 1024
 """A larger one is refused before anything looks at it."""
 
@@ -19,6 +22,10 @@ Headers = Mapping[str, str]
 
 class AuthenticationFailed(Exception):
     """The credentials are not accepted. The text says why, for the log of the broker."""
+
+
+class CredentialUnreadable(Exception):
+    """The file that holds a credential of this process cannot be read now. The text names it."""
 
 
 class ProviderRefused(Exception):
