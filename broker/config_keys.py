@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bookie.config import violated_compaction_rule
-from broker.config import DEFAULT_AUTHORIZATION, BrokerConfig
+from broker.config import DEFAULT_AUTHORIZATION, WILDCARD_ADDRESSES, BrokerConfig
 from broker.policies.effective import violated_type_rule
 from broker.policies.persistence import violated_quorum_rule
 from broker.tls_config import violated_port_rule
@@ -131,8 +131,30 @@ PROTECTING: Final = frozenset(
 )
 
 
-SECRET: Final = frozenset({"basicAuthConf", "managedLedgerPassword", "tokenSecretKey"})
+SECRET: Final = frozenset(
+    {
+        "basicAuthConf",
+        "brokerClientAuthenticationParameters",
+        "managedLedgerPassword",
+        "tokenSecretKey",
+    }
+)
 """Keys whose values are shown to nobody."""
+
+
+def access_notice(config: BrokerConfig) -> str:
+    """Who can do everything; empty: nobody but those who are meant to."""
+    if config.authenticationEnabled and not config.authorizationEnabled:
+        return (
+            "authenticationEnabled=true without authorization: every client that is authenticated"
+            " can read, write and delete all data"
+        )
+    if config.bindAddress in WILDCARD_ADDRESSES and not config.authenticationEnabled:
+        return (
+            f"listening on all addresses (bindAddress={config.bindAddress}) without "
+            "authentication: any host that can connect can read, write and delete all data"
+        )
+    return ""
 
 
 def check_together(config: BrokerConfig) -> str:
