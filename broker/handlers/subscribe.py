@@ -24,7 +24,8 @@ from broker.subscription.consumer import (
     KeySharedOptions,
 )
 from broker.subscription.request import SubscriptionRequest
-from broker.subscription.sub_types import EXCLUSIVE, FAILOVER
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, TYPE_NAMES
+from broker.topic.admission import check_subscription_type
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
     from typing import Any
 
+    from broker.handlers.authorization import StillAllowed
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
     from broker.schemas.registry import SchemaRegistry
@@ -54,7 +56,9 @@ _TEMPORARY = frozenset(
 """Codes of refusals that a later SUBSCRIBE may not meet."""
 
 
-def handle_subscribe(broker: Broker, session: ClientSession, body: pb.CommandSubscribe) -> None:
+def handle_subscribe(
+    broker: Broker, grants: StillAllowed, session: ClientSession, body: pb.CommandSubscribe
+) -> None:
     """Attach a consumer, or confirm an attached one with this id."""
     consumer_id = body.consumer_id
     existing = session.consumers.get(consumer_id)
@@ -68,7 +72,7 @@ def handle_subscribe(broker: Broker, session: ClientSession, body: pb.CommandSub
             f"{len(session.consumers)} consumers are open on this connection, which is the bound"
         )
     name = parse_topic(body.topic)
-    waiter = _Subscribing(broker, session, body, consumer_id)
+    waiter = _Subscribing(broker, grants, session, body, consumer_id)
     broker.call_when_loaded(name, create=body.force_topic_creation, waiter=waiter)
 
 
@@ -80,6 +84,7 @@ class _Subscribing:
         "_body",
         "_broker",
         "_consumer_id",
+        "_grants",
         "_has_cleared",
         "_place",
         "_request",
@@ -92,11 +97,13 @@ class _Subscribing:
     def __init__(
         self,
         broker: Broker,
+        grants: StillAllowed,
         session: ClientSession,
         body: pb.CommandSubscribe,
         consumer_id: int,
     ) -> None:
         self._broker = broker
+        self._grants = grants
         self._session = session
         self._body = body
         self._consumer_id = consumer_id
@@ -141,6 +148,8 @@ class _Subscribing:
             subscription = topic.subscriptions.get(request.name)
             if subscription is None or request.start_rollback_seconds or body.HasField("schema"):
                 return self._open_and_attach()
+            if not self._grants.is_known(self._session, body):
+                return self._open_and_attach()
             self._attach(subscription, request)
         except Exception as error:
             self.refused(error)
@@ -153,6 +162,7 @@ class _Subscribing:
             subscription = await topic.open_subscription_in_turn(request)
             if request.start_rollback_seconds:
                 request = await subscription.locate(request)
+            await self._grants.known(self._session, self._body)
             if self._place.cancelled:
                 self._session.request_ends()
             else:
@@ -246,6 +256,8 @@ def _ask_again(session: ClientSession, consumer_id: int, error: BrokerError) -> 
 
 def _check(topic: Topic, body: pb.CommandSubscribe, request: SubscriptionRequest) -> None:
     topic.check_subscription_name(request.name)
+    policies = topic.policies.effective
+    check_subscription_type(policies, TYPE_NAMES.get(body.subType, ""), topic.name.full)
     if request.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
         raise NotAllowed(
             "readCompacted only allowed on persistent topics and"
@@ -255,7 +267,7 @@ def _check(topic: Topic, body: pb.CommandSubscribe, request: SubscriptionRequest
         topic.persistent
         and request.durable
         and request.name not in topic.subscriptions
-        and not topic.policies.effective.auto_subscription_creation
+        and not policies.auto_subscription_creation
     ):
         raise SubscriptionNotFound("Subscription does not exist")
 

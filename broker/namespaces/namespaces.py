@@ -327,7 +327,7 @@ class Namespaces:
         await namespace.partitioned.create(topic, count, properties)
 
     async def _check_topic_limit(self, namespace: Namespace, topic: TopicName, count: int) -> None:
-        limit = namespace.policies.effective.topics_max
+        limit = namespace.policies.effective.counts.topics_max
         if not limit or topic.is_system:
             return
         existing = await self.topics(namespace.name, PERSISTENT, with_system=False)

@@ -98,7 +98,7 @@ class NonPersistentSubscription:
                 raise BrokerError(
                     ServerError.ConsumerBusy, "Exclusive consumer is already connected"
                 )
-        consumers_max = self.context.config.max_consumers_per_subscription
+        consumers_max = self.context.limits.max_consumers_per_subscription
         if consumer.sub_type != EXCLUSIVE and 0 < consumers_max <= len(self.consumers):
             raise BrokerError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
         consumer.equip()
@@ -115,6 +115,9 @@ class NonPersistentSubscription:
         self._rotation.add(consumer)
         self._choose()
         return StockConsumerHandle(consumer, self)
+
+    def limits_changed(self) -> None:
+        """They are checked when a consumer arrives."""
 
     def in_the_way_of(self, consumer: Consumer) -> Consumer | None:
         """The first one of another connection."""

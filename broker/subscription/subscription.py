@@ -111,7 +111,7 @@ class PersistentSubscription:
             )
         if self.consumers and consumer.sub_type != self.sub_type:
             raise BrokerError(ServerError.ConsumerBusy, "Subscription is of different type")
-        consumers_max = self._config.max_consumers_per_subscription
+        consumers_max = self.context.limits.max_consumers_per_subscription
         if consumer.sub_type != EXCLUSIVE and 0 < consumers_max <= len(self.consumers):
             raise BrokerError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
         consumer.equip()
@@ -419,6 +419,12 @@ class PersistentSubscription:
     async def _fill(self) -> None:
         if self.dispatcher is not None:
             await self.dispatcher.fill()
+
+    def limits_changed(self) -> None:
+        """Those that the former limits held may go on, and others stop."""
+        if self.dispatcher is not None:
+            self.dispatcher.limits_changed()
+            self.pump.run()
 
     def topic_terminated(self) -> None:
         """No more entries will be added."""

@@ -126,13 +126,14 @@ async def test_the_role_of_brokers_must_be_a_super_user():
 
 async def test_a_connection_to_an_owner_renews_its_credential(tmp_path):
     path = tmp_path / "token"
-    path.write_text(token(sub="broker", exp=time.time() + 1))
+    path.write_text(OF_BROKERS)
     keys = KEYS | {"brokerClientAuthenticationParameters": f"file://{path}"}
     config = replace(ClusterBrokerConfig(), **keys)
     async with two_brokers(**keys) as (leader, _), trio.open_nursery() as nursery:
         url = leader.address.broker_service_url
         with pytest.raises(LinkLost, match=r"does not let this broker in"):
             await OwnerConnection.open(url, nursery, ignore)
+        path.write_text(token(sub="broker", exp=time.time() + 3))
         connection = await OwnerConnection.open(url, nursery, ignore, broker_client_of(config))
         [session] = [each for each in leader.service.connections.open if each.lease is not None]
         assert session.caller.role == "broker"
