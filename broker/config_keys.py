@@ -34,12 +34,13 @@ ALIASES: Final[Mapping[str, Alias]] = {
 REFUSED: Final[Mapping[str, str]] = {
     "brokerClientTlsEnabledWithKeyStore": "Vela reads PEM files: name them in "
     "brokerClientTrustCertsFilePath",
-    "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
+    "bookieAuthProviderFactoryClass": "Vela's bookie knows clients by their certificates: set "
+    "tlsClientAuthentication of `vela bookie`",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
     "tlsEnabled": "set brokerServicePortTls and webServicePortTls",
     "tlsEnabledWithKeyStore": "Vela reads PEM files: name them in tlsCertificateFilePath, "
     "tlsKeyFilePath and tlsTrustCertsFilePath",
-    "tlsProviderFactoryClass": "Vela's bookie has no TLS listener yet",
+    "tlsProviderFactoryClass": "the bookie of a standalone broker has no TLS; `vela bookie` has",
     "transactionCoordinatorEnabled": "Vela has no transactions yet",
 }
 """Keys that protect data: a value that Vela cannot honour prevents the start."""
