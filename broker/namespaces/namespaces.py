@@ -61,6 +61,7 @@ class Namespaces:
     async def use(self, config: BrokerConfig) -> None:
         """Apply another configuration from now on. Raises: as `NamespacePolicies.replace`."""
         self._config = config
+        self.tenants.use(config)
         await self._loaded.use(config)
 
     async def bootstrap(self, address: BrokerAddress) -> None:
