@@ -83,6 +83,8 @@ class EffectivePolicies:
     subscription_types: frozenset[str]
     """Of new consumers."""
     rates: Rates
+    resource_group: str
+    """Of its namespace; empty: none."""
 
 
 def resolve(
@@ -134,6 +136,7 @@ def resolve(
         counts=counts_of(config, levels),
         subscription_types=_subscription_types(levels, config),
         rates=rates_of(config, levels),
+        resource_group=str(namespace.fields.get("resource_group_name") or ""),
     )
 
 

@@ -151,6 +151,12 @@ def _object(policy: str, value: Json) -> dict[str, Json]:
     return value
 
 
+def _text(policy: str, value: Json) -> str:
+    if not isinstance(value, str):
+        raise Refusal(400, f"{policy} must be a name")
+    return value
+
+
 def _texts(policy: str, value: Json) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise Refusal(400, f"{policy} must be an array of names")
@@ -210,6 +216,7 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "properties": _object,
     "publishMaxMessageRate": by_cluster(publish_rate),
     "replication_clusters": _texts,
+    "resource_group_name": _text,
     "retention_policies": retention,
     "schema_compatibility_strategy": strategy,
     "schema_validation_enforced": flag,
@@ -237,7 +244,6 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "offload_threshold": (-1,),
     "offload_threshold_in_seconds": (-1,),
     "replicatorDispatchRate": (),
-    "resource_group_name": (),
     "schema_auto_update_compatibility_strategy": (),
     "subscriptionDispatchRate": (),
     "subscription_expiration_time_minutes": (0,),
