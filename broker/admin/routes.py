@@ -25,6 +25,7 @@ from broker.admin import (
     stats,
     subscriptions,
     tenants,
+    topic_behaviour,
     topic_policies,
     topics,
 )
@@ -63,6 +64,7 @@ def all_routes() -> tuple[Route, ...]:
         *non_persistent.ROUTES,
         *by_parts(at_owner(topics.ROUTES)),
         *at_owner(topic_policies.ROUTES),
+        *at_owner(topic_behaviour.ROUTES),
         *by_parts(partitions.ROUTES),
         *by_parts(at_owner(subscriptions.ROUTES)),
         *at_owner(messages.ROUTES),

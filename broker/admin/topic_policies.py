@@ -47,6 +47,13 @@ class TopicPolicy:
     """What a body of null stands for; None: it changes nothing."""
     null_removes: bool = False
     """Whether no body, or null, removes it instead."""
+    setter: str = "POST"
+    """The method that sets it."""
+    switched_on: bool = False
+    """Whether a request sets it to true, whatever its body."""
+    removable: bool = True
+    neutral: Json = None
+    """A value that says nothing: it is removed instead of stored."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
     unset: Json = None
@@ -159,7 +166,9 @@ async def _namespace_of(request: AdminRequest) -> Namespace:
     return namespace
 
 
-def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
+def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
+    """Its endpoints."""
+
     async def get(request: AdminRequest) -> JSONResponse | str | None:
         """What the topic itself says; with `applied` what is in force."""
         namespace = await _namespace_of(request)
@@ -177,7 +186,7 @@ def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
 
     async def change(request: AdminRequest) -> None:
         await _namespace_of(request)
-        body = await request.json()
+        body = True if policy.switched_on else await request.json()
         if body is None:
             if policy.no_body and (policy.null is None or not await request.body()):
                 raise Refusal(400, policy.no_body)
@@ -194,7 +203,7 @@ def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
                 501, "Vela does not replicate to other clusters yet: leave out isGlobal (--global)"
             )
         policy.refuse(request.context, value)
-        await _store(request, policy, value)
+        await _store(request, policy, None if value == policy.neutral else value)
 
     async def remove(request: AdminRequest) -> None:
         namespace = await _namespace_of(request)
@@ -202,11 +211,8 @@ def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
             await _store(request, policy, None)
 
     path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{policy.path}"
-    return (
-        Route("GET", path, get),
-        Route("POST", path, change),
-        Route("DELETE", path, remove),
-    )
+    routes = (Route("GET", path, get), Route(policy.setter, path, change))
+    return (*routes, Route("DELETE", path, remove)) if policy.removable else routes
 
 
 async def _store(request: AdminRequest, policy: TopicPolicy, value: Json) -> None:
@@ -215,4 +221,4 @@ async def _store(request: AdminRequest, policy: TopicPolicy, value: Json) -> Non
     await request.context.namespaces.set_topic_policy(request.topic, policy.field, value)
 
 
-ROUTES: Final = tuple(route for policy in POLICIES for route in _routes_of(policy))
+ROUTES: Final = tuple(route for policy in POLICIES for route in routes_of(policy))

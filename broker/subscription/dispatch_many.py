@@ -200,7 +200,7 @@ class ManyDispatcher:
 
     def _delay(self, entry: Entry, slot: int) -> bool:
         """Put the entry aside if it is not due yet."""
-        if not self._config.delayed_delivery_enabled:
+        if not self._context.limits.delivers_later:
             return False
         due_ms = deliver_at_ms(entry)
         if not due_ms or due_ms <= self._clock.wall_ms():
