@@ -24,6 +24,7 @@ class SubscriptionLimits:
 
     __slots__ = (
         "delivers_later",
+        "dispatch_waits_for_acks",
         "max_consumers_per_subscription",
         "max_unacked_messages_per_consumer",
         "max_unacked_messages_per_subscription",
@@ -36,6 +37,7 @@ class SubscriptionLimits:
         """Take up those of these policies. Returns whether any is another now."""
         before = self._all()
         self.delivers_later = policies.delays.delivers_later
+        self.dispatch_waits_for_acks = policies.dispatch_waits_for_acks
         self.max_consumers_per_subscription = policies.counts.consumers_of_subscription_max
         self.max_unacked_messages_per_consumer = policies.counts.unacked_of_consumer_max
         self.max_unacked_messages_per_subscription = policies.counts.unacked_of_subscription_max

@@ -1,4 +1,4 @@
-"""Policies of single topics about what they keep and do: statuses, texts and JSON of Pulsar 4.0.8."""
+"""Policies of topics about what they keep and do: statuses, texts and JSON of Pulsar 4.0.8."""
 
 from __future__ import annotations
 
