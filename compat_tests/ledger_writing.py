@@ -92,8 +92,8 @@ class Side:
 
 
 @asynccontextmanager
-async def a_side(hosts):
-    """Of the cluster whose ZooKeeper is there."""
+async def a_side(hosts, secured=None):
+    """Of the cluster whose ZooKeeper is there. `secured`: see BookiePool."""
     store = await ZooKeeperStore.open(zookeeper_address(hosts, 30.0))
     try:
         async with trio.open_nursery() as nursery:
@@ -102,6 +102,7 @@ async def a_side(hosts):
                 NoTurn(),
                 RemoteConfig(channels=2),
                 PlacementRules(is_rack_aware=False),
+                secured=secured,
             )
             await nursery.start(pool.run)
             yield Side(store, pool)

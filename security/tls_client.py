@@ -7,43 +7,20 @@ from __future__ import annotations
 
 import math
 import ssl
-from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import TYPE_CHECKING, final
 
 import structlog
 import trio
 
 from security.pem import PemFiles, check_pair, content_of, first_certificate
 from security.tls import CHECK_SECONDS_MIN, reason_of
-from security.tls_rules import TlsKeyNames, path_of
+from security.tls_rules import path_of
 from security.tls_suites import UnusableTls
 
+if TYPE_CHECKING:
+    from security.tls_client_rules import TlsClientRules
+
 log = structlog.get_logger()
-
-BROKER_CLIENT_NAMES: Final = TlsKeyNames(
-    "brokerClientCertificateFilePath", "brokerClientKeyFilePath", "brokerClientTrustCertsFilePath"
-)
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsClientRules:
-    """What the configuration says. Paths may be `file:` URLs."""
-
-    names: TlsKeyNames = BROKER_CLIENT_NAMES
-    trusted_path: str = ""
-    """The authorities of servers; empty: those of the system."""
-    certificate_path: str = ""
-    """The chain that is shown to servers which ask for it."""
-    key_path: str = ""
-    verifies_host_name: bool = False
-    accepts_untrusted: bool = False
-    check_seconds: float = 300.0
-    """How often the files are looked at."""
-
-    def showing(self, certificate_path: str, key_path: str, names: TlsKeyNames) -> TlsClientRules:
-        """The same with another certificate."""
-        return replace(self, certificate_path=certificate_path, key_path=key_path, names=names)
 
 
 @final

@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from bookie.config import BookieConfig
+from broker.assembly.bookie_tls import PROTECTING as OF_BOOKIE_TLS
+from broker.assembly.bookie_tls import BookieClientTlsConfig, violated_bookie_tls_rule
 from broker.assembly.ledger_client import replicating
 from broker.cluster.config import ClusterConfig
 from broker.config import BrokerConfig
@@ -29,7 +31,7 @@ from ledgers.remote.config import RemoteConfig
 from ledgers.speculation import SpeculationRules
 from metadata.opening import UNIX, shared_place
 from security.authentication.own_credentials import PARAMETERS_KEY, PLUGIN_KEY, TLS_PLUGIN
-from security.tls_client import TlsClientRules
+from security.tls_client_rules import TlsClientRules
 from settings.kinds import Bounds, Count, Positive, Ratio
 from settings.rules import Alias, KeyRules
 
@@ -42,7 +44,7 @@ _Seconds = Annotated[int, Bounds(1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
+class ClusterBrokerConfig(BrokerConfig, ClusterConfig, BookieClientTlsConfig):
     """All settings of `vela broker`. Those for the owners of topics are in `ClusterConfig`."""
 
     # --- the cluster --------------------------------------------------------------------
@@ -144,7 +146,7 @@ def _check(config: ClusterBrokerConfig) -> str:
     """The violated rule between keys, or an empty text."""
     if not config.metadataStoreUrl:
         return "metadataStoreUrl is not set: name ZooKeeper as zk:host:port,host:port/path"
-    if violated := _violated_client_rule(config):
+    if violated := _violated_client_rule(config) or violated_bookie_tls_rule(config):
         return violated
     for key in ("brokerServicePort", "webServicePort"):
         if config.brokerClientTlsEnabled and getattr(config, f"{key}Tls") is None:
@@ -229,6 +231,7 @@ CLUSTER_KEYS: Final = KeyRules(
         "clusterName",
         "metadataStoreUrl",
         "tlsHostnameVerificationEnabled",
+        *OF_BOOKIE_TLS,
     },
     check_together=_check,
 )

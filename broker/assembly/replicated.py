@@ -15,6 +15,7 @@ from bookie.process.cluster import require_cluster
 from bookie.process.joining import refuse_part_of_copy
 from broker.assembly.among_brokers import OwnRole, broker_client_of
 from broker.assembly.bookie_shortage import BookieShortage, tell_shortages
+from broker.assembly.bookie_tls import secured
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import BookiePorts, StartError, Storage, shielded
 from broker.assembly.process_load import ProcessLoad
@@ -61,10 +62,11 @@ class Replicated:
         metadata_url: str,
     ) -> None:
         """`open_store` may start tasks of the store in the nursery. `metadata_url`: where other
-        processes find the store. Raises: StartError: other brokers cannot be reached with this
-        configuration."""
+        processes find the store. Raises: StartError: other brokers or bookies cannot be reached
+        with this configuration."""
         self._config = config
         self._client = broker_client_of(config)
+        self._secured = secured(config)
         self._open_store = open_store
         self._metadata_url = metadata_url
         self._pool: BookiePool | None = None
@@ -84,7 +86,14 @@ class Replicated:
         stack.push_async_callback(shielded, store.aclose)
         await refuse_other_clusters(store, config.clusterName)
         await refuse_other_load_managers(store)
-        pool = BookiePool(store, turns, config.bookies(), config.placement(), config.quarantine())
+        pool = BookiePool(
+            store,
+            turns,
+            config.bookies(),
+            config.placement(),
+            config.quarantine(),
+            secured=self._secured,
+        )
         await nursery.start(pool.run)
         self._pool = pool
         shortage = BookieShortage(persistence_of(config).ensemble_size)

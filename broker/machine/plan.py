@@ -55,7 +55,7 @@ _OF_BOOKIES: Final = frozenset(field.name for field in fields(BookieConfig)) | {
     "nettyMaxFrameSizeBytes",
 }
 OF_AUTORECOVERY: Final = frozenset(field.name for field in fields(AutorecoveryConfig)) - frozenset(
-    field.name for field in fields(BookieProcessConfig)
+    field.name for config in (BookieProcessConfig, ClusterBrokerConfig) for field in fields(config)
 )
 """Keys that no other process has."""
 AUTORECOVERY_SWITCH: Final = "autoRecoveryDaemonEnabled"
