@@ -154,12 +154,16 @@ POLICIES: Final = (
 )
 
 
+_TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+_NOT_OF_PARTITIONS: Final = "Not allowed to set/get topic policy for a partition"
+
+
 async def _namespace_of(request: AdminRequest) -> Namespace:
     """The namespace of the topic in the path. Raises: Refusal, BrokerError: the topic has no
     policies of its own, or does not exist."""
     namespaces, topic = request.context.namespaces, request.topic
     if topic.is_partition:
-        raise precondition_failed("Not allowed to set/get topic policy for a partition")
+        raise precondition_failed(_NOT_OF_PARTITIONS)
     namespace = await namespaces.of_topic(topic)
     if not await namespaces.topic_exists(topic):
         raise not_found(f"Topic {topic.full} not found")
@@ -210,7 +214,7 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         if not request.flag("isGlobal") and namespace.topic_policies.records.of(request.topic):
             await _store(request, policy, None)
 
-    path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{policy.path}"
+    path = f"{_TOPIC}/{policy.path}"
     routes = (Route("GET", path, get), Route(policy.setter, path, change))
     return (*routes, Route("DELETE", path, remove)) if policy.removable else routes
 
@@ -221,4 +225,14 @@ async def _store(request: AdminRequest, policy: TopicPolicy, value: Json) -> Non
     await request.context.namespaces.set_topic_policy(request.topic, policy.field, value)
 
 
-ROUTES: Final = tuple(route for policy in POLICIES for route in routes_of(policy))
+async def remove_all(request: AdminRequest) -> None:
+    """The topic has none of its own any more. Pulsar does not ask whether there is such a topic."""
+    if request.topic.is_partition:
+        raise precondition_failed(_NOT_OF_PARTITIONS)
+    await request.context.namespaces.clear_topic_policies(request.topic)
+
+
+ROUTES: Final = (
+    Route("DELETE", f"{_TOPIC}/policies", remove_all),
+    *(route for policy in POLICIES for route in routes_of(policy)),
+)

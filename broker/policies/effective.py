@@ -14,6 +14,7 @@ from broker.config import SUBSCRIPTION_TYPES
 from broker.policies.clusters import REPLICATION_FIELD
 from broker.policies.counts import COUNT_KEYS, Counts, counts_of
 from broker.policies.delays import DELAY_KEYS, Delays, delays_of
+from broker.policies.given import AUTO_UPDATE_STRATEGIES
 from broker.policies.grants import grants_in
 from broker.policies.idle import IDLE_KEYS, Idle, idle_of
 from broker.policies.levels import Levels
@@ -215,10 +216,14 @@ def _partitions(override: Json, config: BrokerConfig) -> int:
 
 
 def _strategy(levels: Levels, config: BrokerConfig) -> str:
-    """UNDEFINED sets nothing at any level. In the configuration it means FULL, as in Pulsar."""
+    """UNDEFINED sets nothing at any level. The former kind of strategy is asked last. In the
+    configuration it means FULL, as in Pulsar."""
     for each in levels:
         own = each.get("schema_compatibility_strategy") or "UNDEFINED"
         if own != "UNDEFINED":
             return str(own)
+    former = levels.namespace.get("schema_auto_update_compatibility_strategy")
+    if former is not None:
+        return AUTO_UPDATE_STRATEGIES[former]
     fallback = config.schemaCompatibilityStrategy
     return "FULL" if fallback == "UNDEFINED" else fallback

@@ -35,16 +35,17 @@ Check = Callable[[str, Json], Json]
 
 NOT_IMPLEMENTED: Final = 501
 _BOUNDARY: Final = re.compile(r"0x[0-9a-fA-F]{1,8}")
-AUTO_UPDATE_STRATEGIES: Final = (
-    "AutoUpdateDisabled",
-    "Backward",
-    "Forward",
-    "Full",
-    "AlwaysCompatible",
-    "BackwardTransitive",
-    "ForwardTransitive",
-    "FullTransitive",
-)
+AUTO_UPDATE_STRATEGIES: Final[Mapping[str, SchemaStrategy]] = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
+"""The former kind of schema compatibility strategies."""
 _NO_AUTO_TOPIC: Final = "Invalid configuration for autoTopicCreationOverride. the detail is "
 
 
@@ -90,8 +91,7 @@ def entry_filters(policy: str, value: Json) -> Json:
 
 
 def auto_update_strategy(policy: str, value: Json) -> str:
-    """The former kind of schema compatibility strategy. It is kept and decides nothing, as in
-    Pulsar 4.0."""
+    """One of them, which decides where the namespace has no strategy of the present kind."""
     if value not in AUTO_UPDATE_STRATEGIES:
         raise Refusal(400, f"{policy} must be one of {', '.join(AUTO_UPDATE_STRATEGIES)}")
     return str(value)
