@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from autorecovery.tls import PROTECTING as OF_TLS
-from autorecovery.tls import AutorecoveryTlsConfig, violated_client_rule
-from bookie.process.config import ALIASES, BookieProcessConfig
+from bookie.process.config import ALIASES, BookieProcessConfig, violated_metadata_rule
+from ledgers.remote.tls_keys import PROTECTING as OF_TLS
+from ledgers.remote.tls_keys import ClientTlsConfig, violated_client_rule
 from settings.kinds import Count, Positive  # noqa: TC001 - read at run time
 from settings.rules import KeyRules
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutorecoveryConfig(BookieProcessConfig, AutorecoveryTlsConfig):
+class AutorecoveryConfig(BookieProcessConfig, ClientTlsConfig):
     """Frozen configuration of one autorecovery process."""
 
     # --- the auditor --------------------------------------------------------------------
@@ -58,7 +58,6 @@ _BY_CERTIFICATE: Final = (
 REFUSED: Final[Mapping[str, str]] = {
     "bookieAuthProviderFactoryClass": _BY_CERTIFICATE,
     "clientAuthProviderFactoryClass": _BY_CERTIFICATE,
-    "zkEnableSecurity": "Vela does not set access control lists in ZooKeeper yet",
 }
 
 NOT_APPLICABLE: Final[Mapping[str, str]] = {
@@ -80,6 +79,8 @@ _PROTECTING: Final = (
             "lostBookieRecoveryDelay",
             "metadataServiceUri",
             "openLedgerRereplicationGracePeriod",
+            "metadataStoreConfigPath",
+            "zkEnableSecurity",
             "zkLedgersRootPath",
             "zkServers",
             "clientKeyStore",
@@ -95,7 +96,7 @@ def check_together(config: AutorecoveryConfig) -> str:
     """The violated rule between keys, or an empty text."""
     if config.auditorLedgerVerificationPercentage > 100:
         return "auditorLedgerVerificationPercentage is at most 100"
-    return violated_client_rule(config)
+    return violated_metadata_rule(config) or violated_client_rule(config)
 
 
 AUTORECOVERY_KEYS: Final = KeyRules(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -18,7 +17,6 @@ from autorecovery.election import Ballot, Election, LeaderNode, Votes
 from autorecovery.http import AutorecoveryState
 from autorecovery.marks import Marks, WrongLayout
 from autorecovery.running import RunningAutorecovery
-from autorecovery.tls import client_tls
 from autorecovery.worker import ReplicationWorker
 from bookie.adds import NoTurn
 from bookie.errors import BookieRefusesToStart
@@ -27,6 +25,7 @@ from bookie.process.http_port import serve_state
 from ledgers.placement import PlacementRules
 from ledgers.remote.bookie_pool import BookiePool
 from ledgers.remote.config import RemoteConfig
+from ledgers.remote.tls_keys import secured
 from security.tls_suites import UnusableTls
 
 if TYPE_CHECKING:
@@ -71,15 +70,8 @@ async def a_pool(config: AutorecoveryConfig, store: MetadataStore) -> AsyncItera
 
 def _secured(config: AutorecoveryConfig) -> Callable[[Connect], Connect] | None:
     """None: without TLS. Raises: BookieRefusesToStart."""
-    rules = client_tls(config)
-    if rules is None:
-        return None
-    # Loads libraries of which a process without TLS has no use.
-    from ledgers.remote.start_tls import StartTls
-    from security.tls_client import TlsClientContexts
-
     try:
-        return partial(StartTls, TlsClientContexts(rules))
+        return secured(config)
     except UnusableTls as error:
         raise BookieRefusesToStart(str(error)) from None
 

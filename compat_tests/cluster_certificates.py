@@ -17,6 +17,7 @@ class ClusterCertificates:
     """Of bookies and of their clients, of one authority, for 127.0.0.1."""
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.authority = Authority("cluster")
         hosts = ("127.0.0.1", "localhost")
         self.bookie = self.authority.issue("bookie", *hosts, rsa_bits=2048).write(
@@ -58,6 +59,35 @@ class ClusterCertificates:
             "bookkeeperTLSKeyFilePath": key,
             "bookkeeperTLSTrustCertsFilePath": self.trusted,
         }
+
+    def zookeeper_tls(self) -> tuple[str, str]:
+        """Of a ZooKeeper server: its certificate with its key, and the authorities of clients."""
+        return self._both("zookeeper"), self.trusted
+
+    def zookeeper_access(self, user: str, password: str, *, tls: bool = True) -> str:
+        """The path of a file for clients of ZooKeeper."""
+        lines = {}
+        if tls:
+            lines = {
+                "zookeeper.client.secure": "true",
+                "zookeeper.ssl.keyStore.location": self._both("client"),
+                "zookeeper.ssl.trustStore.location": self.trusted,
+            }
+        if user:
+            lines |= {
+                "vela.zookeeper.digest.username": user,
+                "vela.zookeeper.digest.password": password,
+            }
+        path = self.directory / f"zookeeper-client-{user or 'nobody'}-{tls}.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        return str(path)
+
+    def _both(self, name: str) -> str:
+        """The path of a file with a certificate and its key."""
+        made = self.authority.issue(name, "127.0.0.1", "localhost", rsa_bits=2048)
+        path = self.directory / f"{name}.pem"
+        path.write_bytes(made.chain_pem + made.key_pem())
+        return str(path)
 
     def client_rules(self) -> TlsClientRules:
         """Of a ledger client in this process."""

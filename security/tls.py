@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from security.pem import PemFiles, check_pair, content_of
+from security.tls_faults import reason_of
 from security.tls_rules import negotiable_of, path_of
 from security.tls_suites import TLS_1_2, UnusableTls
 
@@ -144,12 +145,3 @@ def _check_pair(rules: TlsRules, files: PemFiles) -> None:
 def _no_password() -> NoReturn:
     """OpenSSL would ask at the terminal."""
     raise ValueError("the key is encrypted")
-
-
-def reason_of(error: Exception) -> str:
-    """The words of an error of OpenSSL, without the place in its source."""
-    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_message:
-        return f"certificate verify failed: {error.verify_message}"
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.replace("_", " ").lower()
-    return str(error) or type(error).__name__

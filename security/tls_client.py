@@ -13,7 +13,8 @@ import structlog
 import trio
 
 from security.pem import PemFiles, check_pair, content_of, first_certificate
-from security.tls import CHECK_SECONDS_MIN, reason_of
+from security.tls import CHECK_SECONDS_MIN
+from security.tls_faults import reason_of
 from security.tls_rules import path_of
 from security.tls_suites import UnusableTls
 
@@ -49,17 +50,22 @@ class TlsClientContexts:
 
     async def check(self) -> None:
         """Use the files if they have changed and fit together."""
+        await trio.to_thread.run_sync(self.look)
+
+    def look(self) -> ssl.SSLContext:
+        """The same, by a caller that may wait for files. The context that is used then."""
         try:
-            made = await trio.to_thread.run_sync(self._made_of_changed)
+            made = self._made_of_changed()
         except UnusableTls as error:
             if str(error) != self._told:
                 self._told = str(error)
                 log.error("new TLS files are not used, the former ones stay", reason=self._told)
-            return
+            return self._context
         self._told = ""
         if made is not None:
             self._context, self._files = made
             log.info("new TLS files are used", certificate=self._rules.certificate_path)
+        return self._context
 
     def _made_of_changed(self) -> tuple[ssl.SSLContext, PemFiles] | None:
         files = _read(self._rules)

@@ -31,7 +31,7 @@ from runtime.send_queue import SendQueue
 from runtime.transport import Taken
 from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX
 from security.slices import slices_of
-from security.tls import reason_of
+from security.tls_faults import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

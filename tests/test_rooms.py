@@ -27,7 +27,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "settings": frozenset(),
     "security": frozenset({"runtime", "settings"}),
     "web": frozenset({"runtime", "security"}),
-    "metadata": frozenset({"protocol", "rocks", "security"}),
+    "metadata": frozenset({"protocol", "rocks", "security", "settings"}),
     "bookie": frozenset(
         {"protocol", "rocks", "runtime", "settings", "security", "web", "metadata"}
     ),

@@ -59,6 +59,12 @@ class BookieProcessConfig(BookieConfig, BookieTlsConfig):
     Empty: zkServers and zkLedgersRootPath."""
     zkServers: str = "localhost:2181"
     zkLedgersRootPath: str = "/ledgers"
+    metadataStoreConfigPath: str = ""
+    """A file of ZooKeeper's client: TLS and credentials; empty: neither. In BookKeeper, properties
+    of Java."""
+    zkEnableSecurity: bool = False
+    """Whether the nodes that are made belong to the user of that file. They do with credentials;
+    true refuses a start without."""
     zkTimeout: Positive = 10_000
     """Milliseconds without a word from this bookie after which ZooKeeper takes it off its lists."""
 
@@ -95,7 +101,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "tlsClientAuthentication",
     "forceReadOnlyBookie": "Vela's bookie is read-only when its disks are full, and then only",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
-    "zkEnableSecurity": "Vela does not set access control lists in ZooKeeper yet",
 }
 
 _ONE_INDEX: Final = "the index is in the ledger directories"
@@ -120,6 +125,8 @@ _PROTECTING: Final = (
             "listeningInterface",
             "metadataServiceUri",
             "webServiceAllowedHosts",
+            "metadataStoreConfigPath",
+            "zkEnableSecurity",
             "zkLedgersRootPath",
             "zkServers",
         }
@@ -132,7 +139,21 @@ def check_together(config: BookieProcessConfig) -> str:
     """The violated rule between keys, or an empty text."""
     if not config.bookiePort and not config.bookieId:
         return "bookiePort=0 needs a bookieId: the name of a bookie must not change with its port"
-    return violated_compaction_rule(config) or violated_tls_rule(config)
+    return (
+        violated_metadata_rule(config)
+        or violated_compaction_rule(config)
+        or violated_tls_rule(config)
+    )
+
+
+def violated_metadata_rule(config: BookieProcessConfig) -> str:
+    """The same about the metadata store."""
+    if config.zkEnableSecurity and not config.metadataStoreConfigPath:
+        return (
+            "zkEnableSecurity=true needs metadataStoreConfigPath: the file with the credentials "
+            "for ZooKeeper"
+        )
+    return ""
 
 
 BOOKIE_KEYS: Final = KeyRules(

@@ -229,6 +229,7 @@ CLUSTER_KEYS: Final = KeyRules(
         "brokerClientTlsEnabled",
         "brokerClientTrustCertsFilePath",
         "clusterName",
+        "metadataStoreConfigPath",
         "metadataStoreUrl",
         "tlsHostnameVerificationEnabled",
         *OF_BOOKIE_TLS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autorecovery.config import AUTORECOVERY_KEYS, AutorecoveryConfig
-from autorecovery.tls import client_tls
 from bookie.process.tests.test_tls import ON
+from ledgers.remote.tls_keys import client_tls
 from settings.reading import ConfigError, load_config
 
 

@@ -1,5 +1,5 @@
-"""TLS from autorecovery to bookies: BookKeeper's keys of its client, with files in PEM form. Pure:
-no file is read.
+"""TLS from autorecovery and tools to bookies: BookKeeper's keys of its client, with files in PEM
+form.
 
 A file that only clients have a key for may be left out: it is that of the bookie with the same
 configuration.
@@ -8,7 +8,8 @@ configuration.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from bookie.process.tls import (
     BookieTlsConfig,
@@ -19,11 +20,16 @@ from bookie.process.tls import (
 from security.tls_client_rules import TlsClientRules, missing_file
 from security.tls_rules import TlsKeyNames
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ledgers.remote.network import Connect
+
 NAMES: Final = TlsKeyNames("tlsCertificatePath", "clientKeyStore", "clientTrustStore")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutorecoveryTlsConfig(BookieTlsConfig):
+class ClientTlsConfig(BookieTlsConfig):
     """The keys. Paths may be `file:` URLs."""
 
     clientKeyStoreType: str = "JKS"
@@ -35,10 +41,10 @@ class AutorecoveryTlsConfig(BookieTlsConfig):
     tlsHostnameVerificationEnabled: bool = False
 
 
-PROTECTING: Final = frozenset(AutorecoveryTlsConfig.__dataclass_fields__)
+PROTECTING: Final = frozenset(ClientTlsConfig.__dataclass_fields__)
 
 
-def client_tls(config: AutorecoveryTlsConfig) -> TlsClientRules | None:
+def client_tls(config: ClientTlsConfig) -> TlsClientRules | None:
     """How bookies are reached; None: without TLS."""
     if not config.tlsProviderFactoryClass:
         return None
@@ -53,7 +59,7 @@ def client_tls(config: AutorecoveryTlsConfig) -> TlsClientRules | None:
     )
 
 
-def violated_client_rule(config: AutorecoveryTlsConfig) -> str:
+def violated_client_rule(config: ClientTlsConfig) -> str:
     """The sentence about keys that do not fit together, or an empty one."""
     rules = client_tls(config)
     if rules is None:
@@ -64,3 +70,18 @@ def violated_client_rule(config: AutorecoveryTlsConfig) -> str:
         or not_pem("clientTrustStoreType", config.clientTrustStoreType, config.clientTrustStore)
         or missing_file(rules)
     )
+
+
+def secured(config: ClientTlsConfig) -> Callable[[Connect], Connect] | None:
+    """Makes connections to bookies secure; None: they stay as they are. Reads the files.
+
+    Raises: UnusableTls.
+    """
+    rules = client_tls(config)
+    if rules is None:
+        return None
+    # Loads libraries of which a process without TLS has no use.
+    from ledgers.remote.start_tls import StartTls
+    from security.tls_client import TlsClientContexts
+
+    return partial(StartTls, TlsClientContexts(rules))
