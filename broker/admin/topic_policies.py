@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 from broker.admin.namespace_policies import EMPTY_BODY, refuse_copies, refuse_nothing
 from broker.admin.router import Route
 from broker.policies.given import Check, limit, subscription_types, time_to_live, whole_number
+from broker.policies.levels import Levels
 from broker.policies.persistence import persistence, record_of
 from broker.policies.rates import publish_rate
 from broker.refusal import Refusal, not_found, precondition_failed
@@ -23,10 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.admin.context import AdminContext, AdminRequest
+    from broker.config import BrokerConfig
     from broker.namespaces.loaded_namespaces import Namespace
     from broker.policies.effective import EffectivePolicies
 
 Json = Any
+
+
+def no_conflict(_levels: Levels, _value: Json, _config: BrokerConfig) -> str:
+    """Any value goes together with the other policies."""
+    return ""
 
 
 @final
@@ -49,8 +56,17 @@ class TopicPolicy:
     """Whether no body, or null, removes it instead."""
     parameter: str = ""
     """The parameter of the query that is the value; empty: the body is."""
+    setter: str = "POST"
+    """The method that sets it."""
+    switched_on: bool = False
+    """Whether a request sets it to true, whatever its body."""
+    removable: bool = True
+    neutral: Json = None
+    """A value that says nothing: it is removed instead of stored."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
+    conflict: Callable[[Levels, Json, BrokerConfig], str] = no_conflict
+    """Why a value does not go together with the other policies; empty: it does."""
     unset: Json = None
     """The answer of GET when it is not set; None: an empty one."""
     stored_topics_only: str = ""
@@ -157,12 +173,16 @@ POLICIES: Final = (
 )
 
 
+_TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+_NOT_OF_PARTITIONS: Final = "Not allowed to set/get topic policy for a partition"
+
+
 async def namespace_of(request: AdminRequest) -> Namespace:
     """The namespace of the topic in the path. Raises: Refusal, BrokerError: the topic has no
     policies of its own, or does not exist."""
     namespaces, topic = request.context.namespaces, request.topic
     if topic.is_partition:
-        raise precondition_failed("Not allowed to set/get topic policy for a partition")
+        raise precondition_failed(_NOT_OF_PARTITIONS)
     namespace = await namespaces.of_topic(topic)
     if not await namespaces.topic_exists(topic):
         raise not_found(f"Topic {topic.full} not found")
@@ -186,7 +206,9 @@ def _parameter(request: AdminRequest, name: str) -> int | None:
         raise not_found(f"{name} must be a whole number") from None
 
 
-def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
+def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
+    """Its endpoints."""
+
     async def get(request: AdminRequest) -> JSONResponse | str | None:
         """What the topic itself says; with `applied` what is in force."""
         namespace = await namespace_of(request)
@@ -203,9 +225,11 @@ def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         return JSONResponse(value)
 
     async def change(request: AdminRequest) -> None:
-        await namespace_of(request)
-        name = policy.parameter
-        body = _parameter(request, name) if name else await request.json()
+        namespace = await namespace_of(request)
+        if policy.parameter:
+            body: Json = _parameter(request, policy.parameter)
+        else:
+            body = True if policy.switched_on else await request.json()
         if body is None:
             if policy.no_body and (policy.null is None or not await request.body()):
                 raise Refusal(400, policy.no_body)
@@ -219,19 +243,20 @@ def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
             raise Refusal(405, policy.stored_topics_only)
         refuse_global(request)
         policy.refuse(request.context, value)
-        await _store(request, policy, value)
+        own = namespace.topic_policies.records.of(request.topic) or {}
+        levels = Levels(own, namespace.policies.record.fields)
+        if flaw := policy.conflict(levels, value, request.context.config):
+            raise precondition_failed(flaw)
+        await _store(request, policy, None if value == policy.neutral else value)
 
     async def remove(request: AdminRequest) -> None:
         namespace = await namespace_of(request)
         if not request.flag("isGlobal") and namespace.topic_policies.records.of(request.topic):
             await _store(request, policy, None)
 
-    path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{policy.path}"
-    return (
-        Route("GET", path, get),
-        Route("POST", path, change),
-        Route("DELETE", path, remove),
-    )
+    path = f"{_TOPIC}/{policy.path}"
+    routes = (Route("GET", path, get), Route(policy.setter, path, change))
+    return (*routes, Route("DELETE", path, remove)) if policy.removable else routes
 
 
 async def _store(request: AdminRequest, policy: TopicPolicy, value: Json) -> None:
@@ -240,4 +265,14 @@ async def _store(request: AdminRequest, policy: TopicPolicy, value: Json) -> Non
     await request.context.namespaces.set_topic_policy(request.topic, policy.field, value)
 
 
-ROUTES: Final = tuple(route for policy in POLICIES for route in _routes_of(policy))
+async def remove_all(request: AdminRequest) -> None:
+    """The topic has none of its own any more. Pulsar does not ask whether there is such a topic."""
+    if request.topic.is_partition:
+        raise precondition_failed(_NOT_OF_PARTITIONS)
+    await request.context.namespaces.clear_topic_policies(request.topic)
+
+
+ROUTES: Final = (
+    Route("DELETE", f"{_TOPIC}/policies", remove_all),
+    *(route for policy in POLICIES for route in routes_of(policy)),
+)

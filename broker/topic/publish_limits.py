@@ -1,5 +1,6 @@
-"""What the producers of one topic have to pass: its publish rate, that of the whole broker, the
-size of a message, and the quota of its backlog if that is near."""
+"""What the producers of one topic have to pass: its publish rate, the budget of its resource group,
+the rate of the whole broker, the size of a message, how late it may be due, and the quota of its
+backlog if that is near."""
 
 from __future__ import annotations
 
@@ -38,15 +39,21 @@ class TopicPublishLimits:
             self._rate = rates.publish
             self._of_topic = self._services.publish_limit(self._rate)
         of_broker = self._services.broker_publish_limit(rates.broker_publish)
-        limits = tuple(each for each in (self._of_topic, of_broker) if each is not None)
+        of_group = self._services.resource_groups.publish(policies.resource_group)
+        shared = (self._of_topic, of_group, of_broker)
+        limits = tuple(each for each in shared if each is not None)
         size_max = policies.counts.message_size_bytes_max
-        self._use(ProducerLimits(limits, size_max, self._backlog), producers)
+        delay_max = policies.delays.refused_above_ms
+        self._use(ProducerLimits(limits, size_max, delay_max, self._backlog), producers)
 
     def use_backlog_gate(self, gate: BacklogGate | None, producers: Iterable[Producer]) -> None:
         """Messages have to pass this gate from now on; None: there is none."""
         self._backlog = gate
         before = self.in_force
-        self._use(ProducerLimits(before.rates, before.message_size_bytes_max, gate), producers)
+        self._use(
+            ProducerLimits(before.rates, before.message_size_bytes_max, before.delay_ms_max, gate),
+            producers,
+        )
 
     def _use(self, limits: ProducerLimits, producers: Iterable[Producer]) -> None:
         if limits.same_as(self.in_force):

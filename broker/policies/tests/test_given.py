@@ -24,10 +24,8 @@ RATE = {"standalone": {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("resource_group_name", "g"),
-        ("offload_policies", {"offloadThresholdInBytes": 1}),
+        ("subscriptionDispatchRate", RATE),
         ("topicDispatchRate", RATE),
-        ("inactive_topic_policies", {"deleteWhileInactive": True}),
     ],
 )
 def test_a_policy_without_an_effect_is_refused_by_name(field: str, value: object):
