@@ -141,10 +141,7 @@ async def assembled_broker(
         await start_enforcement(front, authorizer, service)
         await front.start(listener.run)
         reads = await deployment.open_bookie_ports(front, storage, url_host(config.advertised_host))
-        counts = None if authentication is None else authentication.counts
-        metrics = MetricsSource(
-            config, service, storage.bookie, PULSAR_VERSION, reads.server, ports.handshakes, counts
-        )
+        metrics = _metrics_over(service, storage, reads, ports, authentication)
         await front.start(metrics.run)
         admin = _admin_over(config, address, storage, service, owners, reads, metrics)
         admin.decisions = authorizer
@@ -172,6 +169,24 @@ def _service_over(
         ),
         turns=turns,
         clock=clock,
+    )
+
+
+def _metrics_over(
+    service: BrokerService,
+    storage: Storage,
+    reads: BookiePorts,
+    ports: Ports,
+    authentication: Authentication | None,
+) -> MetricsSource:
+    return MetricsSource(
+        service.config,
+        service,
+        storage.bookie,
+        PULSAR_VERSION,
+        reads.server,
+        ports.handshakes,
+        None if authentication is None else authentication.counts,
     )
 
 
