@@ -111,7 +111,7 @@ def wrong_tokens() -> list[str]:
         unsigned + "AAAA",
         signed({"sub": "root"}, b"another secret, which is long enough for it"),
         signed({"sub": "root", "exp": now - 60}),
-        signed({"sub": "root", "nbf": now + 600}),
+        signed({"sub": "root", "nbf": now + 86_400}),
         signed({"sub": "root", "exp": "never"}),
         signed({"sub": ""}),
         signed({"sub": "root"}, algorithm="HS512"),

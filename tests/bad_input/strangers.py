@@ -95,7 +95,7 @@ class Stranger:
             is_refusal = command.type == Type.ERROR and error.request_id == wire_commands.NO_REQUEST
             says_why = error.message == "Failed to authenticate" or (
                 # What is wrong with the bytes that came, and nothing of this broker.
-                error.error == pb.UnknownError and "known" not in error.message
+                error.error == pb.UnknownError and "public/default" not in error.message
             )
             if not (is_refusal and says_why):
                 self.told.append(f"{what}: {command}"[:300])
