@@ -42,6 +42,8 @@ SchemaStrategy = Literal[
     "FULL_TRANSITIVE",
 ]
 
+SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(AuthenticationConfig):
@@ -126,6 +128,11 @@ class BrokerConfig(AuthenticationConfig):
 
     # --- producers ----------------------------------------------------------------------
     maxProducersPerTopic: NoneAtZero = 0
+    maxSameAddressProducersPerTopic: NoneAtZero = 0
+    maxPublishRatePerTopicInMessages: NoneAtZero = 0
+    maxPublishRatePerTopicInBytes: NoneAtZero = 0
+    brokerPublisherThrottlingMaxMessageRate: NoneAtZero = 0
+    brokerPublisherThrottlingMaxByteRate: NoneAtZero = 0
     encryptionRequireOnProducer: bool = False
     brokerDeduplicationEnabled: bool = False
     brokerDeduplicationEntriesInterval: Count = 1_000
@@ -149,9 +156,13 @@ class BrokerConfig(AuthenticationConfig):
     maxSubscriptionsPerTopic: NoneAtZero = 0
     maxConsumersPerTopic: NoneAtZero = 0
     maxConsumersPerSubscription: NoneAtZero = 0
+    maxSameAddressConsumersPerTopic: NoneAtZero = 0
+    maxConsumerMetadataSize: Count = 1024
+    subscriptionTypesEnabled: tuple[str, ...] = SUBSCRIPTION_TYPES
     maxUnackedMessagesPerConsumer: NoneAtZero = 50_000
     maxUnackedMessagesPerSubscription: NoneAtZero = 200_000
     maxUnackedMessagesPerBroker: NoneAtZero = 0
+    maxUnackedMessagesPerSubscriptionOnBrokerBlocked: Ratio = 0.16
     acknowledgmentAtBatchIndexLevelEnabled: bool = False
     activeConsumerFailoverDelayTimeMillis: Count = 1_000
     subscriptionKeySharedUseConsistentHashing: bool = True

@@ -99,7 +99,10 @@ class BrokerService:
             factory=factory,
             subscription_kinds=subscription_kinds,
             subscription_config=SubscriptionConfig.from_broker_config(config),
-            broker_unacked=BrokerUnacked(config.maxUnackedMessagesPerBroker),
+            broker_unacked=BrokerUnacked(
+                config.maxUnackedMessagesPerBroker,
+                config.maxUnackedMessagesPerSubscriptionOnBrokerBlocked,
+            ),
             entry_interceptor=entry_interceptor(config, clock),
             turns=self.turns,
             unload=self.unload_topic,

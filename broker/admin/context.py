@@ -137,6 +137,7 @@ class AdminRequest:
     __slots__ = (
         "_body",
         "_query",
+        "_read",
         "caller",
         "context",
         "headers",
@@ -172,6 +173,7 @@ class AdminRequest:
         """`http` or `https`."""
         self._query = query
         self._body = body
+        self._read: bytes | None = None
 
     @property
     def query(self) -> dict[str, str]:
@@ -190,7 +192,7 @@ class AdminRequest:
 
     async def json(self) -> Json:
         """The body; None when there is none. Raises: Refusal: it is not JSON."""
-        data = await self._body()
+        data = await self.body()
         if not data.strip():
             return None
         values = sum(map(data.count, _SEPARATORS))
@@ -220,7 +222,9 @@ class AdminRequest:
 
     async def body(self) -> bytes:
         """The raw body."""
-        return await self._body()
+        if self._read is None:
+            self._read = await self._body()
+        return self._read
 
     @property
     def namespace_name(self) -> str:

@@ -22,9 +22,11 @@ from broker.policies.given import (
     limit,
     retention,
     strategy,
+    subscription_types,
 )
 from broker.policies.grants import AUTH_MODE_FIELD
 from broker.policies.persistence import persistence
+from broker.policies.rates import publish_rate
 from broker.policies.record import AUTO_UPDATE_FIELD
 from broker.refusal import Refusal, not_found
 
@@ -33,12 +35,16 @@ if TYPE_CHECKING:
 
     from broker.admin.context import AdminContext, AdminRequest
     from broker.policies.effective import EffectivePolicies
+    from broker.policies.record import Policies
 
 Json = Any
 
 
-def _refuse_nothing(_context: AdminContext, _value: Json) -> None:
-    pass
+EMPTY_BODY: Final = "The request entity cannot be empty."
+
+
+def refuse_nothing(_context: AdminContext, _value: Json) -> None:
+    """Whatever the check keeps can be had."""
 
 
 def refuse_copies(context: AdminContext, value: Json) -> None:
@@ -69,9 +75,27 @@ class Policy:
     """The same, where GET answers with the value in force."""
     nullable: bool = False
     """Whether a body of null unsets it, as in Pulsar."""
-    refuse: Callable[[AdminContext, Json], None] = _refuse_nothing
+    null: Json = None
+    """What a body of null stands for instead; None: nothing, and it is refused."""
+    refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
-    empty: str = "The request entity cannot be empty."
+    empty: str = EMPTY_BODY
+    by_cluster: bool = False
+    """Whether the field has a value for each cluster."""
+
+    def of(self, record: Policies, cluster: str) -> Json:
+        """Its value; None: it is not set."""
+        value = record.fields.get(self.field)
+        return (value or {}).get(cluster) if self.by_cluster else value
+
+    def put(self, record: Policies, cluster: str, value: Json) -> Policies:
+        """The record with another value; None: without one."""
+        if not self.by_cluster:
+            return record.with_fields(**{self.field: value})
+        others = {**(record.fields.get(self.field) or {})}
+        others.pop(cluster, None)
+        changed = others if value is None else {**others, cluster: value}
+        return record.with_fields(**{self.field: changed})
 
 
 POLICIES: Final = (
@@ -79,10 +103,16 @@ POLICIES: Final = (
     Policy("encryptionRequired", "encryption_required", flag, unset=False),
     Policy("autoTopicCreation", "autoTopicCreationOverride", auto_topic),
     Policy("autoSubscriptionCreation", "autoSubscriptionCreationOverride", auto_subscription),
-    Policy("maxTopicsPerNamespace", "max_topics_per_namespace", limit, shown_unset=0),
-    Policy("maxProducersPerTopic", "max_producers_per_topic", limit),
-    Policy("maxConsumersPerTopic", "max_consumers_per_topic", limit),
-    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", limit),
+    Policy("maxTopicsPerNamespace", "max_topics_per_namespace", limit, shown_unset=0, null=0),
+    Policy("maxProducersPerTopic", "max_producers_per_topic", limit, null=0),
+    Policy("maxConsumersPerTopic", "max_consumers_per_topic", limit, null=0),
+    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", limit, null=0),
+    Policy("maxConsumersPerSubscription", "max_consumers_per_subscription", limit, null=0),
+    Policy("maxUnackedMessagesPerConsumer", "max_unacked_messages_per_consumer", limit, null=0),
+    Policy(
+        "maxUnackedMessagesPerSubscription", "max_unacked_messages_per_subscription", limit, null=0
+    ),
+    Policy("subscriptionTypesEnabled", "subscription_types_enabled", subscription_types, unset=[]),
     Policy(
         "persistence",
         "persistence",
@@ -90,6 +120,7 @@ POLICIES: Final = (
         refuse=refuse_copies,
         empty="persistence policies should not be null",
     ),
+    Policy("publishRate", "publishMaxMessageRate", publish_rate, nullable=True, by_cluster=True),
     Policy("retention", "retention_policies", retention, nullable=True),
     Policy(
         "schemaCompatibilityStrategy",
@@ -117,7 +148,7 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 def _routes_of(policy: Policy) -> tuple[Route, ...]:
     async def get(request: AdminRequest) -> object:
         namespace = await request.context.namespaces.get(request.namespace_name)
-        value = namespace.policies.record.fields.get(policy.field)
+        value = policy.of(namespace.policies.record, request.context.config.clusterName)
         if value is None and policy.in_force is not None:
             value = policy.in_force(namespace.policies.effective)
         elif value is None:
@@ -126,14 +157,16 @@ def _routes_of(policy: Policy) -> tuple[Route, ...]:
 
     async def change(request: AdminRequest) -> None:
         value = await request.json()
+        if value is None and await request.body():
+            value = policy.null
         if value is None and not policy.nullable:
             raise Refusal(400, policy.empty)
         kept = policy.unset if value is None else policy.check(policy.path, value)
         policy.refuse(request.context, kept)
-        await _store(request, policy.field, kept)
+        await _store(request, policy, kept)
 
     async def remove(request: AdminRequest) -> None:
-        await _store(request, policy.field, policy.unset)
+        await _store(request, policy, policy.unset)
 
     path = f"{_NAMESPACE}/{policy.path}"
     return (
@@ -143,13 +176,13 @@ def _routes_of(policy: Policy) -> tuple[Route, ...]:
     )
 
 
-async def _store(request: AdminRequest, field: str, value: object) -> None:
+async def _store(request: AdminRequest, policy: Policy, value: Json) -> None:
     context, name = request.context, request.namespace_name
     if await context.namespaces.find(name) is None:
         known = await context.namespaces.tenants.exists(request.names["tenant"])
         raise not_found("Namespace does not exist" if known else "Tenant does not exist")
     await context.namespaces.change_policies(
-        name, lambda policies: policies.with_fields(**{field: value})
+        name, lambda record: policy.put(record, context.config.clusterName, value)
     )
 
 

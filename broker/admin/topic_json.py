@@ -145,7 +145,7 @@ class TopicStats:
             "backlogQuotaLimitSize": -1,
             "backlogQuotaLimitTime": -1,
             "oldestBacklogMessageAgeSeconds": -1,
-            "publishRateLimitedTimes": 0,
+            "publishRateLimitedTimes": topic.publish_limits.times_held,
             "earliestMsgPublishTimeInBacklogs": 0,
             "offloadedStorageSize": 0,
             "lastOffloadLedgerId": 0,

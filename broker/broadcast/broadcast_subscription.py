@@ -150,6 +150,13 @@ class BroadcastSubscription(BroadcastMembers):
         elif self.attached:
             self.fanout.tail_moved()
 
+    def limits_changed(self) -> None:
+        """Those that the former bound of unacknowledged messages blocked may go on."""
+        groups = self.groups
+        if groups.bound_unacked(self.context.limits.max_unacked_messages_per_consumer):
+            for slot in self.attached.values() if groups.blocked else ():
+                self.fanout.wake(groups.acked(slot))
+
     def topic_terminated(self) -> None:
         """No more entries will be added."""
         for consumer, slot in self.attached.items():

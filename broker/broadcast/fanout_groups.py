@@ -277,6 +277,12 @@ class FanoutGroups:
         """Messages sent to it: permits granted minus permits left."""
         return self.granted[slot] - self.permits[slot]
 
+    def bound_unacked(self, unacked_max: int) -> bool:
+        """Another bound from now on. Returns whether it is another; then `acked` frees those that
+        the former one blocked."""
+        before, self._unacked_max = self._unacked_max, unacked_max
+        return before != unacked_max
+
     def acked(self, slot: int) -> Lane | None:
         """Its virtual cursor moved. Returns its lane if that unblocked it."""
         if self._states[slot] == BLOCKED and not self._is_over(slot):

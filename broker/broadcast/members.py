@@ -74,7 +74,7 @@ class BroadcastMembers:
         self.cursor = cursor
         self.sub_type: int | None = None
         self.cursors = VirtualCursors()
-        self.groups = FanoutGroups(self.cursors, config.max_unacked_messages_per_consumer)
+        self.groups = FanoutGroups(self.cursors, context.limits.max_unacked_messages_per_consumer)
         self.ordinals = Ordinals(ledger)
         self.window = EntryWindow(
             ledger,
@@ -119,7 +119,6 @@ class BroadcastMembers:
         """Names whose seek or unsubscribe is not stored yet."""
         self.ledger = ledger
         self.clock = context.clock
-        self._consumers_max = config.max_consumers_per_subscription
         self.seeking = False
         self._closed = False
         self._unnamed = 0
@@ -164,7 +163,8 @@ class BroadcastMembers:
                 "a broadcast subscription gives every message to every consumer, so Key_Shared has"
                 " no meaning: subscribe as Shared, Failover or Exclusive"
             )
-        if 0 < self._consumers_max <= len(self.attached):
+        consumers_max = self.context.limits.max_consumers_per_subscription
+        if 0 < consumers_max <= len(self.attached):
             raise ConsumerBusy("Subscription reached max consumers limit")
         name = consumer.name
         if not name:

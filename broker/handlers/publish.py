@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, final
 
 from broker.net.errors import ConnectionRefused
 from broker.net.send_handler import SendHandler
-from broker.topic.producer import Producer
+from broker.topic.producer import NO_LIMITS, Producer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ServerError
-from protocol.metadata import METADATA_UNCOUNTED_BYTES, check_metadata, verify_checksum
+from protocol.metadata import (
+    METADATA_UNCOUNTED_BYTES,
+    check_metadata,
+    count_messages,
+    verify_checksum,
+)
 
 if TYPE_CHECKING:
     from broker.handlers.session import ClientSession
@@ -56,6 +61,25 @@ class Publishing(SendHandler):
                 )
                 return
         producer.topic.publish(producer, send)
+
+    def admits(self, session: ClientSession, send: Send) -> bool:
+        """Whether the limits of its topic let the message pass now."""
+        producer = session.producers.get(send.producer_id)
+        if not isinstance(producer, Producer) or producer.limits is NO_LIMITS:
+            return True
+        payload, limits = send.payload, producer.limits
+        size = len(payload)
+        if 0 < limits.message_size_bytes_max < size:
+            session.send(
+                commands.send_error(
+                    send.producer_id,
+                    send.sequence_id,
+                    ServerError.NotAllowedError,
+                    "Exceed maximum message size",
+                )
+            )
+            return False
+        return session.admitted_by(limits.rates, count_messages(payload) or 1, size)
 
 
 def _refuse_unknown(session: ClientSession, producer_id: int) -> None:

@@ -13,7 +13,7 @@ from broker.namespaces.json_nodes import change_json, create_json
 from broker.namespaces.kept_records import KeptRecords
 from broker.namespaces.names import topic_policies_path
 from metadata.store import NodeNotFound
-from protocol.topic_name import PERSISTENT
+from protocol.topic_name import NON_PERSISTENT, PERSISTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,12 @@ class TopicPolicyRecords:
         """`flaw_in` tells why fields cannot be in force; empty: they can."""
         self._store = store
         self.records = KeptRecords(
-            store, {PERSISTENT: topic_policies_path(namespace_name, PERSISTENT)}, flaw_in
+            store,
+            {
+                domain: topic_policies_path(namespace_name, domain)
+                for domain in (PERSISTENT, NON_PERSISTENT)
+            },
+            flaw_in,
         )
 
     async def set(self, topic: TopicName, field: str, value: object) -> None:

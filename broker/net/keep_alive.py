@@ -50,6 +50,14 @@ class KeepAlive:
         """Whether bytes arrived at or after `moment`."""
         return self.received_at >= moment
 
+    def ping_due_while_unread(self, now: float) -> bool:
+        """Whether a peer that is not read should be sent a PING, which keeps it from giving up."""
+        since = self.received_at if self._ping_sent_at is None else self._ping_sent_at
+        if now - since < self._interval_seconds:
+            return False
+        self._ping_sent_at = now
+        return True
+
     def check(self, now: float) -> KeepAliveAction:
         """Decide; called at least every third of the interval."""
         if self._handshake_deadline is not None:

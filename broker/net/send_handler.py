@@ -19,3 +19,10 @@ class SendHandler(ABC):
 
         Raises: ConnectionRefused: the connection ends with this reason.
         """
+
+    @abstractmethod
+    def admits(self, session: Any, send: Send) -> bool:  # noqa: ANN401 - of any kind of producers
+        """Whether the limits of its topic let the message pass now. Asked before `handle`, on
+        connections with a limited producer. False: it has been refused, or (`Session.admitted_by`)
+        the session is told when to ask again.
+        """

@@ -15,7 +15,8 @@ created finds a `Pending` in its place and behaves as in Pulsar.
 
 Back-pressure: reading pauses while too many publishes or requests of this connection are in
 progress, while all connections together exceed the publish budget, or while the peer does not take
-its answers. A paused session does not count as silent.
+its answers. A paused session does not count as silent. Where a topic has a publish rate, reading
+also pauses in front of a message for which there are no tokens yet (`broker.net.publish_limit`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from broker.net.attached import Commands, ConsumerWithId, ProducerWithId
     from broker.net.connections import Connections
+    from broker.net.publish_limit import PublishLimit
     from broker.net.send_handler import SendHandler
     from protocol.ack_runs import AckRunTarget
     from protocol.frames import Frame
@@ -86,6 +88,11 @@ class Session(Generic[P, C]):
         """Producers closed by the broker. Messages that the client sent before it noticed are
         dropped."""
         self.publishes = PendingPublishes(connections.publish_budget, limits)
+        self.limited_producers = 0
+        """How many of its producers publish under a rate (`Producer.use_limits`)."""
+        self._limits_passed = 0
+        """How many limits have admitted the message that waits for the next one."""
+        self._held_by: PublishLimit | None = None
         self.handshake = Handshake()
         self.connected = False
         """The same as `handshake.connected`, for the hot path."""
@@ -258,7 +265,10 @@ class Session(Generic[P, C]):
                 if self._ack_target is not None:
                     data = self._take_ack_runs(data, self._ack_target)
                 self._frames = self._decode(data) if data else iter(())
-            for frame in self._frames:
+            frames = self._frames
+            if self.limited_producers:
+                frames = self._as_admitted(frames)
+            for frame in frames:
                 if isinstance(frame, Send):
                     send_handler.handle(self, frame)
                 elif frame is None:
@@ -271,6 +281,8 @@ class Session(Generic[P, C]):
                     requests += 1
                     if requests == REQUESTS_PER_TURN:
                         return True
+            if self._held_by is not None:
+                return True
             if self._decoder.failure is not None:
                 raise self._decoder.failure
             return False
@@ -293,6 +305,17 @@ class Session(Generic[P, C]):
         pieces = [data[start : start + DECODED_PER_TURN_BYTES] for start in starts]
         # Not a generator expression: compiled, it would decode all pieces at once.
         return chain.from_iterable(map(self._decoder.feed, pieces))
+
+    def _as_admitted(self, frames: Iterator[Frame | None]) -> Iterator[Frame | None]:
+        """The frames up to the first message that a publish rate does not admit yet, without those
+        that are refused."""
+        admits = self._send_handler.admits
+        for frame in frames:
+            if not isinstance(frame, Send) or admits(self, frame):
+                yield frame
+            elif self._held_by is not None:
+                self._frames = chain((frame,), frames)
+                return
 
     def _take_ack_runs(self, data: bytes, target: AckRunTarget) -> bytes:
         """The rest after the ACKs at the beginning have been taken."""
@@ -449,6 +472,7 @@ class Session(Generic[P, C]):
             self.publishes.too_many
             or self._requests > limits.pending_requests_max
             or self.outbox.pending_bytes > limits.output_pause_reading_bytes
+            or self._held_by is not None
         )
 
     def _may_resume(self) -> bool:
@@ -457,7 +481,34 @@ class Session(Generic[P, C]):
             self.publishes.few
             and self._requests <= limits.pending_requests_max // 2
             and self.outbox.pending_bytes <= limits.output_pause_reading_bytes // 2
+            and self._held_by is None
         )
+
+    def admitted_by(self, limits: tuple[PublishLimit, ...], messages: int, size_bytes: int) -> bool:
+        """Whether all limits admit the next message. If not, the connection is not read until they
+        do, and then asks again for the same message."""
+        while self._limits_passed < len(limits):
+            limit = limits[self._limits_passed]
+            if not limit.admits(self, messages, size_bytes):
+                self._held_by = limit
+                return False
+            self._limits_passed += 1
+        self._limits_passed = 0
+        return True
+
+    def publish_admitted(self) -> None:
+        """The limit that held the next message admits it (PublishingConnection)."""
+        self._limits_passed += 1
+        self._held_by = None
+        self.resume()
+
+    def limits_changed(self) -> None:
+        """The limits of a producer are others now: ask them again."""
+        if self._held_by is not None:
+            self._held_by.forget(self)
+            self._held_by = None
+            self._limits_passed = 0
+            self.resume()
 
     async def _wait_resumed(self) -> None:
         self._paused = trio.Event()
@@ -502,6 +553,11 @@ class Session(Generic[P, C]):
                 f" while {outbox.pending_bytes} bytes wait for it"
             )
             return
+        if self._held_by is not None:
+            # The client's own PINGs are not read, and it must not give the broker up.
+            if self.keep_alive.ping_due_while_unread(now):
+                self.outbox.put(commands.ping())
+            return
         if self.reading_paused:
             return
         action = self.keep_alive.check(now)
@@ -538,8 +594,8 @@ class Session(Generic[P, C]):
             await trio.sleep(min(0.05, timeout_seconds))
             if self.outbox.failed:
                 return False
-            if self.keep_alive.received_since(asked):
-                return True
+            if self._held_by is not None or self.keep_alive.received_since(asked):
+                return True  # held, its answer is not read: all that can be seen is that it is up
         return False
 
     # --- what topics and subscriptions use ----------------------------------------------

@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from broker.config import SUBSCRIPTION_TYPES
+from broker.policies.counts import COUNT_KEYS, Counts, counts_of
 from broker.policies.grants import grants_in
+from broker.policies.levels import Levels
 from broker.policies.persistence import Persistence, persistence_in, persistence_of
+from broker.policies.rates import RATE_KEYS, Rates, rates_of
 from broker.policies.record import Policies
 
 if TYPE_CHECKING:
@@ -38,11 +42,10 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "managedLedgerDefaultEnsembleSize",
         "managedLedgerDefaultMarkDeleteRateLimit",
         "managedLedgerDefaultWriteQuorum",
-        "maxConsumersPerTopic",
-        "maxProducersPerTopic",
-        "maxSubscriptionsPerTopic",
-        "maxTopicsPerNamespace",
         "schemaCompatibilityStrategy",
+        "subscriptionTypesEnabled",
+        *COUNT_KEYS,
+        *RATE_KEYS,
     }
 )
 """Keys of the configuration that a policy may override. No other code uses them."""
@@ -51,7 +54,7 @@ OVERRIDDEN_KEYS: Final = frozenset(
 @final
 @dataclass(frozen=True, slots=True)
 class EffectivePolicies:
-    """Limits are 0 if there is none."""
+    """Each group of policies has a module of its own. Limits are 0 if there is none."""
 
     auto_topic_creation: bool
     """Whether a client may create a topic by using its name."""
@@ -76,12 +79,10 @@ class EffectivePolicies:
     """One of `SchemaStrategy`; never UNDEFINED."""
     schema_validation_enforced: bool
     """Producers without a schema are refused on a topic that has one."""
-    topics_max: int
-    """Limit of the namespace."""
-    producers_max: int
-    """Limit of a topic, as the next two."""
-    consumers_max: int
-    subscriptions_max: int
+    counts: Counts
+    subscription_types: frozenset[str]
+    """Of new consumers."""
+    rates: Rates
 
 
 def resolve(
@@ -92,22 +93,15 @@ def resolve(
 ) -> EffectivePolicies:
     """The policies in force. `topic` has the fields of `Policies` that a topic may override.
     `bookie_groups` are the namespace's; Pulsar keeps them apart from its policies."""
-    levels = (topic or {}, namespace.fields)
-
-    def said(field: str, fallback: Json) -> Json:
-        return next((each[field] for each in levels if each.get(field) is not None), fallback)
-
-    def limit(field: str, fallback: int) -> int:
-        given = (each.get(field) for each in levels)
-        return next((int(each) for each in given if each is not None and each >= 0), fallback)
-
-    topic_creation = said("autoTopicCreationOverride", None)
-    subscription_creation = said("autoSubscriptionCreationOverride", None)
-    retention = said("retention_policies", None) or {
+    levels = Levels(topic or {}, namespace.fields)
+    said = levels.said
+    topic_creation = said("autoTopicCreationOverride")
+    subscription_creation = said("autoSubscriptionCreationOverride")
+    retention = said("retention_policies") or {
         "retentionTimeInMinutes": config.defaultRetentionTimeInMinutes,
         "retentionSizeInMB": config.defaultRetentionSizeInMB,
     }
-    persistence = said("persistence", None)
+    persistence = said("persistence")
     return EffectivePolicies(
         auto_topic_creation=(
             config.allowAutoTopicCreation
@@ -137,11 +131,9 @@ def resolve(
         schema_validation_enforced=(
             bool(said("schema_validation_enforced", False)) or config.isSchemaValidationEnforced
         ),
-        # A negative limit is none for a namespace and says nothing about its topics, as in Pulsar.
-        topics_max=max(0, int(said("max_topics_per_namespace", config.maxTopicsPerNamespace))),
-        producers_max=limit("max_producers_per_topic", config.maxProducersPerTopic),
-        consumers_max=limit("max_consumers_per_topic", config.maxConsumersPerTopic),
-        subscriptions_max=limit("max_subscriptions_per_topic", config.maxSubscriptionsPerTopic),
+        counts=counts_of(config, levels),
+        subscription_types=_subscription_types(levels, config),
+        rates=rates_of(config, levels),
     )
 
 
@@ -162,6 +154,24 @@ def flaw_in(fields: Mapping[str, Json], config: BrokerConfig) -> str:
     return ""
 
 
+def violated_type_rule(config: BrokerConfig) -> str:
+    """The violated rule about types of subscriptions in the configuration, or an empty text."""
+    unknown = [each for each in config.subscriptionTypesEnabled if each not in SUBSCRIPTION_TYPES]
+    if not unknown:
+        return ""
+    return (
+        f"subscriptionTypesEnabled must name types of {', '.join(SUBSCRIPTION_TYPES)}, found "
+        f"{', '.join(unknown)}"
+    )
+
+
+def _subscription_types(levels: Levels, config: BrokerConfig) -> frozenset[str]:
+    """An empty list says nothing at any level."""
+    own = (each.get("subscription_types_enabled") for each in levels)
+    of_broker = config.subscriptionTypesEnabled or SUBSCRIPTION_TYPES
+    return frozenset(next(filter(None, own), of_broker))
+
+
 def _partitions(override: Json, config: BrokerConfig) -> int:
     if override is None:
         partitioned = config.allowAutoTopicCreationType == "partitioned"
@@ -171,7 +181,7 @@ def _partitions(override: Json, config: BrokerConfig) -> int:
     return int(override.get("defaultNumPartitions") or config.defaultNumPartitions)
 
 
-def _strategy(levels: tuple[Mapping[str, Json], ...], config: BrokerConfig) -> str:
+def _strategy(levels: Levels, config: BrokerConfig) -> str:
     """UNDEFINED sets nothing at any level. In the configuration it means FULL, as in Pulsar."""
     for each in levels:
         own = each.get("schema_compatibility_strategy") or "UNDEFINED"

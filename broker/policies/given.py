@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
-from broker.config import SchemaStrategy
+from broker.config import SUBSCRIPTION_TYPES, SchemaStrategy
 from broker.policies.grants import (
     ACTIONS,
     AUTH_FIELD,
@@ -20,7 +20,9 @@ from broker.policies.grants import (
     TOPIC_AUTH,
     grants_in,
 )
+from broker.policies.numbers import INT, whole
 from broker.policies.persistence import persistence
+from broker.policies.rates import publish_rate
 from broker.refusal import Refusal, precondition_failed
 
 Json = Any
@@ -28,7 +30,6 @@ Check = Callable[[str, Json], Json]
 """(policy, value of the body) -> the value to keep. Raises: Refusal."""
 
 NOT_IMPLEMENTED: Final = 501
-_INT: Final = range(-(2**31), 2**31)
 _BOUNDARY: Final = re.compile(r"0x[0-9a-fA-F]{1,8}")
 _NO_AUTO_TOPIC: Final = "Invalid configuration for autoTopicCreationOverride. the detail is "
 
@@ -43,10 +44,8 @@ def flag(policy: str, value: Json) -> bool:
 
 
 def whole_number(policy: str, value: Json) -> int:
-    """A number of 32 bits. A fraction is cut off, as by Pulsar's JSON reader."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or int(value) not in _INT:
-        raise Refusal(400, f"{policy} must be a whole number")
-    return int(value)
+    """A number of 32 bits."""
+    return whole(policy, value, INT)
 
 
 def limit(policy: str, value: Json) -> int:
@@ -55,6 +54,16 @@ def limit(policy: str, value: Json) -> int:
     if number < 0:
         raise precondition_failed(f"{policy} must be 0 or more")
     return number
+
+
+def by_cluster(check: Check) -> Check:
+    """A value for each cluster, each of which the check keeps. Clusters without one are dropped."""
+
+    def checked_by_cluster(policy: str, value: Json) -> Json:
+        given = _object(policy, value)
+        return {name: check(policy, each) for name, each in given.items() if each is not None}
+
+    return checked_by_cluster
 
 
 def strategy(policy: str, value: Json) -> str:
@@ -127,6 +136,15 @@ def retention(policy: str, value: Json) -> Json:
     return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
 
 
+def subscription_types(policy: str, value: Json) -> list[str]:
+    """Names of types, each once. Pulsar fails with an exception where this refuses."""
+    if not isinstance(value, list) or not all(each in SUBSCRIPTION_TYPES for each in value):
+        raise Refusal(
+            400, f"{policy} must be an array of types, of {', '.join(SUBSCRIPTION_TYPES)}"
+        )
+    return list(dict.fromkeys(value))
+
+
 def _object(policy: str, value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise Refusal(400, f"{policy} must be a JSON object")
@@ -181,17 +199,22 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "deduplicationEnabled": flag,
     "encryption_required": flag,
     "is_allow_auto_update_schema": flag,
+    "max_consumers_per_subscription": whole_number,
     "max_consumers_per_topic": whole_number,
     "max_producers_per_topic": whole_number,
     "max_subscriptions_per_topic": whole_number,
     "max_topics_per_namespace": whole_number,
+    "max_unacked_messages_per_consumer": whole_number,
+    "max_unacked_messages_per_subscription": whole_number,
     "persistence": persistence,
     "properties": _object,
+    "publishMaxMessageRate": by_cluster(publish_rate),
     "replication_clusters": _texts,
     "retention_policies": retention,
     "schema_compatibility_strategy": strategy,
     "schema_validation_enforced": flag,
     "subscription_auth_mode": auth_mode,
+    "subscription_types_enabled": subscription_types,
 }
 """Fields of Policies with an effect, and the checks of their values."""
 
@@ -207,22 +230,17 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "entryFilters": (),
     "inactive_topic_policies": (),
     "latency_stats_sample_rate": (),
-    "max_consumers_per_subscription": (),
-    "max_unacked_messages_per_consumer": (),
-    "max_unacked_messages_per_subscription": (),
     "message_ttl_in_seconds": (0,),
     "migrated": (False,),
     "offload_deletion_lag_ms": (),
     "offload_policies": (),
     "offload_threshold": (-1,),
     "offload_threshold_in_seconds": (-1,),
-    "publishMaxMessageRate": (),
     "replicatorDispatchRate": (),
     "resource_group_name": (),
     "schema_auto_update_compatibility_strategy": (),
     "subscriptionDispatchRate": (),
     "subscription_expiration_time_minutes": (0,),
-    "subscription_types_enabled": (),
     "topicDispatchRate": (),
 }
 """Fields of Policies without effect in Vela yet, and values of them that set nothing, in addition

@@ -142,21 +142,29 @@ class NamespacePolicies:
 class TopicPolicies:
     """The level of one topic."""
 
-    __slots__ = ("_namespace", "_seen", "_watcher", "key")
+    __slots__ = ("_namespace", "_of_namespace", "_own", "_record", "_seen", "_watcher", "key")
 
     def __init__(self, namespace: NamespacePolicies, key: TopicKey) -> None:
         self._namespace = namespace
         self._watcher: PolicyWatcher | None = None
         self.key = key
+        self._record: Mapping[str, Any] | None = None
+        self._of_namespace = namespace.effective
+        self._own = namespace.effective
+        """What the two before it result in."""
         self._seen = self.effective
 
     @property
     def effective(self) -> EffectivePolicies:
-        """The policies in force."""
+        """The policies in force. Asked for each request of a client, so only a change costs."""
+        of_namespace = self._namespace.effective
         record = self._namespace.record_of(self.key)
         if record is None:
-            return self._namespace.effective
-        return self._namespace.resolve_topic(record)
+            return of_namespace
+        if record is not self._record or of_namespace is not self._of_namespace:
+            self._record, self._of_namespace = record, of_namespace
+            self._own = self._namespace.resolve_topic(record)
+        return self._own
 
     def watch(self, watcher: PolicyWatcher) -> None:
         """Notify this watcher of changes, until `unwatch`."""

@@ -236,6 +236,9 @@ class Subscription(Protocol):
     def tail_moved(self) -> None:
         """New entries can be read. Called once per group of appended entries."""
 
+    def limits_changed(self) -> None:
+        """The limits of its topic are others now. Consumers above them stay."""
+
     def topic_terminated(self) -> None:
         """No more entries will be added: tell consumers that have drained the topic."""
 

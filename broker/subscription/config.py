@@ -23,10 +23,6 @@ LINGER_SECONDS: Final = 60.0
 class SubscriptionConfig:
     """One immutable set, shared by all subscriptions of a topic."""
 
-    max_unacked_messages_per_consumer: int
-    max_unacked_messages_per_subscription: int
-    max_unacked_messages_per_broker: int
-    max_consumers_per_subscription: int
     dispatcher_max_read_batch_size: int
     """Entries read at once and sent to one consumer before others are served."""
     dispatcher_max_read_size_bytes: int
@@ -57,10 +53,6 @@ class SubscriptionConfig:
     def from_broker_config(cls, config: BrokerConfig) -> SubscriptionConfig:
         """The settings from the configuration file."""
         return cls(
-            max_unacked_messages_per_consumer=config.maxUnackedMessagesPerConsumer,
-            max_unacked_messages_per_subscription=config.maxUnackedMessagesPerSubscription,
-            max_unacked_messages_per_broker=config.maxUnackedMessagesPerBroker,
-            max_consumers_per_subscription=config.maxConsumersPerSubscription,
             dispatcher_max_read_batch_size=config.dispatcherMaxReadBatchSize,
             dispatcher_max_read_size_bytes=(
                 NO_LIMIT

@@ -44,7 +44,7 @@ class ManyDispatcher:
         self._ledger = ledger
         self._cursor = cursor
         self._wake_at = wake_at
-        self._in_flight = InFlight(config)
+        self._in_flight = InFlight(context.limits)
         self._rotation = RoundRobin()
         self._delayed = DelayedIndex()
         self._source = EntrySource(ledger, ledger.next_position(cursor.mark_delete))
@@ -128,6 +128,11 @@ class ManyDispatcher:
             self._rotation.ready(consumer)
         self._report()
         return bool(freed) or held
+
+    def limits_changed(self) -> None:
+        """Hold and free consumers as the limits say now."""
+        self._in_flight.check_limits()
+        self.settle()
 
     def _report(self) -> None:
         limit = self._context.broker_unacked
@@ -265,7 +270,7 @@ class ManyDispatcher:
                 "maxUnackedMessagesPerSubscription"
             )
         limit = self._context.broker_unacked
-        if limit is not None and limit.blocked and self.unacked_messages:
+        if limit is not None and limit.holds(self):
             return "blocked: unacked messages reach maxUnackedMessagesPerBroker"
         if self._rotation.any_ready():
             due_ms = self._delayed.next_due_ms()

@@ -157,6 +157,9 @@ class SingleDispatcher:
         """Acks unblock nothing here."""
         return False
 
+    def limits_changed(self) -> None:
+        """No action: nothing is kept per message."""
+
     def redeliver(
         self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int
     ) -> None:

@@ -61,6 +61,9 @@ class Dispatcher(Protocol):
     def skip_to(self, position: Position) -> None:
         """Everything before the position was acked at once: do not read it."""
 
+    def limits_changed(self) -> None:
+        """The limits of the topic's subscriptions are others now."""
+
     def step(self) -> Step:
         """Send as much as possible, within one slice."""
 

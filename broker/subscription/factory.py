@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from broker.operations import Operations
     from broker.subscription.api import Subscription, SubscriptionOwner
     from broker.subscription.config import SubscriptionConfig
-    from broker.subscription.limits import BrokerUnacked
+    from broker.subscription.limits import BrokerUnacked, SubscriptionLimits
     from broker.subscription.ports import LedgerPort
     from broker.subscription.request import SubscriptionRequest
     from runtime.clock import Clock
@@ -38,6 +38,8 @@ class TopicContext:
     owner: SubscriptionOwner
     operations: Operations
     """Runs operations that move a subscription, by its name, in the order of the requests."""
+    limits: SubscriptionLimits
+    """Those in force now."""
     broker_unacked: BrokerUnacked | None = None
 
 

@@ -16,8 +16,8 @@ from broker.subscription.unacked import Pending, UnackedTally, blocked_by
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.subscription.config import SubscriptionConfig
     from broker.subscription.consumer import Consumer
+    from broker.subscription.limits import SubscriptionLimits
     from protocol.position import Position
 
 
@@ -26,10 +26,10 @@ class InFlight:
     """Entries sent and not acked, over all consumers."""
 
     __slots__ = (
-        "_config",
         "_drained",
         "_held",
         "_holders",
+        "_limits",
         "_slots",
         "blocked",
         "consumers",
@@ -37,8 +37,8 @@ class InFlight:
         "tally",
     )
 
-    def __init__(self, config: SubscriptionConfig) -> None:
-        self._config = config
+    def __init__(self, limits: SubscriptionLimits) -> None:
+        self._limits = limits
         self.consumers: dict[Consumer, None] = {}
         self.tally = UnackedTally()
         self.counts = RedeliveryCounts()
@@ -79,11 +79,11 @@ class InFlight:
         if slot >= 0:
             held = self._slots.get(slot)
             self._slots[slot] = (consumer, 1 if held is None else held[1] + 1)
-        config = self._config
-        if 0 < config.max_unacked_messages_per_consumer <= pending.messages:
+        limits = self._limits
+        if 0 < limits.max_unacked_messages_per_consumer <= pending.messages:
             consumer.blocked_on_unacked = True
             self._held[consumer] = None
-        if 0 < config.max_unacked_messages_per_subscription <= self.tally.messages:
+        if 0 < limits.max_unacked_messages_per_subscription <= self.tally.messages:
             self.blocked = True
 
     def _leave_slot(self, pending: Pending) -> None:
@@ -135,14 +135,24 @@ class InFlight:
         slots, self._drained = self._drained, []
         return slots
 
+    def check_limits(self) -> None:
+        """The limits are others now: hold what reaches them. `unblocked` frees the rest."""
+        limits = self._limits
+        for consumer in self.consumers:
+            if 0 < limits.max_unacked_messages_per_consumer <= consumer.pending.messages:
+                consumer.blocked_on_unacked = True
+                self._held[consumer] = None
+        if 0 < limits.max_unacked_messages_per_subscription <= self.tally.messages:
+            self.blocked = True
+
     def unblocked(self) -> list[Consumer]:
         """Lift limits that are no longer exceeded. Returns the consumers freed."""
-        config = self._config
+        limits = self._limits
         if self.blocked:
-            limit = config.max_unacked_messages_per_subscription
+            limit = limits.max_unacked_messages_per_subscription
             self.blocked = blocked_by(limit, self.tally.messages, blocked=True)
         freed: list[Consumer] = []
-        limit = config.max_unacked_messages_per_consumer
+        limit = limits.max_unacked_messages_per_consumer
         for consumer in list(self._held):
             if not blocked_by(limit, consumer.pending.messages, blocked=True):
                 consumer.blocked_on_unacked = False

@@ -131,6 +131,7 @@ class PersistentTopic(Topic):
     async def apply_policies(self) -> None:
         """Apply the policies in force now. Cheap when nothing has changed."""
         async with self._applying:
+            self.apply_limits(self.policies.effective)
             self._apply_ledger_policies()
             await self._apply_deduplication()
 

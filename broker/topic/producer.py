@@ -7,11 +7,12 @@ after that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.net.publish_limit import PublishLimit
     from broker.net.session import AnySession
     from broker.topic.producer_request import ProducerRequest
     from protocol.send_fields import Send
@@ -46,12 +47,29 @@ class ProducerTopic:
 
 
 @final
+class ProducerLimits:
+    """What each message of a producer has to pass before it is handled. Identity is the object."""
+
+    __slots__ = ("message_size_bytes_max", "rates")
+
+    def __init__(self, rates: tuple[PublishLimit, ...], message_size_bytes_max: int) -> None:
+        self.rates = rates
+        self.message_size_bytes_max = message_size_bytes_max
+        """0: none but that of the broker."""
+
+
+NO_LIMITS: Final = ProducerLimits((), 0)
+"""Its messages are not looked at before they are handled."""
+
+
+@final
 class Producer:
     """One attached producer. Identity is the object."""
 
     __slots__ = (
         "bytes_in",
         "connected_since_ms",
+        "limits",
         "messages_in",
         "name",
         "open",
@@ -79,6 +97,8 @@ class Producer:
         self.name = request.name
         self.connected_since_ms = connected_since_ms
         self.open = False
+        self.limits = NO_LIMITS
+        """What its messages have to pass."""
         self.messages_in = 0
         self.bytes_in = 0
         self.window_messages_in = 0
@@ -92,6 +112,18 @@ class Producer:
     def remove(self) -> None:
         """It has left."""
         self.topic.remove_producer(self)
+
+    def use_limits(self, limits: ProducerLimits) -> None:
+        """From now on its messages have to pass these, and no others. The only place that counts
+        the limited producers of a connection."""
+        if limits is self.limits:
+            return
+        session = self.session
+        session.limited_producers += int(limits is not NO_LIMITS) - int(
+            self.limits is not NO_LIMITS
+        )
+        self.limits = limits
+        session.limits_changed()
 
     def update_rates(self, seconds: float) -> None:
         """Close a rate window."""

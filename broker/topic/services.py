@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from broker.net.publish_limit import PublishLimit
+from broker.policies.rates import NO_PUBLISH_RATE
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
+    from broker.policies.rates import PublishRate
     from broker.subscription.config import SubscriptionConfig
     from broker.subscription.factory import SubscriptionKinds
     from broker.subscription.limits import BrokerUnacked
@@ -49,9 +53,26 @@ class TopicServices:
         self.unload = unload
         """For a topic that cannot continue. It is loaded again on the next request."""
         self.running_in: trio.Nursery | None = None
+        self._broker_publish_rate = NO_PUBLISH_RATE
+        self._broker_publish_limit: PublishLimit | None = None
 
     @property
     def nursery(self) -> trio.Nursery:
         """Runs the operations of topics and subscriptions."""
         assert self.running_in is not None, "the broker is not running"
         return self.running_in
+
+    def publish_limit(self, rate: PublishRate) -> PublishLimit | None:
+        """A new limit; None: the rate has none."""
+        if not rate:
+            return None
+        return PublishLimit(
+            rate.messages_per_second, rate.bytes_per_second, self.clock, lambda: self.nursery
+        )
+
+    def broker_publish_limit(self, rate: PublishRate) -> PublishLimit | None:
+        """The limit that all topics share, of the rate in force now."""
+        if rate != self._broker_publish_rate:
+            self._broker_publish_rate = rate
+            self._broker_publish_limit = self.publish_limit(rate)
+        return self._broker_publish_limit

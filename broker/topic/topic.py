@@ -16,14 +16,16 @@ import structlog
 
 from broker.operations import Operations, Outcome
 from broker.subscription.factory import TopicContext
+from broker.subscription.limits import SubscriptionLimits
+from broker.topic.admission import check_consumers, check_producers, check_subscriptions
 from broker.topic.errors import TopicBusy
 from broker.topic.failures import told
-from broker.topic.producer import Producer, ProducerTopic
+from broker.topic.producer import NO_LIMITS, Producer, ProducerTopic
 from broker.topic.producer_access import ProducerAccess
 from broker.topic.producer_turns import ProducerTurns
+from broker.topic.publish_limits import TopicPublishLimits
 from broker.topic.publish_totals import PublishTotals
 from protocol.errors import (
-    ConsumerBusy,
     NotAllowed,
     ProducerBusy,
     ProducerFenced,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from broker.entry import Entry
     from broker.net.session import AnySession
+    from broker.policies.effective import EffectivePolicies
     from broker.policies.scopes import TopicPolicies
     from broker.subscription.api import ConsumerHandle, PublishObserver, Subscription
     from broker.subscription.consumer import Consumer
@@ -84,6 +87,8 @@ class Topic(ProducerTopic):
         self._abandoned: dict[str, Subscription] = {}
         """Non-durable subscriptions whose cursors are still to be dropped."""
         self._turns = ProducerTurns()
+        self.publish_limits = TopicPublishLimits(services)
+        self._subscription_limits = SubscriptionLimits(policies.effective)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name.full})"
@@ -129,7 +134,16 @@ class Topic(ProducerTopic):
         """
         self.check_open()
         self.check_publishable()
-        self._check_producer_limit(request.name)
+        names = self.access.producers
+        if request.name not in names:
+            check_producers(
+                self.name.full,
+                self.policies.effective,
+                self.services.config,
+                session.remote_address,
+                len(names),
+                (each.session.remote_address for each in names.values()),
+            )
         producer = Producer(self, session, request, self.services.clock.wall_ms())
         before = self.access.producers.get(request.name)
         admission = self.access.admit(producer)
@@ -169,6 +183,7 @@ class Topic(ProducerTopic):
             if self.access.producers.get(producer.name) is not producer:
                 raise ProducerFenced("Fenced out by another producer")
         producer.open = True
+        producer.use_limits(self.publish_limits.in_force)
         self.touch()
 
     def wait_turn(self, producer: Producer) -> Coroutine[Any, Any, None]:
@@ -199,13 +214,8 @@ class Topic(ProducerTopic):
     def _left(self, producer: Producer) -> None:
         if producer.open:
             producer.open = False
+            producer.use_limits(NO_LIMITS)
             self.published.left(producer)
-
-    def _check_producer_limit(self, name: str) -> None:
-        limit = self.policies.effective.producers_max
-        names = self.access.producers
-        if limit and name not in names and len(names) >= limit:
-            raise ProducerBusy("Topic reached max producers limit")
 
     def disconnect_producers(self) -> None:
         """Disconnect every producer. Clients look up the topic and return by themselves."""
@@ -238,6 +248,7 @@ class Topic(ProducerTopic):
             owner=self,
             broker_unacked=services.broker_unacked,
             operations=self.operations,
+            limits=self._subscription_limits,
         )
 
     async def open_subscription(self, request: SubscriptionRequest) -> Subscription:
@@ -262,7 +273,9 @@ class Topic(ProducerTopic):
         await self._finish_drop(request.name)
         subscription = self.subscriptions.get(request.name)
         if subscription is None:
-            self._check_subscription_limit()
+            if self.persistent:
+                policies = self.policies.effective
+                check_subscriptions(policies, len(self.subscriptions), self.name.full)
             subscription = await self.services.subscription_kinds.open(request, self.context())
             self.subscriptions[request.name] = subscription
             self.touch()
@@ -282,9 +295,17 @@ class Topic(ProducerTopic):
         if not subscription.admits(consumer.durable):
             kind = "Durable" if subscription.durable else "NonDurable"
             raise NotAllowed(f"{kind} subscription with the same name already exists.")
-        limit = self.policies.effective.consumers_max
-        if limit and self.consumer_count() >= limit:
-            raise ConsumerBusy("Topic reached max consumers limit")
+        check_consumers(
+            self.policies.effective,
+            self.services.config,
+            consumer.session.remote_address,
+            self.consumer_count(),
+            (
+                other.session.remote_address
+                for each in self.subscriptions.values()
+                for other in each.consumers
+            ),
+        )
         handle = subscription.add_consumer(consumer, request)
         self.touch()
         return handle
@@ -292,13 +313,6 @@ class Topic(ProducerTopic):
     def consumer_count(self) -> int:
         """Connected consumers of all subscriptions."""
         return sum(len(each.consumers) for each in self.subscriptions.values())
-
-    def _check_subscription_limit(self) -> None:
-        limit = self.policies.effective.subscriptions_max
-        if limit and len(self.subscriptions) >= limit:
-            raise NotAllowed(
-                f"Exceed the maximum number of subscriptions of the topic: {self.name.full}"
-            )
 
     def subscription(self, name: str) -> Subscription:
         """Raises: BrokerError SubscriptionNotFound."""
@@ -482,6 +496,14 @@ class Topic(ProducerTopic):
 
     async def apply_policies(self) -> None:
         """Apply the policies in force now. Cheap when nothing has changed."""
+        self.apply_limits(self.policies.effective)
+
+    def apply_limits(self, policies: EffectivePolicies) -> None:
+        """Apply those that need no storage."""
+        self.publish_limits.apply(policies, self.access.producers.values())
+        if self._subscription_limits.use(policies):
+            for subscription in list(self.subscriptions.values()):
+                subscription.limits_changed()
 
     def call_after_publishes(self, callback: Callable[[], None]) -> None:
         """Call once every message taken so far is answered."""

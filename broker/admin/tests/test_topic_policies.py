@@ -8,6 +8,7 @@ from broker.admin.tests.conftest import CONFIG
 from broker.admin.tests.test_policies import copies
 from broker.app import running_broker
 from broker.namespaces.names import topic_policies_path
+from broker.topic.producer import NO_LIMITS
 from protocol.topic_name import PERSISTENT, TopicName
 
 N = "persistent/public/default"
@@ -119,3 +120,60 @@ async def test_policies_of_a_topic_survive_a_restart(tmp_path):
     async with running_broker(CONFIG, tmp_path) as broker:
         topic = await broker.service.get_or_load_topic(name, create=False)
         assert topic.ledger.policies.mark_delete_rate_max == 4.0
+
+
+RATE = {"publishThrottlingRateInMsg": 7, "publishThrottlingRateInByte": -1}
+
+
+async def test_a_publish_rate_is_set_for_a_namespace_and_for_a_topic(http, broker):
+    await http("PUT", f"{N}/a")
+    topic = await topic_of(broker, "a")
+    for path, unset in (("namespaces/public/default", 200), (f"{N}/a", 204)):
+        assert await http("GET", f"{path}/publishRate") == (unset, None)
+        given = {"publishThrottlingRateInMsg": "7", "other": 1}
+        assert await http("POST", f"{path}/publishRate", given) == (204, None)
+        assert await http("GET", f"{path}/publishRate") == (200, RATE)
+        assert topic.policies.effective.rates.publish.messages_per_second == 7
+        assert len(topic.publish_limits.in_force.rates) == 1
+        assert (await http("POST", f"{path}/publishRate", 5))[0] == 400
+        assert await http("DELETE", f"{path}/publishRate") == (204, None)
+        assert await http("GET", f"{path}/publishRate") == (unset, None)
+        assert topic.publish_limits.in_force is NO_LIMITS
+    record = await http("GET", "namespaces/public/default")
+    assert record[1]["publishMaxMessageRate"] == {}
+
+
+async def test_no_rate_given_removes_it_from_a_namespace_and_changes_nothing_of_a_topic(http):
+    await http("PUT", f"{N}/a")
+    for path, kept in (("namespaces/public/default", None), (f"{N}/a", RATE)):
+        for body in (..., None):
+            await http("POST", f"{path}/publishRate", RATE)
+            assert await http("POST", f"{path}/publishRate", body) == (204, None)
+            assert (await http("GET", f"{path}/publishRate"))[1] == kept
+
+
+@pytest.mark.parametrize("policy", ["maxProducers", "maxConsumers", "maxSubscriptionsPerTopic"])
+async def test_limits_of_a_topic(http, policy):
+    await http("PUT", f"{N}/a")
+    path = f"{N}/a/{policy}"
+    unset = 204 if policy == "maxSubscriptionsPerTopic" else 200
+    assert await http("GET", path) == (unset, None)
+    for given, kept in ((5, 5), (0, 0), ("3", 3), (1.5, 1)):
+        assert await http("POST", path, given) == (204, None)
+        assert await http("GET", path) == (200, kept)
+    assert await http("POST", path, -1) == (412, f"{policy} must be 0 or more")
+    assert await http("POST", path) == (400, "The request entity cannot be empty.")
+    assert (await http("POST", path, True))[0] == 400
+    assert await http("DELETE", path) == (204, None)
+    assert await http("GET", path) == (unset, None)
+    shown = (204, None) if unset == 204 else (200, 0)
+    assert await http("GET", f"{path}?applied=true") == shown
+
+
+async def test_limits_of_a_topic_come_before_those_of_its_namespace(http, broker):
+    await http("PUT", f"{N}/a")
+    await http("POST", "namespaces/public/default/maxProducersPerTopic", 2)
+    assert await http("GET", f"{N}/a/maxProducers?applied=true") == (200, 2)
+    await http("POST", f"{N}/a/maxProducers", 4)
+    assert (await topic_of(broker, "a")).policies.effective.counts.producers_max == 4
+    assert await http("GET", f"{N}/a/maxProducers?applied=true") == (200, 4)

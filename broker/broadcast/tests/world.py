@@ -19,6 +19,7 @@ from broker.subscription.tests.fakes import (
     FakeCursor,
     FakeLedger,
     FakeSession,
+    limits_among,
     make_data,
     settings,
 )
@@ -127,6 +128,7 @@ class World:
     def __init__(self, nursery, **config):
         config.setdefault("acknowledgment_at_batch_index_level_enabled", True)
         config.setdefault("broadcast_virtual_cursor_retention_minutes", 1)
+        self.limits = limits_among(config)
         self.config = settings(**config)
         self.nursery = nursery
         self.operations = Operations(lambda: nursery)
@@ -153,6 +155,7 @@ class World:
             nursery=self.nursery,
             operations=self.operations,
             owner=self,
+            limits=self.limits,
         )
 
     async def open(self, *, earliest=False, durable=True):

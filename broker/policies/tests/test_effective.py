@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from operator import attrgetter
 
 import pytest
 
 from broker.config import DEFAULT_CONFIG, BrokerConfig
 from broker.policies.effective import OVERRIDDEN_KEYS, EffectivePolicies, resolve
+from broker.policies.rates import PublishRate
 from broker.policies.record import Policies
 
 
@@ -21,10 +23,31 @@ def retention(minutes: int, megabytes: int) -> dict[str, int]:
 
 BY_FIELD = [
     ("deduplicationEnabled", "brokerDeduplicationEnabled", "deduplication", True, False),
-    ("max_producers_per_topic", "maxProducersPerTopic", "producers_max", 3, 0),
-    ("max_consumers_per_topic", "maxConsumersPerTopic", "consumers_max", 3, 0),
-    ("max_subscriptions_per_topic", "maxSubscriptionsPerTopic", "subscriptions_max", 3, 0),
-    ("max_topics_per_namespace", "maxTopicsPerNamespace", "topics_max", 3, 0),
+    ("max_producers_per_topic", "maxProducersPerTopic", "counts.producers_max", 3, 0),
+    ("max_consumers_per_topic", "maxConsumersPerTopic", "counts.consumers_max", 3, 0),
+    ("max_subscriptions_per_topic", "maxSubscriptionsPerTopic", "counts.subscriptions_max", 3, 0),
+    ("max_topics_per_namespace", "maxTopicsPerNamespace", "counts.topics_max", 3, 0),
+    (
+        "max_consumers_per_subscription",
+        "maxConsumersPerSubscription",
+        "counts.consumers_of_subscription_max",
+        3,
+        0,
+    ),
+    (
+        "max_unacked_messages_per_consumer",
+        "maxUnackedMessagesPerConsumer",
+        "counts.unacked_of_consumer_max",
+        3,
+        0,
+    ),
+    (
+        "max_unacked_messages_per_subscription",
+        "maxUnackedMessagesPerSubscription",
+        "counts.unacked_of_subscription_max",
+        3,
+        0,
+    ),
     (
         "schema_compatibility_strategy",
         "schemaCompatibilityStrategy",
@@ -46,7 +69,7 @@ def test_the_nearest_level_that_says_something_decides(
             namespace(**{field: of_namespace}),
             {field: of_topic},
         )
-        return getattr(policies, name)
+        return attrgetter(name)(policies)
 
     assert in_force(one, None, None) == one
     assert in_force(one, other, None) == other
@@ -54,13 +77,45 @@ def test_the_nearest_level_that_says_something_decides(
     assert in_force(other, None, one) == one
 
 
+def test_an_empty_list_of_subscription_types_says_nothing():
+    def types(*levels: list[str]) -> frozenset[str]:
+        of_broker, of_namespace, of_topic = levels
+        config = replace(DEFAULT_CONFIG, subscriptionTypesEnabled=tuple(of_broker))
+        record = namespace(subscription_types_enabled=of_namespace)
+        topic = {"subscription_types_enabled": of_topic}
+        return resolve(config, record, topic).subscription_types
+
+    assert types(["Shared"], [], []) == {"Shared"}
+    assert types(["Shared"], ["Failover"], []) == {"Failover"}
+    assert types(["Shared"], ["Failover"], ["Exclusive", "Shared"]) == {"Exclusive", "Shared"}
+    assert len(types([], [], [])) == 4
+
+
+def publish_rate(messages: int, size_bytes: int) -> dict[str, object]:
+    rate = {"publishThrottlingRateInMsg": messages, "publishThrottlingRateInByte": size_bytes}
+    return {"publishMaxMessageRate": {"standalone": rate, "elsewhere": {}}}
+
+
+def test_a_rate_that_limits_nothing_says_nothing_at_its_level():
+    config = replace(DEFAULT_CONFIG, maxPublishRatePerTopicInMessages=9)
+
+    def in_force(of_namespace: dict[str, object], of_topic: dict[str, object]) -> PublishRate:
+        return resolve(config, namespace(**of_namespace), of_topic).rates.publish
+
+    assert in_force({}, {}) == PublishRate(9, 0)
+    assert in_force(publish_rate(-1, 0), publish_rate(-1, -1)) == PublishRate(9, 0)
+    assert in_force(publish_rate(5, -1), publish_rate(0, 0)) == PublishRate(5, 0)
+    # A level decides as a whole, as in Pulsar.
+    assert in_force(publish_rate(5, -1), publish_rate(-1, 7)) == PublishRate(0, 7)
+
+
 def test_a_negative_limit_refuses_nothing():
     config = replace(DEFAULT_CONFIG, maxProducersPerTopic=3, maxTopicsPerNamespace=3)
     policies = resolve(config, namespace(max_producers_per_topic=-1, max_topics_per_namespace=-1))
-    assert policies.producers_max == 3
-    assert policies.topics_max == 0
+    assert policies.counts.producers_max == 3
+    assert policies.counts.topics_max == 0
     none = resolve(config, namespace(max_producers_per_topic=0))
-    assert none.producers_max == 0
+    assert none.counts.producers_max == 0
 
 
 def test_retention_is_decided_as_a_whole():
@@ -108,6 +163,7 @@ def test_each_overridden_key_is_one_of_the_configuration_and_matters():
     assert {field.name for field in fields(BrokerConfig)} >= OVERRIDDEN_KEYS
     other: dict[str, object] = {"allowAutoTopicCreationType": "partitioned"}
     other["schemaCompatibilityStrategy"] = "BACKWARD"
+    other["subscriptionTypesEnabled"] = ("Shared",)
     before: EffectivePolicies = resolve(DEFAULT_CONFIG, namespace(is_allow_auto_update_schema=None))
     for key in OVERRIDDEN_KEYS - {"defaultNumPartitions", "isAllowAutoUpdateSchemaEnabled"}:
         value = getattr(DEFAULT_CONFIG, key)

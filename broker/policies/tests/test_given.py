@@ -27,9 +27,6 @@ RATE = {"standalone": {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1
         ("message_ttl_in_seconds", 60),
         ("backlog_quota_map", {"destination_storage": {"limitSize": 10}}),
         ("topicDispatchRate", RATE),
-        ("publishMaxMessageRate", {"standalone": {"publishThrottlingRateInMsg": 5}}),
-        ("max_unacked_messages_per_consumer", 5),
-        ("subscription_types_enabled", ["Shared"]),
         ("inactive_topic_policies", {"deleteWhileInactive": True}),
     ],
 )
@@ -90,6 +87,10 @@ def test_other_wrong_values():
     assert refusal(message_ttl_in_seconds=-1) == (412, "Invalid value for message TTL")
     assert refusal(max_producers_per_topic="x")[0] == 400
     assert refusal(deduplicationEnabled="perhaps")[0] == 400
+    assert refusal(subscription_types_enabled=["shared"])[0] == 400
+    assert refusal(subscription_types_enabled="Shared")[0] == 400
+    assert refusal(publishMaxMessageRate=5)[0] == 400
+    assert refusal(publishMaxMessageRate={"c": {"publishThrottlingRateInMsg": "x"}})[0] == 400
     assert refusal(schema_compatibility_strategy="BAD")[0] == 400
     assert refusal(autoTopicCreationOverride={"allowAutoTopicCreation": True})[0] == 412
 

@@ -27,7 +27,7 @@ class Watcher:
         policies.watch(self)
 
     async def apply_policies(self) -> None:
-        self.seen.append(self.policies.effective.producers_max)
+        self.seen.append(self.policies.effective.counts.producers_max)
         if self.error is not None:
             raise self.error
 
@@ -42,7 +42,7 @@ async def test_a_change_of_the_namespace_reaches_the_topics_that_watch():
     watching, quiet = Watcher(namespace.of_topic(TOPIC)), namespace.of_topic(TOPIC)
     await namespace.replace(record(max_producers_per_topic=3))
     assert watching.seen == [3]
-    assert quiet.effective.producers_max == 3
+    assert quiet.effective.counts.producers_max == 3
 
 
 async def test_a_change_that_makes_no_difference_is_told_to_nobody():
@@ -66,7 +66,7 @@ async def test_a_topic_may_say_otherwise_than_its_namespace():
     await namespace.replace_topics({KEY: {"max_producers_per_topic": 2}})
     await namespace.replace(record(max_producers_per_topic=3))
     assert watcher.seen == [2]
-    assert watcher.policies.effective.producers_max == 2
+    assert watcher.policies.effective.counts.producers_max == 2
     await namespace.replace_topics({})
     assert watcher.seen == [2, 3]
 
@@ -77,7 +77,7 @@ async def test_policies_of_a_partitioned_topic_are_those_of_its_partitions():
     other = Watcher(namespace.of_topic(TopicName.parse("b-partition-0")))
     await namespace.replace_topics({KEY: {"max_producers_per_topic": 2}})
     assert [each.seen for each in (*partitions, other)] == [[2], [2], []]
-    assert namespace.of_topic(TOPIC.partition(2)).effective.producers_max == 2
+    assert namespace.of_topic(TOPIC.partition(2)).effective.counts.producers_max == 2
 
 
 async def test_who_stopped_watching_is_not_told():

@@ -11,10 +11,13 @@ import trio.testing
 from broker.config import BrokerConfig
 from broker.entry import Entry
 from broker.operations import Operations
+from broker.policies.effective import resolve
+from broker.policies.record import Policies
 from broker.subscription.api import AckId
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.consumer import Consumer, KeySharedOptions
 from broker.subscription.factory import SubscriptionKinds, TopicContext
+from broker.subscription.limits import SubscriptionLimits
 from broker.subscription.request import SubscriptionRequest
 from broker.subscription.stock import STOCK
 from broker.subscription.sub_types import SHARED
@@ -313,6 +316,15 @@ class FakeOwner:
 KINDS = SubscriptionKinds(STOCK)
 
 
+def limits_among(changes):
+    """The limits in force, taken out of changes of the settings."""
+    limits = SubscriptionLimits(resolve(BrokerConfig(), Policies({})))
+    for name in limits.__slots__:
+        if name in changes:
+            setattr(limits, name, changes.pop(name))
+    return limits
+
+
 def settings(**changes):
     """The settings of a broker without a configuration file, apart from these."""
     return replace(SubscriptionConfig.from_broker_config(BrokerConfig()), **changes)
@@ -322,6 +334,7 @@ class Bench:
     """A topic with one subscription."""
 
     def __init__(self, nursery, clock=None, partition=-1, broker_unacked=None, **config):
+        limits = limits_among(config)
         self.ledger = FakeLedger()
         self.clock = clock or FakeClock()
         self.owner = FakeOwner()
@@ -335,6 +348,7 @@ class Bench:
             nursery=nursery,
             operations=self.operations,
             owner=self.owner,
+            limits=limits,
             broker_unacked=broker_unacked,
         )
         self.subscription = None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from broker.subscription.active_consumer import RING_POINTS, ActiveOrder
 from broker.subscription.consumer import Consumer
 from broker.subscription.in_flight import InFlight
-from broker.subscription.tests.fakes import settings
+from broker.subscription.tests.fakes import limits_among
 from protocol.hashing import key_hash
 
 CONSUMERS = 1_000
@@ -56,7 +56,7 @@ def test_choosing_the_active_consumer_looks_at_few_others():
 
 
 def test_an_ack_of_what_another_holds_looks_at_one_consumer():
-    in_flight = InFlight(settings())
+    in_flight = InFlight(limits_among({}))
     consumers = [new_consumer(f"c{number}") for number in range(CONSUMERS)]
     for consumer in consumers:
         in_flight.add(consumer)

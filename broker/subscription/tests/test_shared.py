@@ -208,7 +208,7 @@ async def test_a_blocked_consumer_leaving_unblocks_the_subscription(nursery):
 
 
 async def test_the_broker_limit_blocks_holders_and_resumes_them(nursery):
-    limit = BrokerUnacked(4)
+    limit = BrokerUnacked(4, 0.16)
     bench = await shared(nursery, 10, max_unacked_messages_per_consumer=0)
     other = Bench(nursery, broker_unacked=limit)
     await other.open()

@@ -1,0 +1,198 @@
+"""Counts, sizes and types that the policies of a topic limit: in force at once, also while it is
+used."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.net.tests.harness import T, running
+from protocol import client as c
+from protocol import pulsar_api_pb2 as pb
+from protocol.topic_name import TopicName
+from runtime.testing.conditions import eventually
+
+E = pb.ServerError
+S = pb.CommandSubscribe
+TOPIC = "persistent://public/default/t"
+DOMAINS = ("persistent", "non-persistent")
+
+
+async def limit_topic(broker, field, value, topic=TOPIC):
+    await broker.service.namespaces.set_topic_policy(TopicName.parse(topic), field, value)
+
+
+async def limit_namespace(broker, **fields):
+    await broker.service.namespaces.change_policies(
+        "public/default", lambda policies: policies.with_fields(**fields)
+    )
+
+
+async def refused(connection, frame):
+    await connection.send(frame)
+    answer = await connection.error()
+    return answer.error, answer.message
+
+
+async def publish_result(connection, sequence_id, payload):
+    await connection.publish(sequence_id, payload)
+    answer = await connection.expect(T.SEND_RECEIPT, T.SEND_ERROR)
+    return getattr(answer, "error", None)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+async def test_a_message_above_the_size_of_its_topic_is_refused_alone(domain):
+    topic = f"{domain}://public/default/t"
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(topic)
+        assert await publish_result(connection, 0, b"x" * 500) is None
+        await limit_topic(broker, "max_message_size", 200, topic)
+        assert await publish_result(connection, 1, b"x" * 500) == E.NotAllowedError
+        assert await publish_result(connection, 2, b"x" * 50) is None
+        await limit_topic(broker, "max_message_size", None, topic)
+        assert await publish_result(connection, 3, b"x" * 500) is None
+        [producer] = broker.topic(topic).access.producers.values()
+        assert (producer.messages_in, producer.session.limited_producers) == (3, 0)
+
+
+async def test_messages_around_a_refused_one_keep_their_order():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await limit_topic(broker, "max_message_size", 200)
+        sizes = [10, 500, 20, 500, 30]
+        await connection.send(
+            *(
+                c.send(1, number, c.message(b"x" * size, sequence_id=number))
+                for number, size in enumerate(sizes)
+            )
+        )
+        answers = [await connection.expect(T.SEND_RECEIPT, T.SEND_ERROR) for _ in sizes]
+        kept = [each.sequence_id for each in answers if isinstance(each, pb.CommandSendReceipt)]
+        assert kept == [0, 2, 4]
+        assert sorted(each.sequence_id for each in answers) == [0, 1, 2, 3, 4]
+
+
+async def test_types_of_subscriptions_that_are_not_enabled_are_refused():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, "before", 1, subType=S.Key_Shared)
+        await limit_namespace(broker, subscription_types_enabled=["Shared", "Exclusive"])
+        code, text = await refused(
+            connection,
+            c.subscribe(TOPIC, "f", 2, connection.rid(), subType=S.Key_Shared),
+        )
+        assert code == E.NotAllowedError
+        assert text == f"Topic[{{{TOPIC}}}] doesn't support Key_Shared sub type!"
+        await connection.subscribe(TOPIC, "s", 3, subType=S.Shared)
+        await limit_topic(broker, "subscription_types_enabled", ["Key_Shared"])
+        await connection.subscribe(TOPIC, "f", 4, subType=S.Key_Shared)
+        code, _ = await refused(
+            connection, c.subscribe(TOPIC, "s", 5, connection.rid(), subType=S.Shared)
+        )
+        assert code == E.NotAllowedError
+        assert broker.topic(TOPIC).consumer_count() == 3
+
+
+async def test_a_non_persistent_topic_takes_subscriptions_of_any_type_and_number():
+    topic = f"non-{TOPIC}"
+    async with running(maxSubscriptionsPerTopic=1, subscriptionTypesEnabled=("Shared",)) as broker:
+        connection = await broker.connect()
+        await connection.subscribe(topic, "s", 1, subType=S.Shared)
+        await connection.subscribe(topic, "k", 2, subType=S.Key_Shared)
+        assert len(broker.topic(topic).subscriptions) == 2
+
+
+async def test_a_consumer_over_a_limit_takes_nobodys_place():
+    """A silent connection is closed only if it holds what another one asks for."""
+    async with running(
+        connectionLivenessCheckTimeoutMillis=100, maxConsumersPerSubscription=1
+    ) as broker:
+        silent, connection = await broker.connect(), await broker.connect()
+        await silent.subscribe(TOPIC, "s", 1, subType=S.Shared)
+        frame = c.subscribe(TOPIC, "s", 1, connection.rid(), subType=S.Shared)
+        code, _ = await refused(connection, frame)
+        assert code == E.ConsumerBusy
+        assert broker.topic(TOPIC).consumer_count() == 1
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+async def test_the_consumers_of_a_subscription_are_limited_and_those_above_a_new_limit_stay(domain):
+    topic = f"{domain}://public/default/t"
+    async with running() as broker:
+        connection = await broker.connect()
+        for consumer_id in (1, 2, 3):
+            await connection.subscribe(topic, "s", consumer_id, subType=S.Shared)
+        await limit_topic(broker, "max_consumers_per_subscription", 2, topic)
+        frame = c.subscribe(topic, "s", 4, connection.rid(), subType=S.Shared)
+        assert await refused(connection, frame) == (
+            E.ConsumerBusy,
+            "Subscription reached max consumers limit",
+        )
+        assert broker.topic(topic).consumer_count() == 3
+        await limit_topic(broker, "max_consumers_per_subscription", None, topic)
+        await connection.subscribe(topic, "s", 5, subType=S.Shared)
+
+
+@pytest.mark.parametrize(
+    "field", ["max_unacked_messages_per_consumer", "max_unacked_messages_per_subscription"]
+)
+async def test_a_limit_of_unacked_messages_holds_and_frees_consumers_at_once(field):
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        await connection.subscribe(TOPIC, "s", 1, permits=100, subType=S.Shared)
+        subscription = broker.topic(TOPIC).subscriptions["s"]
+
+        async def publish(*numbers):
+            for number in numbers:
+                await connection.publish(number)
+                await connection.expect(T.SEND_RECEIPT, T.MESSAGE)
+
+        await publish(0, 1)
+        await eventually(lambda: subscription.statistics().unacked_messages == 2)
+        await limit_topic(broker, field, 2)
+        await publish(2, 3)
+        assert subscription.statistics().unacked_messages == 2
+        assert "unacked" in subscription.why_not_dispatching() or "maxUnacked" in (
+            subscription.why_not_dispatching()
+        )
+        await limit_namespace(broker, **{field: 50})
+        assert subscription.statistics().unacked_messages == 2  # the topic's own is the nearer one
+        await limit_topic(broker, field, 4)
+        await eventually(lambda: subscription.statistics().unacked_messages == 4)
+        await limit_topic(broker, field, None)
+        await publish(4)
+        await eventually(lambda: subscription.statistics().unacked_messages == 5)
+
+
+async def test_producers_of_one_address_are_limited():
+    async with running(maxSameAddressProducersPerTopic=1) as broker:
+        connection, other = await broker.connect(), await broker.connect()
+        await connection.producer(TOPIC)
+        code, text = await refused(other, c.producer(TOPIC, 1, other.rid()))
+        assert (code, text) == (
+            E.ProducerBusy,
+            f"Topic '{TOPIC}' reached max same address producers limit",
+        )
+        await connection.send(c.close_producer(1, connection.rid()))
+        await connection.expect(T.SUCCESS)
+        await other.producer(TOPIC)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+async def test_the_properties_of_a_consumer_are_limited_in_characters(domain):
+    topic = f"{domain}://public/default/t"
+    async with running(maxConsumerMetadataSize=10) as broker:
+        connection = await broker.connect()
+        for metadata in (
+            {"k": "x" * 10},
+            {"a": "12345", "b": "1234"},
+            {"k": "\N{GRINNING FACE}" * 5},
+        ):
+            frame = c.subscribe(topic, "s", 1, connection.rid(), metadata=metadata)
+            assert await refused(connection, frame) == (
+                E.MetadataError,
+                "metadata has a max size of 10 bytes",
+            )
+        await connection.subscribe(topic, "s", 1, metadata={"k": "\N{LATIN SMALL LETTER E}" * 9})

@@ -1,0 +1,52 @@
+"""What the producers of one topic have to pass: its publish rate, that of the whole broker, and the
+size of a message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from broker.policies.rates import NO_PUBLISH_RATE
+from broker.topic.producer import NO_LIMITS, ProducerLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from broker.net.publish_limit import PublishLimit
+    from broker.policies.effective import EffectivePolicies
+    from broker.topic.producer import Producer
+    from broker.topic.services import TopicServices
+
+
+@final
+class TopicPublishLimits:
+    """See the module docstring. Invariant: every open producer of the topic uses `in_force`."""
+
+    __slots__ = ("_of_topic", "_rate", "_services", "in_force")
+
+    def __init__(self, services: TopicServices) -> None:
+        self._services = services
+        self._rate = NO_PUBLISH_RATE
+        self._of_topic: PublishLimit | None = None
+        self.in_force = NO_LIMITS
+
+    def apply(self, policies: EffectivePolicies, producers: Iterable[Producer]) -> None:
+        """Take up the rates of these policies. Cheap when they are the same as before."""
+        rates = policies.rates
+        if rates.publish != self._rate:
+            self._rate = rates.publish
+            self._of_topic = self._services.publish_limit(self._rate)
+        of_broker = self._services.broker_publish_limit(rates.broker_publish)
+        limits = tuple(each for each in (self._of_topic, of_broker) if each is not None)
+        size_max = policies.counts.message_size_bytes_max
+        before = self.in_force
+        if (limits, size_max) != (before.rates, before.message_size_bytes_max):
+            is_limited = bool(limits) or size_max > 0
+            self.in_force = ProducerLimits(limits, size_max) if is_limited else NO_LIMITS
+            for producer in producers:
+                if producer.open:
+                    producer.use_limits(self.in_force)
+
+    @property
+    def times_held(self) -> int:
+        """How often a producer had to wait for the topic's own rate."""
+        return 0 if self._of_topic is None else self._of_topic.times_held
