@@ -9,12 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bookie.config import violated_compaction_rule
-from broker.config import (
-    DEFAULT_AUTHORIZATION,
-    SUBSCRIPTION_TYPES,
-    WILDCARD_ADDRESSES,
-    BrokerConfig,
-)
+from broker.config import DEFAULT_AUTHORIZATION, WILDCARD_ADDRESSES, BrokerConfig
+from broker.policies.effective import violated_type_rule
 from broker.policies.persistence import violated_quorum_rule
 from broker.tls_config import violated_port_rule
 from settings.rules import Alias, KeyRules
@@ -169,7 +165,7 @@ def check_together(config: BrokerConfig) -> str:
         or violated_compaction_rule(config)
         or violated_port_rule(config)
         or _violated_authorization_rule(config)
-        or _unknown_subscription_type(config)
+        or violated_type_rule(config)
     )
 
 
@@ -188,16 +184,6 @@ def _violated_authorization_rule(config: BrokerConfig) -> str:
             f"leave it out, or set it to {DEFAULT_AUTHORIZATION}"
         )
     return ""
-
-
-def _unknown_subscription_type(config: BrokerConfig) -> str:
-    unknown = [each for each in config.subscriptionTypesEnabled if each not in SUBSCRIPTION_TYPES]
-    if not unknown:
-        return ""
-    return (
-        f"subscriptionTypesEnabled must name types of {', '.join(SUBSCRIPTION_TYPES)}, found "
-        f"{', '.join(unknown)}"
-    )
 
 
 BROKER_KEYS: Final = KeyRules(

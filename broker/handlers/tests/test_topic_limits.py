@@ -78,17 +78,17 @@ async def test_types_of_subscriptions_that_are_not_enabled_are_refused(domain):
     topic = f"{domain}://public/default/t"
     async with running() as broker:
         connection = await broker.connect()
-        await connection.subscribe(topic, "before", 1, subType=S.Failover)
+        await connection.subscribe(topic, "before", 1, subType=S.Key_Shared)
         await limit_namespace(broker, subscription_types_enabled=["Shared", "Exclusive"])
         code, text = await refused(
             connection,
-            c.subscribe(topic, "f", 2, connection.rid(), subType=S.Failover),
+            c.subscribe(topic, "f", 2, connection.rid(), subType=S.Key_Shared),
         )
         assert code == E.NotAllowedError
-        assert text == f"Topic[{{{topic}}}] doesn't support Failover sub type!"
+        assert text == f"Topic[{{{topic}}}] doesn't support Key_Shared sub type!"
         await connection.subscribe(topic, "s", 3, subType=S.Shared)
-        await limit_topic(broker, "subscription_types_enabled", ["Failover"], topic)
-        await connection.subscribe(topic, "f", 4, subType=S.Failover)
+        await limit_topic(broker, "subscription_types_enabled", ["Key_Shared"], topic)
+        await connection.subscribe(topic, "f", 4, subType=S.Key_Shared)
         code, _ = await refused(
             connection, c.subscribe(topic, "s", 5, connection.rid(), subType=S.Shared)
         )
