@@ -133,16 +133,10 @@ def resolve(
     }
     persistence = said("persistence")
     return EffectivePolicies(
-        auto_topic_creation=(
-            config.allowAutoTopicCreation
-            if topic_creation is None
-            else bool(topic_creation.get("allowAutoTopicCreation", False))
-        ),
+        auto_topic_creation=_allowed(topic_creation, config.allowAutoTopicCreation),
         auto_created_partitions=_partitions(topic_creation, config),
-        auto_subscription_creation=(
-            config.allowAutoSubscriptionCreation
-            if subscription_creation is None
-            else bool(subscription_creation.get("allowAutoSubscriptionCreation", False))
+        auto_subscription_creation=_allowed(
+            subscription_creation, config.allowAutoSubscriptionCreation
         ),
         deduplication=bool(said("deduplicationEnabled", config.brokerDeduplicationEnabled)),
         deduplication_snapshot_seconds=int(
@@ -156,8 +150,8 @@ def resolve(
         ),
         bookie_groups=bookie_groups,
         backlog_quotas=quotas_of(config, levels),
-        message_ttl_seconds=max(
-            0, int(said("message_ttl_in_seconds", config.ttlDurationDefaultInSeconds))
+        message_ttl_seconds=_positive(
+            said("message_ttl_in_seconds", config.ttlDurationDefaultInSeconds)
         ),
         persistence=(
             persistence_of(config) if persistence is None else persistence_in(persistence)
@@ -182,19 +176,26 @@ def resolve(
         counts=counts_of(config, levels),
         delays=delays_of(config, levels),
         idle=idle_of(config, levels),
-        subscription_expiration_minutes=max(
-            0,
-            int(
-                said(
-                    "subscription_expiration_time_minutes",
-                    config.subscriptionExpirationTimeMinutes,
-                )
-            ),
+        subscription_expiration_minutes=_positive(
+            said("subscription_expiration_time_minutes", config.subscriptionExpirationTimeMinutes)
         ),
         subscription_types=_subscription_types(levels, config),
         rates=rates_of(config, levels),
         resource_group=str(namespace.fields.get("resource_group_name") or ""),
     )
+
+
+def _positive(value: Json) -> int:
+    """A number below 0 is as good as 0."""
+    return max(0, int(value))
+
+
+def _allowed(override: Json, fallback: bool) -> bool:
+    """Whether clients may create topics, or subscriptions, where a level may say so."""
+    if override is None:
+        return fallback
+    names = ("allowAutoTopicCreation", "allowAutoSubscriptionCreation")
+    return any(override.get(name) for name in names)
 
 
 def flaw_in(fields: Mapping[str, Json], config: BrokerConfig) -> str:

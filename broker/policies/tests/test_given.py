@@ -24,8 +24,6 @@ RATE = {"standalone": {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("resource_group_name", "g"),
-        ("offload_policies", {"offloadThresholdInBytes": 1}),
         ("topicDispatchRate", RATE),
     ],
 )
