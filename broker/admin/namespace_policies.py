@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, final
 from starlette.responses import JSONResponse
 
 from broker.admin.router import Route
+from broker.policies.delivery_rates import (
+    REPLICATOR_DISPATCH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    TOPIC_DISPATCH,
+    dispatch_rate,
+    subscribe_rate,
+)
 from broker.policies.given import (
     Check,
     auth_mode,
@@ -121,6 +129,18 @@ POLICIES: Final = (
         empty="persistence policies should not be null",
     ),
     Policy("publishRate", "publishMaxMessageRate", publish_rate, nullable=True, by_cluster=True),
+    Policy("dispatchRate", TOPIC_DISPATCH, dispatch_rate, nullable=True, by_cluster=True),
+    Policy(
+        "subscriptionDispatchRate",
+        SUBSCRIPTION_DISPATCH,
+        dispatch_rate,
+        nullable=True,
+        by_cluster=True,
+    ),
+    Policy(
+        "replicatorDispatchRate", REPLICATOR_DISPATCH, dispatch_rate, nullable=True, by_cluster=True
+    ),
+    Policy("subscribeRate", SUBSCRIBE, subscribe_rate, nullable=True, by_cluster=True),
     Policy("retention", "retention_policies", retention, nullable=True),
     Policy(
         "schemaCompatibilityStrategy",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.config import SUBSCRIPTION_TYPES
 from broker.policies.counts import COUNT_KEYS, Counts, counts_of
+from broker.policies.delivery_rates import DELIVERY_RATE_KEYS, DeliveryRates, delivery_rates_of
 from broker.policies.grants import grants_in
 from broker.policies.levels import Levels
 from broker.policies.persistence import Persistence, persistence_in, persistence_of
@@ -45,6 +46,7 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "schemaCompatibilityStrategy",
         "subscriptionTypesEnabled",
         *COUNT_KEYS,
+        *DELIVERY_RATE_KEYS,
         *RATE_KEYS,
     }
 )
@@ -83,6 +85,7 @@ class EffectivePolicies:
     subscription_types: frozenset[str]
     """Of new consumers."""
     rates: Rates
+    delivery: DeliveryRates
 
 
 def resolve(
@@ -134,6 +137,7 @@ def resolve(
         counts=counts_of(config, levels),
         subscription_types=_subscription_types(levels, config),
         rates=rates_of(config, levels),
+        delivery=delivery_rates_of(config, levels),
     )
 
 

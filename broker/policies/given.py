@@ -12,6 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
 from broker.config import SUBSCRIPTION_TYPES, SchemaStrategy
+from broker.policies.delivery_rates import (
+    REPLICATOR_DISPATCH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    TOPIC_DISPATCH,
+    dispatch_rate,
+    subscribe_rate,
+)
 from broker.policies.grants import (
     ACTIONS,
     AUTH_FIELD,
@@ -20,7 +28,7 @@ from broker.policies.grants import (
     TOPIC_AUTH,
     grants_in,
 )
-from broker.policies.numbers import INT, whole
+from broker.policies.numbers import INT, boolean, whole
 from broker.policies.persistence import persistence
 from broker.policies.rates import publish_rate
 from broker.refusal import Refusal, precondition_failed
@@ -35,12 +43,8 @@ _NO_AUTO_TOPIC: Final = "Invalid configuration for autoTopicCreationOverride. th
 
 
 def flag(policy: str, value: Json) -> bool:
-    """A boolean. Numbers are accepted, as by Pulsar's JSON reader."""
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    if not isinstance(value, bool | int):
-        raise Refusal(400, f"{policy} must be true or false")
-    return bool(value)
+    """A boolean."""
+    return boolean(policy, value)
 
 
 def whole_number(policy: str, value: Json) -> int:
@@ -196,6 +200,7 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "autoSubscriptionCreationOverride": auto_subscription,
     "autoTopicCreationOverride": auto_topic,
     "bundles": _bundles,
+    SUBSCRIBE: by_cluster(subscribe_rate),
     "deduplicationEnabled": flag,
     "encryption_required": flag,
     "is_allow_auto_update_schema": flag,
@@ -210,18 +215,20 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "properties": _object,
     "publishMaxMessageRate": by_cluster(publish_rate),
     "replication_clusters": _texts,
+    REPLICATOR_DISPATCH: by_cluster(dispatch_rate),  # kept and shown: there are no replicators
     "retention_policies": retention,
     "schema_compatibility_strategy": strategy,
     "schema_validation_enforced": flag,
+    SUBSCRIPTION_DISPATCH: by_cluster(dispatch_rate),
     "subscription_auth_mode": auth_mode,
     "subscription_types_enabled": subscription_types,
+    TOPIC_DISPATCH: by_cluster(dispatch_rate),
 }
 """Fields of Policies with an effect, and the checks of their values."""
 
 NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "backlog_quota_map": (),
     "clusterDispatchRate": (),
-    "clusterSubscribeRate": (),
     "compaction_threshold": (0,),
     "deduplicationSnapshotIntervalSeconds": (),
     "delayed_delivery_policies": (),
@@ -236,12 +243,9 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "offload_policies": (),
     "offload_threshold": (-1,),
     "offload_threshold_in_seconds": (-1,),
-    "replicatorDispatchRate": (),
     "resource_group_name": (),
     "schema_auto_update_compatibility_strategy": (),
-    "subscriptionDispatchRate": (),
     "subscription_expiration_time_minutes": (0,),
-    "topicDispatchRate": (),
 }
 """Fields of Policies without effect in Vela yet, and values of them that set nothing, in addition
 to null, {}, [] and an empty text."""

@@ -26,7 +26,7 @@ RATE = {"standalone": {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1
     [
         ("message_ttl_in_seconds", 60),
         ("backlog_quota_map", {"destination_storage": {"limitSize": 10}}),
-        ("topicDispatchRate", RATE),
+        ("clusterDispatchRate", RATE),
         ("inactive_topic_policies", {"deleteWhileInactive": True}),
     ],
 )
