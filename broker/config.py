@@ -159,6 +159,7 @@ class BrokerConfig(AuthenticationConfig):
     maxSameAddressConsumersPerTopic: NoneAtZero = 0
     subscribeThrottlingRatePerConsumer: NoneAtZero = 0
     subscribeRatePeriodPerConsumerInSecond: Positive = 30
+    maxConsumerMetadataSize: Count = 1024
     subscriptionTypesEnabled: tuple[str, ...] = SUBSCRIPTION_TYPES
     maxUnackedMessagesPerConsumer: NoneAtZero = 50_000
     maxUnackedMessagesPerSubscription: NoneAtZero = 200_000

@@ -130,6 +130,7 @@ async def assembled_broker(
             service=service,
             clock=clock,
             version=PULSAR_VERSION,
+            authentication=authentication,
         )
         owners = deployment.owners(served)
         service.ownership = owners.ownership
@@ -141,9 +142,7 @@ async def assembled_broker(
         await start_enforcement(front, authorizer, service)
         await front.start(listener.run)
         reads = await deployment.open_bookie_ports(front, storage, url_host(config.advertised_host))
-        metrics = MetricsSource(
-            config, service, storage.bookie, PULSAR_VERSION, reads.server, ports.handshakes
-        )
+        metrics = _metrics_of(service, config, storage, reads, ports, authentication)
         await front.start(metrics.run)
         admin = _admin_over(config, address, storage, service, owners, reads, metrics)
         admin.decisions = authorizer
@@ -171,6 +170,20 @@ def _service_over(
         ),
         turns=turns,
         clock=clock,
+    )
+
+
+def _metrics_of(
+    service: BrokerService,
+    config: BrokerConfig,
+    storage: Storage,
+    reads: BookiePorts,
+    ports: Ports,
+    authentication: Authentication | None,
+) -> MetricsSource:
+    counts = None if authentication is None else authentication.counts
+    return MetricsSource(
+        config, service, storage.bookie, PULSAR_VERSION, reads.server, ports.handshakes, counts
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
-from security.authentication.identity import AuthenticationFailed, ProviderRefused
+from security.authentication.identity import AuthenticationFailed, Flaw, ProviderRefused
 from security.authentication.published_keys import DOCUMENT_BYTES_MAX
 from web.client import CallFailed, fetch
 
@@ -36,9 +36,11 @@ def fetch_from_issuers(config: BrokerConfig) -> Fetch:
                 "GET", url, millis / 1000, body_bytes_max=DOCUMENT_BYTES_MAX, tls=tls
             )
         except CallFailed as error:
-            raise AuthenticationFailed(str(error)) from None
+            raise AuthenticationFailed(str(error), Flaw.ISSUER_FAILS) from None
         if answer.status != 200:
-            raise AuthenticationFailed(f"GET {url}: the answer is {answer.status}")
+            raise AuthenticationFailed(
+                f"GET {url}: the answer is {answer.status}", Flaw.ISSUER_FAILS
+            )
         return answer.body
 
     return document_at

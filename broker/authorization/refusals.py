@@ -11,6 +11,7 @@ from broker.authorization.decision import Verdict
 from broker.authorization.operations import Level
 from broker.refusal import Refusal, not_found
 from protocol.errors import AuthorizationError, TopicNotFound
+from security.authentication.original_principal import INVALID_OVER_HTTP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,14 +133,11 @@ _TEXTS: Final[Mapping[Level, tuple[int, str]]] = {
         "[{topic}] on policy [{policy}]",
     ),
 }
-_WRONG_ORIGINAL: Final = (
-    "Invalid combination of Original principal cannot be empty if the request is via proxy."
-)
 
 
 def _no_super_user(decision: Decision, caller: Caller) -> str:
     if decision.verdict is Verdict.WRONG_ORIGINAL:
-        return _WRONG_ORIGINAL
+        return INVALID_OVER_HTTP
     if decision.is_of_original:
         return (
             f"Original principal not authorized for super-user operation (original:{decision.role})"
@@ -151,7 +149,7 @@ def _no_super_user(decision: Decision, caller: Caller) -> str:
 
 def _no_administrator(decision: Decision, caller: Caller) -> str:
     if decision.verdict is Verdict.WRONG_ORIGINAL:
-        return _WRONG_ORIGINAL
+        return INVALID_OVER_HTTP
     if caller.original_role is not None and caller.original_role != caller.role:
         return (
             f"Proxy not authorized to access resource (proxy:{caller.role},"

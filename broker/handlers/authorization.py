@@ -2,8 +2,10 @@
 
 With authorization off the plain handlers are used. Otherwise a command is handled only when its
 decision is known: the connection is held while what is stored is read, so that commands still take
-effect in the order of their arrival. Commands of open producers and consumers ask nothing: these
-end when their grant does (`broker.authorization.enforcement`).
+effect in the order of their arrival. PRODUCER and SUBSCRIBE may wait for their topic, and their
+grant may be revoked meanwhile: they ask again in the turn in which they attach (`StillAllowed`).
+Commands of open producers and consumers ask nothing: these end when their grant does
+(`broker.authorization.enforcement`).
 
 Operations and texts as in ServerCnx of Pulsar 4.0.8.
 """
@@ -40,6 +42,17 @@ class Decisions(Protocol):
         """The decision. Raises: MetadataError."""
 
 
+class StillAllowed(Protocol):
+    """Asks again for a command that has waited. Nothing waits between the answer and what the
+    caller does next, so what is attached then is either allowed or found by the enforcement."""
+
+    def is_known(self, session: ClientSession, body: Any) -> bool:  # noqa: ANN401
+        """Whether it may go on now; false: wait with `known`. Raises: BrokerError: it may not."""
+
+    async def known(self, session: ClientSession, body: Any) -> None:  # noqa: ANN401
+        """Return when it may go on. Raises: BrokerError: it may not."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Asks:
@@ -48,6 +61,42 @@ class Asks:
     questions: Callable[[Any], Iterable[Question]]
     """Of the command's own message: all of them must be answered with yes. Raises: BrokerError."""
     texts: CommandTexts
+
+
+@final
+class AlwaysAllowed:
+    """StillAllowed without authorization."""
+
+    def is_known(self, session: ClientSession, body: object) -> bool:
+        """Always."""
+        _ = session, body
+        return True
+
+    async def known(self, session: ClientSession, body: object) -> None:
+        """At once."""
+
+
+@final
+class AskedAgain:
+    """StillAllowed by the authorizer."""
+
+    def __init__(self, decisions: Decisions, asks: Asks) -> None:
+        self._decisions = decisions
+        self._asks = asks
+
+    def is_known(self, session: ClientSession, body: object) -> bool:
+        """See StillAllowed."""
+        return _is_allowed_now(self._decisions, session.caller, self._asks, body)
+
+    async def known(self, session: ClientSession, body: object) -> None:
+        """See StillAllowed."""
+        while not self.is_known(session, body):
+            await _ask(self._decisions, session.caller, self._asks, body)
+
+
+def still_allowed(decisions: Decisions | None, asks: Asks) -> StillAllowed:
+    """For a command that asks this."""
+    return AlwaysAllowed() if decisions is None else AskedAgain(decisions, asks)
 
 
 NOTHING: Final = None
@@ -127,15 +176,22 @@ def asking(decisions: Decisions, command: Command) -> Handler:
         return handler
 
     def handle(session: ClientSession, body: Any) -> Coroutine[Any, Any, None] | None:  # noqa: ANN401
-        for right, scope in asks.questions(body):
-            decision = decisions.decide_now(session.caller, right, scope)
-            if decision is None:
-                raise Held(_ask(decisions, session.caller, asks, body))
-            if not decision.is_allowed:
-                raise command_refusal(decision, scope, asks.texts)
+        if not _is_allowed_now(decisions, session.caller, asks, body):
+            raise Held(_ask(decisions, session.caller, asks, body))
         return handler(session, body)
 
     return handle
+
+
+def _is_allowed_now(decisions: Decisions, caller: Caller, asks: Asks, body: object) -> bool:
+    """False: it takes waiting to know. Raises: BrokerError: no."""
+    for right, scope in asks.questions(body):
+        decision = decisions.decide_now(caller, right, scope)
+        if decision is None:
+            return False
+        if not decision.is_allowed:
+            raise command_refusal(decision, scope, asks.texts)
+    return True
 
 
 async def _ask(decisions: Decisions, caller: Caller, asks: Asks, body: object) -> None:

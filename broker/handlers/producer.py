@@ -21,13 +21,16 @@ from protocol.errors import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from broker.handlers.authorization import StillAllowed
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
     from broker.topic.producer import Producer
     from broker.topic.topic import Topic
 
 
-def handle_producer(broker: Broker, session: ClientSession, body: pb.CommandProducer) -> None:
+def handle_producer(
+    broker: Broker, grants: StillAllowed, session: ClientSession, body: pb.CommandProducer
+) -> None:
     """Open a producer, or confirm an open one with this id."""
     existing = session.producers.get(body.producer_id)
     if isinstance(existing, PendingProducer):
@@ -43,7 +46,7 @@ def handle_producer(broker: Broker, session: ClientSession, body: pb.CommandProd
     place = PendingProducer()
     session.producers[body.producer_id] = place
     session.request_begins()
-    opening = _Opening(broker, session, body, place)
+    opening = _Opening(broker, grants, session, body, place)
     broker.call_when_loaded(topic_name, create=True, waiter=opening)
 
 
@@ -52,18 +55,20 @@ class _Opening:
     """A PRODUCER from its arrival to its answer. The producers of a topic are opened one after the
     other, because the first to arrive gets the name, or exclusive access to the topic."""
 
-    __slots__ = ("_body", "_broker", "_has_cleared", "_place", "_session", "_topic")
+    __slots__ = ("_body", "_broker", "_grants", "_has_cleared", "_place", "_session", "_topic")
 
     _topic: Topic
 
     def __init__(
         self,
         broker: Broker,
+        grants: StillAllowed,
         session: ClientSession,
         body: pb.CommandProducer,
         place: PendingProducer,
     ) -> None:
         self._broker = broker
+        self._grants = grants
         self._session = session
         self._body = body
         self._place = place
@@ -117,6 +122,7 @@ class _Opening:
             if holder is not None and seconds:
                 session.start_rest(self._command(), self._clear(holder, seconds))
                 return
+            await self._grants.known(session, body)
             producer = await topic.attach_producer(session, request)
         except Exception as error:
             self.refused(error)

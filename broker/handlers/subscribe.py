@@ -31,6 +31,7 @@ from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
     BrokerError,
+    MetadataError,
     NotAllowed,
     ServerError,
     ServiceNotReady,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
     from typing import Any
 
+    from broker.handlers.authorization import StillAllowed
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
     from broker.schemas.registry import SchemaRegistry
@@ -56,7 +58,9 @@ _TEMPORARY = frozenset(
 """Codes of refusals that a later SUBSCRIBE may not meet."""
 
 
-def handle_subscribe(broker: Broker, session: ClientSession, body: pb.CommandSubscribe) -> None:
+def handle_subscribe(
+    broker: Broker, grants: StillAllowed, session: ClientSession, body: pb.CommandSubscribe
+) -> None:
     """Attach a consumer, or confirm an attached one with this id."""
     consumer_id = body.consumer_id
     existing = session.consumers.get(consumer_id)
@@ -69,8 +73,9 @@ def handle_subscribe(broker: Broker, session: ClientSession, body: pb.CommandSub
         raise TooManyRequests(
             f"{len(session.consumers)} consumers are open on this connection, which is the bound"
         )
+    _check_metadata(body.metadata, broker.config.maxConsumerMetadataSize)
     name = parse_topic(body.topic)
-    waiter = _Subscribing(broker, session, body, consumer_id)
+    waiter = _Subscribing(broker, grants, session, body, consumer_id)
     broker.call_when_loaded(name, create=body.force_topic_creation, waiter=waiter)
 
 
@@ -82,6 +87,7 @@ class _Subscribing:
         "_body",
         "_broker",
         "_consumer_id",
+        "_grants",
         "_has_cleared",
         "_place",
         "_request",
@@ -94,11 +100,13 @@ class _Subscribing:
     def __init__(
         self,
         broker: Broker,
+        grants: StillAllowed,
         session: ClientSession,
         body: pb.CommandSubscribe,
         consumer_id: int,
     ) -> None:
         self._broker = broker
+        self._grants = grants
         self._session = session
         self._body = body
         self._consumer_id = consumer_id
@@ -145,6 +153,8 @@ class _Subscribing:
             subscription = topic.subscriptions.get(request.name)
             if subscription is None or request.start_rollback_seconds or body.HasField("schema"):
                 return self._open_and_attach()
+            if not self._grants.is_known(self._session, body):
+                return self._open_and_attach()
             self._attach(subscription, request)
         except Exception as error:
             self.refused(error)
@@ -161,6 +171,7 @@ class _Subscribing:
             subscription = await topic.open_subscription_in_turn(request)
             if request.start_rollback_seconds:
                 request = await subscription.locate(request)
+            await self._grants.known(self._session, self._body)
             if self._place.cancelled:
                 self._session.request_ends()
             else:
@@ -255,7 +266,8 @@ def _ask_again(session: ClientSession, consumer_id: int, error: BrokerError) -> 
 def _check(topic: Topic, body: pb.CommandSubscribe, request: SubscriptionRequest) -> None:
     topic.check_subscription_name(request.name)
     policies = topic.policies.effective
-    check_subscription_type(policies, TYPE_NAMES.get(body.subType, ""), topic.name.full)
+    if topic.persistent:
+        check_subscription_type(policies, TYPE_NAMES.get(body.subType, ""), topic.name.full)
     if request.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
         raise NotAllowed(
             "readCompacted only allowed on persistent topics and"
@@ -292,6 +304,14 @@ def _in_the_way(
         return None
     holder = subscription.in_the_way_of(consumer)
     return None if holder is None or holder.session is consumer.session else holder
+
+
+def _check_metadata(items: Iterable[pb.KeyValue], size_max: int) -> None:
+    """Pulsar counts characters of UTF-16; one outside of the first plane counts as two."""
+    kept = {item.key: item.value for item in items}
+    size = sum(len(text.encode("utf-16-le")) for pair in kept.items() for text in pair) // 2
+    if size > size_max:
+        raise MetadataError(f"metadata has a max size of {size_max} bytes")
 
 
 def _properties(items: Iterable[pb.KeyValue]) -> Mapping[str, str]:

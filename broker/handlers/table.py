@@ -28,6 +28,7 @@ from broker.handlers.authorization import (
     WATCH,
     Command,
     asking,
+    still_allowed,
 )
 from broker.handlers.connect import handle_auth_response, handle_connect, handle_ping, handle_pong
 from broker.handlers.consumer import (
@@ -79,15 +80,19 @@ class BrokerCommands:
         self.send_handler = Publishing()
         self.handlers: dict[int, Handler] = {
             kind: command.handler if decisions is None else asking(decisions, command)
-            for kind, command in commands_of(broker).items()
+            for kind, command in commands_of(broker, decisions).items()
         }
         if authenticating is not None:
             self.handlers[_Type.CONNECT] = authenticating.handle_connect
             self.handlers[_Type.AUTH_RESPONSE] = authenticating.handle_auth_response
 
 
-def commands_of(broker: Broker) -> dict[int, Command]:
+def commands_of(broker: Broker, decisions: Decisions | None = None) -> dict[int, Command]:
     """All commands but SEND."""
+    may_produce, may_consume = (
+        still_allowed(decisions, PRODUCE),
+        still_allowed(decisions, SUBSCRIBE),
+    )
     return {
         _Type.CONNECT: Command(handle_connect, NOTHING),
         _Type.AUTH_RESPONSE: Command(handle_auth_response, NOTHING),
@@ -100,9 +105,9 @@ def commands_of(broker: Broker) -> dict[int, Command]:
         _Type.GET_TOPICS_OF_NAMESPACE: Command(partial(handle_topics_of_namespace, broker), TOPICS),
         _Type.WATCH_TOPIC_LIST: Command(handle_watch_topic_list, WATCH),
         _Type.WATCH_TOPIC_LIST_CLOSE: Command(handle_watch_topic_list_close, NOTHING),
-        _Type.PRODUCER: Command(partial(handle_producer, broker), PRODUCE),
+        _Type.PRODUCER: Command(partial(handle_producer, broker, may_produce), PRODUCE),
         _Type.CLOSE_PRODUCER: Command(handle_close_producer, NOTHING),
-        _Type.SUBSCRIBE: Command(partial(handle_subscribe, broker), SUBSCRIBE),
+        _Type.SUBSCRIBE: Command(partial(handle_subscribe, broker, may_consume), SUBSCRIBE),
         _Type.FLOW: Command(handle_flow, NOTHING),
         _Type.ACK: Command(handle_ack, NOTHING),
         _Type.REDELIVER_UNACKNOWLEDGED_MESSAGES: Command(handle_redeliver, NOTHING),

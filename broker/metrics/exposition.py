@@ -25,6 +25,7 @@ from broker.histograms import (
     SIZE_NAMES,
     MinuteCounts,
 )
+from broker.metrics.authentication_series import add_authentication_series
 from broker.metrics.names import (
     CONSUMER_SERIES,
     SUBSCRIPTION_SERIES,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.service import BrokerService
     from broker.topic.topic import Topic
+    from security.authentication.counts import AuthenticationCounts
     from security.handshakes import Handshakes
 
 Json = dict[str, Any]
@@ -73,9 +75,12 @@ class MetricsSource:
         version: str,
         bookie_server: BookieServer | None = None,
         handshakes: Mapping[str, Handshakes] | None = None,
+        authentication: AuthenticationCounts | None = None,
     ) -> None:
-        """`handshakes`: those of the ports with TLS, by the keys of the ports."""
+        """`handshakes`: those of the ports with TLS, by the keys of the ports. `authentication`:
+        None: it is off."""
         self._handshakes = handshakes or {}
+        self._authentication = authentication
         self._config = config
         self._service = service
         self._bookie = bookie
@@ -161,6 +166,8 @@ class MetricsSource:
             port = label_text({**self._cluster, "port": key})
             for name, kind, help_text, count in of_port.series():
                 page.add(name, kind, help_text, port, count)
+        if self._authentication is not None:
+            add_authentication_series(page, self._authentication, self._cluster)
         page.add("pulsar_broker_topics_count", "gauge", "Topics", labels, len(service.topics))
         counts = [0] * (len(LATENCY_NAMES) + 1)
         seconds = 0.0

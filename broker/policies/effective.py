@@ -158,6 +158,17 @@ def flaw_in(fields: Mapping[str, Json], config: BrokerConfig) -> str:
     return ""
 
 
+def violated_type_rule(config: BrokerConfig) -> str:
+    """The violated rule about types of subscriptions in the configuration, or an empty text."""
+    unknown = [each for each in config.subscriptionTypesEnabled if each not in SUBSCRIPTION_TYPES]
+    if not unknown:
+        return ""
+    return (
+        f"subscriptionTypesEnabled must name types of {', '.join(SUBSCRIPTION_TYPES)}, found "
+        f"{', '.join(unknown)}"
+    )
+
+
 def _subscription_types(levels: Levels, config: BrokerConfig) -> frozenset[str]:
     """An empty list says nothing at any level."""
     own = (each.get("subscription_types_enabled") for each in levels)

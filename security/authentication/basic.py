@@ -14,13 +14,15 @@ import hashlib
 import hmac
 import re
 import secrets
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from passlib.hash import apr_md5_crypt, bcrypt, des_crypt
 
 from security.authentication.identity import (
+    BASIC_METHOD,
     AuthenticationFailed,
     Evidence,
+    Flaw,
     Headers,
     Identity,
     ProviderRefused,
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from security.authentication.config import AuthenticationConfig
     from security.authentication.verification import Verifications
 
-BASIC_METHOD: Final = "basic"
 PASSWORD_BYTES_MAX: Final = 1_024
 _BASIC: Final = "Basic "
 _WRONG: Final = "unknown user or wrong password"
@@ -48,7 +49,16 @@ _KINDS: Final = (
 class BasicProvider:
     """The users of one file."""
 
+    name = "AuthenticationProviderBasic"
     method = BASIC_METHOD
+    counts_expiry = False
+    reasons: ClassVar[Mapping[Flaw, str]] = {
+        Flaw.OTHER: "UNKNOWN",
+        Flaw.HEADER: "INVALID_HEADER",
+        Flaw.MALFORMED: "INVALID_AUTH_DATA",
+        Flaw.UNKNOWN_USER: "INVALID_AUTH_DATA",
+        Flaw.PASSWORD: "INVALID_TOKEN",
+    }
 
     def __init__(self, hashes: Mapping[str, str], verifications: Verifications) -> None:
         self._hashes = hashes
@@ -61,7 +71,7 @@ class BasicProvider:
         """Raises: AuthenticationFailed."""
         user, colon, password = evidence.data.partition(b":")
         if not colon or len(password) > PASSWORD_BYTES_MAX:
-            raise AuthenticationFailed("the credential is not user:password")
+            raise AuthenticationFailed("the credential is not user:password", Flaw.MALFORMED)
         name = user.decode("utf-8", "replace")
         digest = hashlib.blake2b(password, key=self._digest_key).digest()
         if not hmac.compare_digest(self._digests.get(name, b""), digest):
@@ -76,17 +86,21 @@ class BasicProvider:
             _matches, password, stored or next(iter(self._hashes.values()))
         )
         if stored is None or not right:
-            raise AuthenticationFailed(_WRONG)
+            raise AuthenticationFailed(
+                _WRONG, Flaw.UNKNOWN_USER if stored is None else Flaw.PASSWORD
+            )
 
     def credential_of(self, headers: Headers) -> bytes:
         """RFC 7617. Raises: AuthenticationFailed."""
         header = headers.get("authorization", "")
         if not header.startswith(_BASIC):
-            raise AuthenticationFailed("there is no header 'Authorization: Basic'")
+            raise AuthenticationFailed("there is no header 'Authorization: Basic'", Flaw.HEADER)
         try:
             return base64.b64decode(header.removeprefix(_BASIC), validate=True)
         except (binascii.Error, ValueError):
-            raise AuthenticationFailed("the header 'Authorization' is not in base64") from None
+            raise AuthenticationFailed(
+                "the header 'Authorization' is not in base64", Flaw.HEADER
+            ) from None
 
 
 def basic_provider(config: AuthenticationConfig, verifications: Verifications) -> BasicProvider:

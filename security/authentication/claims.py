@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from security.authentication.identity import AuthenticationFailed
+from security.authentication.identity import AuthenticationFailed, Flaw
 
 if TYPE_CHECKING:
     from security.authentication.signatures import Claims
@@ -44,16 +44,16 @@ class ClaimRules:
         """
         for name in self.required:
             if claims.get(name) is None:
-                raise AuthenticationFailed(f"the token lacks the claim {name}")
+                raise AuthenticationFailed(f"the token lacks the claim {name}", Flaw.CLAIM)
         expires_at = _time(claims, EXPIRY)
         if expires_at is not None and now - self.leeway_seconds > expires_at:
-            raise AuthenticationFailed("the token has expired")
+            raise AuthenticationFailed("the token has expired", Flaw.EXPIRED)
         not_before = _time(claims, NOT_BEFORE)
         if not_before is not None and now + self.leeway_seconds < not_before:
-            raise AuthenticationFailed("the token is not valid yet")
+            raise AuthenticationFailed("the token is not valid yet", Flaw.CLAIM)
         issued_at = _time(claims, ISSUED_AT) if self.issued_in_the_past else None
         if issued_at is not None and now + self.leeway_seconds < issued_at:
-            raise AuthenticationFailed("the token was issued in the future")
+            raise AuthenticationFailed("the token was issued in the future", Flaw.CLAIM)
         self._check_audience(claims)
         return self._role(claims), expires_at
 
@@ -64,7 +64,7 @@ class ClaimRules:
         named = found if isinstance(found, list) else [found]
         if not any(isinstance(each, str) and each in self.audiences for each in named):
             raise AuthenticationFailed(
-                f"the token is not for this broker (claim {self.audience_claim})"
+                f"the token is not for this broker (claim {self.audience_claim})", Flaw.AUDIENCE
             )
 
     def _role(self, claims: Claims) -> str:
@@ -73,7 +73,9 @@ class ClaimRules:
         if isinstance(found, list):
             found = found[0] if found else None
         if not isinstance(found, str) or not found.strip():
-            raise AuthenticationFailed(f"the token names no role (claim {self.role_claim})")
+            raise AuthenticationFailed(
+                f"the token names no role (claim {self.role_claim})", Flaw.CLAIM
+            )
         return found
 
 
@@ -83,5 +85,5 @@ def _time(claims: Claims, name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise AuthenticationFailed(f"the claim {name} of the token is no time")
+        raise AuthenticationFailed(f"the claim {name} of the token is no time", Flaw.CLAIM)
     return float(math.floor(value))

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final, Protocol, final
 
+TOKEN_METHOD: Final = "token"
+BASIC_METHOD: Final = "basic"
+TLS_METHOD: Final = "tls"
 CREDENTIAL_BYTES_MAX: Final = 64 * 1024
 """A larger one is refused before anything looks at it."""
 
@@ -17,8 +21,40 @@ Headers = Mapping[str, str]
 """Of an HTTP request, with lower-case names."""
 
 
+class Flaw(Enum):
+    """What is wrong with credentials, in kinds: metrics count them."""
+
+    OTHER = auto()
+    NOTHING_SHOWN = auto()
+    HEADER = auto()
+    """Of an HTTP request."""
+    MALFORMED = auto()
+    ALGORITHM = auto()
+    SIGNATURE = auto()
+    EXPIRED = auto()
+    CLAIM = auto()
+    AUDIENCE = auto()
+    ISSUER = auto()
+    """A token of somebody whom nobody trusts."""
+    ISSUER_FAILS = auto()
+    """Its documents cannot be had, or are not usable."""
+    UNKNOWN_KEY = auto()
+    UNKNOWN_USER = auto()
+    PASSWORD = auto()
+    CERTIFICATE = auto()
+    COMMON_NAME = auto()
+
+
 class AuthenticationFailed(Exception):
     """The credentials are not accepted. The text says why, for the log of the broker."""
+
+    def __init__(self, text: str, flaw: Flaw = Flaw.OTHER) -> None:
+        super().__init__(text)
+        self.flaw = flaw
+
+
+class CredentialUnreadable(Exception):
+    """The file that holds a credential of this process cannot be read now. The text names it."""
 
 
 class ProviderRefused(Exception):
@@ -50,6 +86,18 @@ class Identity:
 
 class Provider(Protocol):
     """One way to authenticate."""
+
+    @property
+    def name(self) -> str:
+        """Of its class in Pulsar, for metrics."""
+
+    @property
+    def reasons(self) -> Mapping[Flaw, str]:
+        """Pulsar's codes of what is wrong, for metrics; `Flaw.OTHER` has that of all others."""
+
+    @property
+    def counts_expiry(self) -> bool:
+        """Whether metrics tell how long its credentials still count, and how many did no more."""
 
     @property
     def method(self) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jwt import PyJWK
 
-from security.authentication.identity import AuthenticationFailed
+from security.authentication.identity import AuthenticationFailed, Flaw
 from security.authentication.signatures import VerificationKey, verifying
 
 if TYPE_CHECKING:
@@ -37,10 +37,14 @@ def keys_url_of(document: bytes, issuer: str) -> str:
     found = _json_object(document, "the description of the issuer")
     url = found.get("jwks_uri")
     if found.get("issuer") != issuer:
-        raise AuthenticationFailed(f"the description at {discovery_url(issuer)} is not of {issuer}")
+        raise AuthenticationFailed(
+            f"the description at {discovery_url(issuer)} is not of {issuer}", Flaw.ISSUER_FAILS
+        )
     scheme = issuer.partition("://")[0]
     if not isinstance(url, str) or not url.startswith((f"{scheme}://", "https://")):
-        raise AuthenticationFailed(f"{issuer} publishes no jwks_uri of its own scheme")
+        raise AuthenticationFailed(
+            f"{issuer} publishes no jwks_uri of its own scheme", Flaw.ISSUER_FAILS
+        )
     return url
 
 
@@ -51,7 +55,7 @@ def keys_of(document: bytes) -> Mapping[str, VerificationKey]:
     """
     found = _json_object(document, "the set of keys").get("keys")
     if not isinstance(found, list):
-        raise AuthenticationFailed("the set of keys has no list of keys")
+        raise AuthenticationFailed("the set of keys has no list of keys", Flaw.ISSUER_FAILS)
     keys: dict[str, VerificationKey] = {}
     for each in found[:KEYS_MAX]:
         key_id = each.get("kid") if isinstance(each, dict) else None
@@ -78,5 +82,5 @@ def _json_object(document: bytes, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise AuthenticationFailed(f"{what} is not a JSON object")
+        raise AuthenticationFailed(f"{what} is not a JSON object", Flaw.ISSUER_FAILS)
     return value

@@ -7,22 +7,24 @@ The keys come from `published_keys`, and this module decides what a token says.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from security.authentication.claims import ClaimRules
 from security.authentication.identity import (
+    TOKEN_METHOD,
     AuthenticationFailed,
     Evidence,
+    Flaw,
     Headers,
     Identity,
     ProviderRefused,
 )
 from security.authentication.published_keys import CacheRules, PublishedKeys
 from security.authentication.signatures import header_of, unverified_claims, verified_claims
-from security.authentication.token import TOKEN_METHOD, bearer_of, token_of
+from security.authentication.token import bearer_of, token_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from security.authentication.config import AuthenticationConfig
     from security.authentication.published_keys import Fetch
@@ -34,7 +36,22 @@ REQUIRED_CLAIMS: Final = ("iss", "sub", "aud", "iat", "exp", "nbf")
 class OpenIDProvider:
     """Verifies tokens of the allowed issuers."""
 
+    name = "AuthenticationProviderOpenID"
     method = TOKEN_METHOD
+    counts_expiry = False
+    reasons: ClassVar[Mapping[Flaw, str]] = {
+        Flaw.OTHER: "ERROR_VERIFYING_JWT",
+        Flaw.NOTHING_SHOWN: "ERROR_DECODING_JWT",
+        Flaw.MALFORMED: "ERROR_DECODING_JWT",
+        Flaw.ISSUER: "UNSUPPORTED_ISSUER",
+        Flaw.ISSUER_FAILS: "ERROR_RETRIEVING_PROVIDER_METADATA",
+        Flaw.UNKNOWN_KEY: "ERROR_RETRIEVING_PUBLIC_KEY",
+        Flaw.ALGORITHM: "ALGORITHM_MISMATCH",
+        Flaw.SIGNATURE: "ERROR_VERIFYING_JWT_SIGNATURE",
+        Flaw.EXPIRED: "EXPIRED_JWT",
+        Flaw.CLAIM: "INVALID_JWT_CLAIM",
+        Flaw.AUDIENCE: "INVALID_JWT_CLAIM",
+    }
 
     def __init__(
         self,
@@ -54,12 +71,14 @@ class OpenIDProvider:
         header, claims = header_of(token), unverified_claims(token)
         issuer, key_id = claims.get("iss"), header.get("kid")
         if not isinstance(issuer, str) or issuer not in self._issuers:
-            raise AuthenticationFailed("the issuer of the token is not allowed")
+            raise AuthenticationFailed("the issuer of the token is not allowed", Flaw.ISSUER)
         if not isinstance(key_id, str):
-            raise AuthenticationFailed("the token names no key (kid)")
+            raise AuthenticationFailed("the token names no key (kid)", Flaw.UNKNOWN_KEY)
         key = await self._keys.key_of(issuer, key_id)
         if header.get("alg") not in key.algorithms:
-            raise AuthenticationFailed("the algorithm of the token is not that of its key")
+            raise AuthenticationFailed(
+                "the algorithm of the token is not that of its key", Flaw.ALGORITHM
+            )
         role, expires_at = self._rules.check(verified_claims(token, key), self._wall_seconds())
         return Identity(role, TOKEN_METHOD, expires_at)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from security.authentication.basic import basic_provider
 from security.authentication.certificate import CertificateProvider
+from security.authentication.counts import AuthenticationCounts
 from security.authentication.identity import ProviderRefused
 from security.authentication.openid import openid_provider
 from security.authentication.service import Authentication
@@ -41,7 +42,10 @@ def authentication_of(
         for name in config.authenticationProviders
         if name.strip()
     ]
-    return Authentication(providers, config.anonymousUserRole, verifications)
+    counts = AuthenticationCounts(
+        wall_seconds, watches_expiry=any(each.counts_expiry for each in providers)
+    )
+    return Authentication(providers, config.anonymousUserRole, verifications, counts)
 
 
 def _provider(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from security.authentication.identity import AuthenticationFailed
+from security.authentication.identity import AuthenticationFailed, Flaw
 from security.authentication.key_sets import discovery_url, keys_of, keys_url_of
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class PublishedKeys:
                     await self._fetch_keys(issuer, known)
         found = known.keys.get(key_id)
         if found is None or self._age(known) > self._rules.expire_seconds:
-            raise AuthenticationFailed(f"{issuer} has no key with the id of the token")
+            raise AuthenticationFailed(
+                f"{issuer} has no key with the id of the token", Flaw.UNKNOWN_KEY
+            )
         return found
 
     def _age(self, known: _Issuer) -> float:

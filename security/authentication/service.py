@@ -19,6 +19,7 @@ from security.authentication.identity import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from security.authentication.counts import AuthenticationCounts
     from security.authentication.identity import Provider
     from security.authentication.verification import Verifications
 
@@ -33,7 +34,11 @@ class Authentication:
     """The providers of one server."""
 
     def __init__(
-        self, providers: Iterable[Provider], anonymous_role: str, verifications: Verifications
+        self,
+        providers: Iterable[Provider],
+        anonymous_role: str,
+        verifications: Verifications,
+        counts: AuthenticationCounts,
     ) -> None:
         """`anonymous_role`: empty: who shows nothing is refused."""
         self._providers: dict[str, tuple[Provider, ...]] = {}
@@ -42,6 +47,7 @@ class Authentication:
             self._providers[provider.method] = (*before, provider)
         self._anonymous_role = anonymous_role
         self._verifications = verifications
+        self.counts = counts
 
     async def of_connection(self, method: str, evidence: Evidence) -> Identity:
         """Who opens a connection with this method. A method that nobody provides makes it the
@@ -62,9 +68,13 @@ class Authentication:
         failures: list[str] = []
         for provider in self._providers[method]:
             try:
-                return await provider.authenticate(evidence)
+                identity = await provider.authenticate(evidence)
             except AuthenticationFailed as error:
+                self.counts.refused(provider, error)
                 failures.append(str(error))
+            else:
+                self.counts.accepted(provider, identity)
+                return identity
         raise AuthenticationFailed(f"{method}: {'; '.join(failures)}")
 
     async def of_request(self, headers: Headers, certificate: bytes | None) -> Identity:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key, lo
 from jwt import PyJWS
 from jwt.exceptions import InvalidAlgorithmError, InvalidSignatureError, PyJWTError
 
-from security.authentication.identity import AuthenticationFailed
+from security.authentication.identity import AuthenticationFailed, Flaw
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,12 +107,15 @@ def verified_claims(token: str, key: VerificationKey) -> Claims:
         payload = _JWS.decode(token, key.key, algorithms=sorted(key.algorithms))
     except InvalidAlgorithmError:
         raise AuthenticationFailed(
-            f"the token is not signed with one of {', '.join(sorted(key.algorithms))}"
+            f"the token is not signed with one of {', '.join(sorted(key.algorithms))}",
+            Flaw.ALGORITHM,
         ) from None
     except InvalidSignatureError:
-        raise AuthenticationFailed("the signature of the token does not match the key") from None
+        raise AuthenticationFailed(
+            "the signature of the token does not match the key", Flaw.SIGNATURE
+        ) from None
     except (PyJWTError, ValueError, TypeError, RecursionError):
-        raise AuthenticationFailed("the token is malformed") from None
+        raise AuthenticationFailed("the token is malformed", Flaw.MALFORMED) from None
     return _json_object(payload)
 
 
@@ -120,7 +123,9 @@ def _parts(token: str) -> tuple[bytes, bytes]:
     """Header and payload. Raises: AuthenticationFailed."""
     match = _COMPACT.fullmatch(token)
     if match is None:
-        raise AuthenticationFailed("the token is no JSON Web Token with a signature")
+        raise AuthenticationFailed(
+            "the token is no JSON Web Token with a signature", Flaw.MALFORMED
+        )
     header, payload, _signature = map(_decoded, match.groups())
     return header, payload
 
@@ -131,7 +136,7 @@ def _decoded(part: str) -> bytes:
     except ValueError:
         data = b""
     if base64.urlsafe_b64encode(data).rstrip(b"=") != part.encode("ascii"):
-        raise AuthenticationFailed("the token is not in base64url")
+        raise AuthenticationFailed("the token is not in base64url", Flaw.MALFORMED)
     return data
 
 
@@ -141,5 +146,5 @@ def _json_object(data: bytes) -> Claims:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise AuthenticationFailed("a part of the token is not a JSON object")
+        raise AuthenticationFailed("a part of the token is not a JSON object", Flaw.MALFORMED)
     return value

@@ -6,12 +6,14 @@ Source of the rules: the keys `token*` of Pulsar 4.0, and its answers to tokens 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from security.authentication.claims import ClaimRules
 from security.authentication.identity import (
+    TOKEN_METHOD,
     AuthenticationFailed,
     Evidence,
+    Flaw,
     Headers,
     Identity,
     ProviderRefused,
@@ -26,11 +28,10 @@ from security.authentication.signatures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from security.authentication.config import AuthenticationConfig
 
-TOKEN_METHOD: Final = "token"
 TOKEN_BYTES_MAX: Final = 16 * 1024
 """Looking at a token costs time for each byte before its signature is known to be right."""
 _BEARER: Final = "Bearer "
@@ -42,7 +43,14 @@ _FAMILY: Final = {"RS": "RS256", "PS": "PS256"}
 class TokenProvider:
     """Verifies tokens with one key."""
 
+    name = "AuthenticationProviderToken"
     method = TOKEN_METHOD
+    counts_expiry = True
+    reasons: ClassVar[Mapping[Flaw, str]] = {
+        Flaw.OTHER: "INVALID_TOKEN",
+        Flaw.NOTHING_SHOWN: "INVALID_AUTH_DATA",
+        Flaw.AUDIENCE: "INVALID_AUDIENCES",
+    }
 
     def __init__(
         self, key: VerificationKey, rules: ClaimRules, wall_seconds: Callable[[], float]
@@ -67,10 +75,10 @@ class TokenProvider:
 def token_of(evidence: Evidence) -> str:
     """The token as a text. Raises: AuthenticationFailed: there is none."""
     if len(evidence.data) > TOKEN_BYTES_MAX:
-        raise AuthenticationFailed(f"the token has over {TOKEN_BYTES_MAX} bytes")
+        raise AuthenticationFailed(f"the token has over {TOKEN_BYTES_MAX} bytes", Flaw.MALFORMED)
     token = evidence.data.decode("latin-1").strip()  # files of tokens end with a new line
     if not token:
-        raise AuthenticationFailed("there is no token")
+        raise AuthenticationFailed("there is no token", Flaw.NOTHING_SHOWN)
     return token
 
 
@@ -78,7 +86,7 @@ def bearer_of(headers: Headers) -> bytes:
     """The token of an HTTP request. Raises: AuthenticationFailed: there is none."""
     header = headers.get("authorization", "")
     if not header.startswith(_BEARER):
-        raise AuthenticationFailed("there is no header 'Authorization: Bearer'")
+        raise AuthenticationFailed("there is no header 'Authorization: Bearer'", Flaw.HEADER)
     return header.removeprefix(_BEARER).encode("latin-1")
 
 

@@ -13,6 +13,7 @@ from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication, open_paths
 from broker.admin.tests.conftest import CONFIG
 from security.authentication.claims import ClaimRules
+from security.authentication.counts import AuthenticationCounts
 from security.authentication.service import Authentication
 from security.authentication.signatures import key_of_secret
 from security.authentication.tests.tokens import NOW, SECRET, token, unsigned
@@ -33,7 +34,9 @@ async def guarded(broker):
         application = AdminApplication(
             Router([*all_routes(), Route("GET", "/admin/v2/who", who)]),
             CallerRules((), ["vela"]),
-            Authentication([provider], anonymous, Verifications()),
+            Authentication(
+                [provider], anonymous, Verifications(), AuthenticationCounts(lambda: NOW)
+            ),
             open_paths(config),
         )
         application.context = broker.admin

@@ -17,6 +17,7 @@ from broker.authorization.decision import Rules
 from broker.authorization.operations import Level, Right, operations
 from broker.authorization.tenant_admins import TenantAdmins
 from security.authentication.claims import ClaimRules
+from security.authentication.counts import AuthenticationCounts
 from security.authentication.service import Authentication
 from security.authentication.signatures import key_of_secret
 from security.authentication.tests.tokens import NOW, SECRET, token
@@ -35,7 +36,7 @@ async def ask(broker):
     application = AdminApplication(
         Router(all_routes()),
         CallerRules((), ["vela"]),
-        Authentication([provider], "", Verifications()),
+        Authentication([provider], "", Verifications(), AuthenticationCounts(lambda: NOW)),
         open_paths(CONFIG),
     )
     context = application.context = broker.admin

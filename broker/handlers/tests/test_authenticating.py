@@ -10,6 +10,7 @@ from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.connection import PROTOCOL_VERSION
 from security.authentication.claims import ClaimRules
+from security.authentication.counts import AuthenticationCounts
 from security.authentication.identity import CREDENTIAL_BYTES_MAX
 from security.authentication.service import Authentication
 from security.authentication.signatures import key_of_secret
@@ -37,7 +38,7 @@ def authentication(anonymous="", clock=None):
     clock = clock or TrioClock()
     rules = ClaimRules()
     provider = TokenProvider(key_of_secret(SECRET), rules, lambda: clock.wall_ms() / 1000)
-    return Authentication([provider], anonymous, Verifications())
+    return Authentication([provider], anonymous, Verifications(), AuthenticationCounts(lambda: NOW))
 
 
 def guarded(anonymous="", **settings):

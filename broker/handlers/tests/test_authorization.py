@@ -187,6 +187,62 @@ async def test_a_grant_that_another_broker_revokes_ends_what_is_open_here():
         assert (await connection.error()).error == E.AuthorizationError
 
 
+@contextmanager
+def held_topics(monkeypatch, store):
+    """Topics that are not loaded yet wait until the event given is set."""
+    original, gate = store.get, trio.Event()
+
+    async def slow(path, *arguments, **keywords):
+        if "/managed-ledgers/" in path:
+            await gate.wait()
+        return await original(path, *arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "get", slow)
+        yield gate
+
+
+async def test_a_producer_whose_grant_is_revoked_while_its_topic_loads_is_refused(monkeypatch):
+    async with authorized() as broker:
+        await granted(broker, {"a": ["produce"]})
+        connection = await broker.connect_as("a")
+        with held_topics(monkeypatch, broker.store) as gate:
+            await connection.send(c.producer(TOPIC, 1, connection.rid()))
+            await connection.nothing_more()
+            await granted(broker, {"b": ["produce"]})
+            gate.set()
+            assert (await connection.error()).message == "Client is not authorized to Produce"
+        assert not broker.topic(TOPIC).access.producers
+
+
+async def test_a_consumer_whose_grant_is_revoked_while_its_topic_loads_is_refused(monkeypatch):
+    async with authorized() as broker:
+        await granted(broker, {"a": ["consume"]})
+        connection = await broker.connect_as("a")
+        with held_topics(monkeypatch, broker.store) as gate:
+            await connection.send(c.subscribe(TOPIC, "s", 1, connection.rid()))
+            await connection.nothing_more()
+            await granted(broker, {"b": ["consume"]})
+            gate.set()
+            assert (await connection.error()).message == "Client is not authorized to subscribe"
+        assert broker.topic(TOPIC).consumer_count() == 0
+
+
+async def test_what_waited_for_its_topic_and_is_still_granted_is_attached(monkeypatch):
+    async with authorized() as broker:
+        await granted(broker, {"a": ["produce", "consume"]})
+        connection = await broker.connect_as("a")
+        with held_topics(monkeypatch, broker.store) as gate:
+            await connection.send(
+                c.producer(TOPIC, 1, connection.rid()), c.subscribe(TOPIC, "s", 1, connection.rid())
+            )
+            await connection.nothing_more()
+            await granted(broker, {"a": ["produce", "consume"], "b": ["consume"]})
+            gate.set()
+            kinds = [(await connection.next())[0].type for _ in range(2)]
+            assert sorted(kinds) == sorted([T.PRODUCER_SUCCESS, T.SUCCESS])
+
+
 async def test_a_super_user_that_is_one_no_more_loses_what_is_open():
     async with authorized() as broker:
         connection = await broker.connect_as("root")

@@ -1,9 +1,8 @@
-"""Rates of dispatch and of subscribing: of topics, subscriptions and the broker, on loaded topics."""
+"""Rates of dispatch of subscriptions, topics and the broker, and rates of subscribing."""
 
 from __future__ import annotations
 
 import pytest
-from trio.testing import MockClock
 
 from broker.broadcast.tests.peer import BROADCAST
 from broker.handlers.tests.test_publish_rates import set_namespace, settle
@@ -14,6 +13,13 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.topic_name import TopicName
 
 SUB = pb.CommandSubscribe
+
+
+def limited(**settings):
+    """A broker whose entries stay in memory, since storage does not follow the clock of a test."""
+    return running(
+        clock=TrioClock(), managedLedgerCacheEvictionTimeThresholdMillis=3_600_000, **settings
+    )
 
 
 def rate(messages=0, size_bytes=0, period=1):
@@ -82,8 +88,8 @@ async def set_topic(broker, topic, field, value):
 
 
 @pytest.mark.parametrize("sub_type", [SUB.Exclusive, SUB.Failover, SUB.Shared, SUB.Key_Shared])
-async def test_a_subscription_of_any_type_gets_its_rate(mock_clock: MockClock, sub_type):
-    async with running(clock=TrioClock()) as broker:
+async def test_a_subscription_of_any_type_gets_its_rate(mock_clock, sub_type):
+    async with limited() as broker:
         await set_namespace(broker, subscriptionDispatchRate=by_cluster(rate(10)))
         reading = await Reading(broker, "t", sub_type).start()
         other = await Reading(broker, "t", sub_type, name="other").start()
@@ -113,8 +119,8 @@ async def received(connection, count):
     return found
 
 
-async def test_the_subscriptions_of_a_topic_share_its_rate(mock_clock: MockClock):
-    async with running(clock=TrioClock(), dispatchThrottlingRatePerTopicInMsg=10) as broker:
+async def test_the_subscriptions_of_a_topic_share_its_rate(mock_clock):
+    async with limited(dispatchThrottlingRatePerTopicInMsg=10) as broker:
         readings = [await Reading(broker, "t", name=name).start() for name in "abc"]
         free = await Reading(broker, "other").start()
         await publish(broker, "t", 30)
@@ -128,8 +134,8 @@ async def test_the_subscriptions_of_a_topic_share_its_rate(mock_clock: MockClock
         assert [each.sent for each in readings] == [30, 30, 30]
 
 
-async def test_the_topics_of_a_broker_share_its_rate(mock_clock: MockClock):
-    async with running(clock=TrioClock(), dispatchThrottlingRateInMsg=10) as broker:
+async def test_the_topics_of_a_broker_share_its_rate(mock_clock):
+    async with limited(dispatchThrottlingRateInMsg=10) as broker:
         readings = [await Reading(broker, name).start() for name in "ab"]
         for name in "ab":
             await publish(broker, name, 20)
@@ -140,8 +146,8 @@ async def test_the_topics_of_a_broker_share_its_rate(mock_clock: MockClock):
         assert min(each.sent for each in readings) >= 10
 
 
-async def test_a_rate_in_bytes_and_a_longer_period(mock_clock: MockClock):
-    async with running(clock=TrioClock()) as broker:
+async def test_a_rate_in_bytes_and_a_longer_period(mock_clock):
+    async with limited() as broker:
         reading = await Reading(broker, "t", SUB.Exclusive).start()
         await publish(broker, "t", 1)
         size = reading.subscription.delivered()[1]
@@ -155,11 +161,9 @@ async def test_a_rate_in_bytes_and_a_longer_period(mock_clock: MockClock):
         assert shown["dispatchThrottledBytesEventsByTopicLimit"] > 0
 
 
-async def test_batches_count_as_their_messages_unless_configured(mock_clock: MockClock):
+async def test_batches_count_as_their_messages_unless_configured(mock_clock):
     for counts_entries, after_first, after_second in ((False, 10, 20), (True, 50, 50)):
-        async with running(
-            clock=TrioClock(), dispatchThrottlingOnBatchMessageEnabled=counts_entries
-        ) as broker:
+        async with limited(dispatchThrottlingOnBatchMessageEnabled=counts_entries) as broker:
             await set_namespace(broker, topicDispatchRate=by_cluster(rate(10)))
             reading = await Reading(broker, "t").start()
             await publish(broker, "t", 10, batch=5)
@@ -171,8 +175,8 @@ async def test_batches_count_as_their_messages_unless_configured(mock_clock: Moc
             assert reading.sent == 50
 
 
-async def test_the_nearest_level_decides_and_a_change_holds_at_once(mock_clock: MockClock):
-    async with running(clock=TrioClock(), dispatchThrottlingRatePerSubscriptionInMsg=1) as broker:
+async def test_the_nearest_level_decides_and_a_change_holds_at_once(mock_clock):
+    async with limited(dispatchThrottlingRatePerSubscriptionInMsg=1) as broker:
         reading = await Reading(broker, "t").start()
         other = await Reading(broker, "t", name="other").start()
         await publish(broker, "t", 1_000)
@@ -201,8 +205,8 @@ async def test_the_nearest_level_decides_and_a_change_holds_at_once(mock_clock: 
         assert other.sent == 1_000
 
 
-async def test_without_rates_a_step_asks_for_none(mock_clock: MockClock):
-    async with running(clock=TrioClock()) as broker:
+async def test_without_rates_a_step_asks_for_none(mock_clock):
+    async with limited() as broker:
         reading = await Reading(broker, "t").start()
         subscription = reading.subscription
         assert subscription.gate.limits == ()
@@ -213,8 +217,8 @@ async def test_without_rates_a_step_asks_for_none(mock_clock: MockClock):
         assert subscription.pump._step == subscription._step
 
 
-async def test_each_copy_of_a_broadcast_counts(mock_clock: MockClock):
-    async with running(clock=TrioClock()) as broker:
+async def test_each_copy_of_a_broadcast_counts(mock_clock):
+    async with limited() as broker:
         await set_namespace(broker, topicDispatchRate=by_cluster(rate(100)))
         mock_clock.rate = 10  # a consumer is answered when its position is stored
         readings = [
@@ -242,9 +246,8 @@ async def test_each_copy_of_a_broadcast_counts(mock_clock: MockClock):
         assert readings[0].sent == 800
 
 
-async def test_a_topic_that_stores_nothing_is_not_limited(mock_clock: MockClock):
-    async with running(
-        clock=TrioClock(),
+async def test_a_topic_that_stores_nothing_is_not_limited(mock_clock):
+    async with limited(
         dispatchThrottlingRatePerTopicInMsg=1,
         subscribeThrottlingRatePerConsumer=1,
     ) as broker:
@@ -255,9 +258,8 @@ async def test_a_topic_that_stores_nothing_is_not_limited(mock_clock: MockClock)
         assert reading.sent == 20
 
 
-async def test_those_without_a_backlog_may_be_free(mock_clock: MockClock):
-    async with running(
-        clock=TrioClock(),
+async def test_those_without_a_backlog_may_be_free(mock_clock):
+    async with limited(
         dispatchThrottlingRatePerTopicInMsg=10,
         dispatchThrottlingOnNonBacklogConsumerEnabled=False,
         managedLedgerCursorBackloggedThreshold=30,
@@ -275,9 +277,8 @@ async def test_those_without_a_backlog_may_be_free(mock_clock: MockClock):
         assert reading.sent == 59
 
 
-async def test_a_consumer_that_comes_back_too_often_is_refused(mock_clock: MockClock):
-    async with running(
-        clock=TrioClock(),
+async def test_a_consumer_that_comes_back_too_often_is_refused(mock_clock):
+    async with limited(
         subscribeThrottlingRatePerConsumer=2,
         subscribeRatePeriodPerConsumerInSecond=10,
     ) as broker:
@@ -312,8 +313,8 @@ async def test_a_consumer_that_comes_back_too_often_is_refused(mock_clock: MockC
         assert [await subscribe() for _ in range(20)] == [None] * 20
 
 
-async def test_a_subscription_that_waits_for_its_rate_can_go(mock_clock: MockClock):
-    async with running(clock=TrioClock(), dispatchThrottlingRatePerTopicInMsg=1) as broker:
+async def test_a_subscription_that_waits_for_its_rate_can_go(mock_clock):
+    async with limited(dispatchThrottlingRatePerTopicInMsg=1) as broker:
         readings = [await Reading(broker, "t", name=name).start() for name in "ab"]
         await publish(broker, "t", 30)
         await settle(mock_clock)

@@ -12,8 +12,14 @@ from broker.app import running_broker
 from broker.config import DEFAULT_CONFIG
 from broker.entry import Entry
 from broker.histograms import EntrySizes, MinuteCounts, PublishTimes
+from broker.metrics.authentication_series import add_authentication_series
 from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
+from security.authentication.claims import ClaimRules
+from security.authentication.counts import AuthenticationCounts
+from security.authentication.identity import AuthenticationFailed, Flaw, Identity
+from security.authentication.signatures import key_of_secret
+from security.authentication.token import TokenProvider
 from web.prometheus import Page, label_text, quantile
 
 CONFIG = dataclasses.replace(DEFAULT_CONFIG, brokerServicePort=0, webServicePort=0)
@@ -154,3 +160,30 @@ def test_page_escapes_labels():
     page.add("b", "gauge", "Help", "", 2.5)
     found = samples("".join(page.pieces()))
     assert found == {"a": [({"l": 'x"\\\ny'}, 1.0)], "b": [({}, 2.5)]}
+
+
+def test_authentication_is_counted_under_pulsars_names():
+    counts = AuthenticationCounts(lambda: 1000.0, watches_expiry=True)
+    provider = TokenProvider(key_of_secret(bytes(32)), ClaimRules(), lambda: 1000.0)
+    counts.accepted(provider, Identity("alice", "token", 1000.0 + 3600.0))
+    counts.refused(provider, AuthenticationFailed("no", Flaw.EXPIRED))
+    page = Page()
+    add_authentication_series(page, counts, {"cluster": "c"})
+    found = samples("".join(page.pieces()))
+    of_token = {
+        "cluster": "c",
+        "provider_name": "AuthenticationProviderToken",
+        "auth_method": "token",
+    }
+    assert found["pulsar_authentication_success_total"] == [(of_token, 1)]
+    assert found["pulsar_authentication_failures_total"] == [
+        ({**of_token, "reason": "INVALID_TOKEN"}, 1)
+    ]
+    assert found["pulsar_expired_token_total"] == [({"cluster": "c"}, 1)]
+    assert found["pulsar_expiring_token_minutes_sum"] == [({"cluster": "c"}, 60)]
+    classes = {
+        labels["le"]: count for labels, count in found["pulsar_expiring_token_minutes_bucket"]
+    }
+    assert classes["10.0"] == 0
+    assert classes["60.0"] == classes["525600.0"] == classes["+Inf"] == 1
+    assert "alice" not in str(found)
