@@ -18,6 +18,14 @@ from broker.policies.backlog_quotas import FIELD as QUOTA_FIELD
 from broker.policies.backlog_quotas import SIZE, exceeds_retention
 from broker.policies.bodies import flag
 from broker.policies.delays import delayed_delivery
+from broker.policies.delivery_rates import (
+    REPLICATOR_DISPATCH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    TOPIC_DISPATCH,
+    dispatch_rate,
+    subscribe_rate,
+)
 from broker.policies.given import (
     Check,
     auth_mode,
@@ -190,6 +198,18 @@ POLICIES: Final = (
         empty="persistence policies should not be null",
     ),
     Policy("publishRate", "publishMaxMessageRate", publish_rate, nullable=True, by_cluster=True),
+    Policy("dispatchRate", TOPIC_DISPATCH, dispatch_rate, nullable=True, by_cluster=True),
+    Policy(
+        "subscriptionDispatchRate",
+        SUBSCRIPTION_DISPATCH,
+        dispatch_rate,
+        nullable=True,
+        by_cluster=True,
+    ),
+    Policy(
+        "replicatorDispatchRate", REPLICATOR_DISPATCH, dispatch_rate, nullable=True, by_cluster=True
+    ),
+    Policy("subscribeRate", SUBSCRIBE, subscribe_rate, nullable=True, by_cluster=True),
     Policy("messageTTL", "message_ttl_in_seconds", _time_to_live, null=0),
     Policy(
         "retention", "retention_policies", retention, nullable=True, conflict=_retention_conflict

@@ -15,6 +15,7 @@ from broker.policies.backlog_quotas import QUOTA_KEYS, BacklogQuotas, quotas_of
 from broker.policies.clusters import REPLICATION_FIELD
 from broker.policies.counts import COUNT_KEYS, Counts, counts_of
 from broker.policies.delays import DELAY_KEYS, Delays, delays_of
+from broker.policies.delivery_rates import DELIVERY_RATE_KEYS, DeliveryRates, delivery_rates_of
 from broker.policies.given import AUTO_UPDATE_STRATEGIES
 from broker.policies.grants import grants_in
 from broker.policies.idle import IDLE_KEYS, Idle, idle_of
@@ -55,6 +56,7 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "ttlDurationDefaultInSeconds",
         *COUNT_KEYS,
         *DELAY_KEYS,
+        *DELIVERY_RATE_KEYS,
         *IDLE_KEYS,
         *QUOTA_KEYS,
         *RATE_KEYS,
@@ -111,6 +113,7 @@ class EffectivePolicies:
     subscription_types: frozenset[str]
     """Of new consumers."""
     rates: Rates
+    delivery: DeliveryRates
     resource_group: str
     """Of its namespace; empty: none."""
 
@@ -181,6 +184,7 @@ def resolve(
         ),
         subscription_types=_subscription_types(levels, config),
         rates=rates_of(config, levels),
+        delivery=delivery_rates_of(config, levels),
         resource_group=str(namespace.fields.get("resource_group_name") or ""),
     )
 
