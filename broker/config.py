@@ -157,6 +157,7 @@ class BrokerConfig(AuthenticationConfig):
     maxConsumersPerTopic: NoneAtZero = 0
     maxConsumersPerSubscription: NoneAtZero = 0
     maxSameAddressConsumersPerTopic: NoneAtZero = 0
+    maxConsumerMetadataSize: Count = 1024
     subscriptionTypesEnabled: tuple[str, ...] = SUBSCRIPTION_TYPES
     maxUnackedMessagesPerConsumer: NoneAtZero = 50_000
     maxUnackedMessagesPerSubscription: NoneAtZero = 200_000

@@ -61,6 +61,7 @@ class Namespaces:
     async def use(self, config: BrokerConfig) -> None:
         """Apply another configuration from now on. Raises: as `NamespacePolicies.replace`."""
         self._config = config
+        self.tenants.use(config)
         await self._loaded.use(config)
 
     async def bootstrap(self, address: BrokerAddress) -> None:
@@ -119,7 +120,8 @@ class Namespaces:
         if not is_entity_name(local):
             raise precondition_failed("Namespace name is not valid")
         limit = self._config.maxNamespacesPerTenant
-        if limit and len(await self.names(tenant)) >= limit:
+        # Pulsar lets a tenant have one more than the key says.
+        if limit and len(await self.names(tenant)) > limit:
             raise precondition_failed(f"Exceed the maximum number of namespace in tenant :{tenant}")
         await self._create(namespace_name, given)
 
