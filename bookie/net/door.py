@@ -88,10 +88,14 @@ class OpenDoor:
 class TlsDoor:
     """See the module docstring."""
 
-    def __init__(self, port: TlsPort, *, demands_tls: bool) -> None:
-        """`demands_tls`: who does not ask for TLS is refused."""
+    def __init__(
+        self, port: TlsPort, *, demands_tls: bool, strangers_max: int = STRANGERS_MAX
+    ) -> None:
+        """`demands_tls`: who does not ask for TLS is refused. `strangers_max`: connections that
+        have not passed, which have descriptors, too."""
         self._port = port
         self._demands_tls = demands_tls
+        self._strangers_max = strangers_max
         self._strangers: dict[trio.CancelScope, None] = {}
         """In the order in which they came."""
         self._refused = 0
@@ -112,7 +116,7 @@ class TlsDoor:
 
     async def let_in(self, transport: Transport) -> Entered | None:
         """See Door."""
-        if len(self._strangers) >= STRANGERS_MAX:
+        if len(self._strangers) >= self._strangers_max:
             next(iter(self._strangers)).cancel()
         scope = trio.CancelScope(deadline=trio.current_time() + STRANGER_SECONDS_MAX)
         self._strangers[scope] = None
@@ -143,7 +147,7 @@ class TlsDoor:
     async def _refuse_all_else(self, transport: Transport) -> Entered | None:
         """Raises: RemoteProtocolError."""
         decoder = RequestDecoder(STRANGER_FRAME_BYTES_MAX)
-        refused = 0
+        refused, is_told = 0, False
         while refused < REFUSED_MAX:
             data = await transport.receive()
             asked = decoder.feed(data)
@@ -159,7 +163,8 @@ class TlsDoor:
                 raise decoder.error
             if not data:
                 return None
-            if asked:
+            if asked and not is_told:
+                is_told = True
                 log.warning(
                     "bookie request refused: the client did not begin with START_TLS, and "
                     "tlsClientAuthentication=true",

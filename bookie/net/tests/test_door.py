@@ -59,12 +59,13 @@ def certificates(tmp_path_factory):
 
 
 @asynccontextmanager
-async def guarded(certificates, *, demands_tls=True, **bounds):
+async def guarded(certificates, *, demands_tls=True, strangers_max=100, **bounds):
     rules = certificates.rules
     if not demands_tls:
         rules = replace(rules, trusted_path="", requires_client_certificate=False)
     async with Machine().running() as bookie:
-        door = TlsDoor(TlsPort(rules), demands_tls=demands_tls)
+        port = TlsPort(rules)
+        door = TlsDoor(port, demands_tls=demands_tls, strangers_max=strangers_max)
         server = BookieServer(bookie, BookieServerConfig(**bounds), door=door)
         server.turns.kick_storage = bookie.kick
         bookie.set_turn(server.turns)
@@ -131,9 +132,11 @@ async def test_a_stranger_is_refused_whatever_it_asks(certificates, name):
     version, request = STRANGE[name]
     async with guarded(certificates) as (bookie, server):
         await fill(bookie, 1, 1)
-        async with connected(server, version) as peer:
-            for _ in range(2):
-                assert (await peer.ask(request)).status == m.UNAUTHORIZED
+        with capture_logs() as logs:
+            async with connected(server, version) as peer:
+                for _ in range(2):
+                    assert (await peer.ask(request)).status == m.UNAUTHORIZED
+        assert len(logs) == 1  # a stranger does not fill the log
         assert server.statistics.connections == 0
         counted = {name: value for name, _kind, _text, value in server.series()}
         assert counted["vela_bookie_tcp_strangers_refused_total"] == 2
@@ -184,9 +187,8 @@ async def test_bytes_before_the_answer_to_start_tls_are_no_part_of_what_follows(
     assert any("bytes between START_TLS" in line.get("reason", "") for line in logs)
 
 
-async def test_what_a_stranger_can_cost_is_bounded(certificates, monkeypatch):
-    monkeypatch.setattr(doors, "STRANGERS_MAX", 2)
-    async with guarded(certificates) as (_bookie, server):
+async def test_what_a_stranger_can_cost_is_bounded(certificates):
+    async with guarded(certificates, strangers_max=2) as (_bookie, server):
         async with connected(server, 2) as peer:
             for _ in range(REFUSED_MAX):
                 assert (await peer.ask(read(1, 0))).status == m.UNAUTHORIZED

@@ -37,6 +37,7 @@ def test_without_the_key_that_turns_it_on_there_is_none():
         ({"bookkeeperTLSTrustCertTypes": "JKS"}, "TrustCertTypes=JKS is not supported, set PEM"),
         ({"bookkeeperTLSKeyFilePath": ""}, "bookkeeperTLSKeyFilePath is not set"),
         ({"bookkeeperTLSCertificateFilePath": ""}, "needs bookkeeperTLSCertificateFilePath"),
+        ({"bookkeeperClientAuthenticationPlugin": "x.Y"}, "bookies know Vela's brokers by"),
         ({"bookkeeperTLSTrustCertsFilePath": ""}, "bookkeeperTLSTrustCertsFilePath is not set"),
     ],
 )
