@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.admin.namespace_policies import EMPTY_BODY
 from broker.admin.topic_policies import TopicPolicy, routes_of
 from broker.policies import delays, idle
+from broker.policies.backlog_quotas import conflict_with_retention
 from broker.policies.bodies import flag
 from broker.policies.clusters import (
     REPLICATION_FIELD,
@@ -141,6 +142,7 @@ POLICIES: Final = (
             "retentionTimeInMinutes": policies.retention_minutes,
             "retentionSizeInMB": policies.retention_megabytes,
         },
+        conflict=conflict_with_retention,
     ),
     TopicPolicy(
         "schemaCompatibilityStrategy",

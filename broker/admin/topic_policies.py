@@ -26,6 +26,7 @@ from broker.policies.delivery_rates import (
     subscribe_rate,
 )
 from broker.policies.given import Check, limit, subscription_types, time_to_live, whole_number
+from broker.policies.levels import Levels
 from broker.policies.persistence import persistence, record_of
 from broker.policies.rates import publish_rate
 from broker.refusal import Refusal, not_found, precondition_failed
@@ -34,10 +35,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.admin.context import AdminContext, AdminRequest
+    from broker.config import BrokerConfig
     from broker.namespaces.loaded_namespaces import Namespace
     from broker.policies.effective import EffectivePolicies
 
 Json = Any
+
+
+def no_conflict(_levels: Levels, _value: Json, _config: BrokerConfig) -> str:
+    """Any value goes together with the other policies."""
+    return ""
 
 
 @final
@@ -69,6 +76,8 @@ class TopicPolicy:
     """The parameter of the query that is the value; empty: the body is."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
+    conflict: Callable[[Levels, Json, BrokerConfig], str] = no_conflict
+    """Why a value does not go together with the other policies; empty: it does."""
     unset: Json = None
     """The answer of GET when it is not set; None: an empty one."""
     stored_topics_only: str = ""
@@ -281,7 +290,7 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         return JSONResponse(value)
 
     async def change(request: AdminRequest) -> None:
-        await namespace_of(request)
+        namespace = await namespace_of(request)
         body = await _value_of(request, policy)
         if body is None:
             if policy.no_body and (policy.null is None or not await request.body()):
@@ -296,6 +305,10 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
             raise Refusal(405, policy.stored_topics_only)
         refuse_global(request)
         policy.refuse(request.context, value)
+        own = namespace.topic_policies.records.of(request.topic) or {}
+        levels = Levels(own, namespace.policies.record.fields)
+        if flaw := policy.conflict(levels, value, request.context.config):
+            raise precondition_failed(flaw)
         await _store(request, policy, None if value == policy.neutral else value)
 
     async def remove(request: AdminRequest) -> None:
