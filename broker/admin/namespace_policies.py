@@ -131,7 +131,7 @@ POLICIES: Final = (
         "dispatcherPauseOnAckStatePersistent",
         "dispatcherPauseOnAckStatePersistentEnabled",
         flag,
-        shown_unset=False,
+        unset=False,
         switched_on=True,
     ),
     Policy("entryFilters", "entryFilters", entry_filters, nullable=True),
