@@ -121,6 +121,7 @@ class BrokerService:
         self._broker_number = 0
         self._producer_number = 0
         namespaces.is_loaded_topic = self.is_loaded
+        namespaces.resource_groups.use = self.services.resource_groups.use
 
     @property
     def config(self) -> BrokerConfig:

@@ -20,6 +20,7 @@ from broker.namespaces.names import (
     policies_path,
     tenant_path,
 )
+from broker.namespaces.resource_groups import ResourceGroups
 from broker.namespaces.tenants import Clusters, Tenants
 from broker.policies.record import Policies
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
@@ -47,6 +48,7 @@ class Namespaces:
         self._config = config
         self.clusters = Clusters(store)
         self.tenants = Tenants(store, self.clusters, config)
+        self.resource_groups = ResourceGroups(store)
         self.is_loaded_topic: Callable[[TopicName], bool] = lambda _topic: False
         """Whether the broker has the topic in memory. Set by the composition root."""
         self._loaded = LoadedNamespaces(store, config, lambda topic: self.is_loaded_topic(topic))

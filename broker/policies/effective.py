@@ -101,6 +101,8 @@ class EffectivePolicies:
     subscription_types: frozenset[str]
     """Of new consumers."""
     rates: Rates
+    resource_group: str
+    """Of its namespace; empty: none."""
 
 
 def resolve(
@@ -168,6 +170,7 @@ def resolve(
         idle=idle_of(config, levels),
         subscription_types=_subscription_types(levels, config),
         rates=rates_of(config, levels),
+        resource_group=str(namespace.fields.get("resource_group_name") or ""),
     )
 
 

@@ -186,6 +186,12 @@ def subscription_types(policy: str, value: Json) -> list[str]:
     return list(dict.fromkeys(value))
 
 
+def _text(policy: str, value: Json) -> str:
+    if not isinstance(value, str):
+        raise Refusal(400, f"{policy} must be a name")
+    return value
+
+
 def _texts(policy: str, value: Json) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise Refusal(400, f"{policy} must be an array of names")
@@ -255,6 +261,7 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "properties": object_of,
     "publishMaxMessageRate": by_cluster(publish_rate),
     "replication_clusters": _texts,
+    "resource_group_name": _text,
     "retention_policies": retention,
     "schema_auto_update_compatibility_strategy": auto_update_strategy,
     "schema_compatibility_strategy": strategy,
@@ -273,7 +280,6 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "message_ttl_in_seconds": (0,),
     "migrated": (False,),
     "replicatorDispatchRate": (),
-    "resource_group_name": (),
     "subscriptionDispatchRate": (),
     "subscription_expiration_time_minutes": (0,),
     "topicDispatchRate": (),
