@@ -18,6 +18,7 @@ from compat_tests.clients.python import (
     schema_verdicts,
     schemas,
     subscriptions,
+    topic_behaviour,
     topics,
 )
 from compat_tests.clients.python.scenario import SCENARIOS
@@ -39,5 +40,6 @@ __all__ = [
     "schema_verdicts",
     "schemas",
     "subscriptions",
+    "topic_behaviour",
     "topics",
 ]
