@@ -290,10 +290,12 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         return JSONResponse(value)
 
     async def change(request: AdminRequest) -> None:
+        if policy.no_body and policy.null is not None and not await request.body():
+            raise Refusal(400, policy.no_body)  # Pulsar does not look at the topic before
         namespace = await namespace_of(request)
         body = await _value_of(request, policy)
         if body is None:
-            if policy.no_body and (policy.null is None or not await request.body()):
+            if policy.null is None and policy.no_body:
                 raise Refusal(400, policy.no_body)
             if policy.null is None:
                 if policy.null_removes:
@@ -331,7 +333,8 @@ async def remove_all(request: AdminRequest) -> None:
     """The topic has none of its own any more. Pulsar does not ask whether there is such a topic."""
     if request.topic.is_partition:
         raise precondition_failed(_NOT_OF_PARTITIONS)
-    await request.context.namespaces.clear_topic_policies(request.topic)
+    if await request.context.namespaces.find(request.namespace_name) is not None:
+        await request.context.namespaces.clear_topic_policies(request.topic)
 
 
 ROUTES: Final = (

@@ -20,6 +20,7 @@ from compat_tests.clients.python import (
     schema_verdicts,
     schemas,
     subscriptions,
+    topic_behaviour,
     topics,
 )
 from compat_tests.clients.python.scenario import SCENARIOS
@@ -43,5 +44,6 @@ __all__ = [
     "schema_verdicts",
     "schemas",
     "subscriptions",
+    "topic_behaviour",
     "topics",
 ]
