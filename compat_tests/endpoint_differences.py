@@ -20,10 +20,25 @@ _WANT_A_BODY: Final = frozenset(
     {
         "createPartitionedTopic",
         "grantPermissionsOnTopic",
-        "setAutoSubscriptionCreation",
-        "setAutoTopicCreation",
         "setRetention",
         "setSchemaCompatibilityStrategy",
+    }
+)
+NO_NAMESPACE: Final = "Vela says that there is no such namespace"
+NO_OWNER: Final = "Pulsar wants the broker to own the bundle already"
+_OF_NAMESPACES: Final = frozenset(
+    {
+        "clearNamespaceBacklog",
+        "clearNamespaceBacklogForSubscription",
+        "removeOffloadPolicies",
+        "unsubscribeNamespace",
+    }
+)
+_OF_BUNDLES: Final = frozenset(
+    {
+        "clearNamespaceBundleBacklog",
+        "clearNamespaceBundleBacklogForSubscription",
+        "unsubscribeNamespaceBundle",
     }
 )
 _OF_SEVERAL_BOOKIES: Final = frozenset({"deleteBookieAffinityGroup", "setBookieAffinityGroup"})
@@ -37,6 +52,7 @@ _REASONS: Final = {
     ("getNamespaceBundle", "no tenant"): "Vela does not name a bundle of nothing",
     ("peekNthMessage", "no subscription"): "Vela says that it is the subscription",
     ("resetCursor", "non-persistent"): "Vela does not accept what has no effect",
+    ("updateClusterMigration", "there"): "Vela does not migrate clusters",
     ("updateProperties", "no namespace"): "Vela does not accept what has no effect",
     ("updateProperties", "no tenant"): "Vela does not accept what has no effect",
     ("updateProperties", "no topic"): "Vela does not accept what has no effect",
@@ -56,6 +72,12 @@ def reason_of_difference(
         return EXCEPTION
     if vela.status == 501 and endpoint.name in _OF_SEVERAL_BOOKIES:
         return ONE_BOOKIE
+    if vela.status == 404 and endpoint.name in _OF_NAMESPACES:
+        return NO_NAMESPACE
+    if oracle.status == 412 and endpoint.name in _OF_BUNDLES:
+        return NO_OWNER
+    if endpoint.name == "getSubscriptionTypesEnabled" and oracle.status == 204:
+        return "Pulsar shows types once the topic has any policy"
     if vela.status in (400, 412) and endpoint.name in _WANT_A_BODY:
         return BODY
     if vela.status == oracle.status == 404:

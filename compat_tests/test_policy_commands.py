@@ -56,6 +56,8 @@ def meaning(printed: str) -> Any:
         return sorted(
             _SET.sub(lambda found: str(sorted(found[1].split(", "))), each) for each in kept
         )
+    if isinstance(value, list):
+        return sorted(value, key=str)
     if not isinstance(value, dict):
         return value
     if set(value) == _FUTURE:
@@ -104,17 +106,19 @@ def test_every_subcommand_for_policies_does_the_same(pair: Servers, tmp_path: Pa
         if MISSING in own:
             cells[:] = ["missing"]
             continue
-        told = f"`{line}`: {short(own)}; Pulsar: {short(other)}"
+        told = f"`{line}`: {' and Pulsar: '.join(different(meaning(own), meaning(other)))}"
         cells.append(told)
         unexpected.append(told)
     write(rows)
     assert unexpected == [], f"{len(unexpected)} differ"
 
 
-def short(printed: str) -> str:
-    """In one line of a table."""
-    text = json.dumps(meaning(printed))
-    return text if len(text) < 200 else f"{text[:200]}..."
+def different(own: Any, other: Any) -> tuple[str, str]:
+    """What differs, each in one line."""
+    if isinstance(own, dict) and isinstance(other, dict):
+        names = sorted(name for name in own | other if own.get(name) != other.get(name))
+        own, other = ({name: each.get(name) for name in names} for each in (own, other))
+    return json.dumps(own)[:300], json.dumps(other)[:300]
 
 
 def test_no_subcommand_is_left_out(pair: Servers, tmp_path: Path) -> None:

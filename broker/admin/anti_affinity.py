@@ -44,14 +44,14 @@ async def set_group(request: AdminRequest) -> None:
     The body is the name, without quotes: Pulsar's clients send it so, although they call it JSON.
     """
     namespace_name = request.namespace_name
-    if await request.context.namespaces.find(namespace_name) is None:
-        raise not_found("Namespace not found")
     try:
         given = (await request.body()).decode()
     except UnicodeDecodeError:
         raise Refusal(400, "The name of a group is UTF-8 text") from None
     if not given.strip():
         raise precondition_failed("antiAffinityGroup can't be empty")
+    if await request.context.namespaces.find(namespace_name) is None:
+        raise not_found("Namespace not found")
     await make_local_record(request)
     await change_json(
         request.context.store,
@@ -72,7 +72,7 @@ async def delete_group(request: AdminRequest) -> None:
 async def namespaces(request: AdminRequest) -> list[str]:
     """The namespaces of a tenant that are in a group, whose case does not matter."""
     context, wanted = request.context, request.names["group"].strip().lower()
-    tenant = request.query.get("tenant")
+    tenant = request.query.get("tenant", request.query.get("property"))
     if tenant is None:
         raise Refusal(400, "Tenant should not be null")
     # The tenant is not in the path. Pulsar 4.0.8 fails for everyone here with authorization on.
@@ -102,6 +102,6 @@ ROUTES: Final = (
     Route("POST", _GROUP, set_group),
     Route("DELETE", _GROUP, delete_group),
     Route("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", namespaces),
-    # Pulsar's tools ask at the former path.
+    # Pulsar's tools ask at the former path, where a tenant is a property.
     Route("GET", "/admin/namespaces/{cluster}/antiAffinity/{group}", namespaces),
 )

@@ -41,8 +41,8 @@ async def get_replication(request: AdminRequest) -> JSONResponse:
 async def set_replication(request: AdminRequest) -> str:
     """Body: their names."""
     context = request.context
-    await context.namespaces.get(request.namespace_name)
     names = replication_clusters("clusterIds", await request.json())
+    await context.namespaces.get(request.namespace_name)
     check_replication(names, context.config.clusterName, await context.namespaces.clusters.names())
     return await _store(request, REPLICATION_FIELD, names)
 

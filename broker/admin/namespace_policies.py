@@ -18,6 +18,14 @@ from broker.policies.backlog_quotas import FIELD as QUOTA_FIELD
 from broker.policies.backlog_quotas import SIZE, exceeds_retention
 from broker.policies.bodies import flag
 from broker.policies.delays import delayed_delivery
+from broker.policies.delivery_rates import (
+    REPLICATOR_DISPATCH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    TOPIC_DISPATCH,
+    dispatch_rate,
+    subscribe_rate,
+)
 from broker.policies.given import (
     Check,
     auth_mode,
@@ -121,8 +129,11 @@ class Policy:
     conflict: Callable[[Policies, Json, BrokerConfig], str] = no_conflict
     """Why a value does not go together with the other policies; empty: it does."""
     empty: str = EMPTY_BODY
+    """Why a request without a body is refused; empty: it stands for what null stands for."""
     switched_on: bool = False
     """Whether a request sets it to true, whatever its body."""
+    silent: bool = False
+    """Whether GET answers without content, and not with an empty one, when it is not set."""
     says_ok: bool = False
     """Whether it is set with 200, not 204."""
     by_cluster: bool = False
@@ -167,7 +178,7 @@ POLICIES: Final = (
         "dispatcherPauseOnAckStatePersistent",
         "dispatcherPauseOnAckStatePersistentEnabled",
         flag,
-        shown_unset=False,
+        unset=False,
         switched_on=True,
     ),
     Policy("entryFilters", "entryFilters", entry_filters, nullable=True),
@@ -190,6 +201,18 @@ POLICIES: Final = (
         empty="persistence policies should not be null",
     ),
     Policy("publishRate", "publishMaxMessageRate", publish_rate, nullable=True, by_cluster=True),
+    Policy("dispatchRate", TOPIC_DISPATCH, dispatch_rate, nullable=True, by_cluster=True),
+    Policy(
+        "subscriptionDispatchRate",
+        SUBSCRIPTION_DISPATCH,
+        dispatch_rate,
+        nullable=True,
+        by_cluster=True,
+    ),
+    Policy(
+        "replicatorDispatchRate", REPLICATOR_DISPATCH, dispatch_rate, nullable=True, by_cluster=True
+    ),
+    Policy("subscribeRate", SUBSCRIBE, subscribe_rate, nullable=True, by_cluster=True),
     Policy("messageTTL", "message_ttl_in_seconds", _time_to_live, null=0),
     Policy(
         "retention", "retention_policies", retention, nullable=True, conflict=_retention_conflict
@@ -243,18 +266,14 @@ _WITHOUT_REMOVAL: Final = (
         null=0,
         says_ok=True,
     ),
-    Policy(
-        "offloadPolicies",
-        "offload_policies",
-        offload_policies,
-        empty="The offloadPolicies must be specified for namespace offload.",
-    ),
+    Policy("offloadPolicies", "offload_policies", offload_policies, null="", empty=""),
     Policy(
         "schemaAutoUpdateCompatibilityStrategy",
         "schema_auto_update_compatibility_strategy",
         auto_update_strategy,
         setter="PUT",
         nullable=True,
+        silent=True,
     ),
 )
 """Policies that Pulsar's API can only replace."""
@@ -269,11 +288,13 @@ def _routes_of(policy: Policy) -> tuple[Route, ...]:
             value = policy.in_force(namespace.policies.effective)
         elif value is None:
             value = policy.unset if policy.shown_unset is None else policy.shown_unset
-        return "" if value is None else JSONResponse(value)
+        if value is None:
+            return None if policy.silent else ""
+        return JSONResponse(value)
 
     async def change(request: AdminRequest) -> str | None:
         value = True if policy.switched_on else await request.json()
-        if value is None and await request.body():
+        if value is None and (not policy.empty or await request.body()):
             value = policy.null
         if value is None and not policy.nullable:
             raise Refusal(400, policy.empty)

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+from broker.subscription.throttled import throttled_json
+
 ADDED_UP: Final = (
     "msgRateIn",
     "msgThroughputIn",
@@ -40,6 +42,7 @@ ADDED_UP_OF_SUBSCRIPTIONS: Final = (
     "msgRateExpired",
     "totalMsgExpired",
     "nonContiguousDeletedMessagesRanges",
+    *throttled_json({}),
 )
 _AGE: Final = "oldestBacklogMessageAgeSeconds"
 _WHOSE: Final = "oldestBacklogMessageSubscriptionName"

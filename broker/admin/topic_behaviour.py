@@ -124,7 +124,7 @@ POLICIES: Final = (
         "offload_policies",
         offload_policies,
         lambda _policies: None,
-        no_body="The offloadPolicies must be specified for namespace offload.",
+        null="",
     ),
     TopicPolicy(
         "replication",

@@ -14,6 +14,17 @@ from starlette.responses import JSONResponse
 
 from broker.admin.namespace_policies import EMPTY_BODY, refuse_copies, refuse_nothing
 from broker.admin.router import Route
+from broker.policies.delivery_rates import (
+    NO_DISPATCH_RATE,
+    REPLICATOR_DISPATCH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    TOPIC_DISPATCH,
+    dispatch_rate,
+    record_of_dispatch,
+    record_of_subscribe,
+    subscribe_rate,
+)
 from broker.policies.given import Check, limit, subscription_types, time_to_live, whole_number
 from broker.policies.levels import Levels
 from broker.policies.persistence import persistence, record_of
@@ -54,8 +65,6 @@ class TopicPolicy:
     """What a body of null stands for; None: it changes nothing."""
     null_removes: bool = False
     """Whether no body, or null, removes it instead."""
-    parameter: str = ""
-    """The parameter of the query that is the value; empty: the body is."""
     setter: str = "POST"
     """The method that sets it."""
     switched_on: bool = False
@@ -63,6 +72,8 @@ class TopicPolicy:
     removable: bool = True
     neutral: Json = None
     """A value that says nothing: it is removed instead of stored."""
+    parameter: str = ""
+    """The parameter of the query that is the value; empty: the body is."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
     conflict: Callable[[Levels, Json, BrokerConfig], str] = no_conflict
@@ -72,10 +83,22 @@ class TopicPolicy:
     stored_topics_only: str = ""
     """Why it cannot be set on a topic that is not stored; empty: it can."""
 
-    def of(self, record: dict[str, Json] | None, cluster: str) -> Json:
+    def of(self, record: dict[str, Json], cluster: str) -> Json:
         """Its value in a record; None: there is none."""
-        value = (record or {}).get(self.field)
+        value = record.get(self.field)
         return (value or {}).get(cluster) if self.by_cluster else value
+
+    def applied_to(self, request: AdminRequest, namespace: Namespace) -> Json:
+        """Of a topic that says nothing itself. A value for each cluster is shown as the namespace
+        has it, also one that limits nothing, as in Pulsar."""
+        assert self.applied is not None
+        value: Json = None
+        if self.by_cluster:
+            record = namespace.policies.record.fields
+            value = self.of(record, request.context.config.clusterName)
+        if value is None:
+            value = self.applied(namespace.policies.of_topic(request.topic).effective)
+        return value
 
 
 def _number(path: str, field: str, check: Check, name: str = "") -> TopicPolicy:
@@ -116,6 +139,13 @@ def _refuse_size(context: AdminContext, value: Json) -> None:
         raise precondition_failed(_WRONG_SIZE)
 
 
+SUBSCRIPTION_DISPATCH_RATE: Final = TopicPolicy(
+    "subscriptionDispatchRate",
+    SUBSCRIPTION_DISPATCH,
+    dispatch_rate,
+    lambda policies: record_of_dispatch(policies.delivery.subscription),
+    by_cluster=True,
+)
 POLICIES: Final = (
     TopicPolicy(
         "persistence",
@@ -135,6 +165,29 @@ POLICIES: Final = (
         null_removes=True,
     ),
     TopicPolicy("publishRate", "publishMaxMessageRate", publish_rate, by_cluster=True),
+    TopicPolicy(
+        "dispatchRate",
+        TOPIC_DISPATCH,
+        dispatch_rate,
+        lambda policies: record_of_dispatch(policies.delivery.topic),
+        by_cluster=True,
+    ),
+    SUBSCRIPTION_DISPATCH_RATE,
+    TopicPolicy(
+        "replicatorDispatchRate",
+        REPLICATOR_DISPATCH,
+        dispatch_rate,
+        lambda _policies: record_of_dispatch(NO_DISPATCH_RATE),
+        by_cluster=True,
+        null_removes=True,
+    ),
+    TopicPolicy(
+        "subscribeRate",
+        SUBSCRIBE,
+        subscribe_rate,
+        lambda policies: record_of_subscribe(policies.delivery.subscribe),
+        by_cluster=True,
+    ),
     _number("maxProducers", "max_producers_per_topic", limit, "producers_max"),
     _number("maxConsumers", "max_consumers_per_topic", limit, "consumers_max"),
     _number("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", limit),
@@ -189,6 +242,14 @@ async def namespace_of(request: AdminRequest) -> Namespace:
     return namespace
 
 
+def own_record(request: AdminRequest, namespace: Namespace) -> dict[str, Json]:
+    """The policies of the topic in the path. With `isGlobal` there are none: nothing is set for
+    several clusters together. Raises: MetadataError: they are damaged."""
+    if request.flag("isGlobal"):
+        return {}
+    return namespace.topic_policies.records.of(request.topic) or {}
+
+
 def refuse_global(request: AdminRequest) -> None:
     """Raises: Refusal: the policy is for several clusters together."""
     if request.flag("isGlobal"):
@@ -206,18 +267,22 @@ def _parameter(request: AdminRequest, name: str) -> int | None:
         raise not_found(f"{name} must be a whole number") from None
 
 
+async def _value_of(request: AdminRequest, policy: TopicPolicy) -> Json:
+    """What the request gives, before it is checked; None: nothing."""
+    if policy.switched_on:
+        return True
+    return _parameter(request, policy.parameter) if policy.parameter else await request.json()
+
+
 def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
     """Its endpoints."""
 
     async def get(request: AdminRequest) -> JSONResponse | str | None:
         """What the topic itself says; with `applied` what is in force."""
         namespace = await namespace_of(request)
-        value: Json = None
-        if not request.flag("isGlobal"):  # Nothing is set for several clusters together.
-            record = namespace.topic_policies.records.of(request.topic)
-            value = policy.of(record, request.context.config.clusterName)
+        value = policy.of(own_record(request, namespace), request.context.config.clusterName)
         if value is None and policy.applied is not None and request.flag("applied"):
-            value = policy.applied(namespace.policies.of_topic(request.topic).effective)
+            value = policy.applied_to(request, namespace)
         if value is None and policy.unset is None:
             return None if policy.applied is None else ""
         if value is None:
@@ -225,13 +290,12 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         return JSONResponse(value)
 
     async def change(request: AdminRequest) -> None:
+        if policy.no_body and policy.null is not None and not await request.body():
+            raise Refusal(400, policy.no_body)  # Pulsar does not look at the topic before
         namespace = await namespace_of(request)
-        if policy.parameter:
-            body: Json = _parameter(request, policy.parameter)
-        else:
-            body = True if policy.switched_on else await request.json()
+        body = await _value_of(request, policy)
         if body is None:
-            if policy.no_body and (policy.null is None or not await request.body()):
+            if policy.null is None and policy.no_body:
                 raise Refusal(400, policy.no_body)
             if policy.null is None:
                 if policy.null_removes:
@@ -251,7 +315,7 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
 
     async def remove(request: AdminRequest) -> None:
         namespace = await namespace_of(request)
-        if not request.flag("isGlobal") and namespace.topic_policies.records.of(request.topic):
+        if own_record(request, namespace):
             await _store(request, policy, None)
 
     path = f"{_TOPIC}/{policy.path}"
@@ -269,7 +333,8 @@ async def remove_all(request: AdminRequest) -> None:
     """The topic has none of its own any more. Pulsar does not ask whether there is such a topic."""
     if request.topic.is_partition:
         raise precondition_failed(_NOT_OF_PARTITIONS)
-    await request.context.namespaces.clear_topic_policies(request.topic)
+    if await request.context.namespaces.find(request.namespace_name) is not None:
+        await request.context.namespaces.clear_topic_policies(request.topic)
 
 
 ROUTES: Final = (

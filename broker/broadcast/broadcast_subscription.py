@@ -160,6 +160,7 @@ class BroadcastSubscription(BroadcastMembers):
 
     def limits_changed(self) -> None:
         """Those that the former bound of unacknowledged messages blocked may go on."""
+        self.fanout.limits_changed()
         groups = self.groups
         if groups.bound_unacked(self.context.limits.max_unacked_messages_per_consumer):
             for slot in self.attached.values() if groups.blocked else ():

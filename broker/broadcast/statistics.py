@@ -179,6 +179,7 @@ def broadcast_statistics(
         expire_rate=members.expirations.rate,
         properties=members.properties,
         type_name="Broadcast",
+        throttled=dict(fanout.gate.throttled),
         details={"broadcast": broadcast_details(members, laggards)},
     )
 
@@ -249,6 +250,8 @@ def why_not_dispatching(members: BroadcastMembers) -> str:
     reasons = []
     if fanout.failure:
         reasons.append(f"waiting for storage: {fanout.failure}")
+    if held := fanout.gate.why():
+        reasons.append(held)
     if blocked := groups.blocked:
         reasons.append(f"{blocked} consumers blocked on unacked messages")
     if dry := groups.dry:

@@ -27,7 +27,13 @@ from broker.histograms import (
 )
 from broker.metrics.authentication_series import add_authentication_series
 from broker.metrics.backlog_series import add_check_durations, add_evictions, evictions_of
-from broker.metrics.names import CONSUMER_SERIES, SUBSCRIPTION_SERIES, SUMMED, TOPIC_SERIES
+from broker.metrics.names import (
+    CONSUMER_SERIES,
+    SUBSCRIPTION_SERIES,
+    SUMMED,
+    THROTTLED_SERIES,
+    TOPIC_SERIES,
+)
 from broker.metrics.subscription_series import add_series
 from broker.slices import in_slices
 from broker.topic.persistent import PersistentTopic
@@ -289,6 +295,10 @@ def _subscription(page: Page, labels: dict[str, str], row: SubscriptionRow) -> I
     for series in SUBSCRIPTION_SERIES:
         value = _as_number(row.fields[series.field])
         page.add(series.name, series.kind, series.help_text, text, value)
+    for level, times in row.statistics.throttled.items():
+        reason = label_text({**labels, "reason": level})
+        for series, value in zip(THROTTLED_SERIES, times, strict=True):
+            page.add(series.name, series.kind, series.help_text, reason, value)
     name, count = "pulsar_subscription_consumers_count", row.fields["consumersCount"]
     page.add(name, "gauge", "Consumers", text, count)
     add_series(page, labels, row.subscription.series(row.statistics))

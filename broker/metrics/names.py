@@ -116,6 +116,22 @@ SUBSCRIPTION_SERIES: Final = (
     Series("pulsar_out_bytes_total", "counter", "Bytes delivered", "bytesOutCounter"),
 )
 
+THROTTLED_SERIES: Final = (
+    Series(
+        "pulsar_subscription_dispatch_throttled_msg_events",
+        "gauge",
+        "How often a rate of dispatch in messages held it",
+        "",
+    ),
+    Series(
+        "pulsar_subscription_dispatch_throttled_bytes_events",
+        "gauge",
+        "How often a rate of dispatch in bytes held it",
+        "",
+    ),
+)
+"""By the level of the rate, for subscriptions that rates have limited."""
+
 CONSUMER_SERIES: Final = (
     Series("pulsar_consumer_msg_rate_out", "gauge", "Messages per second", "msgRateOut"),
     Series("pulsar_consumer_msg_throughput_out", "gauge", "Bytes per second", "msgThroughputOut"),

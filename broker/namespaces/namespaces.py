@@ -176,16 +176,15 @@ class Namespaces:
         await self.change_topic_policy(topic, field, lambda _before: value)
 
     async def change_topic_policy(
-        self, topic: TopicName, field: str, change: Callable[[Json | None], object]
+        self, topic: TopicName, field: str, change: Callable[[Any], object]
     ) -> None:
-        """The same with what `change` makes of the present value; None: there is none.
+        """The same from what it is now: see `TopicPolicyRecords.change`.
 
         Raises: Refusal; as `NamespacePolicies.replace`.
         """
         namespace = await self.get(topic.namespace_name)
         async with namespace.changing:
-            before = (namespace.topic_policies.records.of(topic) or {}).get(field)
-            await namespace.topic_policies.set(topic, field, change(before))
+            await namespace.topic_policies.change(topic, field, change)
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
 
     async def clear_topic_policies(self, topic: TopicName) -> None:

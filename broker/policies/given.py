@@ -15,6 +15,14 @@ from broker.config import SUBSCRIPTION_TYPES, SchemaStrategy
 from broker.policies.backlog_quotas import quotas
 from broker.policies.bodies import flag, object_of
 from broker.policies.delays import delayed_delivery
+from broker.policies.delivery_rates import (
+    REPLICATOR_DISPATCH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    TOPIC_DISPATCH,
+    dispatch_rate,
+    subscribe_rate,
+)
 from broker.policies.grants import (
     ACTIONS,
     AUTH_FIELD,
@@ -63,14 +71,6 @@ def limit(policy: str, value: Json) -> int:
     return number
 
 
-def time_to_live(policy: str, value: Json) -> int:
-    """How long messages wait in the backlog, of a new namespace or of a topic."""
-    number = whole_number(policy, value)
-    if number < 0:
-        raise precondition_failed("Invalid value for message TTL")
-    return number
-
-
 def snapshot_interval(policy: str, value: Json) -> int:
     """Seconds between two snapshots for deduplication; 0: only the number of entries counts."""
     number = whole_number(policy, value)
@@ -104,6 +104,14 @@ def auto_update_strategy(policy: str, value: Json) -> str:
     if value not in AUTO_UPDATE_STRATEGIES:
         raise Refusal(400, f"{policy} must be one of {', '.join(AUTO_UPDATE_STRATEGIES)}")
     return str(value)
+
+
+def time_to_live(policy: str, value: Json) -> int:
+    """How long messages wait in the backlog, of a new namespace or of a topic."""
+    number = whole_number(policy, value)
+    if number < 0:
+        raise precondition_failed("Invalid value for message TTL")
+    return number
 
 
 def by_cluster(check: Check) -> Check:
@@ -247,6 +255,7 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "autoSubscriptionCreationOverride": auto_subscription,
     "autoTopicCreationOverride": auto_topic,
     "bundles": _bundles,
+    SUBSCRIBE: by_cluster(subscribe_rate),
     "compaction_threshold": compaction_threshold,
     "deduplicationEnabled": flag,
     "deduplicationSnapshotIntervalSeconds": snapshot_interval,
@@ -272,26 +281,25 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "properties": object_of,
     "publishMaxMessageRate": by_cluster(publish_rate),
     "replication_clusters": _texts,
+    REPLICATOR_DISPATCH: by_cluster(dispatch_rate),  # kept and shown: there are no replicators
     "resource_group_name": _text,
     "retention_policies": retention,
     "schema_auto_update_compatibility_strategy": auto_update_strategy,
     "schema_compatibility_strategy": strategy,
     "schema_validation_enforced": flag,
+    SUBSCRIPTION_DISPATCH: by_cluster(dispatch_rate),
     "subscription_auth_mode": auth_mode,
     "subscription_expiration_time_minutes": whole_number,
     "subscription_types_enabled": subscription_types,
+    TOPIC_DISPATCH: by_cluster(dispatch_rate),
 }
 """Fields of Policies with an effect, and the checks of their values."""
 
 NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "clusterDispatchRate": (),
-    "clusterSubscribeRate": (),
     "deleted": (False,),
     "latency_stats_sample_rate": (),
     "migrated": (False,),
-    "replicatorDispatchRate": (),
-    "subscriptionDispatchRate": (),
-    "topicDispatchRate": (),
 }
 """Fields of Policies without effect in Vela yet, and values of them that set nothing, in addition
 to null, {}, [] and an empty text."""

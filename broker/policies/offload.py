@@ -35,8 +35,8 @@ def offload_lag(policy: str, value: Json) -> int:
 
 
 def offload_policies(policy: str, value: Json) -> Json:
-    """Raises: Refusal, always."""
-    if value is None:
+    """An empty text stands for no body. Raises: Refusal, always."""
+    if value == "":
         raise precondition_failed("The offloadPolicies must be specified for namespace offload.")
     if object_of(policy, value).get("managedLedgerOffloadDriver") not in _DRIVERS:
         raise precondition_failed(

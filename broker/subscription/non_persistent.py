@@ -198,7 +198,7 @@ class NonPersistentSubscription:
                 self.messages_dropped += messages
                 if consumer is not None:
                     consumer.counters.messages_dropped += messages
-        messages, size_bytes = self._outgoing.flush(self._clock.wall_ms())
+        _, messages, size_bytes = self._outgoing.flush(self._clock.wall_ms())
         self._messages_out += messages
         self._bytes_out += size_bytes
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from broker.subscription.consumer import Consumer
+    from broker.subscription.dispatch_gate import DispatchGate
     from broker.subscription.dispatcher import Dispatcher
     from broker.subscription.ports import CursorPort
     from broker.subscription.rates import Rates
@@ -71,6 +72,10 @@ class Shown(Subscription, Protocol):
     @property
     def dispatcher(self) -> Dispatcher | None:
         """None before the first consumer."""
+
+    @property
+    def gate(self) -> DispatchGate:
+        """Its rates of dispatch."""
 
     @property
     def rates(self) -> Mapping[Consumer, Rates]:
@@ -170,4 +175,5 @@ def subscription_statistics(
         expired_last_ms=subscription.expirations.last_ms,
         expire_rate=subscription.expirations.rate,
         properties=cursor.properties,
+        throttled=dict(subscription.gate.throttled),
     )

@@ -15,9 +15,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from broker.subscription.sub_types import TYPE_NAMES
+from broker.subscription.throttled import throttled_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
+
+    from broker.subscription.throttled import Throttled
 
 T = TypeVar("T")
 
@@ -185,6 +188,8 @@ class SubscriptionStatistics:
     """Overrides the name of `sub_type` (kinds that are not stock)."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the JSON form that a kind adds, or overrides from the rows of `consumers`."""
+    throttled: Mapping[str, Throttled] = field(default_factory=dict)
+    """By the level of the rate of dispatch."""
 
     def as_json(self, *, consumers: bool = True, backlog_size: int = 0) -> Json:
         """Pulsar's SubscriptionStats. The topic supplies `backlog_size`."""
@@ -233,6 +238,7 @@ class SubscriptionStatistics:
             "filterAcceptedMsgCount": 0,
             "filterRejectedMsgCount": 0,
             "filterRescheduledMsgCount": 0,
+            **throttled_json(self.throttled),
             "durable": self.durable,
             "replicated": False,
             "whyNotDispatching": self.why_not_dispatching,

@@ -19,9 +19,8 @@ import trio
 
 from broker.subscription.compatibility import check_compatible, in_the_way
 from broker.subscription.consumer_handle import StockConsumerHandle
-from broker.subscription.dispatch_key_shared import KeySharedDispatcher
-from broker.subscription.dispatch_shared import SharedDispatcher
-from broker.subscription.dispatch_single import SingleDispatcher
+from broker.subscription.dispatch_gate import Allowance, DispatchGate
+from broker.subscription.dispatchers import new_dispatcher
 from broker.subscription.expirations import Expirations
 from broker.subscription.outgoing import ack_bits
 from broker.subscription.pump import Pump, Step
@@ -88,6 +87,12 @@ class PersistentSubscription:
         self.pump = Pump(
             context.topic_name, self.name, context.nursery, context.clock, self._step, self._fill
         )
+        self._slice = Allowance(
+            self._config.dispatcher_max_read_batch_size, self._config.dispatcher_max_read_size_bytes
+        )
+        self.gate = DispatchGate(self.name, context, self.pump.run)
+        """Its rates of dispatch."""
+        self._use_rates()
 
     # Consumers
 
@@ -146,17 +151,7 @@ class PersistentSubscription:
                 return former
             self.messages_out_before += former.messages_out
             self.bytes_out_before += former.bytes_out
-        context, ledger, cursor = self.context, self._ledger, self.cursor
-        wake_at = self.pump.wake_at
-        if consumer.sub_type == SHARED:
-            return SharedDispatcher(context, ledger, cursor, wake_at)
-        if consumer.sub_type == KEY_SHARED:
-            return KeySharedDispatcher(context, ledger, cursor, wake_at, consumer)
-        if consumer.sub_type in (EXCLUSIVE, FAILOVER):
-            return SingleDispatcher(consumer.sub_type, context, ledger, cursor, wake_at)
-        raise BrokerError(
-            ServerError.NotAllowedError, f"unknown subscription type {consumer.sub_type}"
-        )
+        return new_dispatcher(consumer, self.context, self._ledger, self.cursor, self.pump.wake_at)
 
     def _check_open(self) -> None:
         if self._closed or self._seeking:
@@ -185,6 +180,7 @@ class PersistentSubscription:
     def _abandon(self) -> None:
         self._closed = True
         self.pump.close()
+        self.gate.close()
         self._forget_unacked()
         self.context.owner.on_subscription_abandoned(self)
 
@@ -425,7 +421,30 @@ class PersistentSubscription:
     def _step(self) -> Step:
         if self._seeking or self.dispatcher is None:
             return Step.IDLE
-        return self.dispatcher.step()
+        most = self._slice
+        return self.dispatcher.step(most.entries, most.size_bytes)
+
+    def _step_within_rates(self) -> Step:
+        """The same, if any rate of dispatch holds for it."""
+        dispatcher, gate = self.dispatcher, self.gate
+        if self._seeking or dispatcher is None:
+            return Step.IDLE
+        allowed = gate.allowed(self.cursor.backlog_entries, self._slice)
+        if allowed is None:
+            return Step.IDLE
+        entries, messages = dispatcher.entries_out, dispatcher.messages_out
+        size_bytes = dispatcher.bytes_out
+        left = dispatcher.step(allowed.entries, allowed.size_bytes)
+        gate.sent(
+            dispatcher.entries_out - entries,
+            dispatcher.messages_out - messages,
+            dispatcher.bytes_out - size_bytes,
+        )
+        return left
+
+    def _use_rates(self) -> None:
+        """Take up those in force. Without any, a step costs nothing for them."""
+        self.pump.use_step(self._step_within_rates if self.gate.renew() else self._step)
 
     async def _fill(self) -> None:
         if self.dispatcher is not None:
@@ -433,6 +452,7 @@ class PersistentSubscription:
 
     def limits_changed(self) -> None:
         """Those that the former limits held may go on, and others stop."""
+        self._use_rates()
         if self.dispatcher is not None:
             self.dispatcher.limits_changed()
             self.pump.run()
@@ -462,6 +482,8 @@ class PersistentSubscription:
         if self.pump.failure:
             return f"waiting for storage: {self.pump.failure}"
         if reason := self.dispatcher.why():
+            return reason
+        if reason := self.gate.why():
             return reason
         return "waiting for storage" if self.pump.waiting else ""
 
@@ -509,5 +531,6 @@ class PersistentSubscription:
         if self._linger is not None:
             self._linger.cancel()
         self.pump.close()
+        self.gate.close()
         self.disconnect_consumers()
         self._forget_unacked()

@@ -27,10 +27,11 @@ from broker.topic.failures import told
 from broker.topic.message_expiry import expire_backlogs
 from broker.topic.newest_message import NewestOfTopic
 from broker.topic.producer import Producer, Publish
+from broker.topic.subscribe_rates import SubscribeRates
 from broker.topic.topic import Topic
 from ledgers.replication import Replication
 from protocol import commands
-from protocol.errors import BrokerError, ServerError
+from protocol.errors import BrokerError, NotAllowed, ServerError
 from protocol.metadata import broker_entry_metadata, count_messages
 from protocol.templates import ReceiptTemplate
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from broker.subscription.api import PublishObserver, Subscription
     from broker.subscription.ports import LedgerPort
     from broker.topic.services import TopicServices
+    from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.position import Position
     from protocol.send_fields import Send
     from protocol.topic_name import TopicName
@@ -100,11 +102,18 @@ class PersistentTopic(Topic):
         self._applying = trio.Lock()
         self.backlog = BacklogKeeper(self, ledger, services.config, services.clock)
         self._ttl_seconds = 0
+        self._subscribes = SubscribeRates()
         self._newest = NewestOfTopic(ledger)
         self._taken = 0
         self._answered = 0
         self._after_publishes: list[tuple[int, Callable[[], None]]] = []
         ledger.listener = self
+
+    def check_subscribe_rate(self, consumer: SubscribingConsumer) -> None:
+        """Raises: BrokerError NotAllowedError, as in Pulsar: it subscribes too often."""
+        rate = self.policies.effective.delivery.subscribe
+        if not self._subscribes.admits(consumer, rate, self.services.clock.now()):
+            raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
     def subscription_ledger(self) -> LedgerPort:
         """The ledger that its subscriptions read."""

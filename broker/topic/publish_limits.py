@@ -1,5 +1,5 @@
 """What the producers of one topic have to pass: its publish rate, the budget of its resource group,
-the rate of the whole broker, the size of a message, how late it may be due, and the quota of its
+the rate of the whole broker, the size of a message, how late it may be due, and the quota of the
 backlog if that is near."""
 
 from __future__ import annotations
@@ -49,11 +49,9 @@ class TopicPublishLimits:
     def use_backlog_gate(self, gate: BacklogGate | None, producers: Iterable[Producer]) -> None:
         """Messages have to pass this gate from now on; None: there is none."""
         self._backlog = gate
-        before = self.in_force
-        self._use(
-            ProducerLimits(before.rates, before.message_size_bytes_max, before.delay_ms_max, gate),
-            producers,
-        )
+        now = self.in_force
+        limits = ProducerLimits(now.rates, now.message_size_bytes_max, now.delay_ms_max, gate)
+        self._use(limits, producers)
 
     def _use(self, limits: ProducerLimits, producers: Iterable[Producer]) -> None:
         if limits.same_as(self.in_force):

@@ -24,8 +24,7 @@ RATE = {"standalone": {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("subscriptionDispatchRate", RATE),
-        ("topicDispatchRate", RATE),
+        ("clusterDispatchRate", RATE),
     ],
 )
 def test_a_policy_without_an_effect_is_refused_by_name(field: str, value: object):

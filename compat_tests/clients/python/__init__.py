@@ -8,6 +8,7 @@ from compat_tests.clients.python import (
     connector_admin,
     connector_driver,
     counts,
+    delivery_rates,
     limits,
     markers,
     messages,
@@ -19,6 +20,7 @@ from compat_tests.clients.python import (
     schema_verdicts,
     schemas,
     subscriptions,
+    topic_behaviour,
     topics,
 )
 from compat_tests.clients.python.scenario import SCENARIOS
@@ -30,6 +32,7 @@ __all__ = [
     "connector_admin",
     "connector_driver",
     "counts",
+    "delivery_rates",
     "limits",
     "markers",
     "messages",
@@ -41,5 +44,6 @@ __all__ = [
     "schema_verdicts",
     "schemas",
     "subscriptions",
+    "topic_behaviour",
     "topics",
 ]
