@@ -43,7 +43,7 @@ class TopicPolicyRecords:
         )
 
     async def change(
-        self, topic: TopicName, field: str, change: Callable[[object], object]
+        self, topic: TopicName, field: str, change: Callable[[Any], object]
     ) -> None:
         """Change a policy of a topic from what it is now; None: it has none of this kind. `change`
         may be called several times, since another broker may change the record meanwhile."""

@@ -1,4 +1,4 @@
-"""Numbers and booleans in the bodies of requests, as Pulsar's JSON reader takes them. Pure."""
+"""Numbers in the bodies of requests, as Pulsar's JSON reader takes them. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,3 @@ def whole(name: str, value: Json, bounds: range) -> int:
     except (ValueError, OverflowError):
         pass
     raise Refusal(400, f"{name} must be a whole number")
-
-
-def boolean(name: str, value: Json) -> bool:
-    """Numbers and texts are accepted, too. Raises: Refusal."""
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    if not isinstance(value, bool | int):
-        raise Refusal(400, f"{name} must be true or false")
-    return bool(value)

@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 @final
 class SubscriptionLimits:
-    """The limits in force for each subscription of one topic; 0: none. The topic changes them, and
+    """The limits in force for each subscription of one topic; 0: none. Also whether messages wait
+    for the time that their producer names. The topic changes them, and
     then calls `limits_changed` of its subscriptions."""
 
     __slots__ = (
+        "delivers_later",
         "dispatch_limits",
+        "dispatch_waits_for_acks",
         "max_consumers_per_subscription",
         "max_unacked_messages_per_consumer",
         "max_unacked_messages_per_subscription",
@@ -45,6 +48,8 @@ class SubscriptionLimits:
         before = self._all()
         self.dispatch_limits = dispatch_limits
         self.rates = policies.delivery
+        self.delivers_later = policies.delays.delivers_later
+        self.dispatch_waits_for_acks = policies.dispatch_waits_for_acks
         self.max_consumers_per_subscription = policies.counts.consumers_of_subscription_max
         self.max_unacked_messages_per_consumer = policies.counts.unacked_of_consumer_max
         self.max_unacked_messages_per_subscription = policies.counts.unacked_of_subscription_max

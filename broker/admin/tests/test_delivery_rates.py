@@ -123,25 +123,6 @@ async def test_subscribe_rates_of_a_namespace_and_of_a_topic(http, broker):
         assert await http("DELETE", each) == (204, None)
 
 
-async def test_no_entry_filter_is_known(http):
-    await http("PUT", f"{N}/a")
-    empty = "entryFilterNames can't be empty. To remove entry filters use the remove method."
-    for each in (NAMESPACE, f"{N}/a"):
-        path = f"{each}/entryFilters"
-        refused = (400, "Entry filter 'jwt' not found")
-        assert await http("POST", path, {"entryFilterNames": "jwt,other"}) == refused
-        for body in ({"entryFilterNames": ""}, {}):
-            assert await http("POST", path, body) == (400, empty)
-        for body in (None, ...):
-            assert await http("POST", path, body) == (204, None)
-        assert await http("GET", path) == (200, None)
-        assert await http("DELETE", path) == (204, None)
-    shown = await http("GET", f"{N}/a/entryFilters?applied=true")
-    assert shown == (200, {"entryFilterNames": ""})
-    assert (await http("GET", f"{N}/no/entryFilters"))[0] == 404
-    assert (await http("GET", "namespaces/public/no/entryFilters"))[0] == 404
-
-
 async def test_rates_survive_a_restart(tmp_path):
     name = TopicName.parse("a")
     rate = {**UNSET, "dispatchThrottlingRateInMsg": 10}

@@ -30,11 +30,8 @@ PUBLISH_RATES: Final = (
 NUMBERS: Final = (5, 0, -1, 1.5, "5", "x", True, b"null", None, [], {})
 TYPES: Final = (["Shared"], ["Exclusive", "Failover"], [], ["Shared", "Shared"])
 RATES: Final = (("publishRate", PUBLISH_RATES),)
-ENTRY_FILTERS: Final = ({"entryFilterNames": "jwt"}, {"entryFilterNames": ""}, {}, b"null", None)
-"""Filters are classes of Java. No server of these scenarios has any."""
 OF_NAMESPACES: Final = (
     *RATES,
-    ("entryFilters", ENTRY_FILTERS),
     ("maxProducersPerTopic", NUMBERS),
     ("maxConsumersPerTopic", NUMBERS),
     ("maxSubscriptionsPerTopic", NUMBERS),
@@ -45,7 +42,6 @@ OF_NAMESPACES: Final = (
 )
 OF_TOPICS: Final = (
     *RATES,
-    ("entryFilters", ENTRY_FILTERS),
     ("maxProducers", NUMBERS),
     ("maxConsumers", NUMBERS),
     ("maxSubscriptionsPerTopic", NUMBERS),
