@@ -13,27 +13,39 @@ from typing import TYPE_CHECKING, Any, Final, final
 from starlette.responses import JSONResponse
 
 from broker.admin.router import Route
+from broker.policies import delays, idle
+from broker.policies.backlog_quotas import FIELD as QUOTA_FIELD
+from broker.policies.backlog_quotas import SIZE, exceeds_retention
+from broker.policies.bodies import flag
+from broker.policies.delays import delayed_delivery
 from broker.policies.given import (
     Check,
     auth_mode,
     auto_subscription,
     auto_topic,
-    flag,
+    auto_update_strategy,
+    compaction_threshold,
+    entry_filters,
     limit,
     retention,
+    snapshot_interval,
     strategy,
     subscription_types,
+    whole_number,
 )
 from broker.policies.grants import AUTH_MODE_FIELD
+from broker.policies.idle import inactive_topics
+from broker.policies.offload import offload_lag, offload_policies, offload_threshold
 from broker.policies.persistence import persistence
 from broker.policies.rates import publish_rate
 from broker.policies.record import AUTO_UPDATE_FIELD
-from broker.refusal import Refusal, not_found
+from broker.refusal import Refusal, not_found, precondition_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.admin.context import AdminContext, AdminRequest
+    from broker.config import BrokerConfig
     from broker.policies.effective import EffectivePolicies
     from broker.policies.record import Policies
 
@@ -55,6 +67,33 @@ def refuse_copies(context: AdminContext, value: Json) -> None:
             "Bookkeeper-Ensemble must be 1, because this broker stores everything in its own "
             "bookie. Use `vela broker` with several bookies for more copies",
         )
+
+
+def no_conflict(_record: Policies, _value: Json, _config: BrokerConfig) -> str:
+    """Any value goes together with the other policies."""
+    return ""
+
+
+def _retention_conflict(record: Policies, value: Json, config: BrokerConfig) -> str:
+    """Only a namespace with quotas of its own is looked at, as in Pulsar."""
+    quotas = record.fields.get(QUOTA_FIELD)
+    if quotas and exceeds_retention(quotas.get(SIZE), value, config):
+        return "Retention Quota must exceed configured backlog quota for namespace."
+    return ""
+
+
+def _time_to_live(policy: str, value: Json) -> int:
+    number = whole_number(policy, value)
+    if number < 0:
+        raise precondition_failed("Invalid value for message TTL, message TTL must >= 0")
+    return number
+
+
+def _expiration_time(policy: str, value: Json) -> int:
+    number = whole_number(policy, value)
+    if number < 0:
+        raise precondition_failed("Invalid value for subscription expiration time")
+    return number
 
 
 @final
@@ -79,7 +118,13 @@ class Policy:
     """What a body of null stands for instead; None: nothing, and it is refused."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
+    conflict: Callable[[Policies, Json, BrokerConfig], str] = no_conflict
+    """Why a value does not go together with the other policies; empty: it does."""
     empty: str = EMPTY_BODY
+    switched_on: bool = False
+    """Whether a request sets it to true, whatever its body."""
+    says_ok: bool = False
+    """Whether it is set with 200, not 204."""
     by_cluster: bool = False
     """Whether the field has a value for each cluster."""
 
@@ -88,8 +133,14 @@ class Policy:
         value = record.fields.get(self.field)
         return (value or {}).get(cluster) if self.by_cluster else value
 
-    def put(self, record: Policies, cluster: str, value: Json) -> Policies:
-        """The record with another value; None: without one."""
+    def put(self, record: Policies, config: BrokerConfig, value: Json) -> Policies:
+        """The record with another value; None: without one.
+
+        Raises: Refusal: it does not go together with the others.
+        """
+        cluster = config.clusterName
+        if value is not None and (flaw := self.conflict(record, value, config)):
+            raise precondition_failed(flaw)
         if not self.by_cluster:
             return record.with_fields(**{self.field: value})
         others = {**(record.fields.get(self.field) or {})}
@@ -99,10 +150,28 @@ class Policy:
 
 
 POLICIES: Final = (
-    Policy("deduplication", "deduplicationEnabled", flag),
-    Policy("encryptionRequired", "encryption_required", flag, unset=False),
-    Policy("autoTopicCreation", "autoTopicCreationOverride", auto_topic),
-    Policy("autoSubscriptionCreation", "autoSubscriptionCreationOverride", auto_subscription),
+    Policy("deduplication", "deduplicationEnabled", flag, null=False),
+    Policy("encryptionRequired", "encryption_required", flag, unset=False, null=False),
+    Policy("autoTopicCreation", "autoTopicCreationOverride", auto_topic, nullable=True),
+    Policy(
+        "autoSubscriptionCreation",
+        "autoSubscriptionCreationOverride",
+        auto_subscription,
+        nullable=True,
+    ),
+    Policy(
+        "compactionThreshold", "compaction_threshold", compaction_threshold, setter="PUT", null=0
+    ),
+    Policy("delayedDelivery", delays.FIELD, delayed_delivery, nullable=True),
+    Policy(
+        "dispatcherPauseOnAckStatePersistent",
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        flag,
+        shown_unset=False,
+        switched_on=True,
+    ),
+    Policy("entryFilters", "entryFilters", entry_filters, nullable=True),
+    Policy("inactiveTopicPolicies", idle.FIELD, inactive_topics, nullable=True),
     Policy("maxTopicsPerNamespace", "max_topics_per_namespace", limit, shown_unset=0, null=0),
     Policy("maxProducersPerTopic", "max_producers_per_topic", limit, null=0),
     Policy("maxConsumersPerTopic", "max_consumers_per_topic", limit, null=0),
@@ -121,7 +190,16 @@ POLICIES: Final = (
         empty="persistence policies should not be null",
     ),
     Policy("publishRate", "publishMaxMessageRate", publish_rate, nullable=True, by_cluster=True),
-    Policy("retention", "retention_policies", retention, nullable=True),
+    Policy("messageTTL", "message_ttl_in_seconds", _time_to_live, null=0),
+    Policy(
+        "retention", "retention_policies", retention, nullable=True, conflict=_retention_conflict
+    ),
+    Policy(
+        "subscriptionExpirationTime",
+        "subscription_expiration_time_minutes",
+        _expiration_time,
+        null=0,
+    ),
     Policy(
         "schemaCompatibilityStrategy",
         "schema_compatibility_strategy",
@@ -130,16 +208,54 @@ POLICIES: Final = (
         unset="UNDEFINED",
         nullable=True,
     ),
-    Policy("schemaValidationEnforced", "schema_validation_enforced", flag, unset=False),
+    Policy("schemaValidationEnforced", "schema_validation_enforced", flag, unset=False, null=False),
+    Policy("offloadDeletionLagMs", "offload_deletion_lag_ms", offload_lag, setter="PUT", null=0),
     Policy(
         "isAllowAutoUpdateSchema",
         AUTO_UPDATE_FIELD,
         flag,
+        null=False,
         in_force=lambda policies: policies.schema_auto_update,
     ),
 )
 _WITHOUT_REMOVAL: Final = (
     Policy("subscriptionAuthMode", AUTH_MODE_FIELD, auth_mode, unset="None", nullable=True),
+    Policy(
+        "deduplicationSnapshotInterval",
+        "deduplicationSnapshotIntervalSeconds",
+        snapshot_interval,
+        nullable=True,
+    ),
+    Policy(
+        "offloadThreshold",
+        "offload_threshold",
+        offload_threshold,
+        setter="PUT",
+        unset=-1,
+        null=0,
+    ),
+    Policy(
+        "offloadThresholdInSeconds",
+        "offload_threshold_in_seconds",
+        offload_threshold,
+        setter="PUT",
+        unset=-1,
+        null=0,
+        says_ok=True,
+    ),
+    Policy(
+        "offloadPolicies",
+        "offload_policies",
+        offload_policies,
+        empty="The offloadPolicies must be specified for namespace offload.",
+    ),
+    Policy(
+        "schemaAutoUpdateCompatibilityStrategy",
+        "schema_auto_update_compatibility_strategy",
+        auto_update_strategy,
+        setter="PUT",
+        nullable=True,
+    ),
 )
 """Policies that Pulsar's API can only replace."""
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -155,8 +271,8 @@ def _routes_of(policy: Policy) -> tuple[Route, ...]:
             value = policy.unset if policy.shown_unset is None else policy.shown_unset
         return "" if value is None else JSONResponse(value)
 
-    async def change(request: AdminRequest) -> None:
-        value = await request.json()
+    async def change(request: AdminRequest) -> str | None:
+        value = True if policy.switched_on else await request.json()
         if value is None and await request.body():
             value = policy.null
         if value is None and not policy.nullable:
@@ -164,6 +280,7 @@ def _routes_of(policy: Policy) -> tuple[Route, ...]:
         kept = policy.unset if value is None else policy.check(policy.path, value)
         policy.refuse(request.context, kept)
         await _store(request, policy, kept)
+        return "" if policy.says_ok else None
 
     async def remove(request: AdminRequest) -> None:
         await _store(request, policy, policy.unset)
@@ -182,11 +299,17 @@ async def _store(request: AdminRequest, policy: Policy, value: Json) -> None:
         known = await context.namespaces.tenants.exists(request.names["tenant"])
         raise not_found("Namespace does not exist" if known else "Tenant does not exist")
     await context.namespaces.change_policies(
-        name, lambda record: policy.put(record, context.config.clusterName, value)
+        name, lambda record: policy.put(record, context.config, value)
     )
 
 
+async def _remove_offload_policies(request: AdminRequest) -> None:
+    """There are none, so nothing is left to remove."""
+    await request.context.namespaces.get(request.namespace_name)
+
+
 ROUTES: Final = (
+    Route("DELETE", f"{_NAMESPACE}/removeOffloadPolicies", _remove_offload_policies),
     *(route for policy in POLICIES for route in _routes_of(policy)),
     *(route for policy in _WITHOUT_REMOVAL for route in _routes_of(policy)[:2]),
 )

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from broker.admin.namespace_policies import EMPTY_BODY, refuse_copies, refuse_nothing
 from broker.admin.router import Route
-from broker.policies.given import Check, limit, subscription_types, whole_number
+from broker.policies.given import Check, limit, subscription_types, time_to_live, whole_number
 from broker.policies.persistence import persistence, record_of
 from broker.policies.rates import publish_rate
 from broker.refusal import Refusal, not_found, precondition_failed
@@ -47,6 +47,15 @@ class TopicPolicy:
     """What a body of null stands for; None: it changes nothing."""
     null_removes: bool = False
     """Whether no body, or null, removes it instead."""
+    setter: str = "POST"
+    """The method that sets it."""
+    switched_on: bool = False
+    """Whether a request sets it to true, whatever its body."""
+    removable: bool = True
+    neutral: Json = None
+    """A value that says nothing: it is removed instead of stored."""
+    parameter: str = ""
+    """The parameter of the query that is the value; empty: the body is."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
     unset: Json = None
@@ -108,6 +117,14 @@ POLICIES: Final = (
         refuse=refuse_copies,
         stored_topics_only="Persistence of a non-persistent topic is not allowed",
     ),
+    TopicPolicy(
+        "messageTTL",
+        "message_ttl_in_seconds",
+        time_to_live,
+        lambda policies: policies.message_ttl_seconds,
+        parameter="messageTTL",
+        null_removes=True,
+    ),
     TopicPolicy("publishRate", "publishMaxMessageRate", publish_rate, by_cluster=True),
     _number("maxProducers", "max_producers_per_topic", limit, "producers_max"),
     _number("maxConsumers", "max_consumers_per_topic", limit, "consumers_max"),
@@ -147,22 +164,52 @@ POLICIES: Final = (
 )
 
 
-async def _namespace_of(request: AdminRequest) -> Namespace:
+_TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+_NOT_OF_PARTITIONS: Final = "Not allowed to set/get topic policy for a partition"
+
+
+async def namespace_of(request: AdminRequest) -> Namespace:
     """The namespace of the topic in the path. Raises: Refusal, BrokerError: the topic has no
     policies of its own, or does not exist."""
     namespaces, topic = request.context.namespaces, request.topic
     if topic.is_partition:
-        raise precondition_failed("Not allowed to set/get topic policy for a partition")
+        raise precondition_failed(_NOT_OF_PARTITIONS)
     namespace = await namespaces.of_topic(topic)
     if not await namespaces.topic_exists(topic):
         raise not_found(f"Topic {topic.full} not found")
     return namespace
 
 
-def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
+def refuse_global(request: AdminRequest) -> None:
+    """Raises: Refusal: the policy is for several clusters together."""
+    if request.flag("isGlobal"):
+        raise Refusal(
+            501, "Vela does not replicate to other clusters yet: leave out isGlobal (--global)"
+        )
+
+
+def _parameter(request: AdminRequest, name: str) -> int | None:
+    """A number in the query; None: there is none. Raises: Refusal."""
+    text = request.query.get(name, "")
+    try:
+        return whole_number(name, text) if text else None
+    except Refusal:
+        raise not_found(f"{name} must be a whole number") from None
+
+
+async def _value_of(request: AdminRequest, policy: TopicPolicy) -> Json:
+    """What the request gives, before it is checked; None: nothing."""
+    if policy.switched_on:
+        return True
+    return _parameter(request, policy.parameter) if policy.parameter else await request.json()
+
+
+def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
+    """Its endpoints."""
+
     async def get(request: AdminRequest) -> JSONResponse | str | None:
         """What the topic itself says; with `applied` what is in force."""
-        namespace = await _namespace_of(request)
+        namespace = await namespace_of(request)
         value: Json = None
         if not request.flag("isGlobal"):  # Nothing is set for several clusters together.
             record = namespace.topic_policies.records.of(request.topic)
@@ -176,8 +223,8 @@ def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         return JSONResponse(value)
 
     async def change(request: AdminRequest) -> None:
-        await _namespace_of(request)
-        body = await request.json()
+        await namespace_of(request)
+        body = await _value_of(request, policy)
         if body is None:
             if policy.no_body and (policy.null is None or not await request.body()):
                 raise Refusal(400, policy.no_body)
@@ -189,24 +236,18 @@ def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         value = policy.check(policy.path, body)
         if policy.stored_topics_only and not request.topic.persistent:
             raise Refusal(405, policy.stored_topics_only)
-        if request.flag("isGlobal"):
-            raise Refusal(
-                501, "Vela does not replicate to other clusters yet: leave out isGlobal (--global)"
-            )
+        refuse_global(request)
         policy.refuse(request.context, value)
-        await _store(request, policy, value)
+        await _store(request, policy, None if value == policy.neutral else value)
 
     async def remove(request: AdminRequest) -> None:
-        namespace = await _namespace_of(request)
+        namespace = await namespace_of(request)
         if not request.flag("isGlobal") and namespace.topic_policies.records.of(request.topic):
             await _store(request, policy, None)
 
-    path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{policy.path}"
-    return (
-        Route("GET", path, get),
-        Route("POST", path, change),
-        Route("DELETE", path, remove),
-    )
+    path = f"{_TOPIC}/{policy.path}"
+    routes = (Route("GET", path, get), Route(policy.setter, path, change))
+    return (*routes, Route("DELETE", path, remove)) if policy.removable else routes
 
 
 async def _store(request: AdminRequest, policy: TopicPolicy, value: Json) -> None:
@@ -215,4 +256,14 @@ async def _store(request: AdminRequest, policy: TopicPolicy, value: Json) -> Non
     await request.context.namespaces.set_topic_policy(request.topic, policy.field, value)
 
 
-ROUTES: Final = tuple(route for policy in POLICIES for route in _routes_of(policy))
+async def remove_all(request: AdminRequest) -> None:
+    """The topic has none of its own any more. Pulsar does not ask whether there is such a topic."""
+    if request.topic.is_partition:
+        raise precondition_failed(_NOT_OF_PARTITIONS)
+    await request.context.namespaces.clear_topic_policies(request.topic)
+
+
+ROUTES: Final = (
+    Route("DELETE", f"{_TOPIC}/policies", remove_all),
+    *(route for policy in POLICIES for route in routes_of(policy)),
+)

@@ -25,7 +25,7 @@ from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication, open_paths, serve_http
 from broker.assembly.authorization import authorizer_of, start_enforcement
-from broker.assembly.followers import DynamicConfiguration, PolicyChanges
+from broker.assembly.followers import start_followers
 from broker.assembly.issuers import fetch_from_issuers
 from broker.assembly.listening import Ports, url_host
 from broker.assembly.outliving import outliving
@@ -146,8 +146,7 @@ async def assembled_broker(
         await front.start(metrics.run)
         admin = _admin_over(config, address, storage, service, owners, reads, metrics)
         admin.decisions = authorizer
-        await front.start(DynamicConfiguration(storage.store, admin).run)
-        await front.start(PolicyChanges(storage.store, service.namespaces).run)
+        await start_followers(front, storage.store, admin)
         await owners.wait_joined()
         application.context = admin
         try:

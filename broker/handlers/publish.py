@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.net.errors import ConnectionRefused
 from broker.net.send_handler import SendHandler
+from broker.subscription.delayed import delay_ms
 from broker.topic.producer import NO_LIMITS, Producer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
@@ -63,23 +64,29 @@ class Publishing(SendHandler):
         producer.topic.publish(producer, send)
 
     def admits(self, session: ClientSession, send: Send) -> bool:
-        """Whether the limits of its topic let the message pass now."""
+        """Whether the limits of its topic let the message pass now. One that is refused, or that is
+        dropped because its producer is sent away, does not wait."""
         producer = session.producers.get(send.producer_id)
         if not isinstance(producer, Producer) or producer.limits is NO_LIMITS:
             return True
         payload, limits = send.payload, producer.limits
         size = len(payload)
+        refusal = ""
         if 0 < limits.message_size_bytes_max < size:
+            refusal = "Exceed maximum message size"
+        elif 0 < limits.delay_ms_max < delay_ms(payload):
+            refusal = f"Exceeds max allowed delivery delay of {limits.delay_ms_max} milliseconds"
+        if refusal:
             session.send(
                 commands.send_error(
-                    send.producer_id,
-                    send.sequence_id,
-                    ServerError.NotAllowedError,
-                    "Exceed maximum message size",
+                    send.producer_id, send.sequence_id, ServerError.NotAllowedError, refusal
                 )
             )
             return False
-        return session.admitted_by(limits.rates, count_messages(payload) or 1, size)
+        if not session.admitted_by(limits.rates, count_messages(payload) or 1, size):
+            return False
+        backlog = limits.backlog
+        return backlog is None or backlog.takes(size)
 
 
 def _refuse_unknown(session: ClientSession, producer_id: int) -> None:

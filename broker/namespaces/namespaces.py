@@ -20,6 +20,7 @@ from broker.namespaces.names import (
     policies_path,
     tenant_path,
 )
+from broker.namespaces.resource_groups import ResourceGroups
 from broker.namespaces.tenants import Clusters, Tenants
 from broker.policies.record import Policies
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
@@ -47,6 +48,7 @@ class Namespaces:
         self._config = config
         self.clusters = Clusters(store)
         self.tenants = Tenants(store, self.clusters, config)
+        self.resource_groups = ResourceGroups(store)
         self.is_loaded_topic: Callable[[TopicName], bool] = lambda _topic: False
         """Whether the broker has the topic in memory. Set by the composition root."""
         self._loaded = LoadedNamespaces(store, config, lambda topic: self.is_loaded_topic(topic))
@@ -171,9 +173,29 @@ class Namespaces:
 
         Raises: Refusal; as `NamespacePolicies.replace`.
         """
+        await self.change_topic_policy(topic, field, lambda _before: value)
+
+    async def change_topic_policy(
+        self, topic: TopicName, field: str, change: Callable[[Json | None], object]
+    ) -> None:
+        """The same with what `change` makes of the present value; None: there is none.
+
+        Raises: Refusal; as `NamespacePolicies.replace`.
+        """
         namespace = await self.get(topic.namespace_name)
         async with namespace.changing:
-            await namespace.topic_policies.set(topic, field, value)
+            before = (namespace.topic_policies.records.of(topic) or {}).get(field)
+            await namespace.topic_policies.set(topic, field, change(before))
+            await namespace.policies.replace_topics(namespace.topic_policies.records.found)
+
+    async def clear_topic_policies(self, topic: TopicName) -> None:
+        """The topic has no policies of its own any more. One without any, or none, is not an error.
+
+        Raises: Refusal; as `NamespacePolicies.replace`.
+        """
+        namespace = await self.get(topic.namespace_name)
+        async with namespace.changing:
+            await namespace.topic_policies.delete(topic)
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
 
     async def delete_topic_policies(self, topic: TopicName) -> None:

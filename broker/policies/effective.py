@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.config import SUBSCRIPTION_TYPES
+from broker.policies.backlog_quotas import QUOTA_KEYS, BacklogQuotas, quotas_of
+from broker.policies.clusters import REPLICATION_FIELD
 from broker.policies.counts import COUNT_KEYS, Counts, counts_of
+from broker.policies.delays import DELAY_KEYS, Delays, delays_of
+from broker.policies.given import AUTO_UPDATE_STRATEGIES
 from broker.policies.grants import grants_in
+from broker.policies.idle import IDLE_KEYS, Idle, idle_of
 from broker.policies.levels import Levels
 from broker.policies.persistence import Persistence, persistence_in, persistence_of
 from broker.policies.rates import RATE_KEYS, Rates, rates_of
@@ -32,9 +37,11 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "allowAutoTopicCreation",
         "allowAutoTopicCreationType",
         "brokerDeduplicationEnabled",
+        "brokerDeduplicationSnapshotIntervalSeconds",
         "defaultNumPartitions",
         "defaultRetentionSizeInMB",
         "defaultRetentionTimeInMinutes",
+        "dispatcherPauseOnAckStatePersistentEnabled",
         "encryptionRequireOnProducer",
         "isAllowAutoUpdateSchemaEnabled",
         "isSchemaValidationEnforced",
@@ -43,8 +50,13 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "managedLedgerDefaultMarkDeleteRateLimit",
         "managedLedgerDefaultWriteQuorum",
         "schemaCompatibilityStrategy",
+        "subscriptionExpirationTimeMinutes",
         "subscriptionTypesEnabled",
+        "ttlDurationDefaultInSeconds",
         *COUNT_KEYS,
+        *DELAY_KEYS,
+        *IDLE_KEYS,
+        *QUOTA_KEYS,
         *RATE_KEYS,
     }
 )
@@ -63,10 +75,16 @@ class EffectivePolicies:
     auto_subscription_creation: bool
     """Whether a consumer may create the subscription it names."""
     deduplication: bool
+    deduplication_snapshot_seconds: int
+    """Between two snapshots; 0: only the number of entries counts."""
     encryption_required: bool
     """Producers that do not encrypt are refused."""
     bookie_groups: BookieGroups | None
     """The bookies of its entries; None: as the broker is configured."""
+    backlog_quotas: BacklogQuotas
+    """How much may wait in the backlog, and how long."""
+    message_ttl_seconds: int
+    """How long messages wait in the backlog; 0 = for ever."""
     persistence: Persistence
     """The bookies of its entries, and how often its cursors are stored."""
     retention_minutes: int
@@ -79,10 +97,22 @@ class EffectivePolicies:
     """One of `SchemaStrategy`; never UNDEFINED."""
     schema_validation_enforced: bool
     """Producers without a schema are refused on a topic that has one."""
+    compaction_threshold_bytes: int
+    """Of backlog; 0: never. Vela does not compact topics yet."""
+    dispatch_waits_for_acks: bool
+    """Whether delivery pauses while there are more holes between acknowledgements than are
+    stored."""
+    replication_clusters: tuple[str, ...]
     counts: Counts
+    delays: Delays
+    idle: Idle
+    subscription_expiration_minutes: int
+    """How long subscriptions without consumers are kept; 0 = for ever. No topic overrides it."""
     subscription_types: frozenset[str]
     """Of new consumers."""
     rates: Rates
+    resource_group: str
+    """Of its namespace; empty: none."""
 
 
 def resolve(
@@ -103,22 +133,26 @@ def resolve(
     }
     persistence = said("persistence")
     return EffectivePolicies(
-        auto_topic_creation=(
-            config.allowAutoTopicCreation
-            if topic_creation is None
-            else bool(topic_creation.get("allowAutoTopicCreation", False))
-        ),
+        auto_topic_creation=_allowed(topic_creation, config.allowAutoTopicCreation),
         auto_created_partitions=_partitions(topic_creation, config),
-        auto_subscription_creation=(
-            config.allowAutoSubscriptionCreation
-            if subscription_creation is None
-            else bool(subscription_creation.get("allowAutoSubscriptionCreation", False))
+        auto_subscription_creation=_allowed(
+            subscription_creation, config.allowAutoSubscriptionCreation
         ),
         deduplication=bool(said("deduplicationEnabled", config.brokerDeduplicationEnabled)),
+        deduplication_snapshot_seconds=int(
+            said(
+                "deduplicationSnapshotIntervalSeconds",
+                config.brokerDeduplicationSnapshotIntervalSeconds,
+            )
+        ),
         encryption_required=(
             bool(said("encryption_required", False)) or config.encryptionRequireOnProducer
         ),
         bookie_groups=bookie_groups,
+        backlog_quotas=quotas_of(config, levels),
+        message_ttl_seconds=_positive(
+            said("message_ttl_in_seconds", config.ttlDurationDefaultInSeconds)
+        ),
         persistence=(
             persistence_of(config) if persistence is None else persistence_in(persistence)
         ),
@@ -131,10 +165,37 @@ def resolve(
         schema_validation_enforced=(
             bool(said("schema_validation_enforced", False)) or config.isSchemaValidationEnforced
         ),
+        compaction_threshold_bytes=int(said("compaction_threshold", 0)),
+        dispatch_waits_for_acks=bool(
+            said(
+                "dispatcherPauseOnAckStatePersistentEnabled",
+                config.dispatcherPauseOnAckStatePersistentEnabled,
+            )
+        ),
+        replication_clusters=tuple(said(REPLICATION_FIELD, ())),
         counts=counts_of(config, levels),
+        delays=delays_of(config, levels),
+        idle=idle_of(config, levels),
+        subscription_expiration_minutes=_positive(
+            said("subscription_expiration_time_minutes", config.subscriptionExpirationTimeMinutes)
+        ),
         subscription_types=_subscription_types(levels, config),
         rates=rates_of(config, levels),
+        resource_group=str(namespace.fields.get("resource_group_name") or ""),
     )
+
+
+def _positive(value: Json) -> int:
+    """A number below 0 is as good as 0."""
+    return max(0, int(value))
+
+
+def _allowed(override: Json, fallback: bool) -> bool:
+    """Whether clients may create topics, or subscriptions, where a level may say so."""
+    if override is None:
+        return fallback
+    names = ("allowAutoTopicCreation", "allowAutoSubscriptionCreation")
+    return any(override.get(name) for name in names)
 
 
 def flaw_in(fields: Mapping[str, Json], config: BrokerConfig) -> str:
@@ -182,10 +243,14 @@ def _partitions(override: Json, config: BrokerConfig) -> int:
 
 
 def _strategy(levels: Levels, config: BrokerConfig) -> str:
-    """UNDEFINED sets nothing at any level. In the configuration it means FULL, as in Pulsar."""
+    """UNDEFINED sets nothing at any level. The former kind of strategy is asked last. In the
+    configuration it means FULL, as in Pulsar."""
     for each in levels:
         own = each.get("schema_compatibility_strategy") or "UNDEFINED"
         if own != "UNDEFINED":
             return str(own)
+    former = levels.namespace.get("schema_auto_update_compatibility_strategy")
+    if former is not None:
+        return AUTO_UPDATE_STRATEGIES[former]
     fallback = config.schemaCompatibilityStrategy
     return "FULL" if fallback == "UNDEFINED" else fallback

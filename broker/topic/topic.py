@@ -169,6 +169,9 @@ class Topic(ProducerTopic):
     def check_publishable(self) -> None:
         """Raises: BrokerError: the topic accepts no more messages."""
 
+    async def check_backlog(self) -> None:
+        """Raises: BrokerError: no producer may come, because the backlog is over its quota."""
+
     async def store_epoch(self, epoch: int) -> None:
         """Make the topic epoch durable before its producer is told."""
         _ = epoch
@@ -437,7 +440,7 @@ class Topic(ProducerTopic):
         """Whether idle-topic collection may remove it: no client publishes, nothing is kept."""
         if self.closing or self.access.producers or self.access.waiting:
             return False
-        if self.services.config.brokerDeleteInactiveTopicsMode == "delete_when_no_subscriptions":
+        if not self.policies.effective.idle.when_caught_up:
             return not self.subscriptions
         return all(
             not each.consumers and not each.backlog_entries for each in self.subscriptions.values()

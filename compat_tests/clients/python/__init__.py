@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compat_tests.clients.python import (
     acknowledgement,
+    backlogs,
     connector_admin,
     connector_driver,
     counts,
@@ -13,6 +14,7 @@ from compat_tests.clients.python import (
     policies,
     positions,
     producers,
+    resource_groups,
     restarts,
     schema_verdicts,
     schemas,
@@ -24,6 +26,7 @@ from compat_tests.clients.python.scenario import SCENARIOS
 __all__ = [
     "SCENARIOS",
     "acknowledgement",
+    "backlogs",
     "connector_admin",
     "connector_driver",
     "counts",
@@ -33,6 +36,7 @@ __all__ = [
     "policies",
     "positions",
     "producers",
+    "resource_groups",
     "restarts",
     "schema_verdicts",
     "schemas",
