@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from broker.admin.router import Route
-from broker.policies.given import flag
+from broker.policies.bodies import flag
 from broker.refusal import Refusal, not_found
 
 if TYPE_CHECKING:

@@ -178,6 +178,16 @@ class Namespaces:
             await namespace.topic_policies.set(topic, field, value)
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
 
+    async def clear_topic_policies(self, topic: TopicName) -> None:
+        """The topic has no policies of its own any more. One without any, or none, is not an error.
+
+        Raises: Refusal; as `NamespacePolicies.replace`.
+        """
+        namespace = await self.get(topic.namespace_name)
+        async with namespace.changing:
+            await namespace.topic_policies.delete(topic)
+            await namespace.policies.replace_topics(namespace.topic_policies.records.found)
+
     async def delete_topic_policies(self, topic: TopicName) -> None:
         """The topic is deleted: a later one of its name has no policies of its own, and no
         grants."""

@@ -152,6 +152,13 @@ class PartitionedTopics:
             raise not_found(f"Topic {topic.full} not found")
         self.records.found[topic.domain, topic.local_name] = metadata
 
+    async def has_partitions(self, topic: TopicName) -> bool:
+        """Whether any partition is stored, at whichever broker."""
+        for index in range(self.count(topic)):
+            if await self._store.exists(managed_ledger_path(topic.partition(index))):
+                return True
+        return False
+
     def is_being_deleted(self, topic: TopicName) -> bool:
         """Whether `deleting` runs for this partitioned topic, at any broker, or was interrupted by
         the end of one. Deleting it again then completes it."""

@@ -437,7 +437,7 @@ class Topic(ProducerTopic):
         """Whether idle-topic collection may remove it: no client publishes, nothing is kept."""
         if self.closing or self.access.producers or self.access.waiting:
             return False
-        if self.services.config.brokerDeleteInactiveTopicsMode == "delete_when_no_subscriptions":
+        if not self.policies.effective.idle.when_caught_up:
             return not self.subscriptions
         return all(
             not each.consumers and not each.backlog_entries for each in self.subscriptions.values()
