@@ -124,6 +124,19 @@ class BrokerConfig(AuthenticationConfig):
     defaultRetentionTimeInMinutes: Annotated[int, Bounds(-1)] = 0
     defaultRetentionSizeInMB: Annotated[int, Bounds(-1)] = 0
     retentionCheckIntervalInSeconds: NoneAtZero = 120
+    backlogQuotaCheckEnabled: bool = True
+    backlogQuotaCheckIntervalInSeconds: Positive = 60
+    backlogQuotaDefaultLimitGB: float = -1.0
+    backlogQuotaDefaultLimitBytes: int = -1
+    backlogQuotaDefaultLimitSecond: int = -1
+    backlogQuotaDefaultRetentionPolicy: Literal[
+        "producer_request_hold", "producer_exception", "consumer_backlog_eviction"
+    ] = "producer_request_hold"
+    preciseTimeBasedBacklogQuotaCheck: bool = False
+    ttlDurationDefaultInSeconds: Count = 0
+    messageExpiryCheckIntervalInMinutes: Positive = 5
+    subscriptionExpirationTimeMinutes: Count = 0
+    subscriptionExpiryCheckIntervalInMinutes: Positive = 5
     statsUpdateFrequencyInSecs: Positive = 60
 
     # --- producers ----------------------------------------------------------------------

@@ -63,6 +63,9 @@ class Door(Protocol):
     async def run(self) -> None:
         """Until cancelled."""
 
+    def series(self) -> list[tuple[str, str, str, int]]:
+        """For Prometheus: name, kind, help text, value."""
+
 
 @final
 class OpenDoor:
@@ -76,6 +79,10 @@ class OpenDoor:
         """There is nothing to do."""
         await trio.sleep_forever()
 
+    def series(self) -> list[tuple[str, str, str, int]]:
+        """Nothing is counted."""
+        return []
+
 
 @final
 class TlsDoor:
@@ -87,10 +94,21 @@ class TlsDoor:
         self._demands_tls = demands_tls
         self._strangers: dict[trio.CancelScope, None] = {}
         """In the order in which they came."""
+        self._refused = 0
 
     async def run(self) -> None:
         """Use files that have changed."""
         await self._port.run()
+
+    def series(self) -> list[tuple[str, str, str, int]]:
+        """See Door."""
+        refused = (
+            "vela_bookie_tcp_strangers_refused_total",
+            "counter",
+            "Requests of clients that did not begin with START_TLS, refused",
+            self._refused,
+        )
+        return [*self._port.handshakes.series(), refused]
 
     async def let_in(self, transport: Transport) -> Entered | None:
         """See Door."""
@@ -135,6 +153,7 @@ class TlsDoor:
                         raise RemoteProtocolError("bytes between START_TLS and its answer")
                     return await self._secured(transport, request.txn_id)
                 refused += 1
+                self._refused += 1
                 await _send(transport, refusal(request, UNAUTHORIZED))
             if decoder.error is not None:
                 raise decoder.error

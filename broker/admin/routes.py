@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.admin import (
     anti_affinity,
+    backlog_quotas,
     bookies,
     brokers,
     bundles,
@@ -71,6 +72,7 @@ def all_routes() -> tuple[Route, ...]:
         *namespace_clusters.ROUTES,
         *namespace_properties.ROUTES,
         *namespace_backlogs.ROUTES,
+        *at_owner(backlog_quotas.ROUTES),
         *non_persistent.ROUTES,
         *by_parts(at_owner(topics.ROUTES)),
         *at_owner(topic_policies.ROUTES),

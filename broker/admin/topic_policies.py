@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from broker.admin.namespace_policies import EMPTY_BODY, refuse_copies, refuse_nothing
 from broker.admin.router import Route
-from broker.policies.given import Check, limit, subscription_types, whole_number
+from broker.policies.given import Check, limit, subscription_types, time_to_live, whole_number
 from broker.policies.persistence import persistence, record_of
 from broker.policies.rates import publish_rate
 from broker.refusal import Refusal, not_found, precondition_failed
@@ -54,6 +54,8 @@ class TopicPolicy:
     removable: bool = True
     neutral: Json = None
     """A value that says nothing: it is removed instead of stored."""
+    parameter: str = ""
+    """The parameter of the query that is the value; empty: the body is."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
     unset: Json = None
@@ -115,6 +117,14 @@ POLICIES: Final = (
         refuse=refuse_copies,
         stored_topics_only="Persistence of a non-persistent topic is not allowed",
     ),
+    TopicPolicy(
+        "messageTTL",
+        "message_ttl_in_seconds",
+        time_to_live,
+        lambda policies: policies.message_ttl_seconds,
+        parameter="messageTTL",
+        null_removes=True,
+    ),
     TopicPolicy("publishRate", "publishMaxMessageRate", publish_rate, by_cluster=True),
     _number("maxProducers", "max_producers_per_topic", limit, "producers_max"),
     _number("maxConsumers", "max_consumers_per_topic", limit, "consumers_max"),
@@ -158,7 +168,7 @@ _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NOT_OF_PARTITIONS: Final = "Not allowed to set/get topic policy for a partition"
 
 
-async def _namespace_of(request: AdminRequest) -> Namespace:
+async def namespace_of(request: AdminRequest) -> Namespace:
     """The namespace of the topic in the path. Raises: Refusal, BrokerError: the topic has no
     policies of its own, or does not exist."""
     namespaces, topic = request.context.namespaces, request.topic
@@ -170,12 +180,36 @@ async def _namespace_of(request: AdminRequest) -> Namespace:
     return namespace
 
 
+def refuse_global(request: AdminRequest) -> None:
+    """Raises: Refusal: the policy is for several clusters together."""
+    if request.flag("isGlobal"):
+        raise Refusal(
+            501, "Vela does not replicate to other clusters yet: leave out isGlobal (--global)"
+        )
+
+
+def _parameter(request: AdminRequest, name: str) -> int | None:
+    """A number in the query; None: there is none. Raises: Refusal."""
+    text = request.query.get(name, "")
+    try:
+        return whole_number(name, text) if text else None
+    except Refusal:
+        raise not_found(f"{name} must be a whole number") from None
+
+
+async def _value_of(request: AdminRequest, policy: TopicPolicy) -> Json:
+    """What the request gives, before it is checked; None: nothing."""
+    if policy.switched_on:
+        return True
+    return _parameter(request, policy.parameter) if policy.parameter else await request.json()
+
+
 def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
     """Its endpoints."""
 
     async def get(request: AdminRequest) -> JSONResponse | str | None:
         """What the topic itself says; with `applied` what is in force."""
-        namespace = await _namespace_of(request)
+        namespace = await namespace_of(request)
         value: Json = None
         if not request.flag("isGlobal"):  # Nothing is set for several clusters together.
             record = namespace.topic_policies.records.of(request.topic)
@@ -189,8 +223,8 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         return JSONResponse(value)
 
     async def change(request: AdminRequest) -> None:
-        await _namespace_of(request)
-        body = True if policy.switched_on else await request.json()
+        await namespace_of(request)
+        body = await _value_of(request, policy)
         if body is None:
             if policy.no_body and (policy.null is None or not await request.body()):
                 raise Refusal(400, policy.no_body)
@@ -202,15 +236,12 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         value = policy.check(policy.path, body)
         if policy.stored_topics_only and not request.topic.persistent:
             raise Refusal(405, policy.stored_topics_only)
-        if request.flag("isGlobal"):
-            raise Refusal(
-                501, "Vela does not replicate to other clusters yet: leave out isGlobal (--global)"
-            )
+        refuse_global(request)
         policy.refuse(request.context, value)
         await _store(request, policy, None if value == policy.neutral else value)
 
     async def remove(request: AdminRequest) -> None:
-        namespace = await _namespace_of(request)
+        namespace = await namespace_of(request)
         if not request.flag("isGlobal") and namespace.topic_policies.records.of(request.topic):
             await _store(request, policy, None)
 

@@ -173,9 +173,19 @@ class Namespaces:
 
         Raises: Refusal; as `NamespacePolicies.replace`.
         """
+        await self.change_topic_policy(topic, field, lambda _before: value)
+
+    async def change_topic_policy(
+        self, topic: TopicName, field: str, change: Callable[[Json | None], object]
+    ) -> None:
+        """The same with what `change` makes of the present value; None: there is none.
+
+        Raises: Refusal; as `NamespacePolicies.replace`.
+        """
         namespace = await self.get(topic.namespace_name)
         async with namespace.changing:
-            await namespace.topic_policies.set(topic, field, value)
+            before = (namespace.topic_policies.records.of(topic) or {}).get(field)
+            await namespace.topic_policies.set(topic, field, change(before))
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
 
     async def clear_topic_policies(self, topic: TopicName) -> None:

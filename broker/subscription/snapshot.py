@@ -166,5 +166,8 @@ def subscription_statistics(
         consumed_last_ms=max(subscription.consumed_last_ms, sums.consumed_last_ms),
         acked_last_ms=subscription.acked_last_ms,
         mark_delete_last_ms=subscription.mark_delete_last_ms,
+        expired_messages=subscription.expirations.total,
+        expired_last_ms=subscription.expirations.last_ms,
+        expire_rate=subscription.expirations.rate,
         properties=cursor.properties,
     )

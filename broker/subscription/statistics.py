@@ -176,6 +176,9 @@ class SubscriptionStatistics:
     consumed_last_ms: int = 0
     acked_last_ms: int = 0
     mark_delete_last_ms: int = 0
+    expired_messages: int = 0
+    expired_last_ms: int = 0
+    expire_rate: float = 0.0
     messages_dropped: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     type_name: str | None = None
@@ -205,9 +208,9 @@ class SubscriptionStatistics:
             "unackedMessages": self.unacked_messages,
             "type": self.type_name or by_number,
             "activeConsumerName": self.active_consumer_name,
-            "msgRateExpired": 0.0,
-            "totalMsgExpired": 0,
-            "lastExpireTimestamp": 0,
+            "msgRateExpired": self.expire_rate,
+            "totalMsgExpired": self.expired_messages,
+            "lastExpireTimestamp": self.expired_last_ms,
             "lastConsumedFlowTimestamp": self.flow_last_ms,
             "lastConsumedTimestamp": self.consumed_last_ms,
             "lastAckedTimestamp": self.acked_last_ms,

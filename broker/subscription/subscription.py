@@ -22,6 +22,7 @@ from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_key_shared import KeySharedDispatcher
 from broker.subscription.dispatch_shared import SharedDispatcher
 from broker.subscription.dispatch_single import SingleDispatcher
+from broker.subscription.expirations import Expirations
 from broker.subscription.outgoing import ack_bits
 from broker.subscription.pump import Pump, Step
 from broker.subscription.rates import Rates
@@ -67,6 +68,8 @@ class PersistentSubscription:
         self.consumers: dict[Consumer, None] = {}
         self.dispatcher: Dispatcher | None = None
         self.rates: dict[Consumer, Rates] = {}
+        self.active_at = context.clock.now()
+        self.expirations = Expirations(self.active_at)
         self.messages_out_before = 0
         """Messages sent by dispatchers that were replaced."""
         self.bytes_out_before = 0
@@ -123,7 +126,8 @@ class PersistentSubscription:
         self._joined += 1
         consumer.joined = self._joined
         self.consumers[consumer] = None
-        self.rates[consumer] = Rates(self._clock.now())
+        self.active_at = self._clock.now()
+        self.rates[consumer] = Rates(self.active_at)
         if self._linger is not None:
             self._linger.cancel()
         self.pump.run()
@@ -168,6 +172,7 @@ class PersistentSubscription:
         """Detach. Its unacked entries go to others at once."""
         if consumer not in self.rates or self.dispatcher is None:
             return
+        self.active_at = self._clock.now()
         del self.consumers[consumer]
         del self.rates[consumer]
         self.dispatcher.remove(consumer)
@@ -367,12 +372,19 @@ class PersistentSubscription:
             self._check_open()
             found = await self._ledger.find_by_publish_time(before_ms)
             self._check_open()
-            before = self.cursor.backlog_entries
-            if found > self.cursor.mark_delete:
-                self._skip_to(min(found, self._ledger.last_confirmed))
-            return before - self.cursor.backlog_entries
+            expired = self.skip_past(found)
+            self.expirations.add(expired, self._clock.wall_ms())
+            return expired
 
         return self.context.operations.start(self.name, find_and_skip)
+
+    def skip_past(self, position: Position) -> int:
+        """Acknowledge everything up to the position now."""
+        if self._closed or self._seeking or position <= self.cursor.mark_delete:
+            return 0
+        before = self.cursor.backlog_entries
+        self._skip_to(min(position, self._ledger.last_confirmed))
+        return before - self.cursor.backlog_entries
 
     def _skip_to(self, position: Position) -> None:
         if position > self.cursor.mark_delete:
@@ -455,6 +467,7 @@ class PersistentSubscription:
 
     def update_rates(self, now: float) -> None:
         """Close a rate window."""
+        self.expirations.end_window(now)
         for consumer, rates in self.rates.items():
             rates.sample(consumer.counters, now)
 

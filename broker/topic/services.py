@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 from broker.net.publish_limit import PublishLimit
 from broker.policies.rates import NO_PUBLISH_RATE
 from broker.topic.group_limits import GroupLimits
+from broker.topic.message_expiry import MessageExpiry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -53,6 +54,8 @@ class TopicServices:
         self.turns = turns
         self.unload = unload
         """For a topic that cannot continue. It is loaded again on the next request."""
+        self.message_expiry = MessageExpiry(config, clock)
+        """Of the topics with a time to live."""
         self.running_in: trio.Nursery | None = None
         self.resource_groups = GroupLimits(clock, lambda: self.nursery)
         self._broker_publish_rate = NO_PUBLISH_RATE

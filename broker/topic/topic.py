@@ -169,6 +169,9 @@ class Topic(ProducerTopic):
     def check_publishable(self) -> None:
         """Raises: BrokerError: the topic accepts no more messages."""
 
+    async def check_backlog(self) -> None:
+        """Raises: BrokerError: no producer may come, because the backlog is over its quota."""
+
     async def store_epoch(self, epoch: int) -> None:
         """Make the topic epoch durable before its producer is told."""
         _ = epoch

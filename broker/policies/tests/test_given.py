@@ -24,8 +24,6 @@ RATE = {"standalone": {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("message_ttl_in_seconds", 60),
-        ("backlog_quota_map", {"destination_storage": {"limitSize": 10}}),
         ("topicDispatchRate", RATE),
     ],
 )

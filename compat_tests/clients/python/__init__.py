@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compat_tests.clients.python import (
     acknowledgement,
+    backlogs,
     connector_admin,
     connector_driver,
     counts,
@@ -25,6 +26,7 @@ from compat_tests.clients.python.scenario import SCENARIOS
 __all__ = [
     "SCENARIOS",
     "acknowledgement",
+    "backlogs",
     "connector_admin",
     "connector_driver",
     "counts",
