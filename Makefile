@@ -20,7 +20,7 @@ FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-followers bench-secured bench-spark crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-followers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -43,6 +43,8 @@ help:
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
 	@echo 'make bench-followers  the same on four brokers of a cluster, checked; what followers cost the owner'
 	@echo 'make bench-spark  Spark reading topics of Vela and of real Pulsar (Java 17, Maven; "--quick")'
+	@echo 'make token-expiry  stock clients over 1,000 ends of a token each (Java 17, Maven, Go)'
+	@echo 'make strangers  ten minutes of strangers at the ports of a broker with TLS and authentication'
 	@echo 'make crash    kill -9 at 100 random instants under load, twice: subscriptions, a broadcast'
 	@echo 'make damage   one flipped bit at 300 random places of every kind of file'
 	@echo 'make simulate  a cluster under faults on simulated time, disks and network (SEEDS=100 FROM=0 PROCESSES=1 RESULTS=<file>)'
@@ -143,6 +145,12 @@ bench-secured: compile
 
 bench-spark: compile setup-pipeline
 	$(BIN)/python -m compat_tests.bench.spark $(BENCH_ARGS)
+
+token-expiry: setup-dev
+	$(BIN)/python -m compat_tests.token_expiry
+
+strangers: setup-dev
+	$(BIN)/python -m tests.bad_input.guarded_fuzz
 
 crash: setup-dev
 	$(BIN)/python -m tests.crash.kill9 --rounds 100 --output docs/performance/kill9.json

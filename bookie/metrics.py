@@ -38,5 +38,5 @@ def add_bookie_series(page: Page, bookie: Bookie, server: BookieServer | None) -
         lines.append(f"{name}_count {histogram.count}")
         lines.append(f"{name}_sum {histogram.sum_seconds * 1000}")
     if server is not None:
-        for name, kind, help_text, value in server.statistics.series():
+        for name, kind, help_text, value in server.series():
             page.add(name, kind, help_text, "", value)

@@ -124,6 +124,19 @@ class BrokerConfig(AuthenticationConfig):
     defaultRetentionTimeInMinutes: Annotated[int, Bounds(-1)] = 0
     defaultRetentionSizeInMB: Annotated[int, Bounds(-1)] = 0
     retentionCheckIntervalInSeconds: NoneAtZero = 120
+    backlogQuotaCheckEnabled: bool = True
+    backlogQuotaCheckIntervalInSeconds: Positive = 60
+    backlogQuotaDefaultLimitGB: float = -1.0
+    backlogQuotaDefaultLimitBytes: int = -1
+    backlogQuotaDefaultLimitSecond: int = -1
+    backlogQuotaDefaultRetentionPolicy: Literal[
+        "producer_request_hold", "producer_exception", "consumer_backlog_eviction"
+    ] = "producer_request_hold"
+    preciseTimeBasedBacklogQuotaCheck: bool = False
+    ttlDurationDefaultInSeconds: Count = 0
+    messageExpiryCheckIntervalInMinutes: Positive = 5
+    subscriptionExpirationTimeMinutes: Count = 0
+    subscriptionExpiryCheckIntervalInMinutes: Positive = 5
     statsUpdateFrequencyInSecs: Positive = 60
 
     # --- producers ----------------------------------------------------------------------
@@ -159,12 +172,24 @@ class BrokerConfig(AuthenticationConfig):
     maxConsumersPerTopic: NoneAtZero = 0
     maxConsumersPerSubscription: NoneAtZero = 0
     maxSameAddressConsumersPerTopic: NoneAtZero = 0
+    subscribeThrottlingRatePerConsumer: NoneAtZero = 0
+    subscribeRatePeriodPerConsumerInSecond: Positive = 30
     maxConsumerMetadataSize: Count = 1024
     subscriptionTypesEnabled: tuple[str, ...] = SUBSCRIPTION_TYPES
     maxUnackedMessagesPerConsumer: NoneAtZero = 50_000
     maxUnackedMessagesPerSubscription: NoneAtZero = 200_000
     maxUnackedMessagesPerBroker: NoneAtZero = 0
     maxUnackedMessagesPerSubscriptionOnBrokerBlocked: Ratio = 0.16
+    dispatchThrottlingRateInMsg: NoneAtZero = 0
+    dispatchThrottlingRateInByte: NoneAtZero = 0
+    dispatchThrottlingRatePerTopicInMsg: NoneAtZero = 0
+    dispatchThrottlingRatePerTopicInByte: NoneAtZero = 0
+    dispatchThrottlingRatePerSubscriptionInMsg: NoneAtZero = 0
+    dispatchThrottlingRatePerSubscriptionInByte: NoneAtZero = 0
+    dispatchThrottlingRateRelativeToPublishRate: bool = False
+    dispatchThrottlingOnBatchMessageEnabled: bool = False
+    dispatchThrottlingOnNonBacklogConsumerEnabled: bool = True
+    managedLedgerCursorBackloggedThreshold: Count = 1_000
     acknowledgmentAtBatchIndexLevelEnabled: bool = False
     activeConsumerFailoverDelayTimeMillis: Count = 1_000
     subscriptionKeySharedUseConsistentHashing: bool = True

@@ -23,6 +23,7 @@ from broker.operations import Operations
 from broker.ownership import SoleBroker
 from broker.subscription.config import SubscriptionConfig
 from broker.subscription.limits import BrokerUnacked
+from broker.topic.backlog_checks import BacklogChecks
 from broker.topic.entry_index import entry_interceptor
 from broker.topic.errors import TopicBusy
 from broker.topic.failures import told
@@ -30,6 +31,7 @@ from broker.topic.housekeeping import Housekeeping
 from broker.topic.non_persistent import NonPersistentTopic
 from broker.topic.persistent import PersistentTopic, ledger_policies_of
 from broker.topic.services import TopicServices
+from broker.topic.subscription_expiry import SubscriptionExpiry
 from broker.topic_lists import TopicLists
 from protocol.errors import ServiceNotReady, TopicNotFound
 from protocol.topic_name import TopicName
@@ -113,6 +115,8 @@ class BrokerService:
         self.started_ms = clock.wall_ms()
         self.topics: dict[str, Topic] = {}
         """Loaded topics by full name."""
+        self.backlog_checks = BacklogChecks(self, self.services)
+        self.subscription_expiry = SubscriptionExpiry(self, self.services)
         self.topic_lists = TopicLists(namespaces, self.topics)
         self.operations = Operations(lambda: self.nursery)
         """Loads, unloads and deletions of topics, by full name."""
@@ -144,6 +148,9 @@ class BrokerService:
             self.services.running_in = nursery
             nursery.start_soon(self.connections.run)
             nursery.start_soon(Housekeeping(self, self.services).run)
+            nursery.start_soon(self.backlog_checks.run)
+            nursery.start_soon(self.services.message_expiry.run)
+            nursery.start_soon(self.subscription_expiry.run)
             task_status.started()
 
     async def close(self) -> None:

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.vela_server import VelaServer
 
@@ -111,15 +112,23 @@ OWN_CLIENT: Final = {
 
 
 def start_authorized(
-    directory: Path, more: dict[str, str] | None = None, only: str | None = None
+    directory: Path,
+    more: dict[str, str] | None = None,
+    only: str | None = None,
+    *,
+    tls: bool = False,
 ) -> Servers:
-    """Both servers, ready."""
-    keys = configuration() | (more or {})
+    """Both servers, ready. With `tls` each has a port for clients with TLS."""
+
+    def keys_with(others: dict[str, str]) -> dict[str, str]:
+        port = {"brokerServicePortTls": str(free_ports(1)[0])} if tls else {}
+        return configuration() | (more or {}) | port | others
+
     servers: dict[str, ServerProcess] = {}
     if only != "pulsar":
-        servers["vela"] = VelaServer(directory / "vela", keys)
+        servers["vela"] = VelaServer(directory / "vela", keys_with({}))
     if only != "vela":
-        servers["pulsar"] = PulsarServer(directory / "pulsar", keys | OWN_CLIENT)
+        servers["pulsar"] = PulsarServer(directory / "pulsar", keys_with(OWN_CLIENT))
     for server in servers.values():
         server.http_headers = ROOT.http_headers
     try:

@@ -224,6 +224,11 @@ def compare(pytestconfig: pytest.Config) -> Compare:
     return play_and_compare
 
 
+def matrix_name(scenario: str, guarded: tuple[str, str] | None = None) -> str:
+    """Of a scenario, with the algorithm of the tokens if it is played for several."""
+    return scenario if guarded is None else f"{scenario}-{guarded[0].lower()}"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     cluster = config.getoption("--cluster")
     if cluster is not None:
@@ -232,8 +237,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         scenario = getattr(item, "callspec", None)
         client = item.get_closest_marker("client")
         if client is not None and scenario is not None and cluster is None:
-            name = client.args[0]
-            MATRICES[name].expect(name, scenario.params["scenario"])
+            name, params = client.args[0], scenario.params
+            MATRICES[name].expect(name, matrix_name(params["scenario"], params.get("guarded")))
     # Scenarios that end servers come last: their pair is not started before it is needed.
     items.sort(key=lambda item: "own_servers" in getattr(item, "fixturenames", ()))
 
@@ -248,6 +253,8 @@ def _choose_for_cluster(cluster: str, config: pytest.Config, items: list[pytest.
         if client is None or call is None:
             return layout.has_vela_broker and item.get_closest_marker("broadcast") is not None
         name, scenario = client.args[0], call.params["scenario"]
+        if item.get_closest_marker("guarded") is not None:
+            return False
         return name in CLIENT_TITLES and not (results and results.has_equal(name, scenario))
 
     config.hook.pytest_deselected(items=[item for item in items if not is_chosen(item)])
@@ -261,6 +268,7 @@ def _choose_for_cluster(cluster: str, config: pytest.Config, items: list[pytest.
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "client(name): the stock client that runs the scenario")
+    config.addinivalue_line("markers", "guarded: the servers want credentials; not on clusters")
     config.addinivalue_line("markers", "broadcast: needs a broker of Vela, standalone or not")
     # The stock clients and their schema libraries warn about themselves; Vela's own code is
     # under the strict filters of its own suites.

@@ -131,15 +131,6 @@ def own_client(issuer: Issuer) -> dict[str, str]:
     }
 
 
-def write_credentials(issuer: Issuer, keys: Path) -> None:
-    """For programs of clients: a file each, and a list of them."""
-    lines = []
-    for name, (method, text) in issuer.credentials().items():
-        (keys / name).write_text(text)
-        lines.append(f"{method} {name}\n")
-    (keys / "credentials.txt").write_text("".join(lines))
-
-
 @contextmanager
 def renewed_file(issuer: Issuer, keys: Path) -> Iterator[None]:
     """The file `short` has a token that is good for two seconds at least."""

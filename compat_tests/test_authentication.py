@@ -14,8 +14,18 @@ import pytest
 import trio
 
 from broker.net.tests.harness import Connection, T
-from compat_tests.clients.builds import JAVA_SCENARIOS, java_command, scenario_names
+from compat_tests.clients.builds import go_command, java_command
 from compat_tests.clients.driver import ClientAbsent, Driver
+from compat_tests.conftest import matrix_name
+from compat_tests.credential_attempts import (
+    ALL,
+    LET_IN_SECONDS,
+    NOT_CONNECT,
+    REFUSED_SECONDS,
+    Attempt,
+    play_python,
+    write_attempts,
+)
 from compat_tests.guarded_servers import (
     PASSWORD,
     SHORT_SECONDS,
@@ -24,8 +34,8 @@ from compat_tests.guarded_servers import (
     own_client,
     renewed_file,
     show_to,
-    write_credentials,
 )
+from compat_tests.matrix import MATRICES
 from compat_tests.oracle.comparison import Trace, difference, play_on_all
 from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.pulsar_server import PulsarServer
@@ -35,11 +45,23 @@ from protocol import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
+    from compat_tests.conftest import Compare
     from compat_tests.oracle.server_process import ServerProcess
 
-RENEWED_SECONDS = 32.0
-"""Ten ends of a token of three seconds."""
+RENEWED_SECONDS = 8.0
+"""Two ends of a token of three seconds; `compat_tests.token_expiry` goes on for 1,000."""
+LET_IN = {"right", "expires-later", "valid-since", "apr1", "crypt", "right-over-http"}
+REFUSED = {
+    *("foreign", "expired", "not-yet", "no-time", "unsigned", "swapped", "no-token"),
+    *("wrong-password", "unknown-user", "foreign-over-http", "wrong-password-over-http"),
+}
+BOTH = pytest.mark.parametrize(
+    "guarded", [("HS256", ""), ("RS256", "anybody")], ids=["hs256", "rs256"], indirect=True
+)
+"""Pairs of servers: with a secret, and with a key pair and a role for those who show nothing."""
+PLAYED = pytest.mark.parametrize("scenario", ["credentials", "credentials-renewed"])
 
 
 class Guarded(NamedTuple):
@@ -49,12 +71,12 @@ class Guarded(NamedTuple):
     issuer: Issuer
     anonymous: str
 
+    def name_of(self, scenario: str) -> str:
+        """In the matrix."""
+        return matrix_name(scenario, (self.issuer.algorithm, self.anonymous))
 
-@pytest.fixture(
-    scope="module",
-    params=[("HS256", ""), ("RS256", "anybody")],
-    ids=["secret", "key-pair-and-anonymous"],
-)
+
+@pytest.fixture(scope="module")
 def guarded(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
@@ -93,97 +115,88 @@ def same(guarded: Guarded, play: Callable[[ServerProcess, str], Trace]) -> Trace
 # --- the Python client ------------------------------------------------------------------
 
 
-def python_client(server: ServerProcess, authentication: object, url: str = "") -> pulsar.Client:
-    more = {} if authentication is None else {"authentication": authentication}
-    return pulsar.Client(
-        url or server.service_url,
+def attempts(guarded: Guarded, server: ServerProcess, mark: str) -> list[Attempt]:
+    """One for each credential; some of them look up over HTTP."""
+    credentials = guarded.issuer.credentials()
+    shown = {name: (*each, server.service_url) for name, each in credentials.items()}
+    shown["nothing"] = "none", "", server.service_url
+    for name in ("right", "foreign", "apr1", "wrong-password"):
+        shown[f"{name}-over-http"] = (*credentials[name], server.web_url)
+    refused = REFUSED if guarded.anonymous else REFUSED | {"nothing"}
+    return [
+        Attempt(
+            label=name,
+            may=NOT_CONNECT if name in refused else ALL,
+            method=method,
+            credential=credential,
+            url=url,
+            trusted="",
+            topic=f"persistent://public/default/{mark}-{name}",
+            seconds=REFUSED_SECONDS if name in refused else LET_IN_SECONDS,
+        )
+        for name, (method, credential, url) in shown.items()
+    ]
+
+
+def check(guarded: Guarded, trace: Trace) -> None:
+    let_in = {name for name, (_, _, received) in trace if received == "hello"}
+    assert let_in >= LET_IN
+    assert ("nothing" in let_in) == bool(guarded.anonymous)
+    assert not let_in & REFUSED
+
+
+def credentials_shown(guarded: Guarded, server: ServerProcess, mark: str) -> Trace:
+    tried = attempts(guarded, server, f"python{mark}")
+    trace = play_python(tried, server.directory / "python-client.log")
+    check(guarded, trace)
+    return trace
+
+
+def renewed(guarded: Guarded, server: ServerProcess, mark: str) -> Trace:
+    topic = f"persistent://public/default/renewed{mark}"
+    client = pulsar.Client(
+        server.service_url,
+        authentication=pulsar.AuthenticationToken(guarded.issuer.short),
         operation_timeout_seconds=10,
         logger=pulsar.FileLogger(
             pulsar.LoggerLevel.Warn, str(server.directory / "python-client.log")
         ),
-        **more,
     )
-
-
-def shown(method: str, text: str) -> object:
-    if method == "token":
-        return pulsar.AuthenticationToken(text)
-    user, _, password = text.partition(":")
-    return pulsar.AuthenticationBasic(user, password)
-
-
-def attempt(server: ServerProcess, authentication: object, topic: str, url: str = "") -> str:
-    """The error of a client with these credentials, or what came back."""
-    client = python_client(server, authentication, url)
     try:
         consumer = client.subscribe(topic, "s")
-        client.create_producer(topic).send(b"hello")
-        return consumer.receive(10_000).data().decode()
-    except pulsar.PulsarException as refused:
-        return type(refused).__name__
+        producer = client.create_producer(topic)
+        before = _connections(server, topic)
+        end, sent, in_order = time.monotonic() + RENEWED_SECONDS, 0, 0
+        while time.monotonic() < end:
+            producer.send(str(sent).encode())
+            message = consumer.receive(10_000)
+            in_order += message.data() == str(sent).encode()
+            consumer.acknowledge(message)
+            sent += 1
+            time.sleep(0.02)
+        more = None
+        try:
+            more = consumer.receive(700).data()
+        except pulsar.Timeout:
+            pass
+        assert (in_order, more, _connections(server, topic)) == (sent, None, before)
+        return [["all in order", True], ["more", more], ["same connections", True]]
     finally:
         client.close()
 
 
-def test_the_python_client_is_let_in_or_refused_the_same(guarded: Guarded) -> None:
-    credentials = guarded.issuer.credentials()
-
-    def play(server: ServerProcess, mark: str) -> Trace:
-        topic = f"persistent://public/default/python{mark}"
-        trace: Trace = [
-            [name, attempt(server, shown(*each), f"{topic}-{name}")]
-            for name, each in credentials.items()
-        ]
-        trace.append(["nothing", attempt(server, None, f"{topic}-nothing")])
-        for name in ("right", "foreign", "apr1", "wrong-password"):
-            seen = attempt(server, shown(*credentials[name]), f"{topic}-{name}", server.web_url)
-            trace.append([f"{name} over HTTP", seen])
-        return trace
-
-    seen = dict(same(guarded, play))
-    let_in = {name for name, outcome in seen.items() if outcome == "hello"}
-    expected = {"right", "expires-later", "valid-since", "apr1", "crypt"}
-    expected |= {"right over HTTP", "apr1 over HTTP"}
-    assert let_in - {"roles", "nothing"} >= expected
-    assert ("nothing" in let_in) == bool(guarded.anonymous)
-    assert not let_in & {"foreign", "expired", "not-yet", "unsigned", "swapped", "wrong-password"}
-
-
-def test_a_python_clients_token_is_renewed_over_ten_ends(guarded: Guarded) -> None:
-    def play(server: ServerProcess, mark: str) -> Trace:
-        topic = f"persistent://public/default/renewed{mark}"
-        client = python_client(server, pulsar.AuthenticationToken(guarded.issuer.short))
-        try:
-            consumer = client.subscribe(topic, "s")
-            producer = client.create_producer(topic)
-            before = _connections(server, topic)
-            end, sent, in_order = time.monotonic() + RENEWED_SECONDS, 0, 0
-            while time.monotonic() < end:
-                producer.send(str(sent).encode())
-                message = consumer.receive(10_000)
-                in_order += message.data() == str(sent).encode()
-                consumer.acknowledge(message)
-                sent += 1
-                time.sleep(0.02)
-            assert sent > 100
-            more = None
-            try:
-                more = consumer.receive(700).data()
-            except pulsar.Timeout:
-                pass
-            return [
-                ["all in order", in_order == sent],
-                ["more", more],
-                ["same connections", _connections(server, topic) == before],
-            ]
-        finally:
-            client.close()
-
-    assert same(guarded, play) == [
-        ["all in order", True],
-        ["more", None],
-        ["same connections", True],
-    ]
+@pytest.mark.client("python")
+@pytest.mark.guarded
+@PLAYED
+@BOTH
+def test_the_python_client_sees_the_same(guarded: Guarded, scenario: str, compare: Compare) -> None:
+    play = {"credentials": credentials_shown, "credentials-renewed": renewed}[scenario]
+    compare(
+        "python",
+        guarded.name_of(scenario),
+        guarded.servers,
+        lambda server, mark: play(guarded, server, mark),
+    )
 
 
 def _connections(server: ServerProcess, topic: str) -> list[Any]:
@@ -192,30 +205,68 @@ def _connections(server: ServerProcess, topic: str) -> list[Any]:
     return [(each["address"], each["connectedSince"]) for each in all_of]
 
 
-# --- the Java client --------------------------------------------------------------------
+# --- the Java and the Go client ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("scenario", scenario_names(JAVA_SCENARIOS, "guarded"))
-def test_the_java_client_sees_the_same(
-    guarded: Guarded, scenario: str, tmp_path_factory: pytest.TempPathFactory
+def play_program(
+    guarded: Guarded,
+    scenario: str,
+    client: str,
+    command: Callable[[], list[str]],
+    keys: Path,
+    compare: Compare,
 ) -> None:
     try:
-        command = java_command()
+        built = command()
     except ClientAbsent as absent:
+        MATRICES[client].skipped(client, str(absent))
         pytest.skip(str(absent))
-    keys = tmp_path_factory.mktemp("credentials")
-    write_credentials(guarded.issuer, keys)
     with ExitStack() as stack:
         stack.enter_context(renewed_file(guarded.issuer, keys))
         drivers = {
-            name: Driver("java", command, server.directory / "java.log", keys, 300)
+            name: Driver(client, built, server.directory / f"{client}.log", keys, 300)
             for name, server in guarded.servers.items()
         }
         for driver in drivers.values():
             stack.callback(driver.close)
-        seen = same(guarded, lambda server, mark: drivers[server.name].play(scenario, server, mark))
-    if scenario == "credentials-renewed":
-        assert seen == [["all in order", True], ["more", None], ["disconnected", [0, 0]]]
+
+        def play(server: ServerProcess, mark: str) -> Trace:
+            driver = drivers[server.name]
+            if scenario == "credentials":
+                directory = keys / server.name
+                directory.mkdir(exist_ok=True)
+                write_attempts(attempts(guarded, server, f"{client}{mark}"), directory)
+                trace = driver.play("attempts", server, keys=directory)
+                check(guarded, trace)
+                return trace
+            trace = driver.play(scenario, server, mark)
+            seen = dict(trace)
+            assert seen["all in order"]
+            assert not seen["more"]
+            assert not any(seen.get("disconnected", ()))
+            return trace
+
+        compare(client, guarded.name_of(scenario), guarded.servers, play)
+
+
+@pytest.mark.client("java")
+@pytest.mark.guarded
+@PLAYED
+@BOTH
+def test_the_java_client_sees_the_same(
+    guarded: Guarded, scenario: str, compare: Compare, tmp_path: Path
+) -> None:
+    play_program(guarded, scenario, "java", java_command, tmp_path, compare)
+
+
+@pytest.mark.client("go")
+@pytest.mark.guarded
+@PLAYED
+@BOTH
+def test_the_go_client_sees_the_same(
+    guarded: Guarded, scenario: str, compare: Compare, tmp_path: Path
+) -> None:
+    play_program(guarded, scenario, "go", go_command, tmp_path, compare)
 
 
 # --- bare commands ----------------------------------------------------------------------
@@ -252,6 +303,7 @@ def _form(command: pb.BaseCommand) -> list[Any]:
     return [name]
 
 
+@BOTH
 def test_bare_connections_are_told_the_same(guarded: Guarded) -> None:
     issuer = guarded.issuer
 
@@ -326,6 +378,7 @@ PATHS = (
 )
 
 
+@BOTH
 def test_requests_are_answered_with_the_same_statuses(guarded: Guarded) -> None:
     def headers() -> dict[str, dict[str, str]]:
         shown: dict[str, dict[str, str]] = {"nothing": {}}
@@ -338,6 +391,7 @@ def test_requests_are_answered_with_the_same_statuses(guarded: Guarded) -> None:
         right = shown["right"]["Authorization"]
         shown["another method"] = {"Authorization": right, "X-Pulsar-Auth-Method-Name": "basic"}
         shown["no method"] = {"Authorization": right, "X-Pulsar-Auth-Method-Name": "sasl"}
+        shown["Kerberos"] = {"Authorization": right, "SASL-Type": "kerberos"}
         shown["lower case"] = {"Authorization": right.replace("Bearer", "bearer")}
         shown["not base64"] = {"Authorization": f"Basic apr1:{PASSWORD}"}
         return shown

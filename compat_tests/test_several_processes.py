@@ -3,6 +3,7 @@ killed, and what was acknowledged stays."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 import trio
 
 from bookie.process.cluster import initialize_ledgers
+from compat_tests.authorized_servers import SECRET, token
 from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerFailed
@@ -253,3 +255,43 @@ def test_copies_of_a_bookie_that_hangs_are_made_again_on_another(tmp_path):
         client.close()
     finally:
         machine.kill()
+
+
+def test_processes_of_one_machine_authenticate_to_each_other(tmp_path):
+    own = tmp_path / "broker.token"
+    own.write_text(token("broker"))
+    package = "org.apache.pulsar."
+    keys = KEEP_ALL | {
+        "authenticationEnabled": "true",
+        "authenticationProviders": f"{package}broker.authentication.AuthenticationProviderToken",
+        "tokenSecretKey": "data:;base64," + base64.b64encode(SECRET).decode(),
+        "authorizationEnabled": "true",
+        "superUserRoles": "admin,broker",
+        "brokerClientAuthenticationPlugin": f"{package}client.impl.auth.AuthenticationToken",
+        "brokerClientAuthenticationParameters": f"file://{own}",
+    }
+    machine = VelaMachine(tmp_path, 2, 2, keys)
+    machine.start()
+    try:
+        client = pulsar.Client(
+            machine.service_url,
+            authentication=pulsar.AuthenticationToken(token("admin")),
+            operation_timeout_seconds=60,
+            logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        )
+        publish(client, "one")
+        received(client, ["one"], "sub")
+        client.close()
+        # Each broker asks the other to give its bundles up.
+        for url in machine.web_urls:
+            request = urllib.request.Request(
+                f"{url}/admin/v2/namespaces/public/default/unload", method="PUT"
+            )
+            request.add_header("Authorization", f"Bearer {token('admin')}")
+            with urllib.request.urlopen(request) as answer:
+                assert answer.status == 204
+        log = machine.log_path.read_text()
+        assert "credentials for other brokers" not in log
+        assert token("broker") not in log
+    finally:
+        machine.stop()

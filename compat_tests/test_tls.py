@@ -316,6 +316,7 @@ def with_certificate(credentials: tuple[str, str]) -> Mapping[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_java_publishes_receives_and_administers(
     asking: Servers, files: Files, tmp_path: Path
 ) -> None:
@@ -333,6 +334,7 @@ def test_java_publishes_receives_and_administers(
     compare(asking, files, play)
 
 
+@pytest.mark.slow
 def test_java_is_refused_or_refuses(asking: Servers, files: Files, tmp_path: Path) -> None:
     def play(place: Place) -> Trace:
         tools = Tools(place, tmp_path / place.server.name)

@@ -15,6 +15,10 @@ most half a turn while others wait, and at least one of the others is called in 
 measure is bytes read and not time, because a call also sends output that others have queued in the
 same turn. If a chunk holds more requests than one call handles, it continues after all connections
 that read much (`call_again`).
+
+Strangers: anyone can begin a handshake, and each costs a millisecond. Connections that are still in
+theirs have an epoll set of their own, which counts as one connection that reads much. So however
+many there are, others find their turn at once, and wait for `STRANGERS_SECONDS` of them at most.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ LOOK_AGAIN_BELOW = 64
 """Sockets found with little to read and not yet called. With more, no search for others is
 needed."""
 TURN_SECONDS = 0.002
+STRANGERS_PER_TURN_MAX = 16
+STRANGERS_SECONDS = 0.001
 LITTLE_BYTES = 8 * 1024
 """A connection that read no more than this in its last call is expected to read little."""
 
@@ -53,6 +59,8 @@ class Readers:
         "_lock",
         "_much",
         "_soon",
+        "_strangers",
+        "_strangers_epoll",
         "_token",
         "_waiting",
         "_wake",
@@ -60,8 +68,11 @@ class Readers:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
+        self._strangers_epoll = select.epoll()
+        self._strangers: set[int] = set()
+        """Descriptors in the set of strangers."""
         self._calls: dict[int, Callable[[], int]] = {}
-        self._much: set[int] = set()
+        self._much: set[int] = {self._strangers_epoll.fileno()}
         self._found: deque[int] = deque()
         self._found_much: deque[int] = deque()
         self._waiting: set[int] = set()
@@ -73,17 +84,22 @@ class Readers:
         when `run` begins and ends."""
         self._lock = threading.Lock()
         self._token = trio.lowlevel.current_trio_token()
+        self._epoll.register(self._strangers_epoll.fileno(), select.EPOLLIN)
 
     def __len__(self) -> int:
         return len(self._calls) - (self._wake in self._calls)
 
-    def add(self, descriptor: int, call: Callable[[], int]) -> None:
+    def add(self, descriptor: int, call: Callable[[], int], *, is_stranger: bool = False) -> None:
         """Invoke `call` whenever the descriptor is readable or broken, until `remove`. The call
-        returns the number of bytes it has read.
+        returns the number of bytes it has read. `is_stranger`: see the module docstring.
 
         Raises: OSError: epoll cannot watch the descriptor.
         """
-        self._epoll.register(descriptor, select.EPOLLIN)
+        if is_stranger:
+            self._strangers_epoll.register(descriptor, select.EPOLLIN)
+            self._strangers.add(descriptor)
+        else:
+            self._epoll.register(descriptor, select.EPOLLIN)
         self._calls[descriptor] = call
 
     def remove(self, descriptor: int, call: Callable[[], int]) -> None:
@@ -92,8 +108,10 @@ class Readers:
         if self._calls.get(descriptor) == call:
             del self._calls[descriptor]
             self._much.discard(descriptor)
+            is_stranger = descriptor in self._strangers
+            self._strangers.discard(descriptor)
             with contextlib.suppress(OSError):  # it is closed and therefore no longer in the set
-                self._epoll.unregister(descriptor)
+                (self._strangers_epoll if is_stranger else self._epoll).unregister(descriptor)
 
     def call_again(self, descriptor: int) -> None:
         """Call in a later turn even if no more bytes arrive, because some of the bytes read are
@@ -186,9 +204,24 @@ class Readers:
         self._waiting.discard(descriptor)
         call = self._calls.get(descriptor)
         if call is None:
+            if descriptor == self._strangers_epoll.fileno():
+                return self._call_strangers()
             return begun
         if call() <= LITTLE_BYTES:
             self._much.discard(descriptor)
         elif descriptor in self._calls:
             self._much.add(descriptor)
         return trio.current_time()
+
+    def _call_strangers(self) -> float:
+        """Those that are not called now stay in their set, and others of it come first."""
+        now = trio.current_time()
+        end = now + STRANGERS_SECONDS
+        for descriptor, _ in self._strangers_epoll.poll(0, STRANGERS_PER_TURN_MAX):
+            call = self._calls.get(descriptor)
+            if call is not None:
+                call()
+            now = trio.current_time()
+            if now >= end:
+                break
+        return now

@@ -25,6 +25,12 @@ class TokenBucket:
         self._tokens = burst
         self._updated_at = now
 
+    def use(self, rate: float, burst: float, now: float) -> None:
+        """Another rate and burst from now on."""
+        self.tokens(now)
+        self.rate = rate
+        self.burst = burst
+
     def tokens(self, now: float) -> float:
         """Negative: a debt."""
         gained = (now - self._updated_at) * self.rate

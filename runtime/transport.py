@@ -65,9 +65,12 @@ class Transport(Protocol):
         Raises: trio.BrokenResourceError.
         """
 
-    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
+    async def receive_into(
+        self, take: Take, *, is_left: bool = False, is_stranger: bool = False
+    ) -> None:
         """Pass each received piece to `take` until it returns STOP. An empty piece: the other side
-        has closed. `is_left`: `take` starts with the rest it had when it stopped.
+        has closed. `is_left`: `take` starts with the rest it had when it stopped. `is_stranger`:
+        others may be read first.
 
         Raises: trio.BrokenResourceError; whatever `take` raises.
         """
@@ -155,7 +158,9 @@ class SocketTransport:
             self._receive_size_bytes = max(size // 2, smallest)
         return data
 
-    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
+    async def receive_into(
+        self, take: Take, *, is_left: bool = False, is_stranger: bool = False
+    ) -> None:
         """Pass each received piece to `take` until it returns STOP, without a task switch each
         time."""
         descriptor = self._socket.fileno()
@@ -163,7 +168,7 @@ class SocketTransport:
             raise trio.BrokenResourceError("connection closed")
         receiving = self._receiving = _Receiving(take, is_left)
         try:
-            self._readers.add(descriptor, self._on_readable)
+            self._readers.add(descriptor, self._on_readable, is_stranger=is_stranger)
             if is_left:
                 self._readers.call_soon(descriptor)
             await receiving.ended.wait()
@@ -292,9 +297,12 @@ class StreamTransport:
                 raise trio.BrokenResourceError("connection closed") from error
         raise trio.BrokenResourceError("connection closed")
 
-    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
+    async def receive_into(
+        self, take: Take, *, is_left: bool = False, is_stranger: bool = False
+    ) -> None:
         """Pass each received piece to `take` until it returns STOP. The rest of a piece is handled
         in turns between other tasks."""
+        del is_stranger  # each stream has a task
         taken = Taken.IN_PART if is_left else Taken.WHOLE
         while taken is not Taken.STOP:
             if taken is Taken.IN_PART:

@@ -188,7 +188,7 @@ class TlsTransport:
                 if self._failure:
                     raise HandshakeFailed(self._failure)
                 try:
-                    await self._below.receive_into(self._take_handshake)
+                    await self._below.receive_into(self._take_handshake, is_stranger=True)
                     await self._send_unsent()
                 except HandshakeFailed:
                     await self._say_goodbye()
@@ -274,7 +274,9 @@ class TlsTransport:
             pass  # after `finish_sending` it is only of interest that the peer closes
         return b""
 
-    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
+    async def receive_into(
+        self, take: Take, *, is_left: bool = False, is_stranger: bool = False
+    ) -> None:
         """See Transport."""
         await self.secure()
         self._take, self._is_left, self._is_stopped = take, is_left, False
@@ -282,7 +284,9 @@ class TlsTransport:
             while not self._is_stopped:
                 await self._send_unsent_if_many()
                 has_rest = self._is_left or self._has_rest
-                await self._below.receive_into(self._take_records, is_left=has_rest)
+                await self._below.receive_into(
+                    self._take_records, is_left=has_rest, is_stranger=is_stranger
+                )
         finally:
             self._take = _take_nothing  # a receiver and its transport are freed at once
 

@@ -121,6 +121,9 @@ class Shared(Protocol):
     def free_bytes(self) -> None:
         """The budget is used up: close the connection of the slowest client."""
 
+    def entered(self, connection: HttpConnection) -> None:
+        """The connection waits for something else from now on."""
+
 
 @final
 class HttpConnection:
@@ -244,6 +247,7 @@ class HttpConnection:
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
         self.since = trio.current_time()
+        self._shared.entered(self)
 
     # --- the request --------------------------------------------------------------------
 

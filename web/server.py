@@ -8,6 +8,7 @@ in progress, the new one is answered with 503.
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 GRACEFUL_SECONDS: Final = 1.0
-ACCEPTED_PER_TURN: Final = 32
+ACCEPTED_PER_TURN: Final = 8
 TURNED_AWAY_MAX: Final = 8
 """Refused connections kept open at a time until their clients have read the reason."""
 SLOW_SECONDS: Final = 2.0
@@ -72,6 +73,9 @@ class HttpServer:
         self.rate = RequestRate(limits.requests_per_second_max, trio.current_time())
         self.stopping = False
         self._connections: dict[HttpConnection, None] = {}
+        self._idle: OrderedDict[HttpConnection, None] = OrderedDict()
+        """Those that wait for a request, the longest first: at the bound each new connection asks
+        for the first one, and anyone can open connections."""
         self._turned_away = TurnedAway(not_admitted_max(TURNED_AWAY_MAX))
 
     def __len__(self) -> int:
@@ -101,7 +105,7 @@ class HttpServer:
                 await stop.wait()
                 accepting.cancel_scope.cancel()
             self.stopping = True
-            for connection in [each for each in self._connections if each.phase in _IDLE]:
+            for connection in list(self._idle):
                 self._let_go(connection)
             serving.cancel_scope.deadline = trio.current_time() + GRACEFUL_SECONDS
 
@@ -112,14 +116,23 @@ class HttpServer:
             return
         connection = HttpConnection(self, stream, link)
         self._connections[connection] = None
+        self.entered(connection)
         try:
             await connection.run()
         finally:
             self._connections.pop(connection, None)
+            self._idle.pop(connection, None)
+
+    def entered(self, connection: HttpConnection) -> None:
+        """See Shared."""
+        self._idle.pop(connection, None)
+        if connection.phase in _IDLE and connection in self._connections:
+            self._idle[connection] = None
 
     def free_bytes(self) -> None:
         """Disconnect the slowest of the clients that hold bytes."""
-        slowest = self._longest(_HOLDING_BYTES)
+        holding = (each for each in self._connections if each.phase in _HOLDING_BYTES)
+        slowest = min(holding, key=lambda each: each.since, default=None)
         if slowest is not None and trio.current_time() - slowest.since >= SLOW_SECONDS:
             log.warning("HTTP client cut off", reason="webServiceMaxBufferedMB is reached")
             self._let_go(slowest)
@@ -129,18 +142,14 @@ class HttpServer:
         most = self.limits.connections_max
         if not most or len(self._connections) < most:
             return True
-        idle = self._longest(_IDLE)
-        if idle is None:
+        if not self._idle:
             return False
-        self._let_go(idle)
+        self._let_go(next(iter(self._idle)))
         return True
-
-    def _longest(self, phases: frozenset[Phase]) -> HttpConnection | None:
-        waiting = (each for each in self._connections if each.phase in phases)
-        return min(waiting, key=lambda each: each.since, default=None)
 
     def _let_go(self, connection: HttpConnection) -> None:
         del self._connections[connection]
+        self._idle.pop(connection, None)
         connection.give_way()
 
     async def _turn_away(self, stream: trio.abc.Stream) -> None:

@@ -63,6 +63,9 @@ class Door(Protocol):
     async def run(self) -> None:
         """Until cancelled."""
 
+    def series(self) -> list[tuple[str, str, str, int]]:
+        """For Prometheus: name, kind, help text, value."""
+
 
 @final
 class OpenDoor:
@@ -76,25 +79,44 @@ class OpenDoor:
         """There is nothing to do."""
         await trio.sleep_forever()
 
+    def series(self) -> list[tuple[str, str, str, int]]:
+        """Nothing is counted."""
+        return []
+
 
 @final
 class TlsDoor:
     """See the module docstring."""
 
-    def __init__(self, port: TlsPort, *, demands_tls: bool) -> None:
-        """`demands_tls`: who does not ask for TLS is refused."""
+    def __init__(
+        self, port: TlsPort, *, demands_tls: bool, strangers_max: int = STRANGERS_MAX
+    ) -> None:
+        """`demands_tls`: who does not ask for TLS is refused. `strangers_max`: connections that
+        have not passed, which have descriptors, too."""
         self._port = port
         self._demands_tls = demands_tls
+        self._strangers_max = strangers_max
         self._strangers: dict[trio.CancelScope, None] = {}
         """In the order in which they came."""
+        self._refused = 0
 
     async def run(self) -> None:
         """Use files that have changed."""
         await self._port.run()
 
+    def series(self) -> list[tuple[str, str, str, int]]:
+        """See Door."""
+        refused = (
+            "vela_bookie_tcp_strangers_refused_total",
+            "counter",
+            "Requests of clients that did not begin with START_TLS, refused",
+            self._refused,
+        )
+        return [*self._port.handshakes.series(), refused]
+
     async def let_in(self, transport: Transport) -> Entered | None:
         """See Door."""
-        if len(self._strangers) >= STRANGERS_MAX:
+        if len(self._strangers) >= self._strangers_max:
             next(iter(self._strangers)).cancel()
         scope = trio.CancelScope(deadline=trio.current_time() + STRANGER_SECONDS_MAX)
         self._strangers[scope] = None
@@ -125,7 +147,7 @@ class TlsDoor:
     async def _refuse_all_else(self, transport: Transport) -> Entered | None:
         """Raises: RemoteProtocolError."""
         decoder = RequestDecoder(STRANGER_FRAME_BYTES_MAX)
-        refused = 0
+        refused, is_told = 0, False
         while refused < REFUSED_MAX:
             data = await transport.receive()
             asked = decoder.feed(data)
@@ -135,12 +157,14 @@ class TlsDoor:
                         raise RemoteProtocolError("bytes between START_TLS and its answer")
                     return await self._secured(transport, request.txn_id)
                 refused += 1
+                self._refused += 1
                 await _send(transport, refusal(request, UNAUTHORIZED))
             if decoder.error is not None:
                 raise decoder.error
             if not data:
                 return None
-            if asked:
+            if asked and not is_told:
+                is_told = True
                 log.warning(
                     "bookie request refused: the client did not begin with START_TLS, and "
                     "tlsClientAuthentication=true",

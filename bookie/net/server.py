@@ -114,6 +114,10 @@ class BookieServer:
         )
         self._listeners: list[trio.SocketListener] = []
 
+    def series(self) -> list[tuple[str, str, str, int]]:
+        """For Prometheus: name, kind, help text, value."""
+        return [*self.statistics.series(), *self._door.series()]
+
     @property
     def port(self) -> int:
         """The port that was bound (useful when 0 was asked for)."""

@@ -23,7 +23,7 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.errors import BookieRefusesToStart, StorageError
-from bookie.net.door import TlsDoor
+from bookie.net.door import STRANGERS_MAX, TlsDoor
 from bookie.net.server import BookieServer, BookieServerConfig
 from bookie.permissions import DIRECTORY_MODE, OTHERS
 from bookie.process.cluster import (
@@ -196,9 +196,26 @@ def _door(config: BookieProcessConfig) -> TlsDoor | None:
     from security.tls_port import TlsPort
 
     try:
-        return TlsDoor(TlsPort(rules), demands_tls=config.tlsClientAuthentication)
+        return TlsDoor(
+            TlsPort(rules),
+            demands_tls=config.tlsClientAuthentication,
+            strangers_max=_strangers_max(),
+        )
     except UnusableTls as error:
         raise BookieRefusesToStart(str(error)) from None
+
+
+def _strangers_max() -> int:
+    """A share of the descriptors."""
+    return max(1, min(STRANGERS_MAX, bookie_process_connections_max(0) // 4))
+
+
+def _connections_max(config: BookieProcessConfig) -> int:
+    """Of those that are served."""
+    connections_max = bookie_process_connections_max(config.bookieMaxConnections)
+    if not config.tlsProviderFactoryClass:
+        return connections_max
+    return min(connections_max, bookie_process_connections_max(0) - _strangers_max())
 
 
 def _server_config(config: BookieProcessConfig) -> BookieServerConfig:
@@ -206,7 +223,7 @@ def _server_config(config: BookieProcessConfig) -> BookieServerConfig:
     return BookieServerConfig(
         frame_size_max=config.nettyMaxFrameSizeBytes,
         batch_read_bytes_max=config.maxBatchReadSize,
-        connections_max=bookie_process_connections_max(config.bookieMaxConnections),
+        connections_max=_connections_max(config),
         reads_pending_max=or_no_limit(config.maxPendingReadRequestsPerThread * threads),
         add_bytes_pending_max=config.bookieMaxPendingAddsMB * 1024 * 1024,
         reads_at_once=threads,

@@ -14,8 +14,18 @@ from starlette.responses import JSONResponse
 
 from broker.admin.router import Route
 from broker.policies import delays, idle
+from broker.policies.backlog_quotas import FIELD as QUOTA_FIELD
+from broker.policies.backlog_quotas import SIZE, exceeds_retention
 from broker.policies.bodies import flag
 from broker.policies.delays import delayed_delivery
+from broker.policies.delivery_rates import (
+    REPLICATOR_DISPATCH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    TOPIC_DISPATCH,
+    dispatch_rate,
+    subscribe_rate,
+)
 from broker.policies.given import (
     Check,
     auth_mode,
@@ -29,6 +39,7 @@ from broker.policies.given import (
     snapshot_interval,
     strategy,
     subscription_types,
+    whole_number,
 )
 from broker.policies.grants import AUTH_MODE_FIELD
 from broker.policies.idle import inactive_topics
@@ -36,12 +47,13 @@ from broker.policies.offload import offload_lag, offload_policies, offload_thres
 from broker.policies.persistence import persistence
 from broker.policies.rates import publish_rate
 from broker.policies.record import AUTO_UPDATE_FIELD
-from broker.refusal import Refusal, not_found
+from broker.refusal import Refusal, not_found, precondition_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.admin.context import AdminContext, AdminRequest
+    from broker.config import BrokerConfig
     from broker.policies.effective import EffectivePolicies
     from broker.policies.record import Policies
 
@@ -63,6 +75,33 @@ def refuse_copies(context: AdminContext, value: Json) -> None:
             "Bookkeeper-Ensemble must be 1, because this broker stores everything in its own "
             "bookie. Use `vela broker` with several bookies for more copies",
         )
+
+
+def no_conflict(_record: Policies, _value: Json, _config: BrokerConfig) -> str:
+    """Any value goes together with the other policies."""
+    return ""
+
+
+def _retention_conflict(record: Policies, value: Json, config: BrokerConfig) -> str:
+    """Only a namespace with quotas of its own is looked at, as in Pulsar."""
+    quotas = record.fields.get(QUOTA_FIELD)
+    if quotas and exceeds_retention(quotas.get(SIZE), value, config):
+        return "Retention Quota must exceed configured backlog quota for namespace."
+    return ""
+
+
+def _time_to_live(policy: str, value: Json) -> int:
+    number = whole_number(policy, value)
+    if number < 0:
+        raise precondition_failed("Invalid value for message TTL, message TTL must >= 0")
+    return number
+
+
+def _expiration_time(policy: str, value: Json) -> int:
+    number = whole_number(policy, value)
+    if number < 0:
+        raise precondition_failed("Invalid value for subscription expiration time")
+    return number
 
 
 @final
@@ -87,6 +126,8 @@ class Policy:
     """What a body of null stands for instead; None: nothing, and it is refused."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
+    conflict: Callable[[Policies, Json, BrokerConfig], str] = no_conflict
+    """Why a value does not go together with the other policies; empty: it does."""
     empty: str = EMPTY_BODY
     """Why a request without a body is refused; empty: it stands for what null stands for."""
     switched_on: bool = False
@@ -103,8 +144,14 @@ class Policy:
         value = record.fields.get(self.field)
         return (value or {}).get(cluster) if self.by_cluster else value
 
-    def put(self, record: Policies, cluster: str, value: Json) -> Policies:
-        """The record with another value; None: without one."""
+    def put(self, record: Policies, config: BrokerConfig, value: Json) -> Policies:
+        """The record with another value; None: without one.
+
+        Raises: Refusal: it does not go together with the others.
+        """
+        cluster = config.clusterName
+        if value is not None and (flaw := self.conflict(record, value, config)):
+            raise precondition_failed(flaw)
         if not self.by_cluster:
             return record.with_fields(**{self.field: value})
         others = {**(record.fields.get(self.field) or {})}
@@ -154,7 +201,28 @@ POLICIES: Final = (
         empty="persistence policies should not be null",
     ),
     Policy("publishRate", "publishMaxMessageRate", publish_rate, nullable=True, by_cluster=True),
-    Policy("retention", "retention_policies", retention, nullable=True),
+    Policy("dispatchRate", TOPIC_DISPATCH, dispatch_rate, nullable=True, by_cluster=True),
+    Policy(
+        "subscriptionDispatchRate",
+        SUBSCRIPTION_DISPATCH,
+        dispatch_rate,
+        nullable=True,
+        by_cluster=True,
+    ),
+    Policy(
+        "replicatorDispatchRate", REPLICATOR_DISPATCH, dispatch_rate, nullable=True, by_cluster=True
+    ),
+    Policy("subscribeRate", SUBSCRIBE, subscribe_rate, nullable=True, by_cluster=True),
+    Policy("messageTTL", "message_ttl_in_seconds", _time_to_live, null=0),
+    Policy(
+        "retention", "retention_policies", retention, nullable=True, conflict=_retention_conflict
+    ),
+    Policy(
+        "subscriptionExpirationTime",
+        "subscription_expiration_time_minutes",
+        _expiration_time,
+        null=0,
+    ),
     Policy(
         "schemaCompatibilityStrategy",
         "schema_compatibility_strategy",
@@ -252,7 +320,7 @@ async def _store(request: AdminRequest, policy: Policy, value: Json) -> None:
         known = await context.namespaces.tenants.exists(request.names["tenant"])
         raise not_found("Namespace does not exist" if known else "Tenant does not exist")
     await context.namespaces.change_policies(
-        name, lambda record: policy.put(record, context.config.clusterName, value)
+        name, lambda record: policy.put(record, context.config, value)
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.admin import (
     anti_affinity,
+    backlog_quotas,
     bookies,
     brokers,
     bundles,
@@ -28,6 +29,7 @@ from broker.admin import (
     resource_groups,
     schemas,
     stats,
+    subscription_policies,
     subscriptions,
     tenants,
     topic_behaviour,
@@ -71,10 +73,12 @@ def all_routes() -> tuple[Route, ...]:
         *namespace_clusters.ROUTES,
         *namespace_properties.ROUTES,
         *namespace_backlogs.ROUTES,
+        *at_owner(backlog_quotas.ROUTES),
         *non_persistent.ROUTES,
         *by_parts(at_owner(topics.ROUTES)),
         *at_owner(topic_policies.ROUTES),
         *at_owner(topic_behaviour.ROUTES),
+        *at_owner(subscription_policies.ROUTES),
         *by_parts(partitions.ROUTES),
         *by_parts(at_owner(subscriptions.ROUTES)),
         *at_owner(messages.ROUTES),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.subscription.throttled import throttled_json
+
 ADDED_UP: Final = (
     "msgRateIn",
     "msgThroughputIn",
@@ -33,4 +35,5 @@ ADDED_UP_OF_SUBSCRIPTIONS: Final = (
     "msgInReplay",
     "unackedMessages",
     "nonContiguousDeletedMessagesRanges",
+    *throttled_json({}),
 )

@@ -127,6 +127,7 @@ class TopicStats:
         topic, sums, ledger = self._topic, self._sums, self._ledger
         published = topic.published
         rate, throughput = published.messages_per_second, published.bytes_per_second
+        quotas = topic.policies.effective.backlog_quotas
         fields: Json = {
             "msgRateIn": rate,
             "msgThroughputIn": throughput,
@@ -142,8 +143,8 @@ class TopicStats:
             "msgChunkPublished": False,
             "storageSize": ledger.size_bytes if ledger is not None else 0,
             "backlogSize": self._backlog_size,
-            "backlogQuotaLimitSize": -1,
-            "backlogQuotaLimitTime": -1,
+            "backlogQuotaLimitSize": quotas.size.limit_bytes,
+            "backlogQuotaLimitTime": quotas.age.limit_seconds,
             "oldestBacklogMessageAgeSeconds": -1,
             "publishRateLimitedTimes": topic.publish_limits.times_held,
             "earliestMsgPublishTimeInBacklogs": 0,
@@ -165,6 +166,11 @@ class TopicStats:
             "topicCreationTimeStamp": topic.created_ms,
             "lastPublishTimeStamp": topic.published_last_ms,
         }
+        oldest = topic.backlog.oldest if isinstance(topic, PersistentTopic) else None
+        if oldest is not None:
+            age_ms = topic.services.clock.wall_ms() - oldest.time_ms
+            fields["oldestBacklogMessageAgeSeconds"] = age_ms // 1000
+            fields["oldestBacklogMessageSubscriptionName"] = oldest.subscription_name
         if topic.access.epoch is not None:
             fields["topicEpoch"] = topic.access.epoch
         return fields

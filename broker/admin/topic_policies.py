@@ -14,7 +14,19 @@ from starlette.responses import JSONResponse
 
 from broker.admin.namespace_policies import EMPTY_BODY, refuse_copies, refuse_nothing
 from broker.admin.router import Route
-from broker.policies.given import Check, limit, subscription_types, whole_number
+from broker.policies.delivery_rates import (
+    NO_DISPATCH_RATE,
+    REPLICATOR_DISPATCH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    TOPIC_DISPATCH,
+    dispatch_rate,
+    record_of_dispatch,
+    record_of_subscribe,
+    subscribe_rate,
+)
+from broker.policies.given import Check, limit, subscription_types, time_to_live, whole_number
+from broker.policies.levels import Levels
 from broker.policies.persistence import persistence, record_of
 from broker.policies.rates import publish_rate
 from broker.refusal import Refusal, not_found, precondition_failed
@@ -23,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.admin.context import AdminContext, AdminRequest
+    from broker.config import BrokerConfig
     from broker.namespaces.loaded_namespaces import Namespace
     from broker.policies.effective import EffectivePolicies
 
@@ -54,17 +67,33 @@ class TopicPolicy:
     removable: bool = True
     neutral: Json = None
     """A value that says nothing: it is removed instead of stored."""
+    parameter: str = ""
+    """The parameter of the query that is the value; empty: the body is."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
+    conflict: Callable[[Levels, Json, BrokerConfig], str] | None = None
+    """Why it does not go together with others of the topic and its namespace; empty: it does."""
     unset: Json = None
     """The answer of GET when it is not set; None: an empty one."""
     stored_topics_only: str = ""
     """Why it cannot be set on a topic that is not stored; empty: it can."""
 
-    def of(self, record: dict[str, Json] | None, cluster: str) -> Json:
+    def of(self, record: dict[str, Json], cluster: str) -> Json:
         """Its value in a record; None: there is none."""
-        value = (record or {}).get(self.field)
+        value = record.get(self.field)
         return (value or {}).get(cluster) if self.by_cluster else value
+
+    def applied_to(self, request: AdminRequest, namespace: Namespace) -> Json:
+        """Of a topic that says nothing itself. A value for each cluster is shown as the namespace
+        has it, also one that limits nothing, as in Pulsar."""
+        assert self.applied is not None
+        value: Json = None
+        if self.by_cluster:
+            record = namespace.policies.record.fields
+            value = self.of(record, request.context.config.clusterName)
+        if value is None:
+            value = self.applied(namespace.policies.of_topic(request.topic).effective)
+        return value
 
 
 def _number(path: str, field: str, check: Check, name: str = "") -> TopicPolicy:
@@ -105,6 +134,13 @@ def _refuse_size(context: AdminContext, value: Json) -> None:
         raise precondition_failed(_WRONG_SIZE)
 
 
+SUBSCRIPTION_DISPATCH_RATE: Final = TopicPolicy(
+    "subscriptionDispatchRate",
+    SUBSCRIPTION_DISPATCH,
+    dispatch_rate,
+    lambda policies: record_of_dispatch(policies.delivery.subscription),
+    by_cluster=True,
+)
 POLICIES: Final = (
     TopicPolicy(
         "persistence",
@@ -115,7 +151,38 @@ POLICIES: Final = (
         refuse=refuse_copies,
         stored_topics_only="Persistence of a non-persistent topic is not allowed",
     ),
+    TopicPolicy(
+        "messageTTL",
+        "message_ttl_in_seconds",
+        time_to_live,
+        lambda policies: policies.message_ttl_seconds,
+        parameter="messageTTL",
+        null_removes=True,
+    ),
     TopicPolicy("publishRate", "publishMaxMessageRate", publish_rate, by_cluster=True),
+    TopicPolicy(
+        "dispatchRate",
+        TOPIC_DISPATCH,
+        dispatch_rate,
+        lambda policies: record_of_dispatch(policies.delivery.topic),
+        by_cluster=True,
+    ),
+    SUBSCRIPTION_DISPATCH_RATE,
+    TopicPolicy(
+        "replicatorDispatchRate",
+        REPLICATOR_DISPATCH,
+        dispatch_rate,
+        lambda _policies: record_of_dispatch(NO_DISPATCH_RATE),
+        by_cluster=True,
+        null_removes=True,
+    ),
+    TopicPolicy(
+        "subscribeRate",
+        SUBSCRIBE,
+        subscribe_rate,
+        lambda policies: record_of_subscribe(policies.delivery.subscribe),
+        by_cluster=True,
+    ),
     _number("maxProducers", "max_producers_per_topic", limit, "producers_max"),
     _number("maxConsumers", "max_consumers_per_topic", limit, "consumers_max"),
     _number("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", limit),
@@ -158,7 +225,7 @@ _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NOT_OF_PARTITIONS: Final = "Not allowed to set/get topic policy for a partition"
 
 
-async def _namespace_of(request: AdminRequest) -> Namespace:
+async def namespace_of(request: AdminRequest) -> Namespace:
     """The namespace of the topic in the path. Raises: Refusal, BrokerError: the topic has no
     policies of its own, or does not exist."""
     namespaces, topic = request.context.namespaces, request.topic
@@ -170,18 +237,47 @@ async def _namespace_of(request: AdminRequest) -> Namespace:
     return namespace
 
 
+def own_record(request: AdminRequest, namespace: Namespace) -> dict[str, Json]:
+    """The policies of the topic in the path. With `isGlobal` there are none: nothing is set for
+    several clusters together. Raises: MetadataError: they are damaged."""
+    if request.flag("isGlobal"):
+        return {}
+    return namespace.topic_policies.records.of(request.topic) or {}
+
+
+def refuse_global(request: AdminRequest) -> None:
+    """Raises: Refusal: the policy is for several clusters together."""
+    if request.flag("isGlobal"):
+        raise Refusal(
+            501, "Vela does not replicate to other clusters yet: leave out isGlobal (--global)"
+        )
+
+
+def _parameter(request: AdminRequest, name: str) -> int | None:
+    """A number in the query; None: there is none. Raises: Refusal."""
+    text = request.query.get(name, "")
+    try:
+        return whole_number(name, text) if text else None
+    except Refusal:
+        raise not_found(f"{name} must be a whole number") from None
+
+
+async def _value_of(request: AdminRequest, policy: TopicPolicy) -> Json:
+    """What the request gives, before it is checked; None: nothing."""
+    if policy.switched_on:
+        return True
+    return _parameter(request, policy.parameter) if policy.parameter else await request.json()
+
+
 def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
     """Its endpoints."""
 
     async def get(request: AdminRequest) -> JSONResponse | str | None:
         """What the topic itself says; with `applied` what is in force."""
-        namespace = await _namespace_of(request)
-        value: Json = None
-        if not request.flag("isGlobal"):  # Nothing is set for several clusters together.
-            record = namespace.topic_policies.records.of(request.topic)
-            value = policy.of(record, request.context.config.clusterName)
+        namespace = await namespace_of(request)
+        value = policy.of(own_record(request, namespace), request.context.config.clusterName)
         if value is None and policy.applied is not None and request.flag("applied"):
-            value = policy.applied(namespace.policies.of_topic(request.topic).effective)
+            value = policy.applied_to(request, namespace)
         if value is None and policy.unset is None:
             return None if policy.applied is None else ""
         if value is None:
@@ -191,8 +287,8 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
     async def change(request: AdminRequest) -> None:
         if policy.no_body and policy.null is not None and not await request.body():
             raise Refusal(400, policy.no_body)  # Pulsar does not look at the topic before
-        await _namespace_of(request)
-        body = True if policy.switched_on else await request.json()
+        namespace = await namespace_of(request)
+        body = await _value_of(request, policy)
         if body is None:
             if policy.null is None and policy.no_body:
                 raise Refusal(400, policy.no_body)
@@ -204,16 +300,18 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         value = policy.check(policy.path, body)
         if policy.stored_topics_only and not request.topic.persistent:
             raise Refusal(405, policy.stored_topics_only)
-        if request.flag("isGlobal"):
-            raise Refusal(
-                501, "Vela does not replicate to other clusters yet: leave out isGlobal (--global)"
-            )
+        refuse_global(request)
         policy.refuse(request.context, value)
+        if policy.conflict is not None:
+            levels = Levels(own_record(request, namespace), namespace.policies.record.fields)
+            conflict = policy.conflict(levels, value, request.context.config)
+            if conflict:
+                raise precondition_failed(conflict)
         await _store(request, policy, None if value == policy.neutral else value)
 
     async def remove(request: AdminRequest) -> None:
-        namespace = await _namespace_of(request)
-        if not request.flag("isGlobal") and namespace.topic_policies.records.of(request.topic):
+        namespace = await namespace_of(request)
+        if own_record(request, namespace):
             await _store(request, policy, None)
 
     path = f"{_TOPIC}/{policy.path}"

@@ -217,7 +217,11 @@ _ALIASES: Final[Mapping[str, Alias]] = {
 CLUSTER_KEYS: Final = KeyRules(
     config_type=ClusterBrokerConfig,
     aliases=_ALIASES,
-    refused=REFUSED,
+    refused={
+        **REFUSED,
+        "bookkeeperClientAuthenticationPlugin": "bookies know Vela's brokers by their "
+        "certificates: set bookkeeperTLSClientAuthentication",
+    },
     not_applicable={
         **NO_CHOICE,
         "metadataServiceUri": "it is a key of bookies; brokers use metadataStoreUrl",

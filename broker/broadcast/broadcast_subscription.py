@@ -122,11 +122,19 @@ class BroadcastSubscription(BroadcastMembers):
             self.check_open()
             found = await self.ledger.find_by_publish_time(before_ms)
             self.check_open()
-            before = self.backlog_entries
-            skip_all_to(self, self.ordinals.of(found))
-            return before - self.backlog_entries
+            expired = self.skip_past(found)
+            self.expirations.add(expired, self.clock.wall_ms())
+            return expired
 
         return self.context.operations.start(self.name, find_and_skip)
+
+    def skip_past(self, position: Position) -> int:
+        """Acknowledge everything up to the position for every consumer now."""
+        if not self.is_open:
+            return 0
+        before = self.backlog_entries
+        skip_all_to(self, self.ordinals.of(position))
+        return before - self.backlog_entries
 
     # --- questions ----------------------------------------------------------------------
 
@@ -152,6 +160,7 @@ class BroadcastSubscription(BroadcastMembers):
 
     def limits_changed(self) -> None:
         """Those that the former bound of unacknowledged messages blocked may go on."""
+        self.fanout.limits_changed()
         groups = self.groups
         if groups.bound_unacked(self.context.limits.max_unacked_messages_per_consumer):
             for slot in self.attached.values() if groups.blocked else ():
@@ -166,6 +175,7 @@ class BroadcastSubscription(BroadcastMembers):
 
     def update_rates(self, now: float) -> None:
         """Close a rate window."""
+        self.expirations.end_window(now)
         since, messages, size, acks = self._window_start
         seconds = now - since
         if seconds <= 0:

@@ -15,18 +15,21 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
 import structlog
 import trio
 
 from broker.broadcast.lane import Lane
+from broker.subscription.dispatch_gate import Allowance, DispatchGate
 from broker.subscription.withheld import WithheldEntries
 from protocol.ack_set import to_words
 from protocol.commands import message_head
 from protocol.errors import BrokerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.broadcast.entry_window import EntryWindow, ReadyEntry
     from broker.broadcast.fanout_groups import FanoutGroups
     from broker.broadcast.lane import GroupKey
@@ -49,6 +52,27 @@ ROUNDS_MAX: Final = 64
 PASS_OVER_MAX: Final = 1_000_000
 SOLO_CONSUMERS: Final = 64
 SOLO_ENTRIES: Final = 32
+
+
+@final
+class Slice(NamedTuple):
+    """The bounds of one step."""
+
+    step_bytes: int
+    """Before other tasks run."""
+    size_bytes: int
+    """To one connection."""
+    rounds: int
+    """Of a connection, each at most this many consumers of two groups, and so many entries to so
+    many consumers served alone."""
+    consumers: int
+    solo_consumers: int
+    solo_entries: int
+
+
+FULL_SLICE: Final = Slice(
+    STEP_BYTES, SLICE_BYTES, ROUNDS_MAX, SLICE_CONSUMERS, SOLO_CONSUMERS, SOLO_ENTRIES
+)
 RETRY_FIRST_SECONDS: Final = 0.1
 RETRY_LAST_SECONDS: Final = 5.0
 
@@ -93,6 +117,12 @@ class Fanout:
         self._reading = False
         self._closed = False
         self._turned_to = ordinals.tail
+        self._slice = FULL_SLICE
+        self.entries_out = 0
+        """Copies, as each of them counts for the rates of dispatch."""
+        self.gate = DispatchGate(name, context, self._resume)
+        """Its rates of dispatch."""
+        self._next_step = self._step_of_rates()
 
     # --- consumers ----------------------------------------------------------------------
 
@@ -160,10 +190,47 @@ class Fanout:
             self._context.nursery.start_soon(self._work)
 
     async def _work(self) -> None:
-        while self._queue and not self._closed:
-            self.step()
+        while self._queue and not self._closed and self._next_step():
             await trio.lowlevel.checkpoint()
         self._active = False
+
+    # --- rates of dispatch --------------------------------------------------------------
+
+    def limits_changed(self) -> None:
+        """Take up the rates in force. Without any, a step costs nothing for them."""
+        self.gate.renew()
+        self._next_step = self._step_of_rates()
+        if self._queue:
+            self._start()
+
+    def _step_of_rates(self) -> Callable[[], bool]:
+        return self._step_within_rates if self.gate.limits else self.step
+
+    def _resume(self) -> None:
+        """It has waited for its turn."""
+        if self._queue and not self._closed and self._step_within_rates() and self._queue:
+            self._start()
+
+    def _step_within_rates(self) -> bool:
+        """Serve a connection with what the rates allow. Returns whether to go on."""
+        allowed = self.gate.allowed(self._backlog(), Allowance(SLICE_CONSUMERS, SLICE_BYTES))
+        if allowed is None:
+            return False
+        copies = max(1, allowed.entries // 2)  # for each of the two groups
+        self._slice = Slice(1, allowed.size_bytes, 1, copies, 1, min(allowed.entries, SOLO_ENTRIES))
+        entries, messages, size_bytes = self.entries_out, self.messages_out, self.bytes_out
+        try:
+            return self.step()
+        finally:
+            self._slice = FULL_SLICE
+            self.gate.sent(
+                self.entries_out - entries,
+                self.messages_out - messages,
+                self.bytes_out - size_bytes,
+            )
+
+    def _backlog(self) -> int:
+        return self._ordinals.tail - (self._cursors.minimum or 0)
 
     @property
     def full_lanes(self) -> int:
@@ -172,8 +239,8 @@ class Fanout:
 
     # --- one step -----------------------------------------------------------------------
 
-    def step(self) -> None:
-        """Serve a few connections."""
+    def step(self) -> bool:
+        """Serve a few connections. Returns True: there may be more."""
         tail = self._ordinals.tail
         if tail > self._turned_to:
             now = self._context.clock.now()
@@ -182,7 +249,7 @@ class Fanout:
             self._turned_to = tail
         self.sent_last_ms = self._context.clock.wall_ms()
         queue = self._queue
-        budget = STEP_BYTES
+        budget = self._slice.step_bytes
         while queue and budget > 0:
             lane = queue.popleft()
             lane.queued = False
@@ -191,13 +258,15 @@ class Fanout:
         if self._window.wanted and not self._reading:
             self._reading = True
             self._context.nursery.start_soon(self._read)
+        return True
 
     def _serve(self, lane: Lane, tail: int) -> int:
         session = cast("ConsumerSession", lane.session)
         sent_bytes = 0
         progress = False
         rounds = 0
-        while session.writable and sent_bytes < SLICE_BYTES and rounds < ROUNDS_MAX:
+        most = self._slice
+        while session.writable and sent_bytes < most.size_bytes and rounds < most.rounds:
             rounds += 1
             spent = self._serve_solos(lane, session, tail) if lane.solos else 0
             front = lane.front(tail)
@@ -238,7 +307,8 @@ class Fanout:
             return 1
         data = self._data_for(ready, session)
         size = len(data)
-        count = min(SLICE_CONSUMERS, SLICE_BYTES // (size + HEAD_BYTES) + 1)
+        most = self._slice
+        count = min(most.consumers, most.size_bytes // (size + HEAD_BYTES) + 1)
         slots = groups.take(lane, key, count)
         heads = groups.heads
         template = ready.template(options, size)
@@ -252,6 +322,7 @@ class Fanout:
         stages = self._stages
         if stages.is_unprepared(ordinal):
             stages.queued_first(ordinal, self._context.clock.now())
+        self.entries_out += len(slots)
         self.messages_out += ready.messages * len(slots)
         sent_bytes = size * len(slots)
         self.bytes_out += sent_bytes
@@ -273,12 +344,12 @@ class Fanout:
         """Serve consumers with individual state, all in one write."""
         buffers: list[bytes] = []
         spent = 0
-        for slot in list(islice(lane.solos, SOLO_CONSUMERS)):
+        for slot in list(islice(lane.solos, self._slice.solo_consumers)):
             spent += self._serve_alone(slot, session, tail, buffers)
             if slot in lane.solos:
                 del lane.solos[slot]
                 lane.solos[slot] = None
-            if spent >= SLICE_BYTES:
+            if spent >= self._slice.size_bytes:
                 break
         if buffers:
             session.send_many(buffers)
@@ -292,7 +363,7 @@ class Fanout:
         assert consumer is not None
         epoch = consumer.epoch
         spent = 0
-        for _ in range(SOLO_ENTRIES):
+        for _ in range(self._slice.solo_entries):
             ordinal = groups.wanted_alone(slot, tail)
             if ordinal is None:
                 return spent
@@ -330,6 +401,7 @@ class Fanout:
                 )
             )
             buffers.append(data)
+            self.entries_out += 1
             self.messages_out += messages
             self.bytes_out += size
             spent += size + HEAD_BYTES
@@ -366,11 +438,15 @@ class Fanout:
                 self.wake(lane)
             # Use the entries before the next read can push them out.
             while not self._closed and any(lane.queued for lane in starved):
+                if self.gate.is_waiting:
+                    self._reading = False  # the step that it waits for reads again
+                    return
                 await trio.lowlevel.checkpoint()
         self._reading = False
 
     def close(self) -> None:
         """Stop for good. Tasks end at their next step."""
         self._closed = True
+        self.gate.close()
         self._queue.clear()
         self._window.close()

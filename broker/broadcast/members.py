@@ -31,6 +31,7 @@ from broker.broadcast.shared_properties import SharedProperties
 from broker.broadcast.stages import Stages
 from broker.broadcast.virtual_cursors import NEVER, VirtualCursors
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
+from broker.subscription.expirations import Expirations
 from broker.subscription.start import seek_mark_delete
 from broker.subscription.sub_types import KEY_SHARED, SHARED
 from protocol.commands import reached_end_of_topic
@@ -76,16 +77,12 @@ class BroadcastMembers:
         self.cursors = VirtualCursors()
         self.groups = FanoutGroups(self.cursors, context.limits.max_unacked_messages_per_consumer)
         self.ordinals = Ordinals(ledger)
-        self.window = EntryWindow(
-            ledger,
-            self.ordinals,
-            context.partition,
-            config.dispatcher_max_read_batch_size,
-            config.dispatcher_max_read_size_bytes,
-            memory,
-        )
+        bounds = (config.dispatcher_max_read_batch_size, config.dispatcher_max_read_size_bytes)
+        self.window = EntryWindow(ledger, self.ordinals, context.partition, *bounds, memory)
         self.stages = Stages()
         self.attached: dict[Consumer, int] = {}
+        self.active_at = context.clock.now()
+        self.expirations = Expirations(self.active_at)
         """Connected consumers in order of arrival, with their slots."""
         self.batch_index = config.acknowledgment_at_batch_index_level_enabled
         self.acks = Acknowledgements(
@@ -186,6 +183,7 @@ class BroadcastMembers:
         else:
             self.cursors.attach(slot)
         options = epoch_option(consumer.epoch if consumer.epoch >= 0 else None)
+        self.active_at = self.clock.now()
         self.attached[consumer] = slot
         consumer.joined = slot
         self._shared_properties.share(consumer)
@@ -227,8 +225,13 @@ class BroadcastMembers:
 
     def check_open(self) -> None:
         """Raises: BrokerError ServiceNotReady: it is being moved or closed."""
-        if self._closed or self.seeking:
+        if not self.is_open:
             raise ServiceNotReady("Subscription is fenced")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is neither being moved nor closed."""
+        return not (self._closed or self.seeking)
 
     def announce(self, consumer: Consumer) -> None:
         """All consumers are active. Tells it if the topic has ended."""

@@ -174,8 +174,12 @@ def broadcast_statistics(
         consumed_last_ms=fanout.sent_last_ms,
         acked_last_ms=members.acks.last_ms,
         mark_delete_last_ms=members.keeper.moved_last_ms,
+        expired_messages=members.expirations.total,
+        expired_last_ms=members.expirations.last_ms,
+        expire_rate=members.expirations.rate,
         properties=members.properties,
         type_name="Broadcast",
+        throttled=dict(fanout.gate.throttled),
         details={"broadcast": broadcast_details(members, laggards)},
     )
 
@@ -246,6 +250,8 @@ def why_not_dispatching(members: BroadcastMembers) -> str:
     reasons = []
     if fanout.failure:
         reasons.append(f"waiting for storage: {fanout.failure}")
+    if held := fanout.gate.why():
+        reasons.append(held)
     if blocked := groups.blocked:
         reasons.append(f"{blocked} consumers blocked on unacked messages")
     if dry := groups.dry:

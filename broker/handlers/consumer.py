@@ -150,7 +150,7 @@ def handle_consumer_stats(session: ClientSession, body: pb.CommandConsumerStats)
                 "address": row.address,
                 "connectedSince": iso_time(row.connected_since_ms),
                 "type": consumer.type_name,
-                "msgRateExpired": 0.0,
+                "msgRateExpired": consumer.subscription.expirations.rate,
                 "msgBacklog": consumer.subscription.backlog_entries,
                 "messageAckRate": row.ack_rate,
             },

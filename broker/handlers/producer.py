@@ -177,6 +177,7 @@ async def _prepare(topic: Topic, body: pb.CommandProducer) -> None:
     """All checks that can refuse before anything is changed."""
     topic.check_open()
     await topic.apply_policies()
+    await topic.check_backlog()
     policies = topic.policies.effective
     if policies.encryption_required and not body.encrypted:
         raise MetadataError(f"Encryption is required in {topic.name.full}")

@@ -64,7 +64,8 @@ class Publishing(SendHandler):
         producer.topic.publish(producer, send)
 
     def admits(self, session: ClientSession, send: Send) -> bool:
-        """Whether the limits of its topic let the message pass now."""
+        """Whether the limits of its topic let the message pass now. One that is refused, or that is
+        dropped because its producer is sent away, does not wait."""
         producer = session.producers.get(send.producer_id)
         if not isinstance(producer, Producer) or producer.limits is NO_LIMITS:
             return True
@@ -82,7 +83,10 @@ class Publishing(SendHandler):
                 )
             )
             return False
-        return session.admitted_by(limits.rates, count_messages(payload) or 1, size)
+        if not session.admitted_by(limits.rates, count_messages(payload) or 1, size):
+            return False
+        backlog = limits.backlog
+        return backlog is None or backlog.takes(size)
 
 
 def _refuse_unknown(session: ClientSession, producer_id: int) -> None:

@@ -25,7 +25,8 @@ from broker.subscription.consumer import (
 )
 from broker.subscription.request import SubscriptionRequest
 from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, TYPE_NAMES
-from broker.topic.admission import check_subscription_type
+from broker.topic.admission import check_subscription_type, host_of
+from broker.topic.subscribe_rates import SubscribingConsumer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
@@ -147,6 +148,8 @@ class _Subscribing:
         try:
             topic.check_open()
             _check(topic, body, request)
+            if not self._has_cleared:
+                topic.check_subscribe_rate(self._known_as())
             subscription = topic.subscriptions.get(request.name)
             if subscription is None or request.start_rollback_seconds or body.HasField("schema"):
                 return self._open_and_attach()
@@ -156,6 +159,10 @@ class _Subscribing:
         except Exception as error:
             self.refused(error)
         return None
+
+    def _known_as(self) -> SubscribingConsumer:
+        host = host_of(self._session.remote_address)
+        return SubscribingConsumer(host, self._body.consumer_name, self._consumer_id)
 
     async def _open_and_attach(self) -> None:
         topic, request = self._topic, self._request

@@ -132,6 +132,11 @@ def read_machine(
             notices.append(f"{key}={wanted} is {bound}, because there are {bookies} bookies")
     loaded = build_config(CLUSTER_KEYS, settings, {**overrides, **defaults}, strict=strict)
     config = loaded.config
+    if config.bookkeeperTLSClientAuthentication:
+        raise ConfigError(
+            "bookkeeperTLSClientAuthentication=true: the bookies of `vela standalone` have no TLS; "
+            "`vela bookie` has"
+        )
     for key in ("journalDirectories", "ledgerDirectories"):
         if bookies > 1 and getattr(config, key):
             raise ConfigError(

@@ -146,6 +146,14 @@ class Appender:
         """Appends whose outcome is not known yet."""
         return len(self._pending) + len(self._queue)
 
+    @property
+    def size_pending_bytes(self) -> int:
+        """Their size. While a ledger is replaced each of them is looked at."""
+        if self._writer is not None:
+            return self._writer.length_sent - self._list.table.tail.size_bytes
+        waiting = [*self._pending, *(entry for entry, _ in self._queue)]
+        return sum(len(entry.data) for entry in waiting)
+
     # --- the hot path -------------------------------------------------------------------
 
     def append(self, entry: Entry, context: object) -> None:

@@ -123,6 +123,20 @@ class ManagedLedger(ReadableLedger):
         if self.terminated:
             raise TopicTerminated("Topic was already terminated")
 
+    @property
+    def size_added_bytes(self) -> int:
+        """Durable bytes appended since it was opened."""
+        return self._appender.size_added_bytes
+
+    @property
+    def size_sent_bytes(self) -> int:
+        """The same, durable or not yet."""
+        return self._appender.size_added_bytes + self._appender.size_pending_bytes
+
+    def backlog_bytes(self, mark_delete: Position) -> int:
+        """Bytes after a position, also those that are not durable yet."""
+        return self._table.bytes_after(mark_delete) + self._appender.size_pending_bytes
+
     # --- cursors ------------------------------------------------------------------------
 
     async def open_cursor(

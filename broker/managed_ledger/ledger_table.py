@@ -119,6 +119,29 @@ class LedgerTable:
         """The ledger with this id, if it is still held."""
         return self._rows_by_id.get(ledger_id)
 
+    def bytes_after(self, position: Position) -> int:
+        """Payload bytes after a position. Within a ledger entries count with their mean size."""
+        ledger_id, entry_id = position
+        at = bisect_right(self._ids, ledger_id)
+        total = sum(row.size_bytes for row in self._rows[at:])
+        row = self._rows_by_id.get(ledger_id)
+        if row is None or not row.entries:
+            return total
+        left = min(row.entries, max(0, row.entries - entry_id - 1))
+        return total + row.size_bytes * left // row.entries
+
+    def position_with_bytes_after(self, size_bytes: int) -> Position:
+        """The first position after which there are no more than so many bytes, counted as in
+        `bytes_after`."""
+        left_bytes = size_bytes
+        for row in reversed(self._rows):
+            if row.size_bytes > left_bytes:
+                left = ((left_bytes + 1) * row.entries - 1) // row.size_bytes
+                return (row.ledger_id, row.entries - left - 1)
+            left_bytes -= row.size_bytes
+        first = self.first_position
+        return (first[0], first[1] - 1)
+
     # --- positions ----------------------------------------------------------------------
 
     def is_valid(self, position: Position) -> bool:

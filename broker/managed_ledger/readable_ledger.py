@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker.managed_ledger.context import LedgerContext
     from broker.managed_ledger.cursor import Cursor
     from broker.managed_ledger.ledger_list import LedgerList
+    from broker.managed_ledger.ledger_table import LedgerRow
     from ledgers.client import LedgerClient
     from ledgers.ledger_reader import LedgerReader
     from protocol.position import Position
@@ -108,6 +109,30 @@ class ReadableLedger:
     def size_bytes(self) -> int:
         """How many payload bytes are held."""
         return self._table.size_bytes
+
+    def bytes_after(self, position: Position) -> int:
+        """Durable bytes after a position. Within a ledger entries count with their mean size."""
+        return self._table.bytes_after(position)
+
+    def position_with_bytes_after(self, size_bytes: int) -> Position:
+        """See `LedgerTable`."""
+        return self._table.position_with_bytes_after(size_bytes)
+
+    def closed_ledger_of(self, position: Position) -> LedgerRow | None:
+        """The ledger of the first entry after a position, if it is closed; None: that entry is in
+        the newest ledger, or there is none."""
+        row = self._table.row_of(self._table.next_position(position)[0])
+        return None if row is None or row is self._table.tail or not row.timestamp_ms else row
+
+    def last_closed_before(self, time_ms: int) -> Position | None:
+        """The last entry of the ledgers that were closed before a time (wall ms); None: there are
+        none."""
+        last: Position | None = None
+        for row in self._table.rows[:-1]:
+            if not 0 < row.timestamp_ms < time_ms:
+                break
+            last = (row.ledger_id, row.entries - 1)
+        return last
 
     @property
     def properties(self) -> Mapping[str, str]:

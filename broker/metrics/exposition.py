@@ -26,7 +26,14 @@ from broker.histograms import (
     MinuteCounts,
 )
 from broker.metrics.authentication_series import add_authentication_series
-from broker.metrics.names import CONSUMER_SERIES, SUBSCRIPTION_SERIES, SUMMED, TOPIC_SERIES
+from broker.metrics.backlog_series import add_check_durations, add_evictions, evictions_of
+from broker.metrics.names import (
+    CONSUMER_SERIES,
+    SUBSCRIPTION_SERIES,
+    SUMMED,
+    THROTTLED_SERIES,
+    TOPIC_SERIES,
+)
 from broker.metrics.subscription_series import add_series
 from broker.slices import in_slices
 from broker.topic.persistent import PersistentTopic
@@ -163,14 +170,19 @@ class MetricsSource:
         if self._authentication is not None:
             add_authentication_series(page, self._authentication, self._cluster)
         page.add("pulsar_broker_topics_count", "gauge", "Topics", labels, len(service.topics))
+        add_check_durations(page, service.backlog_checks.durations, self._cluster)
         counts = [0] * (len(LATENCY_NAMES) + 1)
         seconds = 0.0
+        evictions = (0, 0)
         for topic in list(service.topics.values()):
             if isinstance(topic, PersistentTopic):
+                by_size, by_age = evictions_of(topic)
+                evictions = (evictions[0] + by_size, evictions[1] + by_age)
                 seconds += topic.publish_times.sum_seconds
                 for index, count in enumerate(topic.publish_times.counts()):
                     counts[index] += count
             yield
+        add_evictions(page, "pulsar_broker_storage", self._cluster, evictions)
         name = "pulsar_broker_publish_latency"
         lines = page.family(name, "summary", "Milliseconds until a message is durable")
         for fraction in _QUANTILES:
@@ -203,6 +215,8 @@ class MetricsSource:
             row.histograms = window.last(numbers) if window is not None else numbers
         if page is not None:
             _add_row(page, label_text(labels), row, all_series=True)
+            if isinstance(topic, PersistentTopic):
+                add_evictions(page, "pulsar_storage", labels, evictions_of(topic))
         yield
 
 
@@ -281,6 +295,10 @@ def _subscription(page: Page, labels: dict[str, str], row: SubscriptionRow) -> I
     for series in SUBSCRIPTION_SERIES:
         value = _as_number(row.fields[series.field])
         page.add(series.name, series.kind, series.help_text, text, value)
+    for level, times in row.statistics.throttled.items():
+        reason = label_text({**labels, "reason": level})
+        for series, value in zip(THROTTLED_SERIES, times, strict=True):
+            page.add(series.name, series.kind, series.help_text, reason, value)
     name, count = "pulsar_subscription_consumers_count", row.fields["consumersCount"]
     page.add(name, "gauge", "Consumers", text, count)
     add_series(page, labels, row.subscription.series(row.statistics))

@@ -32,6 +32,18 @@ TOPIC_SERIES: Final = (
     Series("pulsar_storage_backlog_size", "gauge", "Bytes not acknowledged", "backlogSize"),
     Series("pulsar_storage_backlog_quota_limit", "gauge", "Backlog quota", "backlogQuotaLimitSize"),
     Series(
+        "pulsar_storage_backlog_quota_limit_time",
+        "gauge",
+        "Backlog quota in seconds",
+        "backlogQuotaLimitTime",
+    ),
+    Series(
+        "pulsar_storage_backlog_age_seconds",
+        "gauge",
+        "Age of the oldest message not acknowledged, as of the last check",
+        "oldestBacklogMessageAgeSeconds",
+    ),
+    Series(
         "pulsar_storage_offloaded_size",
         "gauge",
         "Bytes in long-term storage",
@@ -82,9 +94,43 @@ SUBSCRIPTION_SERIES: Final = (
         "1 while delivery waits for acknowledgements",
         "blockedSubscriptionOnUnackedMsgs",
     ),
+    Series(
+        "pulsar_subscription_msg_rate_expired",
+        "gauge",
+        "Entries that expired per second",
+        "msgRateExpired",
+    ),
+    Series(
+        "pulsar_subscription_total_msg_expired",
+        "gauge",
+        "Entries that expired",
+        "totalMsgExpired",
+    ),
+    Series(
+        "pulsar_subscription_last_expire_timestamp",
+        "gauge",
+        "When expired messages were last looked for",
+        "lastExpireTimestamp",
+    ),
     Series("pulsar_out_messages_total", "counter", "Messages delivered", "msgOutCounter"),
     Series("pulsar_out_bytes_total", "counter", "Bytes delivered", "bytesOutCounter"),
 )
+
+THROTTLED_SERIES: Final = (
+    Series(
+        "pulsar_subscription_dispatch_throttled_msg_events",
+        "gauge",
+        "How often a rate of dispatch in messages held it",
+        "",
+    ),
+    Series(
+        "pulsar_subscription_dispatch_throttled_bytes_events",
+        "gauge",
+        "How often a rate of dispatch in bytes held it",
+        "",
+    ),
+)
+"""By the level of the rate, for subscriptions that rates have limited."""
 
 CONSUMER_SERIES: Final = (
     Series("pulsar_consumer_msg_rate_out", "gauge", "Messages per second", "msgRateOut"),
@@ -102,5 +148,13 @@ CONSUMER_SERIES: Final = (
     Series("pulsar_consumer_out_messages", "counter", "Messages delivered", "msgOutCounter"),
 )
 
-SUMMED: Final = frozenset({series.name for series in TOPIC_SERIES} - {"pulsar_average_msg_size"})
+SUMMED: Final = frozenset(
+    {series.name for series in TOPIC_SERIES}
+    - {
+        "pulsar_average_msg_size",
+        "pulsar_storage_backlog_age_seconds",
+        "pulsar_storage_backlog_quota_limit",
+        "pulsar_storage_backlog_quota_limit_time",
+    }
+)
 """Topic series that can be summed for a namespace."""

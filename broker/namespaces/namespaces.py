@@ -173,9 +173,18 @@ class Namespaces:
 
         Raises: Refusal; as `NamespacePolicies.replace`.
         """
+        await self.change_topic_policy(topic, field, lambda _before: value)
+
+    async def change_topic_policy(
+        self, topic: TopicName, field: str, change: Callable[[Any], object]
+    ) -> None:
+        """The same from what it is now: see `TopicPolicyRecords.change`.
+
+        Raises: Refusal; as `NamespacePolicies.replace`.
+        """
         namespace = await self.get(topic.namespace_name)
         async with namespace.changing:
-            await namespace.topic_policies.set(topic, field, value)
+            await namespace.topic_policies.change(topic, field, change)
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
 
     async def clear_topic_policies(self, topic: TopicName) -> None:

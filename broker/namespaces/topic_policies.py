@@ -42,17 +42,21 @@ class TopicPolicyRecords:
             flaw_in,
         )
 
-    async def set(self, topic: TopicName, field: str, value: object) -> None:
-        """Set a policy of a topic; None: it has none of this kind any more."""
+    async def change(
+        self, topic: TopicName, field: str, change: Callable[[object], object]
+    ) -> None:
+        """Change a policy of a topic from what it is now; None: it has none of this kind. `change`
+        may be called several times, since another broker may change the record meanwhile."""
         path = self.records.path(topic)
 
         def changed(record: Json) -> Json:
             others = {name: each for name, each in record.items() if name != field}
+            value = change(record.get(field))
             return others if value is None else {**others, field: value}
 
         record = await change_json(self._store, path, changed)
         while record is None:
-            if value is None:
+            if not changed({}):
                 return
             if await create_json(self._store, path, record := changed({})):
                 break

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 BACKLOG = 4096
-ACCEPTED_PER_TURN = 128
+ACCEPTED_PER_TURN = 8
 TURNED_AWAY_MAX = 100
 """Refused connections kept open at a time until their peers have read the reason."""
 

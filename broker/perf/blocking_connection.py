@@ -7,15 +7,16 @@ own. The many consumers use `worker`.
 from __future__ import annotations
 
 import select
-import socket
 import time
 from typing import TYPE_CHECKING, Final, final
 
+from broker.perf.target import NOTHING_NOW, decrypted_of
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
+    from broker.perf.target import Target
     from protocol.frames import ParsedFrame
 
 ANSWER_SECONDS_MAX: Final = 30.0
@@ -31,13 +32,13 @@ class ConnectionFailed(Exception):
 class BlockingConnection:
     """Connected, with CONNECT answered."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, target: Target) -> None:
         """Raises: ConnectionFailed, OSError."""
         self._codec = client.Client()
-        self._socket = socket.create_connection((host, port), ANSWER_SECONDS_MAX)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = target.connect()
+        self._decrypted = decrypted_of(self._socket)
         try:
-            self.send(client.connect("vela-perf"))
+            self.send(target.connect_frame())
             self.wait_for(_Type.CONNECTED)
         except BaseException:
             self._socket.close()
@@ -90,10 +91,14 @@ class BlockingConnection:
 
         Raises: ConnectionFailed, OSError.
         """
-        readable, _, _ = select.select([self._socket], [], [], max(0.0, timeout_seconds))
-        if not readable:
-            return []
-        data = self._socket.recv(_RECEIVE_BYTES)
+        if not self._decrypted():
+            readable, _, _ = select.select([self._socket], [], [], max(0.0, timeout_seconds))
+            if not readable:
+                return []
+        try:
+            data = self._receive_now()
+        except NOTHING_NOW:
+            return []  # a part of a record of TLS, or one without data
         if not data:
             raise ConnectionFailed("the broker closed the connection")
         try:
@@ -104,3 +109,14 @@ class BlockingConnection:
             if command.type == _Type.PING:
                 self.send(client.pong())
         return frames
+
+    def _receive_now(self) -> bytes:
+        """All that OpenSSL has decrypted of it, which select does not see."""
+        self._socket.setblocking(False)
+        try:
+            data = self._socket.recv(_RECEIVE_BYTES)
+            while data and (count := self._decrypted()):
+                data += self._socket.recv(count)
+            return data
+        finally:
+            self._socket.settimeout(ANSWER_SECONDS_MAX)

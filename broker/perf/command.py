@@ -60,6 +60,16 @@ class _Bars:
 
 @perf.command()
 @click.option("--service-url", default="pulsar://127.0.0.1:6650", show_default=True)
+@click.option(
+    "--trust-cert-file", default="", help="Authorities of servers (PEM) [default: the system's]."
+)
+@click.option(
+    "--auth-params",
+    default="",
+    envvar="VELA_PERF_AUTH_PARAMS",
+    help="token:<a token> or file:<the path of its file>. Others can see options in lists of"
+    " processes, and not the variable VELA_PERF_AUTH_PARAMS.",
+)
 @click.option("--http-url", default="", help="For the stages, and to delete the run's topic.")
 @click.option("--broker-pid", type=int, help="For CPU and memory of the broker, on this machine.")
 @click.option(

@@ -173,12 +173,12 @@ class ConsumerConnection:
 
     # --- subscribing --------------------------------------------------------------------
 
-    def open(self, now_ns: int) -> None:
-        """The connection is being opened; its first consumers begin now."""
+    def open(self, now_ns: int, connect_frame: bytes) -> None:
+        """The connection is being opened with this CONNECT; its first consumers begin now."""
         self._begun_ns[: self._behaviour.window] = [now_ns] * min(
             self._count, self._behaviour.window
         )
-        self.out.append(client.connect("vela-perf"))
+        self.out.append(connect_frame)
 
     def resume_stuck(self) -> None:
         """Consumers without permits give some."""

@@ -18,12 +18,11 @@ import resource
 import secrets
 import time
 import urllib.error
-import urllib.request
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol, final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from broker.perf import report as reports
 from broker.perf.blocking_connection import ConnectionFailed
@@ -34,6 +33,7 @@ from broker.perf.process_meter import NoSuchProcess, Usage, usage
 from broker.perf.publisher import Publisher
 from broker.perf.samples import Samples
 from broker.perf.stage_metrics import Stage, stages
+from broker.perf.target import BadTarget, target_of
 from broker.perf.worker import (
     CONNECTED,
     FAILED,
@@ -50,11 +50,12 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+    from broker.perf.target import Target
+
 WARM_UP_MESSAGES: Final = 1
 POLL_SECONDS: Final = 0.05
 HTTP_SECONDS_MAX: Final = 15.0
 FILES_RESERVED: Final = 100
-DEFAULT_PORT: Final = 6650
 SUBSCRIPTION_TYPES: Final = {
     "exclusive": pb.CommandSubscribe.Exclusive,
     "shared": pb.CommandSubscribe.Shared,
@@ -108,11 +109,13 @@ class Options:
     neighbour_rate: float = 0.0
     neighbour_seconds: float = 10.0
     neighbour_url: str = ""
+    trust_cert_file: str = ""
+    auth_params: str = field(default="", repr=False)
     samples: str = ""
     """Directory for every single delivery as CSV; empty: not recorded."""
 
 
-def plans(options: Options, topic: str, run_id: bytes, host: str, port: int) -> list[WorkerPlan]:
+def plans(options: Options, topic: str, run_id: bytes, target: Target) -> list[WorkerPlan]:
     """The plan of each process: consumers over connections, connections over processes."""
     connections = min(options.connections, options.consumers)
     bounds = [options.consumers * at // connections for at in range(connections + 1)]
@@ -121,8 +124,7 @@ def plans(options: Options, topic: str, run_id: bytes, host: str, port: int) -> 
     processes = min(options.processes, connections)
     return [
         WorkerPlan(
-            host=host,
-            port=port,
+            target=target,
             topic=topic,
             subscription=options.subscription,
             own=own,
@@ -163,17 +165,6 @@ def allow_open_files(wanted: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def address_of(service_url: str) -> tuple[str, int]:
-    """Host and port.
-
-    Raises: RunFailed: it is not a plain pulsar:// address.
-    """
-    parts = urlsplit(service_url)
-    if parts.scheme != "pulsar" or not parts.hostname:
-        raise RunFailed(f"--service-url must be pulsar://host:port, got {service_url}")
-    return parts.hostname, parts.port or DEFAULT_PORT
-
-
 @final
 class FanoutRun:
     """See the module docstring."""
@@ -186,6 +177,12 @@ class FanoutRun:
             f"persistent://public/default/perf-fanout-{self._run_id.hex()}"
         )
         self._neighbour: Neighbourhood | None = None
+        try:
+            self._target = target_of(
+                options.service_url, options.trust_cert_file, options.auth_params
+            )
+        except BadTarget as error:
+            raise RunFailed(str(error)) from None
         self._stuck = sum(
             Behaviour(self._run_id, 1, True, True, options.stuck_percent).is_stuck(index)
             for index in range(options.consumers)
@@ -194,8 +191,7 @@ class FanoutRun:
     def run(self) -> reports.Report:
         """Raises: RunFailed."""
         options = self._options
-        host, port = address_of(options.service_url)
-        work = plans(options, self._topic, self._run_id, host, port)
+        work = plans(options, self._topic, self._run_id, self._target)
         if options.samples:
             prepare_recordings(options.samples)
         allow_open_files(max(len(plan.connections) for plan in work) + FILES_RESERVED)
@@ -204,11 +200,11 @@ class FanoutRun:
                 processes = stack.enter_context(Processes(work))
                 processes.wait_ready()
                 publisher = stack.enter_context(
-                    Publisher(host, port, self._topic, self._run_id, options.size)
+                    Publisher(self._target, self._topic, self._run_id, options.size)
                 )
                 if options.neighbour_rate:
                     self._neighbour = stack.enter_context(
-                        Neighbourhood(self._neighbour_plan(host, port), options.neighbour_seconds)
+                        Neighbourhood(self._neighbour_plan(), options.neighbour_seconds)
                     )
                 return self._measure(processes, publisher)
         except EOFError:
@@ -226,16 +222,20 @@ class FanoutRun:
             if self._neighbour is not None and not options.neighbour_url:
                 self._delete_topic(self._neighbour.topic)
 
-    def _neighbour_plan(self, host: str, port: int) -> NeighbourPlan:
+    def _neighbour_plan(self) -> NeighbourPlan:
         options = self._options
         run_id = secrets.token_bytes(8)
         elsewhere = bool(options.neighbour_url)
+        try:
+            target = self._target.at(options.neighbour_url) if elsewhere else self._target
+        except BadTarget as error:
+            raise RunFailed(str(error)) from None
         return NeighbourPlan(
-            address=address_of(options.neighbour_url) if elsewhere else (host, port),
+            target=target,
             topic=f"persistent://public/default/perf-neighbour-{run_id.hex()}",
             rate=options.neighbour_rate,
             run_id=run_id,
-            beside=None if elsewhere else (host, port, self._topic, self._run_id),
+            beside=None if elsewhere else (self._topic, self._run_id),
             beside_size_bytes=options.size,
         )
 
@@ -358,7 +358,12 @@ class FanoutRun:
         delivery, delivery_histogram = reports.delivery_figures(samples, WARM_UP_MESSAGES)
         lost = sum(result.lost for result in results)
         return reports.Report(
-            options=asdict(self._options) | {"topic": self._topic},
+            options={
+                name: value
+                for name, value in asdict(self._options).items()
+                if name != "auth_params"  # a credential
+            }
+            | {"topic": self._topic},
             subscribe_all_seconds=subscribe_seconds,
             connect=connect,
             failed=self._options.consumers - len(connect_times_ns),
@@ -389,7 +394,7 @@ class FanoutRun:
             return {}
         url = f"{self._options.http_url.rstrip('/')}/metrics"
         try:
-            with urllib.request.urlopen(url, timeout=HTTP_SECONDS_MAX) as answer:
+            with self._target.request(url, HTTP_SECONDS_MAX) as answer:
                 page = answer.read().decode()
         except (OSError, urllib.error.URLError) as error:
             raise RunFailed(f"{url}: {error}") from None
@@ -402,9 +407,7 @@ class FanoutRun:
         name = quote(topic.replace("://", "/"))
         url = f"{self._options.http_url.rstrip('/')}/admin/v2/{name}?force=true"
         try:
-            with urllib.request.urlopen(
-                urllib.request.Request(url, method="DELETE"), timeout=4 * HTTP_SECONDS_MAX
-            ):
+            with self._target.request(url, 4 * HTTP_SECONDS_MAX, "DELETE"):
                 pass
         except urllib.error.HTTPError as refused:
             refused.close()

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
+    from broker.perf.target import Target
+
 RATIO_MAX: Final = 2.0
 """The latency with a fan-out may be at most double that without."""
 SIZE_BYTES: Final = 1024
@@ -49,14 +51,14 @@ _Type = pb.BaseCommand
 class NeighbourPlan:
     """The settings of the process."""
 
-    address: tuple[str, int]
+    target: Target
     topic: str
     """Its own."""
     rate: float
     run_id: bytes
     """Of its own messages."""
-    beside: tuple[str, int, str, bytes] | None
-    """Host, port, topic and run id of the fan-out; None: nothing is read of it."""
+    beside: tuple[str, bytes] | None
+    """Topic and run id of the fan-out at the same broker; None: nothing is read of it."""
     beside_size_bytes: int
 
 
@@ -75,13 +77,13 @@ class OrdinaryConsumer:
     """One consumer in a subscription of its own; acknowledges each message."""
 
     def __init__(
-        self, address: tuple[str, int], topic: str, run_ids: tuple[bytes, ...], latencies: list[int]
+        self, target: Target, topic: str, run_ids: tuple[bytes, ...], latencies: list[int]
     ) -> None:
         """Raises: ConnectionFailed, OSError."""
         self.latencies_ns = latencies
         self._run_ids = run_ids
         self._taken = 0
-        self._connection = connection = BlockingConnection(*address)
+        self._connection = connection = BlockingConnection(target)
         connection.find_topic(topic)
         request = connection.next_request_id()
         connection.send(client.subscribe(topic, SUBSCRIPTION, _CONSUMER_ID, request))
@@ -128,12 +130,11 @@ class Neighbour:
         self._plan = plan
         self._pipe = pipe
         self._stack = stack
-        host, port = plan.address
         self._found = Latencies()
         self._publisher = stack.enter_context(
-            Publisher(host, port, plan.topic, plan.run_id, SIZE_BYTES)
+            Publisher(plan.target, plan.topic, plan.run_id, SIZE_BYTES)
         )
-        self._own = OrdinaryConsumer(plan.address, plan.topic, (plan.run_id,), self._found.own_ns)
+        self._own = OrdinaryConsumer(plan.target, plan.topic, (plan.run_id,), self._found.own_ns)
         stack.callback(self._own.close)
         self._beside: OrdinaryConsumer | None = None
         self._began = 0
@@ -186,13 +187,14 @@ class Neighbour:
         """A few messages of the size of the fan-out's, on its topic."""
         if self._plan.beside is None:
             return
-        host, port, topic, run_id = self._plan.beside
+        target = self._plan.target
+        topic, run_id = self._plan.beside
         run_ids = (run_id, self._plan.run_id)
-        beside = OrdinaryConsumer((host, port), topic, run_ids, self._found.beside_ns)
+        beside = OrdinaryConsumer(target, topic, run_ids, self._found.beside_ns)
         self._beside = beside
         self._stack.callback(beside.close)
         size = self._plan.beside_size_bytes
-        with Publisher(host, port, topic, self._plan.run_id, size) as publisher:
+        with Publisher(target, topic, self._plan.run_id, size) as publisher:
             for _ in range(ALONE_MESSAGES):
                 publisher.publish()
                 end = time.monotonic() + ALONE_INTERVAL_SECONDS

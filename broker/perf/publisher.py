@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from broker.perf.blocking_connection import BlockingConnection, ConnectionFailed
 from broker.perf.payload import SIZE_MIN, payload
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from broker.perf.target import Target
 
 _PRODUCER_ID: Final = 1
 _Type = pb.BaseCommand
@@ -23,13 +26,13 @@ _Type = pb.BaseCommand
 class Publisher:
     """A context manager. It creates the topic if the broker allows that."""
 
-    def __init__(self, host: str, port: int, topic: str, run_id: bytes, size_bytes: int) -> None:
+    def __init__(self, target: Target, topic: str, run_id: bytes, size_bytes: int) -> None:
         """`size_bytes`: of each payload, at least SIZE_MIN."""
         self.published = 0
         self.receipts = 0
         self.receipt_times_ns: list[int] = []
         """From the publish call to the receipt, in order."""
-        self._address = (host, port)
+        self._target = target
         self._topic = topic
         self._run_id = run_id
         self._filler = random.Random(run_id).randbytes(size_bytes - SIZE_MIN)
@@ -37,7 +40,7 @@ class Publisher:
 
     def __enter__(self) -> Publisher:
         """Raises: ConnectionFailed, OSError."""
-        self._connection = connection = BlockingConnection(*self._address)
+        self._connection = connection = BlockingConnection(self._target)
         try:
             connection.find_topic(self._topic)
             request = connection.next_request_id()

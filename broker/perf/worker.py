@@ -14,7 +14,6 @@ import errno
 import gc
 import re
 import select
-import socket
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -25,12 +24,15 @@ from broker.perf.consumers import Behaviour, ConsumerConnection, Tally
 from broker.perf.frame_scanner import FrameScanner
 from broker.perf.request_templates import ConsumerRequests, first_consumer_id
 from broker.perf.samples import Recording, Samples
+from broker.perf.target import NOTHING_NOW, decrypted_of
 from protocol.errors import BrokerError, ProtocolError
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import MutableSequence
     from multiprocessing.connection import Connection
 
+    from broker.perf.target import Target
     from protocol import pulsar_api_pb2 as pb
 
 BUFFER_BYTES: Final = 1024 * 1024
@@ -65,8 +67,7 @@ def prepare_recordings(directory: str | Path) -> None:
 class WorkerPlan:
     """The plan of one process."""
 
-    host: str
-    port: int
+    target: Target
     topic: str
     subscription: str
     own: bool
@@ -108,13 +109,12 @@ class WorkerResult:
 class _Link:
     """A socket and its consumers."""
 
-    __slots__ = ("consumers", "is_open", "kept", "socket", "unsent", "writing")
+    __slots__ = ("consumers", "decrypted", "is_open", "kept", "socket", "unsent", "writing")
 
-    def __init__(self, consumers: ConsumerConnection) -> None:
+    def __init__(self, consumers: ConsumerConnection, connection: socket.socket) -> None:
         self.consumers = consumers
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self.socket.setblocking(False)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connection
+        self.decrypted = decrypted_of(connection)
         self.kept = b""
         self.unsent = b""
         self.is_open = False
@@ -144,7 +144,6 @@ class Worker:
         self._all = list(self._to_open)
         self._connecting = 0
         self._retry_at = 0.0
-        self._address = (plan.host, plan.port)
 
     def _consumers(self) -> list[ConsumerConnection]:
         plan = self._plan
@@ -212,12 +211,12 @@ class Worker:
     def _open_more(self) -> None:
         while self._to_open and self._connecting < CONNECTING_MAX:
             consumers = self._to_open.popleft()
-            link = _Link(consumers)
-            consumers.open(time.monotonic_ns())
-            error = link.socket.connect_ex(self._address)
-            if error not in (0, errno.EINPROGRESS):
-                consumers.lost_connection(f"cannot connect: {errno.errorcode.get(error, error)}")
-                link.socket.close()
+            consumers.open(time.monotonic_ns(), self._plan.target.connect_frame())
+            try:
+                link = _Link(consumers, self._plan.target.begin())
+            except OSError as error:
+                name = errno.errorcode.get(error.errno or 0, "") or str(error)
+                consumers.lost_connection(f"cannot connect: {name}")
                 continue
             self._connecting += 1
             self._links[link.socket.fileno()] = link
@@ -233,13 +232,18 @@ class Worker:
             self._drop(link, str(error) or type(error).__name__)
 
     def _receive(self, link: _Link) -> None:
+        self._receive_once(link)
+        while link.decrypted():
+            self._receive_once(link)
+
+    def _receive_once(self, link: _Link) -> None:
         kept = link.kept
         offset = len(kept)
         if offset:
             self._buffer[:offset] = kept
         try:
             received = link.socket.recv_into(self._view[offset:])
-        except BlockingIOError:
+        except NOTHING_NOW:
             return
         if not received:
             raise ConnectionError("the broker closed the connection")
@@ -263,7 +267,7 @@ class Worker:
         if data:
             try:
                 sent = link.socket.send(data)
-            except BlockingIOError:
+            except NOTHING_NOW:
                 sent = 0
             link.unsent = data[sent:]
         if bool(link.unsent) != link.writing:

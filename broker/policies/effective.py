@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.config import SUBSCRIPTION_TYPES
+from broker.policies.backlog_quotas import QUOTA_KEYS, BacklogQuotas, quotas_of
 from broker.policies.clusters import REPLICATION_FIELD
 from broker.policies.counts import COUNT_KEYS, Counts, counts_of
 from broker.policies.delays import DELAY_KEYS, Delays, delays_of
+from broker.policies.delivery_rates import DELIVERY_RATE_KEYS, DeliveryRates, delivery_rates_of
 from broker.policies.given import AUTO_UPDATE_STRATEGIES
 from broker.policies.grants import grants_in
 from broker.policies.idle import IDLE_KEYS, Idle, idle_of
@@ -49,10 +51,14 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "managedLedgerDefaultMarkDeleteRateLimit",
         "managedLedgerDefaultWriteQuorum",
         "schemaCompatibilityStrategy",
+        "subscriptionExpirationTimeMinutes",
         "subscriptionTypesEnabled",
+        "ttlDurationDefaultInSeconds",
         *COUNT_KEYS,
         *DELAY_KEYS,
+        *DELIVERY_RATE_KEYS,
         *IDLE_KEYS,
+        *QUOTA_KEYS,
         *RATE_KEYS,
     }
 )
@@ -77,6 +83,10 @@ class EffectivePolicies:
     """Producers that do not encrypt are refused."""
     bookie_groups: BookieGroups | None
     """The bookies of its entries; None: as the broker is configured."""
+    backlog_quotas: BacklogQuotas
+    """How much may wait in the backlog, and how long."""
+    message_ttl_seconds: int
+    """How long messages wait in the backlog; 0 = for ever."""
     persistence: Persistence
     """The bookies of its entries, and how often its cursors are stored."""
     retention_minutes: int
@@ -98,9 +108,12 @@ class EffectivePolicies:
     counts: Counts
     delays: Delays
     idle: Idle
+    subscription_expiration_minutes: int
+    """How long subscriptions without consumers are kept; 0 = for ever. No topic overrides it."""
     subscription_types: frozenset[str]
     """Of new consumers."""
     rates: Rates
+    delivery: DeliveryRates
     resource_group: str
     """Of its namespace; empty: none."""
 
@@ -123,16 +136,10 @@ def resolve(
     }
     persistence = said("persistence")
     return EffectivePolicies(
-        auto_topic_creation=(
-            config.allowAutoTopicCreation
-            if topic_creation is None
-            else bool(topic_creation.get("allowAutoTopicCreation", False))
-        ),
+        auto_topic_creation=_allowed(topic_creation, config.allowAutoTopicCreation),
         auto_created_partitions=_partitions(topic_creation, config),
-        auto_subscription_creation=(
-            config.allowAutoSubscriptionCreation
-            if subscription_creation is None
-            else bool(subscription_creation.get("allowAutoSubscriptionCreation", False))
+        auto_subscription_creation=_allowed(
+            subscription_creation, config.allowAutoSubscriptionCreation
         ),
         deduplication=bool(said("deduplicationEnabled", config.brokerDeduplicationEnabled)),
         deduplication_snapshot_seconds=int(
@@ -145,6 +152,10 @@ def resolve(
             bool(said("encryption_required", False)) or config.encryptionRequireOnProducer
         ),
         bookie_groups=bookie_groups,
+        backlog_quotas=quotas_of(config, levels),
+        message_ttl_seconds=_positive(
+            said("message_ttl_in_seconds", config.ttlDurationDefaultInSeconds)
+        ),
         persistence=(
             persistence_of(config) if persistence is None else persistence_in(persistence)
         ),
@@ -168,10 +179,27 @@ def resolve(
         counts=counts_of(config, levels),
         delays=delays_of(config, levels),
         idle=idle_of(config, levels),
+        subscription_expiration_minutes=_positive(
+            said("subscription_expiration_time_minutes", config.subscriptionExpirationTimeMinutes)
+        ),
         subscription_types=_subscription_types(levels, config),
         rates=rates_of(config, levels),
+        delivery=delivery_rates_of(config, levels),
         resource_group=str(namespace.fields.get("resource_group_name") or ""),
     )
+
+
+def _positive(value: Json) -> int:
+    """A number below 0 is as good as 0."""
+    return max(0, int(value))
+
+
+def _allowed(override: Json, fallback: bool) -> bool:
+    """Whether clients may create topics, or subscriptions, where a level may say so."""
+    if override is None:
+        return fallback
+    names = ("allowAutoTopicCreation", "allowAutoSubscriptionCreation")
+    return any(override.get(name) for name in names)
 
 
 def flaw_in(fields: Mapping[str, Json], config: BrokerConfig) -> str:

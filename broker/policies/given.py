@@ -12,8 +12,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
 from broker.config import SUBSCRIPTION_TYPES, SchemaStrategy
+from broker.policies.backlog_quotas import quotas
 from broker.policies.bodies import flag, object_of
 from broker.policies.delays import delayed_delivery
+from broker.policies.delivery_rates import (
+    REPLICATOR_DISPATCH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    TOPIC_DISPATCH,
+    dispatch_rate,
+    subscribe_rate,
+)
 from broker.policies.grants import (
     ACTIONS,
     AUTH_FIELD,
@@ -95,6 +104,14 @@ def auto_update_strategy(policy: str, value: Json) -> str:
     if value not in AUTO_UPDATE_STRATEGIES:
         raise Refusal(400, f"{policy} must be one of {', '.join(AUTO_UPDATE_STRATEGIES)}")
     return str(value)
+
+
+def time_to_live(policy: str, value: Json) -> int:
+    """How long messages wait in the backlog, of a new namespace or of a topic."""
+    number = whole_number(policy, value)
+    if number < 0:
+        raise precondition_failed("Invalid value for message TTL")
+    return number
 
 
 def by_cluster(check: Check) -> Check:
@@ -234,9 +251,11 @@ def _bundles(policy: str, value: Json) -> Json:
 ACTED_ON: Final[Mapping[str, Check]] = {
     "allowed_clusters": _texts,
     "auth_policies": _auth_policies,
+    "backlog_quota_map": quotas,
     "autoSubscriptionCreationOverride": auto_subscription,
     "autoTopicCreationOverride": auto_topic,
     "bundles": _bundles,
+    SUBSCRIBE: by_cluster(subscribe_rate),
     "compaction_threshold": compaction_threshold,
     "deduplicationEnabled": flag,
     "deduplicationSnapshotIntervalSeconds": snapshot_interval,
@@ -253,6 +272,7 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "max_topics_per_namespace": whole_number,
     "max_unacked_messages_per_consumer": whole_number,
     "max_unacked_messages_per_subscription": whole_number,
+    "message_ttl_in_seconds": time_to_live,
     "offload_deletion_lag_ms": offload_lag,
     "offload_policies": offload_policies,
     "offload_threshold": offload_threshold,
@@ -261,28 +281,25 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "properties": object_of,
     "publishMaxMessageRate": by_cluster(publish_rate),
     "replication_clusters": _texts,
+    REPLICATOR_DISPATCH: by_cluster(dispatch_rate),  # kept and shown: there are no replicators
     "resource_group_name": _text,
     "retention_policies": retention,
     "schema_auto_update_compatibility_strategy": auto_update_strategy,
     "schema_compatibility_strategy": strategy,
     "schema_validation_enforced": flag,
+    SUBSCRIPTION_DISPATCH: by_cluster(dispatch_rate),
     "subscription_auth_mode": auth_mode,
+    "subscription_expiration_time_minutes": whole_number,
     "subscription_types_enabled": subscription_types,
+    TOPIC_DISPATCH: by_cluster(dispatch_rate),
 }
 """Fields of Policies with an effect, and the checks of their values."""
 
 NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
-    "backlog_quota_map": (),
     "clusterDispatchRate": (),
-    "clusterSubscribeRate": (),
     "deleted": (False,),
     "latency_stats_sample_rate": (),
-    "message_ttl_in_seconds": (0,),
     "migrated": (False,),
-    "replicatorDispatchRate": (),
-    "subscriptionDispatchRate": (),
-    "subscription_expiration_time_minutes": (0,),
-    "topicDispatchRate": (),
 }
 """Fields of Policies without effect in Vela yet, and values of them that set nothing, in addition
 to null, {}, [] and an empty text."""
@@ -293,9 +310,6 @@ def checked(given: Mapping[str, Json]) -> dict[str, Json]:
 
     Raises: Refusal: 501 of a policy without an effect, 400 or 412 of a wrong value.
     """
-    ttl = given.get("message_ttl_in_seconds")
-    if isinstance(ttl, int) and ttl < 0:
-        raise precondition_failed("Invalid value for message TTL")
     without = without_effect(given)
     if without:
         raise Refusal(

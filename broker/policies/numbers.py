@@ -1,4 +1,4 @@
-"""Numbers in the bodies of requests, as Pulsar's JSON reader takes them. Pure."""
+"""Numbers and booleans in the bodies of requests, as Pulsar's JSON reader takes them. Pure."""
 
 from __future__ import annotations
 

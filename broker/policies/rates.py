@@ -51,10 +51,10 @@ NO_PUBLISH_RATE: Final = PublishRate()
 
 def publish_rate(policy: str, value: Json) -> Json:
     """The body of a request, complete. Raises: Refusal."""
-    given = _object(policy, value)
+    given = body_object(policy, value)
     return {
-        _MESSAGES: field(given, _MESSAGES, _UNSET, INT),
-        _BYTES: field(given, _BYTES, _UNSET, LONG),
+        _MESSAGES: number(given, _MESSAGES, _UNSET, INT),
+        _BYTES: number(given, _BYTES, _UNSET, LONG),
     }
 
 
@@ -97,13 +97,14 @@ def rates_of(config: BrokerConfig, levels: Levels) -> Rates:
     )
 
 
-def _object(policy: str, value: Json) -> dict[str, Json]:
+def body_object(policy: str, value: Json) -> dict[str, Json]:
+    """The body of a request. Raises: Refusal."""
     if not isinstance(value, dict):
         raise Refusal(400, f"{policy} must be a JSON object")
     return value
 
 
-def field(given: Mapping[str, Json], name: str, unsaid: int, bounds: range) -> int:
+def number(given: Mapping[str, Json], name: str, unsaid: int, bounds: range) -> int:
     """A number of a body. null is 0, as for Pulsar's JSON reader. Raises: Refusal."""
     value = given.get(name, unsaid)
     return 0 if value is None else whole(name, value, bounds)

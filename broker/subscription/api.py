@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from broker.entry import Entry
     from broker.subscription.consumer import Consumer
+    from broker.subscription.expirations import Expirations
     from broker.subscription.request import SubscriptionRequest
     from broker.subscription.series import Series
     from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
@@ -230,8 +231,21 @@ class Subscription(Protocol):
         """Admin: as `skip`, everything up to the tail."""
 
     def expire(self, before_ms: int) -> Awaitable[int]:
-        """Admin: as `skip`, everything published before the time (milliseconds since 1970). The
-        number of entries that were in the backlog until then."""
+        """As `skip`, everything published before the time (milliseconds since 1970). The number of
+        entries that were in the backlog until then."""
+
+    def skip_past(self, position: Position) -> int:
+        """Acknowledge everything up to the position now, whatever operation waits. The number of
+        entries that were in the backlog until then; 0 while a seek is under way, or when it is
+        closed."""
+
+    @property
+    def active_at(self) -> float:
+        """When it was opened, or a consumer came or left, whichever was last."""
+
+    @property
+    def expirations(self) -> Expirations:
+        """What has expired."""
 
     def tail_moved(self) -> None:
         """New entries can be read. Called once per group of appended entries."""

@@ -58,6 +58,7 @@ class ManyDispatcher:
         """The last step sent no new entries, because not all acknowledgements would be stored."""
         self.messages_out = 0
         self.bytes_out = 0
+        self.entries_out = 0
 
     # Parts that differ
 
@@ -164,18 +165,19 @@ class ManyDispatcher:
 
     # Dispatch
 
-    def step(self) -> Step:
+    def step(self, entries_max: int, bytes_max: int) -> Step:
         """Replays, then new entries, within one slice."""
         if self._held():
             return Step.IDLE
-        self._count_left = self._config.dispatcher_max_read_batch_size
-        self._bytes_left = self._config.dispatcher_max_read_size_bytes
+        self._count_left = entries_max
+        self._bytes_left = bytes_max
         if len(self._delayed):
             self._take_due()
         left = self._send_waiting()
         if left is Step.IDLE and not self._held() and not self._waits_for_acks():
             left = self._send_new()
-        messages, size_bytes = self._outgoing.flush(self._clock.wall_ms())
+        entries, messages, size_bytes = self._outgoing.flush(self._clock.wall_ms())
+        self.entries_out += entries
         self.messages_out += messages
         self.bytes_out += size_bytes
         if messages:

@@ -50,10 +50,10 @@ class SharedDispatcher(ManyDispatcher):
         """Entries waiting for redelivery."""
         return len(self._waiting)
 
-    def step(self) -> Step:
+    def step(self, entries_max: int, bytes_max: int) -> Step:
         """A new step is a new turn."""
         self._current = None
-        return super().step()
+        return super().step(entries_max, bytes_max)
 
     def _turn(self) -> Consumer | None:
         """The consumer that gets the next entry."""

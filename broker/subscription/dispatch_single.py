@@ -75,6 +75,7 @@ class SingleDispatcher:
         self._withheld = WithheldEntries(context.topic_name, cursor.name)
         self.messages_out = 0
         self.bytes_out = 0
+        self.entries_out = 0
 
     @property
     def active(self) -> Consumer | None:
@@ -189,14 +190,14 @@ class SingleDispatcher:
         self._tell_all()
         return False
 
-    def step(self) -> Step:
+    def step(self, entries_max: int, bytes_max: int) -> Step:
         """Send as much as permits and one slice allow."""
         consumer = self._active
         if consumer is None or (self._resume_ms and self._delayed()):
             return Step.IDLE
         permits, session = consumer.permits, consumer.session
-        count_left = self._config.dispatcher_max_read_batch_size
-        bytes_left = self._config.dispatcher_max_read_size_bytes
+        count_left = entries_max
+        bytes_left = bytes_max
         take = self._source.take
         while (permits_left := permits.granted - permits.spent) > 0 and session.writable:
             if count_left <= 0 or bytes_left <= 0:
@@ -258,7 +259,9 @@ class SingleDispatcher:
         counters = consumer.counters
         counters.messages_out += messages
         counters.bytes_out += size_bytes
-        counters.entries_out += len(buffers) // 2
+        entries = len(buffers) // 2
+        counters.entries_out += entries
+        self.entries_out += entries
         counters.consumed_last_ms = self._clock.wall_ms()
         self.messages_out += messages
         self.bytes_out += size_bytes

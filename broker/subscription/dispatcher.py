@@ -28,6 +28,7 @@ class Dispatcher(Protocol):
     sub_type: int
     messages_out: int
     bytes_out: int
+    entries_out: int
 
     def add(self, consumer: Consumer) -> None:
         """Raises: BrokerError: the consumer does not fit the others."""
@@ -64,8 +65,9 @@ class Dispatcher(Protocol):
     def limits_changed(self) -> None:
         """The limits of the topic's subscriptions are others now."""
 
-    def step(self) -> Step:
-        """Send as much as possible, within one slice."""
+    def step(self, entries_max: int, bytes_max: int) -> Step:
+        """Send as much as possible, within one slice of so many entries and about so many
+        bytes."""
 
     async def fill(self) -> None:
         """Read the entries that the step lacked. Raises: BrokerError."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.policies.effective import EffectivePolicies
+    from broker.subscription.dispatch_budget import Published
+    from broker.subscription.dispatch_limit import DispatchLimit
 
 
 @final
@@ -24,20 +26,30 @@ class SubscriptionLimits:
 
     __slots__ = (
         "delivers_later",
+        "dispatch_limits",
         "dispatch_waits_for_acks",
         "max_consumers_per_subscription",
         "max_unacked_messages_per_consumer",
         "max_unacked_messages_per_subscription",
+        "published",
+        "rates",
     )
 
-    def __init__(self, policies: EffectivePolicies) -> None:
+    def __init__(self, policies: EffectivePolicies, published: Published | None = None) -> None:
+        self.published = published
+        """How fast messages are published to the topic."""
         self.use(policies)
 
-    def use(self, policies: EffectivePolicies) -> bool:
-        """Take up those of these policies. Returns whether any is another now."""
+    def use(
+        self, policies: EffectivePolicies, dispatch_limits: tuple[DispatchLimit, ...] = ()
+    ) -> bool:
+        """Take up those of these policies, and the limits that the subscriptions of the topic
+        share. Returns whether any is another now."""
         before = self._all()
         self.delivers_later = policies.delays.delivers_later
         self.dispatch_waits_for_acks = policies.dispatch_waits_for_acks
+        self.dispatch_limits = dispatch_limits
+        self.rates = policies.delivery
         self.max_consumers_per_subscription = policies.counts.consumers_of_subscription_max
         self.max_unacked_messages_per_consumer = policies.counts.unacked_of_consumer_max
         self.max_unacked_messages_per_subscription = policies.counts.unacked_of_subscription_max

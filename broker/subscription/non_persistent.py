@@ -13,6 +13,7 @@ from broker.subscription.active_consumer import ActiveOrder
 from broker.subscription.compatibility import check_compatible, in_the_way
 from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_single import ACTIVE_CHANGE_VERSION_MIN
+from broker.subscription.expirations import Expirations
 from broker.subscription.key_ranges import AutoSplit, ConsistentHashing, KeyRanges, StickyRanges
 from broker.subscription.outgoing import Outgoing
 from broker.subscription.rates import Rates
@@ -67,6 +68,8 @@ class NonPersistentSubscription:
         self._messages_out = 0
         self._bytes_out = 0
         self.messages_dropped = 0
+        self.active_at = context.clock.now()
+        self.expirations = Expirations(self.active_at)
 
     # Consumers
 
@@ -104,6 +107,7 @@ class NonPersistentSubscription:
                 self._ranges = self._ranges_for(consumer)
             self._ranges.add(consumer)
         self.sub_type = consumer.sub_type
+        self.active_at = self._clock.now()
         self._joined += 1
         consumer.joined = self._joined
         self.consumers[consumer] = None
@@ -194,7 +198,7 @@ class NonPersistentSubscription:
                 self.messages_dropped += messages
                 if consumer is not None:
                     consumer.counters.messages_dropped += messages
-        messages, size_bytes = self._outgoing.flush(self._clock.wall_ms())
+        _, messages, size_bytes = self._outgoing.flush(self._clock.wall_ms())
         self._messages_out += messages
         self._bytes_out += size_bytes
 
@@ -244,6 +248,11 @@ class NonPersistentSubscription:
     async def expire(self, before_ms: int) -> int:
         """There is no backlog."""
         del before_ms
+        return 0
+
+    def skip_past(self, position: Position) -> int:
+        """There is no backlog."""
+        del position
         return 0
 
     def mark_delete_position(self) -> Position | None:

@@ -91,9 +91,9 @@ class Outgoing:
         batch.size_bytes += size
         consumer.permits.spend(messages)
 
-    def flush(self, now_ms: int) -> tuple[int, int]:
-        """Hand everything to the sessions: (messages, bytes) sent."""
-        messages = size_bytes = 0
+    def flush(self, now_ms: int) -> tuple[int, int, int]:
+        """Hand everything to the sessions: (entries, messages, bytes) sent."""
+        entries = messages = size_bytes = 0
         batches, self._batches = self._batches, {}
         for consumer, batch in batches.items():
             counters = consumer.counters
@@ -101,7 +101,8 @@ class Outgoing:
             counters.bytes_out += batch.size_bytes
             counters.entries_out += batch.entries
             counters.consumed_last_ms = now_ms
+            entries += batch.entries
             messages += batch.messages
             size_bytes += batch.size_bytes
             consumer.session.send_many(batch.buffers)
-        return messages, size_bytes
+        return entries, messages, size_bytes

@@ -178,6 +178,11 @@ class Pump:
             self._timer_scope = None
         self._timer_running = False
 
+    def use_step(self, step: Callable[[], Step]) -> None:
+        """Another step from now on."""
+        if not self._closed:
+            self._step = step
+
     def close(self) -> None:
         """Stop for good. Tasks end at their next step."""
         self._closed = True

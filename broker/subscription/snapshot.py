@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from broker.subscription.consumer import Consumer
+    from broker.subscription.dispatch_gate import DispatchGate
     from broker.subscription.dispatcher import Dispatcher
     from broker.subscription.ports import CursorPort
     from broker.subscription.rates import Rates
@@ -71,6 +72,10 @@ class Shown(Subscription, Protocol):
     @property
     def dispatcher(self) -> Dispatcher | None:
         """None before the first consumer."""
+
+    @property
+    def gate(self) -> DispatchGate:
+        """Its rates of dispatch."""
 
     @property
     def rates(self) -> Mapping[Consumer, Rates]:
@@ -166,5 +171,9 @@ def subscription_statistics(
         consumed_last_ms=max(subscription.consumed_last_ms, sums.consumed_last_ms),
         acked_last_ms=subscription.acked_last_ms,
         mark_delete_last_ms=subscription.mark_delete_last_ms,
+        expired_messages=subscription.expirations.total,
+        expired_last_ms=subscription.expirations.last_ms,
+        expire_rate=subscription.expirations.rate,
         properties=cursor.properties,
+        throttled=dict(subscription.gate.throttled),
     )

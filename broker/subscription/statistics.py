@@ -15,9 +15,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from broker.subscription.sub_types import TYPE_NAMES
+from broker.subscription.throttled import throttled_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
+
+    from broker.subscription.throttled import Throttled
 
 T = TypeVar("T")
 
@@ -176,12 +179,17 @@ class SubscriptionStatistics:
     consumed_last_ms: int = 0
     acked_last_ms: int = 0
     mark_delete_last_ms: int = 0
+    expired_messages: int = 0
+    expired_last_ms: int = 0
+    expire_rate: float = 0.0
     messages_dropped: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     type_name: str | None = None
     """Overrides the name of `sub_type` (kinds that are not stock)."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the JSON form that a kind adds, or overrides from the rows of `consumers`."""
+    throttled: Mapping[str, Throttled] = field(default_factory=dict)
+    """By the level of the rate of dispatch."""
 
     def as_json(self, *, consumers: bool = True, backlog_size: int = 0) -> Json:
         """Pulsar's SubscriptionStats. The topic supplies `backlog_size`."""
@@ -205,9 +213,9 @@ class SubscriptionStatistics:
             "unackedMessages": self.unacked_messages,
             "type": self.type_name or by_number,
             "activeConsumerName": self.active_consumer_name,
-            "msgRateExpired": 0.0,
-            "totalMsgExpired": 0,
-            "lastExpireTimestamp": 0,
+            "msgRateExpired": self.expire_rate,
+            "totalMsgExpired": self.expired_messages,
+            "lastExpireTimestamp": self.expired_last_ms,
             "lastConsumedFlowTimestamp": self.flow_last_ms,
             "lastConsumedTimestamp": self.consumed_last_ms,
             "lastAckedTimestamp": self.acked_last_ms,
@@ -230,6 +238,7 @@ class SubscriptionStatistics:
             "filterAcceptedMsgCount": 0,
             "filterRejectedMsgCount": 0,
             "filterRescheduledMsgCount": 0,
+            **throttled_json(self.throttled),
             "durable": self.durable,
             "replicated": False,
             "whyNotDispatching": self.why_not_dispatching,

@@ -19,9 +19,9 @@ import trio
 
 from broker.subscription.compatibility import check_compatible, in_the_way
 from broker.subscription.consumer_handle import StockConsumerHandle
-from broker.subscription.dispatch_key_shared import KeySharedDispatcher
-from broker.subscription.dispatch_shared import SharedDispatcher
-from broker.subscription.dispatch_single import SingleDispatcher
+from broker.subscription.dispatch_gate import Allowance, DispatchGate
+from broker.subscription.dispatchers import new_dispatcher
+from broker.subscription.expirations import Expirations
 from broker.subscription.outgoing import ack_bits
 from broker.subscription.pump import Pump, Step
 from broker.subscription.rates import Rates
@@ -67,6 +67,8 @@ class PersistentSubscription:
         self.consumers: dict[Consumer, None] = {}
         self.dispatcher: Dispatcher | None = None
         self.rates: dict[Consumer, Rates] = {}
+        self.active_at = context.clock.now()
+        self.expirations = Expirations(self.active_at)
         self.messages_out_before = 0
         """Messages sent by dispatchers that were replaced."""
         self.bytes_out_before = 0
@@ -85,6 +87,12 @@ class PersistentSubscription:
         self.pump = Pump(
             context.topic_name, self.name, context.nursery, context.clock, self._step, self._fill
         )
+        self._slice = Allowance(
+            self._config.dispatcher_max_read_batch_size, self._config.dispatcher_max_read_size_bytes
+        )
+        self.gate = DispatchGate(self.name, context, self.pump.run)
+        """Its rates of dispatch."""
+        self._use_rates()
 
     # Consumers
 
@@ -123,7 +131,8 @@ class PersistentSubscription:
         self._joined += 1
         consumer.joined = self._joined
         self.consumers[consumer] = None
-        self.rates[consumer] = Rates(self._clock.now())
+        self.active_at = self._clock.now()
+        self.rates[consumer] = Rates(self.active_at)
         if self._linger is not None:
             self._linger.cancel()
         self.pump.run()
@@ -142,17 +151,7 @@ class PersistentSubscription:
                 return former
             self.messages_out_before += former.messages_out
             self.bytes_out_before += former.bytes_out
-        context, ledger, cursor = self.context, self._ledger, self.cursor
-        wake_at = self.pump.wake_at
-        if consumer.sub_type == SHARED:
-            return SharedDispatcher(context, ledger, cursor, wake_at)
-        if consumer.sub_type == KEY_SHARED:
-            return KeySharedDispatcher(context, ledger, cursor, wake_at, consumer)
-        if consumer.sub_type in (EXCLUSIVE, FAILOVER):
-            return SingleDispatcher(consumer.sub_type, context, ledger, cursor, wake_at)
-        raise BrokerError(
-            ServerError.NotAllowedError, f"unknown subscription type {consumer.sub_type}"
-        )
+        return new_dispatcher(consumer, self.context, self._ledger, self.cursor, self.pump.wake_at)
 
     def _check_open(self) -> None:
         if self._closed or self._seeking:
@@ -168,6 +167,7 @@ class PersistentSubscription:
         """Detach. Its unacked entries go to others at once."""
         if consumer not in self.rates or self.dispatcher is None:
             return
+        self.active_at = self._clock.now()
         del self.consumers[consumer]
         del self.rates[consumer]
         self.dispatcher.remove(consumer)
@@ -180,6 +180,7 @@ class PersistentSubscription:
     def _abandon(self) -> None:
         self._closed = True
         self.pump.close()
+        self.gate.close()
         self._forget_unacked()
         self.context.owner.on_subscription_abandoned(self)
 
@@ -367,12 +368,19 @@ class PersistentSubscription:
             self._check_open()
             found = await self._ledger.find_by_publish_time(before_ms)
             self._check_open()
-            before = self.cursor.backlog_entries
-            if found > self.cursor.mark_delete:
-                self._skip_to(min(found, self._ledger.last_confirmed))
-            return before - self.cursor.backlog_entries
+            expired = self.skip_past(found)
+            self.expirations.add(expired, self._clock.wall_ms())
+            return expired
 
         return self.context.operations.start(self.name, find_and_skip)
+
+    def skip_past(self, position: Position) -> int:
+        """Acknowledge everything up to the position now."""
+        if self._closed or self._seeking or position <= self.cursor.mark_delete:
+            return 0
+        before = self.cursor.backlog_entries
+        self._skip_to(min(position, self._ledger.last_confirmed))
+        return before - self.cursor.backlog_entries
 
     def _skip_to(self, position: Position) -> None:
         if position > self.cursor.mark_delete:
@@ -413,7 +421,30 @@ class PersistentSubscription:
     def _step(self) -> Step:
         if self._seeking or self.dispatcher is None:
             return Step.IDLE
-        return self.dispatcher.step()
+        most = self._slice
+        return self.dispatcher.step(most.entries, most.size_bytes)
+
+    def _step_within_rates(self) -> Step:
+        """The same, if any rate of dispatch holds for it."""
+        dispatcher, gate = self.dispatcher, self.gate
+        if self._seeking or dispatcher is None:
+            return Step.IDLE
+        allowed = gate.allowed(self.cursor.backlog_entries, self._slice)
+        if allowed is None:
+            return Step.IDLE
+        entries, messages = dispatcher.entries_out, dispatcher.messages_out
+        size_bytes = dispatcher.bytes_out
+        left = dispatcher.step(allowed.entries, allowed.size_bytes)
+        gate.sent(
+            dispatcher.entries_out - entries,
+            dispatcher.messages_out - messages,
+            dispatcher.bytes_out - size_bytes,
+        )
+        return left
+
+    def _use_rates(self) -> None:
+        """Take up those in force. Without any, a step costs nothing for them."""
+        self.pump.use_step(self._step_within_rates if self.gate.renew() else self._step)
 
     async def _fill(self) -> None:
         if self.dispatcher is not None:
@@ -421,6 +452,7 @@ class PersistentSubscription:
 
     def limits_changed(self) -> None:
         """Those that the former limits held may go on, and others stop."""
+        self._use_rates()
         if self.dispatcher is not None:
             self.dispatcher.limits_changed()
             self.pump.run()
@@ -451,10 +483,13 @@ class PersistentSubscription:
             return f"waiting for storage: {self.pump.failure}"
         if reason := self.dispatcher.why():
             return reason
+        if reason := self.gate.why():
+            return reason
         return "waiting for storage" if self.pump.waiting else ""
 
     def update_rates(self, now: float) -> None:
         """Close a rate window."""
+        self.expirations.end_window(now)
         for consumer, rates in self.rates.items():
             rates.sample(consumer.counters, now)
 
@@ -496,5 +531,6 @@ class PersistentSubscription:
         if self._linger is not None:
             self._linger.cancel()
         self.pump.close()
+        self.gate.close()
         self.disconnect_consumers()
         self._forget_unacked()

@@ -201,7 +201,12 @@ def test_conf_offers_every_key_with_its_default():
     assert offered == set(BrokerConfig.__dataclass_fields__)
     given = load_config([standalone], {}).config
     changed = {key for key in offered if getattr(given, key) != getattr(DEFAULT_CONFIG, key)}
-    assert changed == {"gcWaitTime", "diskUsageThreshold", "diskUsageWarnThreshold"}
+    assert changed == {
+        "backlogQuotaDefaultLimitGB",
+        "gcWaitTime",
+        "diskUsageThreshold",
+        "diskUsageWarnThreshold",
+    }
 
 
 def test_every_key_has_an_effect():

@@ -20,6 +20,8 @@ from settings.kinds import Limit
 from settings.reading import ConfigError, Setting
 
 PORTS = {"brokerServicePort", "webServicePort", "bookiePort"}
+TAKES_NOTHING = {"backlogQuotaDefaultLimitBytes"}
+"""A quota of 0 has no room for a message, in Pulsar as well: -1 is none."""
 
 
 def keys_that_take(value: str) -> set[str]:
@@ -29,7 +31,9 @@ def keys_that_take(value: str) -> set[str]:
             build_config([Setting(key, value, "test")], {})
         except ConfigError:
             continue
-        if key not in PORTS and isinstance(getattr(BrokerConfig(), key), int | float):
+        if key not in PORTS | TAKES_NOTHING and isinstance(
+            getattr(BrokerConfig(), key), int | float
+        ):
             taken.add(key)
     return taken - {key for key, hint in get_type_hints(BrokerConfig).items() if hint is bool}
 

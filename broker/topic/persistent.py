@@ -20,15 +20,18 @@ from broker.entry import Entry
 from broker.histograms import EntrySizes, PublishTimes
 from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
 from broker.subscription.request import SubscriptionRequest
+from broker.topic.backlog_keeper import BacklogKeeper
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topic.failures import told
+from broker.topic.message_expiry import expire_backlogs
 from broker.topic.newest_message import NewestOfTopic
 from broker.topic.producer import Producer, Publish
+from broker.topic.subscribe_rates import SubscribeRates
 from broker.topic.topic import Topic
 from ledgers.replication import Replication
 from protocol import commands
-from protocol.errors import BrokerError, ServerError
+from protocol.errors import BrokerError, NotAllowed, ServerError
 from protocol.metadata import broker_entry_metadata, count_messages
 from protocol.templates import ReceiptTemplate
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from broker.subscription.api import PublishObserver, Subscription
     from broker.subscription.ports import LedgerPort
     from broker.topic.services import TopicServices
+    from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.position import Position
     from protocol.send_fields import Send
     from protocol.topic_name import TopicName
@@ -96,11 +100,20 @@ class PersistentTopic(Topic):
         """Taken in this turn; appended together at its end."""
         self._arrived_contexts: list[object] = []
         self._applying = trio.Lock()
+        self.backlog = BacklogKeeper(self, ledger, services.config, services.clock)
+        self._ttl_seconds = 0
+        self._subscribes = SubscribeRates()
         self._newest = NewestOfTopic(ledger)
         self._taken = 0
         self._answered = 0
         self._after_publishes: list[tuple[int, Callable[[], None]]] = []
         ledger.listener = self
+
+    def check_subscribe_rate(self, consumer: SubscribingConsumer) -> None:
+        """Raises: BrokerError NotAllowedError, as in Pulsar: it subscribes too often."""
+        rate = self.policies.effective.delivery.subscribe
+        if not self._subscribes.admits(consumer, rate, self.services.clock.now()):
+            raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
     def subscription_ledger(self) -> LedgerPort:
         """The ledger that its subscriptions read."""
@@ -132,8 +145,24 @@ class PersistentTopic(Topic):
         """Apply the policies in force now. Cheap when nothing has changed."""
         async with self._applying:
             self.apply_limits(self.policies.effective)
+            if not self.name.is_system:
+                self.backlog.apply(self.policies.effective.backlog_quotas)
+                self._apply_time_to_live()
             self._apply_ledger_policies()
             await self._apply_deduplication()
+
+    def _apply_time_to_live(self) -> None:
+        before, self._ttl_seconds = self._ttl_seconds, self.policies.effective.message_ttl_seconds
+        if self._ttl_seconds == 0:
+            self.services.message_expiry.forget(self)
+        elif self._ttl_seconds != before and not self.closing:
+            self.services.message_expiry.watch(self)
+
+    async def expire_messages(self) -> int:
+        """Acknowledge what is older than the time to live (ExpiringTopic)."""
+        return await expire_backlogs(
+            self.ledger, self.subscriptions, self._ttl_seconds, self.services.clock
+        )
 
     def _apply_ledger_policies(self) -> None:
         policies = ledger_policies_of(self.policies.effective)
@@ -212,6 +241,12 @@ class PersistentTopic(Topic):
             entries, contexts = self._arrived, self._arrived_contexts
             self._arrived, self._arrived_contexts = [], []
             self.ledger.append_run(entries, contexts)
+            if self.backlog.counts_turns:
+                self.backlog.turn_ended()
+
+    def arrived_bytes(self) -> int:
+        """Size of the messages of this turn that are not appended yet (BacklogOwner)."""
+        return sum(len(entry.data) for entry in self._arrived)
 
     def hand_to_storage(self) -> None:
         """The appended messages may be written now."""
@@ -232,6 +267,8 @@ class PersistentTopic(Topic):
                 subscription.tail_moved()
             except Exception as error:
                 self._subscription_failed(subscription, error)
+        if self.backlog.evicts:
+            self.backlog.appended()
 
     def _answer_with_copies(
         self, dedup: DedupStore, entries: list[Entry], contexts: list[Any]
@@ -347,6 +384,24 @@ class PersistentTopic(Topic):
             if not self._failing:
                 log.error("publish failed", topic=self.name.full, error=str(error))
             self._failing = True
+            self._begin_to_send_producers_away()
+
+    async def check_backlog(self) -> None:
+        """Raises: BrokerError: no producer may come, because the backlog is over its quota."""
+        await self.backlog.check_producer()
+
+    def backlog_gate_changed(self) -> None:
+        """The quota of the backlog is near now, or no longer (BacklogOwner)."""
+        self.publish_limits.use_backlog_gate(self.backlog.gate, self.access.producers.values())
+
+    @property
+    def is_sending_producers_away(self) -> bool:
+        """Whether it drops messages until they are gone."""
+        return self._dropping or bool(self.closing)
+
+    def send_producers_away(self) -> None:
+        """They return, and are refused as long as the backlog is over its quota (BacklogOwner)."""
+        if not self.is_sending_producers_away and self.access.producers:
             self._begin_to_send_producers_away()
 
     def on_fenced(self) -> None:
@@ -493,11 +548,17 @@ class PersistentTopic(Topic):
                 await self.dedup.snapshot()
         finally:
             await self.services.factory.close(self.ledger.name)
-            self.ledger.disconnect()
+            self._disconnect()
 
     async def delete_storage(self) -> None:
         """Delete the ledger with its cursors and all other data under the topic's name."""
         await self.services.factory.delete(self.ledger.name)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Nobody refers to it any more."""
+        self.services.message_expiry.forget(self)
+        self.backlog.disconnect()
         self.ledger.disconnect()
 
 

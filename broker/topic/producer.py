@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from broker.net.publish_limit import PublishLimit
     from broker.net.session import AnySession
+    from broker.topic.backlog_gate import BacklogGate
     from broker.topic.producer_request import ProducerRequest
     from protocol.send_fields import Send
 
@@ -50,16 +51,31 @@ class ProducerTopic:
 class ProducerLimits:
     """What each message of a producer has to pass before it is handled. Identity is the object."""
 
-    __slots__ = ("delay_ms_max", "message_size_bytes_max", "rates")
+    __slots__ = ("backlog", "delay_ms_max", "message_size_bytes_max", "rates")
 
     def __init__(
-        self, rates: tuple[PublishLimit, ...], message_size_bytes_max: int, delay_ms_max: int
+        self,
+        rates: tuple[PublishLimit, ...],
+        message_size_bytes_max: int,
+        delay_ms_max: int,
+        backlog: BacklogGate | None = None,
     ) -> None:
+        self.backlog = backlog
+        """None: the backlog of the topic is far from its quota."""
         self.rates = rates
         self.message_size_bytes_max = message_size_bytes_max
         """0: none but that of the broker."""
         self.delay_ms_max = delay_ms_max
         """How long after its publish time a message may be due; 0: no limit."""
+
+    def same_as(self, other: ProducerLimits) -> bool:
+        """Whether both ask the same of a message."""
+        return (
+            self.rates == other.rates
+            and self.message_size_bytes_max == other.message_size_bytes_max
+            and self.delay_ms_max == other.delay_ms_max
+            and self.backlog is other.backlog
+        )
 
 
 NO_LIMITS: Final = ProducerLimits((), 0, 0)

@@ -1,5 +1,6 @@
 """What the producers of one topic have to pass: its publish rate, the budget of its resource group,
-the rate of the whole broker, the size of a message, and how late it may be due."""
+the rate of the whole broker, the size of a message, how late it may be due, and the quota of the
+backlog if that is near."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from broker.net.publish_limit import PublishLimit
     from broker.policies.effective import EffectivePolicies
+    from broker.topic.backlog_gate import BacklogGate
     from broker.topic.producer import Producer
     from broker.topic.services import TopicServices
 
@@ -21,12 +23,13 @@ if TYPE_CHECKING:
 class TopicPublishLimits:
     """See the module docstring. Invariant: every open producer of the topic uses `in_force`."""
 
-    __slots__ = ("_of_topic", "_rate", "_services", "in_force")
+    __slots__ = ("_backlog", "_of_topic", "_rate", "_services", "in_force")
 
     def __init__(self, services: TopicServices) -> None:
         self._services = services
         self._rate = NO_PUBLISH_RATE
         self._of_topic: PublishLimit | None = None
+        self._backlog: BacklogGate | None = None
         self.in_force = NO_LIMITS
 
     def apply(self, policies: EffectivePolicies, producers: Iterable[Producer]) -> None:
@@ -41,17 +44,22 @@ class TopicPublishLimits:
         limits = tuple(each for each in shared if each is not None)
         size_max = policies.counts.message_size_bytes_max
         delay_max = policies.delays.refused_above_ms
-        before = self.in_force
-        if (limits, size_max, delay_max) != (
-            before.rates,
-            before.message_size_bytes_max,
-            before.delay_ms_max,
-        ):
-            is_limited = bool(limits) or size_max > 0 or delay_max > 0
-            self.in_force = ProducerLimits(limits, size_max, delay_max) if is_limited else NO_LIMITS
-            for producer in producers:
-                if producer.open:
-                    producer.use_limits(self.in_force)
+        self._use(ProducerLimits(limits, size_max, delay_max, self._backlog), producers)
+
+    def use_backlog_gate(self, gate: BacklogGate | None, producers: Iterable[Producer]) -> None:
+        """Messages have to pass this gate from now on; None: there is none."""
+        self._backlog = gate
+        now = self.in_force
+        limits = ProducerLimits(now.rates, now.message_size_bytes_max, now.delay_ms_max, gate)
+        self._use(limits, producers)
+
+    def _use(self, limits: ProducerLimits, producers: Iterable[Producer]) -> None:
+        if limits.same_as(self.in_force):
+            return
+        self.in_force = NO_LIMITS if limits.same_as(NO_LIMITS) else limits
+        for producer in producers:
+            if producer.open:
+                producer.use_limits(self.in_force)
 
     @property
     def times_held(self) -> int:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from broker.net.publish_limit import PublishLimit
+from broker.policies.delivery_rates import NO_DISPATCH_RATE
 from broker.policies.rates import NO_PUBLISH_RATE
+from broker.subscription.dispatch_limit import DispatchLimit
+from broker.subscription.throttled import BROKER
 from broker.topic.group_limits import GroupLimits
+from broker.topic.message_expiry import MessageExpiry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -15,8 +19,10 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
+    from broker.policies.delivery_rates import DispatchRate
     from broker.policies.rates import PublishRate
     from broker.subscription.config import SubscriptionConfig
+    from broker.subscription.dispatch_budget import Published
     from broker.subscription.factory import SubscriptionKinds
     from broker.subscription.limits import BrokerUnacked
     from broker.topic.entry_index import EntryInterceptor
@@ -53,10 +59,14 @@ class TopicServices:
         self.turns = turns
         self.unload = unload
         """For a topic that cannot continue. It is loaded again on the next request."""
+        self.message_expiry = MessageExpiry(config, clock)
+        """Of the topics with a time to live."""
         self.running_in: trio.Nursery | None = None
         self.resource_groups = GroupLimits(clock, lambda: self.nursery)
         self._broker_publish_rate = NO_PUBLISH_RATE
         self._broker_publish_limit: PublishLimit | None = None
+        self._broker_dispatch_rate = NO_DISPATCH_RATE
+        self._broker_dispatch_limit: DispatchLimit | None = None
 
     @property
     def nursery(self) -> trio.Nursery:
@@ -78,3 +88,18 @@ class TopicServices:
             self._broker_publish_rate = rate
             self._broker_publish_limit = self.publish_limit(rate)
         return self._broker_publish_limit
+
+    def dispatch_limit(
+        self, rate: DispatchRate, level: str, published: Published | None = None
+    ) -> DispatchLimit | None:
+        """A new limit; None: the rate has none."""
+        if not rate:
+            return None
+        return DispatchLimit(rate, level, self.clock, lambda: self.nursery, published)
+
+    def broker_dispatch_limit(self, rate: DispatchRate) -> DispatchLimit | None:
+        """The limit that all subscriptions share, of the rate in force now."""
+        if rate != self._broker_dispatch_rate:
+            self._broker_dispatch_rate = rate
+            self._broker_dispatch_limit = self.dispatch_limit(rate, BROKER)
+        return self._broker_dispatch_limit

@@ -18,6 +18,7 @@ from broker.operations import Operations, Outcome
 from broker.subscription.factory import TopicContext
 from broker.subscription.limits import SubscriptionLimits
 from broker.topic.admission import check_consumers, check_producers, check_subscriptions
+from broker.topic.dispatch_limits import TopicDispatchLimits
 from broker.topic.errors import TopicBusy
 from broker.topic.failures import told
 from broker.topic.producer import NO_LIMITS, Producer, ProducerTopic
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from broker.topic.producer_request import ProducerRequest
     from broker.topic.producer_turns import Turn
     from broker.topic.services import TopicServices
+    from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.errors import BrokerError
     from protocol.position import Position
     from protocol.topic_name import TopicName
@@ -88,7 +90,8 @@ class Topic(ProducerTopic):
         """Non-durable subscriptions whose cursors are still to be dropped."""
         self._turns = ProducerTurns()
         self.publish_limits = TopicPublishLimits(services)
-        self._subscription_limits = SubscriptionLimits(policies.effective)
+        self._dispatch_limits = TopicDispatchLimits(services)
+        self._subscription_limits = SubscriptionLimits(policies.effective, self.published)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name.full})"
@@ -114,6 +117,10 @@ class Topic(ProducerTopic):
             raise ProducerBusy("Empty subscription name")
         if name in self.internal_cursors or name.startswith(REPLICATOR_PREFIX):
             raise ProducerBusy("Subscription with reserved subscription name attempted")
+
+    def check_subscribe_rate(self, consumer: SubscribingConsumer) -> None:
+        """Raises: BrokerError: it subscribes too often. A topic that stores nothing has no such
+        rate, as in Pulsar."""
 
     def subscription_ledger(self) -> LedgerPort | None:
         """The ledger that its subscriptions read; None for a topic that stores nothing."""
@@ -168,6 +175,9 @@ class Topic(ProducerTopic):
 
     def check_publishable(self) -> None:
         """Raises: BrokerError: the topic accepts no more messages."""
+
+    async def check_backlog(self) -> None:
+        """Raises: BrokerError: no producer may come, because the backlog is over its quota."""
 
     async def store_epoch(self, epoch: int) -> None:
         """Make the topic epoch durable before its producer is told."""
@@ -501,7 +511,8 @@ class Topic(ProducerTopic):
     def apply_limits(self, policies: EffectivePolicies) -> None:
         """Apply those that need no storage."""
         self.publish_limits.apply(policies, self.access.producers.values())
-        if self._subscription_limits.use(policies):
+        shared = self._dispatch_limits.of(policies.delivery, self.published)
+        if self._subscription_limits.use(policies, shared):
             for subscription in list(self.subscriptions.values()):
                 subscription.limits_changed()
 

@@ -30,6 +30,7 @@ from broker.perf.fanout import BROADCAST, FILES_RESERVED, allow_open_files
 from broker.perf.generator_processes import Processes
 from broker.perf.process_meter import usage
 from broker.perf.publisher import Publisher
+from broker.perf.target import Target
 from broker.perf.worker import FAILED, RECEIVED, SUBSCRIBED, WorkerPlan, WorkerResult
 from compat_tests.oracle.shadows import make_shadow, topic_on
 from compat_tests.oracle.vela_cluster import VelaCluster
@@ -63,8 +64,7 @@ def plan_of(
     """The consumers of one broker, in one process."""
     bounds = [consumers * at // connections for at in range(connections + 1)]
     return WorkerPlan(
-        host="127.0.0.1",
-        port=broker.broker_port,
+        target=Target("127.0.0.1", broker.broker_port),
         topic=topic,
         subscription="everybody",
         own=False,
@@ -148,7 +148,7 @@ def measure(setting: Setting, plans: Sequence[WorkerPlan], options: Options) -> 
         processes.wait_ready()
         publishers = [
             stack.enter_context(
-                Publisher("127.0.0.1", broker.broker_port, topic, run_id, options.size)
+                Publisher(Target("127.0.0.1", broker.broker_port), topic, run_id, options.size)
             )
             for broker, topic in setting.sources
         ]

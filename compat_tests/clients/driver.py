@@ -56,9 +56,17 @@ class Driver:
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
 
-    def play(self, scenario: str, server: ServerProcess, mark: str = "", topic: str = "") -> Trace:
+    def play(
+        self,
+        scenario: str,
+        server: ServerProcess,
+        mark: str = "",
+        topic: str = "",
+        keys: Path | None = None,
+    ) -> Trace:
         """Run the scenario, on a topic (`tenant/namespace/name`) of its own unless told,
-        its name followed by a mark; raises ScenarioFailed with what was seen until then."""
+        its name followed by a mark, and with the usual keys or others; raises ScenarioFailed with
+        what was seen until then."""
         self._ensure_running()
         self._write(
             json.dumps(
@@ -67,7 +75,7 @@ class Driver:
                     "service_url": server.service_url,
                     "web_url": server.web_url,
                     "topic": topic or f"public/default/{self._client}-{scenario}{mark}",
-                    "keys": str(self._keys),
+                    "keys": str(keys or self._keys),
                 }
             )
         )

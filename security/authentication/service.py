@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 METHOD_HEADER: Final = "x-pulsar-auth-method-name"
 NO_METHOD: Final = "none"
+_SASL: Final = "sasl"
+"""Of Kerberos, which has no provider in Vela."""
 _TRIED_FIRST: Final = ("tls", "basic", "token")
 """The order in which an HTTP request is taken, which Pulsar's hash map decides."""
 
@@ -83,7 +85,7 @@ class Authentication:
 
         Raises: AuthenticationFailed.
         """
-        method = headers.get(METHOD_HEADER)
+        method = _method_of(headers)
         if method is not None:
             if method not in self._providers:
                 raise AuthenticationFailed(self._no_method())
@@ -111,3 +113,11 @@ class Authentication:
         if not self._anonymous_role:
             raise AuthenticationFailed(failure)
         return Identity(self._anonymous_role, NO_METHOD)
+
+
+def _method_of(headers: Headers) -> str | None:
+    """The method that a request names; None: every one is tried. Pulsar's clients of Kerberos have
+    a header of their own."""
+    if METHOD_HEADER in headers:
+        return headers[METHOD_HEADER]
+    return _SASL if headers.get("sasl-type", "").lower() == "kerberos" else None

@@ -66,7 +66,9 @@ class MemoryTransport:
             await self._news.wait()
         return self._pieces.popleft() if self._pieces[0] else b""
 
-    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
+    async def receive_into(
+        self, take: Take, *, is_left: bool = False, is_stranger: bool = False
+    ) -> None:
         """See Transport."""
         taken = Taken.IN_PART if is_left else Taken.WHOLE
         while taken is not Taken.STOP:

@@ -375,7 +375,7 @@ class Socket(trio.abc.Stream):
         self._unread -= size
         self._room.set()
 
-    async def receive_into(self, take, *, is_left=False):
+    async def receive_into(self, take, *, is_left=False, is_stranger=False):
         taken = Taken.IN_PART if is_left else Taken.WHOLE
         while taken is not Taken.STOP:
             if taken is Taken.IN_PART:

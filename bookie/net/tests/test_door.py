@@ -10,6 +10,8 @@ from struct import pack
 import pytest
 import trio
 import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bookie.net import door as doors
@@ -20,6 +22,7 @@ from bookie.process.tls import NAMES
 from bookie.tests.conftest import KEY, Machine, wait_until, whole
 from protocol.bookkeeper import messages as m
 from protocol.bookkeeper import v2, v3
+from protocol.errors import RemoteProtocolError
 from runtime.transport import StreamTransport
 from security.testing.certificates import Authority
 from security.tls_port import TlsPort
@@ -56,12 +59,13 @@ def certificates(tmp_path_factory):
 
 
 @asynccontextmanager
-async def guarded(certificates, *, demands_tls=True, **bounds):
+async def guarded(certificates, *, demands_tls=True, strangers_max=100, **bounds):
     rules = certificates.rules
     if not demands_tls:
         rules = replace(rules, trusted_path="", requires_client_certificate=False)
     async with Machine().running() as bookie:
-        door = TlsDoor(TlsPort(rules), demands_tls=demands_tls)
+        port = TlsPort(rules)
+        door = TlsDoor(port, demands_tls=demands_tls, strangers_max=strangers_max)
         server = BookieServer(bookie, BookieServerConfig(**bounds), door=door)
         server.turns.kick_storage = bookie.kick
         bookie.set_turn(server.turns)
@@ -128,10 +132,14 @@ async def test_a_stranger_is_refused_whatever_it_asks(certificates, name):
     version, request = STRANGE[name]
     async with guarded(certificates) as (bookie, server):
         await fill(bookie, 1, 1)
-        async with connected(server, version) as peer:
-            for _ in range(2):
-                assert (await peer.ask(request)).status == m.UNAUTHORIZED
+        with capture_logs() as logs:
+            async with connected(server, version) as peer:
+                for _ in range(2):
+                    assert (await peer.ask(request)).status == m.UNAUTHORIZED
+        assert len(logs) == 1  # a stranger does not fill the log
         assert server.statistics.connections == 0
+        counted = {name: value for name, _kind, _text, value in server.series()}
+        assert counted["vela_bookie_tcp_strangers_refused_total"] == 2
         assert await bookie.read_entry(1, 0) == whole(1, 0, b"hello")
         await fill(bookie, 1, 2)  # it is not fenced
 
@@ -179,9 +187,8 @@ async def test_bytes_before_the_answer_to_start_tls_are_no_part_of_what_follows(
     assert any("bytes between START_TLS" in line.get("reason", "") for line in logs)
 
 
-async def test_what_a_stranger_can_cost_is_bounded(certificates, monkeypatch):
-    monkeypatch.setattr(doors, "STRANGERS_MAX", 2)
-    async with guarded(certificates) as (_bookie, server):
+async def test_what_a_stranger_can_cost_is_bounded(certificates):
+    async with guarded(certificates, strangers_max=2) as (_bookie, server):
         async with connected(server, 2) as peer:
             for _ in range(REFUSED_MAX):
                 assert (await peer.ask(read(1, 0))).status == m.UNAUTHORIZED
@@ -197,6 +204,25 @@ async def test_what_a_stranger_can_cost_is_bounded(certificates, monkeypatch):
                 answer = await second.ask(v3.encode_request(m.ReadLacRequest(1, 5)))
                 assert answer.status == m.UNAUTHORIZED
         await wait_until(lambda: server.statistics.connections == 0)
+
+
+@given(data=st.binary(max_size=200), demands_tls=st.booleans())
+@settings(max_examples=200)
+def test_whatever_a_stranger_sends_first_is_passed_on_refused_or_ended(
+    certificates, data, demands_tls
+):
+    async def run():
+        left, right = trio.testing.memory_stream_pair()
+        door = TlsDoor(TlsPort(certificates.rules), demands_tls=demands_tls)
+        await left.send_all(data)
+        await left.send_eof()
+        try:
+            entered = await door.let_in(StreamTransport(right, "peer"))
+        except (RemoteProtocolError, trio.BrokenResourceError):
+            return
+        assert entered is None if demands_tls else entered.first == data
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 async def test_a_silent_stranger_is_closed_after_a_while(certificates, autojump_clock):

@@ -46,9 +46,9 @@ def test_the_list_is_that_of_pulsar():
 
 
 async def test_what_is_missing_says_501_with_its_name(http):
-    status, reason = await http("GET", "brokers/backlog-quota-check")
+    status, reason = await http("GET", "persistent/public/default/t/compaction")
     assert status == 501
-    assert "GET /admin/v2/brokers/backlog-quota-check" in reason
+    assert "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/compaction" in reason
     for method, path in [
         ("GET", "/admin/v3/functions/public/default"),
         ("PUT", "persistent/public/default/t/shadowTopics"),

@@ -10,6 +10,7 @@ from dataclasses import replace
 import httpx
 import pytest
 import trio
+from passlib.hash import apr_md5_crypt
 from structlog.testing import capture_logs
 
 from broker.assembly.among_brokers import broker_client_of
@@ -155,6 +156,24 @@ def broker_client_of_unread(config, path):
     made = broker_client_of(config)
     path.unlink()
     return made
+
+
+async def test_a_user_and_a_password_are_the_credential_of_a_broker():
+    hashed = apr_md5_crypt.hash("sesame").replace("$", "%24")
+    providers = (*KEYS["authenticationProviders"], f"{PROVIDERS}AuthenticationProviderBasic")
+    keys = KEYS | {
+        "authenticationProviders": providers,
+        "basicAuthConf": f"data:,broker:{hashed}",
+        "brokerClientAuthenticationPlugin": f"{PLUGINS}AuthenticationBasic",
+        "brokerClientAuthenticationParameters": '{"userId": "broker", "password": "sesame"}',
+    }
+    with capture_logs() as logs:
+        async with two_brokers(**keys) as (leader, other):
+            name = await topic_elsewhere(leader)
+            assert (await unload(leader)).status_code == 204
+            assert not other.service.ownership.serves(TopicName.parse(name))
+    assert not [line for line in logs if line["log_level"] == "error"]
+    assert "sesame" not in json.dumps(logs, default=str)
 
 
 async def test_a_certificate_is_the_credential_of_a_broker(tmp_path):

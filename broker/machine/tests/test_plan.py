@@ -136,6 +136,16 @@ def test_with_zookeeper_bookies_are_known_by_their_addresses():
         (1, {"managedLedgerDefaultEnsembleSize": "x"}, "managedLedgerDefaultEnsembleSize"),
         (1, {"metadataStoreUrl": "oxia://a:1/x"}, "oxia"),
         (1, {"tlsEnabled": "true"}, "brokerServicePortTls"),
+        (
+            2,
+            {
+                "bookkeeperTLSClientAuthentication": "true",
+                "bookkeeperTLSCertificateFilePath": "/c",
+                "bookkeeperTLSKeyFilePath": "/k",
+                "bookkeeperTLSTrustCertsFilePath": "/t",
+            },
+            "the bookies of `vela standalone` have no TLS",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused(bookies, keys, reason):

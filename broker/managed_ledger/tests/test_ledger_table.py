@@ -72,3 +72,23 @@ def test_an_empty_ledger_in_the_middle_is_passed_over():
     table = LedgerTable([LedgerRow(1), LedgerRow(2)])
     assert table.at_or_after((1, -1)) == (2, 0)
     assert table.next_position((1, -2)) == (2, 0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5_000)), min_size=1, max_size=6),
+    st.integers(0, 20_000),
+)
+def test_the_first_position_with_so_few_bytes_after_it(ledgers, size_bytes):
+    rows = [
+        LedgerRow(ledger_id, entries, size if entries else 0)
+        for ledger_id, (entries, size) in enumerate(ledgers)
+    ]
+    table = LedgerTable(rows)
+    position = table.position_with_bytes_after(size_bytes)
+    assert table.bytes_after(position) <= size_bytes
+    if table.is_valid(position):
+        assert table.bytes_after((position[0], position[1] - 1)) > size_bytes
+    else:
+        assert table.ordinal(position) == 0
+    assert table.bytes_after((-1, -1)) == table.size_bytes
+    assert table.bytes_after(table.last_confirmed) == 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from click.testing import CliRunner
 
@@ -11,6 +14,8 @@ from broker.__main__ import main
 from broker.broadcast.tests.peer import broker
 from broker.perf.fanout import allow_open_files
 from broker.perf.neighbour import ALONE_MESSAGES
+from security.authentication.tests.tokens import SECRET, token
+from security.testing.certificates import Authority
 
 
 async def fanout(running, *arguments):
@@ -102,6 +107,76 @@ async def test_refusals_are_counted_and_told():
     assert "20 of 30 consumers" in result.output
     assert "received        40 of 40: 0 lost" in result.output
     assert "failed: 10 x ConsumerBusy" in result.output
+
+
+@asynccontextmanager
+async def guarded_broker(directory):
+    """With TLS and tokens, and a path of its authority."""
+    authority = Authority("root")
+    certificate, key = authority.issue("broker", "127.0.0.1").write(directory, "server")
+    secret = base64.b64encode(SECRET).decode()
+    async with broker(
+        brokerServicePortTls=0,
+        webServicePortTls=0,
+        tlsCertificateFilePath=certificate,
+        tlsKeyFilePath=key,
+        authenticationEnabled=True,
+        authenticationProviders=(
+            "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        ),
+        tokenSecretKey=f"data:;base64,{secret}",
+    ) as running:
+        yield running, authority.write(directory)
+
+
+async def test_a_broker_with_tls_and_tokens_is_measured(tmp_path):
+    path, shown = tmp_path / "report.json", tmp_path / "token"
+    shown.write_text(token() + "\n")
+    async with guarded_broker(tmp_path) as (running, trusted):
+        result = await fanout(
+            running,
+            f"--service-url={running.address.broker_service_url_tls}",
+            f"--http-url={running.address.web_service_url_tls}",
+            f"--trust-cert-file={trusted}",
+            f"--auth-params=file:{shown}",
+            "--consumers=60",
+            "--connections=4",
+            "--processes=2",
+            "--messages=5",
+            "--size=100000",
+            "--neighbour-rate=50",
+            "--neighbour-seconds=1",
+            f"--json={path}",
+        )
+        topics = list(running.service.topics)
+
+    assert result.exit_code == 0, result.output
+    report = json.loads(path.read_text())
+    assert (report["received"], report["expected"], report["corrupt"]) == (300, 300, 0)
+    assert report["neighbour"]["unread"] == 0
+    assert shown.read_text().strip() not in path.read_text() + result.output
+    assert topics == []
+
+
+async def test_a_broker_that_wants_a_token_refuses_in_one_line(tmp_path):
+    async with guarded_broker(tmp_path) as (running, _):
+        result = await fanout(running, "--consumers=1", "--messages=1")
+    assert result.exit_code == 1
+    assert f"vela: {running.broker_service_url}: Failed to authenticate\n" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("--auth-params=secret", "--auth-params must be token:"),
+        ("--auth-params=file:/nowhere/at/all", "--auth-params: cannot read /nowhere/at/all"),
+        ("--trust-cert-file=/nowhere/at/all", "--trust-cert-file: cannot read certificates"),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_one_line(option, line):
+    result = CliRunner().invoke(main, ["perf", "fanout", option])
+    assert result.exit_code == 1
+    assert result.output.startswith(f"vela: {line}")
 
 
 def test_a_broker_that_is_not_there_is_one_line():

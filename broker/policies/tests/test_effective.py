@@ -162,6 +162,8 @@ def test_automatic_creation():
 def test_each_overridden_key_is_one_of_the_configuration_and_matters():
     assert {field.name for field in fields(BrokerConfig)} >= OVERRIDDEN_KEYS
     other: dict[str, object] = {"allowAutoTopicCreationType": "partitioned"}
+    other["backlogQuotaDefaultLimitGB"] = 1.0
+    other["backlogQuotaDefaultRetentionPolicy"] = "producer_exception"
     other["schemaCompatibilityStrategy"] = "BACKWARD"
     other["subscriptionTypesEnabled"] = ("Shared",)
     other["brokerDeleteInactiveTopicsMode"] = "delete_when_subscriptions_caught_up"

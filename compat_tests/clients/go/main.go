@@ -298,14 +298,16 @@ var serverError = regexp.MustCompile(`server error: (\w+)`)
 var resultName = regexp.MustCompile(`(\w+)$`)
 
 // seeError tells the name of the error alone: its text has addresses in it.
-func (s *stage) seeError(what string, err error) {
+func (s *stage) seeError(what string, err error) { s.see(what, errorName(err)) }
+
+func errorName(err error) any {
 	if err == nil {
-		s.see(what, nil)
-	} else if found := serverError.FindStringSubmatch(err.Error()); found != nil {
-		s.see(what, found[1])
-	} else {
-		s.see(what, resultName.FindString(err.Error()))
+		return nil
 	}
+	if found := serverError.FindStringSubmatch(err.Error()); found != nil {
+		return found[1]
+	}
+	return resultName.FindString(err.Error())
 }
 
 func (s *stage) http(method string, path string, body string) string {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from compat_tests.clients.python import (
     acknowledgement,
+    backlogs,
     connector_admin,
     connector_driver,
     counts,
+    delivery_rates,
     limits,
     markers,
     messages,
@@ -26,9 +28,11 @@ from compat_tests.clients.python.scenario import SCENARIOS
 __all__ = [
     "SCENARIOS",
     "acknowledgement",
+    "backlogs",
     "connector_admin",
     "connector_driver",
     "counts",
+    "delivery_rates",
     "limits",
     "markers",
     "messages",

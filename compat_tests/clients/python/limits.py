@@ -77,9 +77,10 @@ class Place:
         assert status == 204, (path, value, status, told)
 
 
-def _try_values(stage: Stage, where: str, policies: Sequence[tuple[str, Sequence[Any]]]) -> None:
-    place = Place(stage)
-    base = place.namespace if where == "namespace" else place.path
+def try_values(
+    stage: Stage, place: Place, base: str, policies: Sequence[tuple[str, Sequence[Any]]]
+) -> None:
+    """Set each value of each policy below a path, and show what it is then."""
     for policy, values in policies:
         path = f"{base}/{policy}"
         stage.see(f"{policy} unset", place.told("GET", path))
@@ -95,12 +96,14 @@ def _try_values(stage: Stage, where: str, policies: Sequence[tuple[str, Sequence
 
 @scenario("limit-values-of-namespaces")
 def limit_values_of_namespaces(stage: Stage) -> None:
-    _try_values(stage, "namespace", OF_NAMESPACES)
+    place = Place(stage)
+    try_values(stage, place, place.namespace, OF_NAMESPACES)
 
 
 @scenario("limit-values-of-topics")
 def limit_values_of_topics(stage: Stage) -> None:
-    _try_values(stage, "topic", OF_TOPICS)
+    place = Place(stage)
+    try_values(stage, place, place.path, OF_TOPICS)
 
 
 @scenario("limits-of-what-is-not-there")

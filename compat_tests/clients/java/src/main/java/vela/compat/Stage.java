@@ -26,7 +26,6 @@ import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Supplier;
 import java.util.stream.IntStream;
 import org.apache.pulsar.client.api.Authentication;
 import org.apache.pulsar.client.api.AuthenticationFactory;
@@ -86,26 +85,41 @@ final class Stage implements AutoCloseable {
         return client;
     }
 
-    /** A client that shows the credential in a file of the keys, read again whenever one is needed. */
-    PulsarClient clientWith(String method, String file) throws PulsarClientException {
-        Path path = Path.of(keys, file);
-        Supplier<String> credential = () -> {
-            try {
-                return Files.readString(path);
-            } catch (IOException error) {
-                throw new UncheckedIOException(error);
-            }
-        };
-        Authentication authentication = method.equals("token")
-                ? AuthenticationFactory.token(credential)
-                : AuthenticationFactory.create(
-                        "org.apache.pulsar.client.impl.auth.AuthenticationBasic", credential.get());
-        PulsarClient client = PulsarClient.builder()
+    /** A client that shows the token in a file of the keys, read again whenever one is needed. */
+    PulsarClient clientWithToken(String file) throws PulsarClientException {
+        return kept(PulsarClient.builder()
                 .serviceUrl(serviceUrl)
-                .authentication(authentication)
+                .authentication(AuthenticationFactory.token(() -> contentOf(file)))
                 .operationTimeout(20, TimeUnit.SECONDS)
-                .build();
-        clients.add(client);
+                .build());
+    }
+
+    /** Of user:password. */
+    static Authentication basic(String credential) throws PulsarClientException {
+        String[] parts = credential.split(":");
+        return AuthenticationFactory.create(
+                "org.apache.pulsar.client.impl.auth.AuthenticationBasic",
+                Map.of("userId", parts[0], "password", parts[1]));
+    }
+
+    /** What is in a file of the keys now. */
+    String contentOf(String file) {
+        try {
+            return Files.readString(Path.of(keys, file));
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+    }
+
+    String serviceUrl() {
+        return serviceUrl;
+    }
+
+    /** A client that is closed with the stage. */
+    PulsarClient kept(PulsarClient client) {
+        synchronized (clients) {
+            clients.add(client);
+        }
         return client;
     }
 
@@ -138,12 +152,17 @@ final class Stage implements AutoCloseable {
             action.call();
             see(what, null);
         } catch (Exception refused) {
-            Throwable cause = refused;
-            while (!(cause instanceof PulsarClientException) && cause.getCause() != null) {
-                cause = cause.getCause();
-            }
-            see(what, cause.getClass().getSimpleName());
+            see(what, nameOf(refused));
         }
+    }
+
+    /** The name of the client's own exception. */
+    static String nameOf(Exception refused) {
+        Throwable cause = refused;
+        while (!(cause instanceof PulsarClientException) && cause.getCause() != null) {
+            cause = cause.getCause();
+        }
+        return cause.getClass().getSimpleName();
     }
 
     /** Have the server stopped, killed or started; returns when that is done. */

@@ -1,0 +1,45 @@
+"""Series of backlog quotas that are not fields of statistics. Names are Pulsar's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from web.prometheus import label_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.histograms import Durations
+    from broker.topic.persistent import PersistentTopic
+    from web.prometheus import Page
+
+_CHECK: Final = "pulsar_storage_backlog_quota_check_duration_seconds"
+
+
+def evictions_of(topic: PersistentTopic) -> tuple[int, int]:
+    """How often its backlog was evicted because of its size and because of its age."""
+    return topic.backlog.size_evictions, topic.backlog.age_evictions
+
+
+def add_evictions(
+    page: Page, prefix: str, labels: Mapping[str, str], evictions: tuple[int, int]
+) -> None:
+    """Those of a topic, or of the loaded topics of the broker."""
+    for kind, count in zip(("size", "time"), evictions, strict=True):
+        page.add(
+            f"{prefix}_backlog_quota_exceeded_evictions_total",
+            "gauge",
+            "How often messages were acknowledged because of a backlog quota",
+            label_text({**labels, "quota_type": kind}),
+            count,
+        )
+
+
+def add_check_durations(page: Page, durations: Durations, labels: Mapping[str, str]) -> None:
+    """How long checks of all backlogs took."""
+    lines = page.family(_CHECK, "histogram", "Seconds that a check of all backlogs took")
+    counts = durations.cumulative()
+    for bound, count in zip((*map(str, durations.bounds_s), "+Inf"), counts, strict=True):
+        lines.append(f"{_CHECK}_bucket{label_text({**labels, 'le': bound})} {count}")
+    lines.append(f"{_CHECK}_count{label_text(labels)} {counts[-1]}")
+    lines.append(f"{_CHECK}_sum{label_text(labels)} {durations.sum_s}")

@@ -1,0 +1,34 @@
+"""The dispatcher of each type of subscription."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.subscription.dispatch_key_shared import KeySharedDispatcher
+from broker.subscription.dispatch_shared import SharedDispatcher
+from broker.subscription.dispatch_single import SingleDispatcher
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
+from protocol.errors import BrokerError, ServerError
+
+if TYPE_CHECKING:
+    from broker.subscription.consumer import Consumer
+    from broker.subscription.dispatcher import Dispatcher, WakeAt
+    from broker.subscription.factory import TopicContext
+    from broker.subscription.ports import CursorPort, LedgerPort
+
+
+def new_dispatcher(
+    first: Consumer,
+    context: TopicContext,
+    ledger: LedgerPort,
+    cursor: CursorPort,
+    wake_at: WakeAt,
+) -> Dispatcher:
+    """One of the type that its first consumer asks for. Raises: BrokerError: there is none."""
+    if first.sub_type == SHARED:
+        return SharedDispatcher(context, ledger, cursor, wake_at)
+    if first.sub_type == KEY_SHARED:
+        return KeySharedDispatcher(context, ledger, cursor, wake_at, first)
+    if first.sub_type in (EXCLUSIVE, FAILOVER):
+        return SingleDispatcher(first.sub_type, context, ledger, cursor, wake_at)
+    raise BrokerError(ServerError.NotAllowedError, f"unknown subscription type {first.sub_type}")

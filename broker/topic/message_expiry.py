@@ -1,0 +1,142 @@
+"""Time to live: messages that are older are acknowledged for all subscriptions of their topic.
+
+Every messageExpiryCheckIntervalInMinutes the topics that are due are looked at, in the order in
+which their oldest messages expire; the others are not touched, and no topic is loaded for it. A
+topic that was looked at is due again when its oldest message expires, or LOOK_AGAIN_SECONDS later
+if that is sooner, because a subscription may have moved back to older messages.
+
+All topics are looked at in one task per AT_ONCE, with a pause after each subscription, so that
+10,000 topics that expire together do not hold up other work.
+
+As in Pulsar an entry expires by its publish time, and for every kind of subscription: durable ones,
+those of readers, and every virtual cursor of a broadcast. What expired is not delivered any more,
+also if a consumer has been sent it and does not acknowledge it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import structlog
+import trio
+
+from broker.slices import for_each
+from broker.topic.due_order import DueOrder
+from broker.topic.failures import told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from broker.config import BrokerConfig
+    from broker.managed_ledger.ledger import ManagedLedger
+    from broker.subscription.api import Subscription
+    from protocol.position import Position
+    from protocol.topic_name import TopicName
+    from runtime.clock import Clock
+
+log = structlog.get_logger()
+
+AT_ONCE: Final = 8
+LOOK_AGAIN_SECONDS: Final = 600
+_NOW: Final = 0
+
+
+class ExpiringTopic(Protocol):
+    """A topic with a time to live."""
+
+    @property
+    def name(self) -> TopicName:
+        """Its name, for error reports."""
+
+    @property
+    def closing(self) -> str:
+        """Why it is being closed; empty: it is not."""
+
+    async def expire_messages(self) -> int:
+        """Acknowledge what has expired. The time (wall ms) when the next message does."""
+
+
+@final
+class MessageExpiry:
+    """The topics of a broker that have a time to live, in the order in which they are due."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._order: DueOrder[ExpiringTopic] = DueOrder()
+
+    def watch(self, topic: ExpiringTopic) -> None:
+        """It has another time to live now: look at it with the next check."""
+        self._order.plan(topic, _NOW)
+
+    def forget(self, topic: ExpiringTopic) -> None:
+        """It has none any more, or is closed."""
+        self._order.forget(topic)
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        while True:
+            await trio.sleep(self._config.messageExpiryCheckIntervalInMinutes * 60)
+            await self.check()
+
+    async def check(self) -> None:
+        """Look at the topics that are due."""
+        now_ms = self._clock.wall_ms()
+        await for_each(self._order.take_due(now_ms), self._expire, AT_ONCE)
+
+    async def _expire(self, topic: ExpiringTopic) -> None:
+        if topic.closing:
+            return
+        soonest_ms = self._clock.wall_ms() + 1  # not again in this check
+        self._order.plan(topic, soonest_ms)  # before the wait: it may be forgotten meanwhile
+        try:
+            due_ms = await topic.expire_messages()
+        except Exception as error:
+            if not topic.closing:
+                log.warning("cannot expire messages", topic=topic.name.full, **told(error))
+            return
+        latest_ms = self._clock.wall_ms() + LOOK_AGAIN_SECONDS * 1000
+        if topic in self._order:
+            self._order.plan(topic, min(max(due_ms, soonest_ms), latest_ms))
+
+
+async def expire_backlogs(
+    ledger: ManagedLedger,
+    subscriptions: Mapping[str, Subscription],
+    ttl_seconds: int,
+    clock: Clock,
+) -> int:
+    """Acknowledge the messages of a topic that are older. The time (wall ms) when the next one
+    expires; without a backlog, when one that is published now would.
+
+    Raises: BrokerError PersistenceError: storage cannot give an entry now.
+    """
+    now_ms, ttl_ms = clock.wall_ms(), ttl_seconds * 1000
+    times: dict[Position, int | None] = {}
+    """Publish times of the oldest entries: subscriptions that keep pace share theirs."""
+    expired_up_to: Position | None = None
+    due_ms = now_ms + ttl_ms
+
+    async def oldest_ms(subscription: Subscription) -> int | None:
+        """Publish time of the first entry of its backlog; None: it has none."""
+        mark_delete = subscription.mark_delete_position()
+        if mark_delete is None or mark_delete >= ledger.last_confirmed:
+            return None
+        position = ledger.next_position(mark_delete)
+        if position not in times:
+            entries = await ledger.read(position, 1, 1)
+            times[position] = entries[0].metadata.publish_time if entries else None
+        return times[position]
+
+    for subscription in list(subscriptions.values()):
+        await trio.lowlevel.checkpoint()
+        time_ms = await oldest_ms(subscription)
+        if time_ms is not None and time_ms + ttl_ms < now_ms:
+            if expired_up_to is None:
+                expired_up_to = await ledger.find_by_publish_time(now_ms - ttl_ms)
+            count = subscription.skip_past(expired_up_to)
+            subscription.expirations.add(count, now_ms)
+            time_ms = await oldest_ms(subscription)
+        if time_ms is not None:
+            due_ms = min(due_ms, time_ms + ttl_ms)
+    return due_ms

@@ -1,0 +1,40 @@
+"""A few seconds of strangers at the ports with TLS; `python -m tests.bad_input.guarded_fuzz` goes
+on for longer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.bad_input.guarded_fuzz import STRANGE, fuzz
+from tests.bad_input.guarded_server import GuardedServer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = 8.0
+HALF_OPEN = 500
+KEY_UPDATES = 500
+GROWTH_MB_MAX = 200.0
+
+
+def test_strangers_are_refused_and_told_nothing_and_others_are_served(tmp_path: Path) -> None:
+    server = GuardedServer(tmp_path)
+    server.process.start()
+    try:
+        server.process.wait_ready(60)
+        outcome = fuzz(
+            server,
+            SECONDS,
+            half_open_count=HALF_OPEN,
+            key_update_count=KEY_UPDATES,
+            seed=7,
+            settle_seconds=0.0,
+        )
+        lines = server.process.last_lines(100)
+    finally:
+        server.process.kill()
+        server.process.wait_ended()
+    assert outcome.told == [], lines
+    assert outcome.is_good, (outcome, lines)
+    assert outcome.memory_peak - outcome.memory_calm < GROWTH_MB_MAX
+    assert len(outcome.attempts) > len(STRANGE) // 2
