@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+from broker.subscription.throttled import throttled_json
+
 Json = dict[str, Any]
 
-from broker.subscription.throttled import throttled_json
 
 ADDED_UP: Final = (
     "msgRateIn",
