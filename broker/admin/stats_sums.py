@@ -9,7 +9,6 @@ from broker.subscription.throttled import throttled_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-from broker.subscription.throttled import throttled_json
 
 Json = dict[str, Any]
 
