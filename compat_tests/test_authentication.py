@@ -4,7 +4,9 @@ clients, for bare commands and over HTTP."""
 from __future__ import annotations
 
 import base64
+import re
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -415,3 +417,47 @@ def test_requests_are_answered_with_the_same_statuses(guarded: Guarded) -> None:
         refused = {name for name, path, status, _ in seen if path == PATHS[0] and status == 401}
         assert "nothing" in refused
         assert {"foreign", "unsigned", "swapped", "expired"} <= refused
+
+
+# --- metrics ----------------------------------------------------------------------------
+
+COUNTED = "pulsar_authentication_failures_total"
+
+
+def counted(server: ServerProcess) -> Counter[tuple[str, str, str]]:
+    """Refusals by name and method of the provider, and reason."""
+    _, page = server.http("GET", "/metrics/")
+    found: Counter[tuple[str, str, str]] = Counter()
+    for line in str(page).splitlines():
+        if line.startswith(COUNTED):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            key = labels["provider_name"], labels["auth_method"], labels["reason"]
+            found[key] += int(float(line.rpartition(" ")[2]))
+    return found
+
+
+@BOTH
+def test_metrics_count_refusals_the_same(guarded: Guarded) -> None:
+    issuer = guarded.issuer
+    shown = [
+        ("token", issuer.token(foreign=True)),
+        ("token", issuer.token(exp=1)),
+        ("token", "abc"),
+        ("basic", "apr1:wrong"),
+        ("basic", f"nobody:{PASSWORD}"),
+        ("basic", "no colon"),
+        ("sasl", "x"),
+    ]
+
+    def play(server: ServerProcess, mark: str) -> Trace:
+        del mark
+        before = counted(server)
+        for method, text in shown:
+            fields = {"auth_method_name": method, "auth_data": text.encode()}
+            trio.run(_converse, server.broker_port, 5.0, [], fields)
+        after = counted(server)
+        return sorted(
+            [*key, after[key] - before[key]] for key in after if after[key] != before[key]
+        )
+
+    same(guarded, play)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.admin.stats_sums import ADDED_UP, ADDED_UP_OF_SUBSCRIPTIONS
+from broker.admin.stats_sums import ADDED_UP, ADDED_UP_OF_SUBSCRIPTIONS, with_oldest
 
 Json = dict[str, Any]
 _NOT_OF_THE_WHOLE: Final = ("ownerBroker", "topicEpoch", "publishers", "subscriptions")
@@ -27,12 +27,12 @@ def partitioned_stats(metadata: Json, per_part: bool, parts: list[tuple[str, Jso
     first = parts[0][1] if parts else {}
     total = {field: sum(stats.get(field, 0) for _name, stats in parts) for field in ADDED_UP}
     rate = total["msgRateIn"]
+    kept = {field: first[field] for field in first if field not in _NOT_OF_THE_WHOLE}
     return {
         "publishers": publishers,
         "partitions": dict(parts) if per_part else {},
         "subscriptions": subscriptions,
-        **{field: first[field] for field in first if field not in _NOT_OF_THE_WHOLE},
-        **total,
+        **with_oldest({**kept, **total}, [stats for _name, stats in parts]),
         "averageMsgSize": total["msgThroughputIn"] / rate if rate else 0.0,
         "metadata": metadata,
     }

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.admin.namespace_policies import EMPTY_BODY
 from broker.admin.topic_policies import TopicPolicy, routes_of
-from broker.policies import backlog_quotas, delays, idle
+from broker.policies import delays, idle
+from broker.policies.backlog_quotas import conflict_with_retention
 from broker.policies.bodies import flag
 from broker.policies.clusters import (
     REPLICATION_FIELD,
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.admin.context import AdminContext
-    from broker.config import BrokerConfig
     from broker.policies.given import Check
-    from broker.policies.levels import Levels
 
 Json = Any
 
@@ -59,19 +58,6 @@ def _refuse_other_clusters(context: AdminContext, value: Json) -> None:
     """Raises: Refusal. A name that is no cluster is refused as one that is not this one."""
     own = context.config.clusterName
     check_replication_of_topic(value, own, (own,))
-
-
-def _retention_conflict(levels: Levels, value: Json, config: BrokerConfig) -> str:
-    """Other than at a namespace, also the broker's quota counts, as in Pulsar."""
-    for kind in backlog_quotas.TYPES:
-        maps = (each.get(backlog_quotas.FIELD) or {} for each in levels)
-        quota = next((each[kind] for each in maps if each.get(kind)), None)
-        if backlog_quotas.exceeds_retention(quota, value, config):
-            return (
-                "Retention Quota must exceed configured backlog quota for topic. Please increase "
-                "retention quota and retry"
-            )
-    return ""
 
 
 POLICIES: Final = (
@@ -156,7 +142,7 @@ POLICIES: Final = (
             "retentionTimeInMinutes": policies.retention_minutes,
             "retentionSizeInMB": policies.retention_megabytes,
         },
-        conflict=_retention_conflict,
+        conflict=conflict_with_retention,
     ),
     TopicPolicy(
         "schemaCompatibilityStrategy",

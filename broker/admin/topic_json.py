@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
-from broker.admin.stats_sums import ADDED_UP, ADDED_UP_OF_SUBSCRIPTIONS
+from broker.admin.stats_sums import ADDED_UP, ADDED_UP_OF_SUBSCRIPTIONS, with_oldest
 from broker.admin.streaming import encoded, json_array, json_fields, json_map
 from broker.subscription.statistics import iso_time, range_text
 from broker.topic.persistent import INTERNAL_CURSORS, PersistentTopic
@@ -246,7 +246,8 @@ class PartitionedStats:
         total = {name: sum(fields[name] for fields in self._fields) for name in ADDED_UP}
         rate = total["msgRateIn"]
         average = total["msgThroughputIn"] / rate if rate else 0.0
-        return {**kept, **total, "averageMsgSize": average, "metadata": self._metadata}
+        whole = with_oldest({**kept, **total}, self._fields)
+        return {**whole, "averageMsgSize": average, "metadata": self._metadata}
 
 
 def row_pieces(fields: Json, consumers: Sequence[ConsumerStatistics]) -> Iterator[str]:

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
 Json = Any
 
 
+def no_conflict(_levels: Levels, _value: Json, _config: BrokerConfig) -> str:
+    """Any value goes together with the other policies."""
+    return ""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
@@ -71,8 +76,8 @@ class TopicPolicy:
     """The parameter of the query that is the value; empty: the body is."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
-    conflict: Callable[[Levels, Json, BrokerConfig], str] | None = None
-    """Why it does not go together with others of the topic and its namespace; empty: it does."""
+    conflict: Callable[[Levels, Json, BrokerConfig], str] = no_conflict
+    """Why a value does not go together with the other policies; empty: it does."""
     unset: Json = None
     """The answer of GET when it is not set; None: an empty one."""
     stored_topics_only: str = ""
@@ -302,11 +307,10 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
             raise Refusal(405, policy.stored_topics_only)
         refuse_global(request)
         policy.refuse(request.context, value)
-        if policy.conflict is not None:
-            levels = Levels(own_record(request, namespace), namespace.policies.record.fields)
-            conflict = policy.conflict(levels, value, request.context.config)
-            if conflict:
-                raise precondition_failed(conflict)
+        own = namespace.topic_policies.records.of(request.topic) or {}
+        levels = Levels(own, namespace.policies.record.fields)
+        if flaw := policy.conflict(levels, value, request.context.config):
+            raise precondition_failed(flaw)
         await _store(request, policy, None if value == policy.neutral else value)
 
     async def remove(request: AdminRequest) -> None:

@@ -22,6 +22,7 @@ from broker.assembly.process_load import ProcessLoad
 from broker.cluster.balancer import Balancer
 from broker.cluster.cluster import ClusterOwnership
 from broker.cluster.config import ClusterConfig
+from broker.cluster.group_usage import GroupUsage
 from broker.cluster.health_check import HealthCheck
 from broker.cluster.records import BROKERS_PATH, LOAD_MANAGER, BrokerReport
 from broker.follow.following_factory import FollowingFactory
@@ -159,6 +160,8 @@ class ClusterMember:
         self._role = OwnRole(client, broker.authentication, config)
         self._is_settled = trio.Event()
         self._balancer = Balancer(broker.storage.store, self.ownership, broker.clock)
+        budgets = broker.service.services.resource_groups
+        self._usage = GroupUsage(broker.storage.store, broker.address.broker_id, budgets)
 
     async def prepare(self) -> None:
         """See Owners."""
@@ -169,6 +172,7 @@ class ClusterMember:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.ownership.run)
             nursery.start_soon(self._balancer.run)
+            nursery.start_soon(self._usage.run)
             nursery.start_soon(self._find_role)
             task_status.started()
 

@@ -42,9 +42,7 @@ class TopicPolicyRecords:
             flaw_in,
         )
 
-    async def change(
-        self, topic: TopicName, field: str, change: Callable[[object], object]
-    ) -> None:
+    async def change(self, topic: TopicName, field: str, change: Callable[[Any], object]) -> None:
         """Change a policy of a topic from what it is now; None: it has none of this kind. `change`
         may be called several times, since another broker may change the record meanwhile."""
         path = self.records.path(topic)

@@ -47,6 +47,8 @@ class PublishLimit:
         "_pause",
         "_serving",
         "_waiting",
+        "bytes_taken",
+        "messages_taken",
         "times_held",
     )
 
@@ -67,6 +69,9 @@ class PublishLimit:
         self._serving = False
         self.times_held = 0
         """How often a connection had to wait."""
+        self.messages_taken = 0
+        """What passed since the limit was made, as `bytes_taken`."""
+        self.bytes_taken = 0
         self.use(messages_per_second, bytes_per_second)
 
     def use(self, messages_per_second: float, bytes_per_second: float) -> None:
@@ -106,7 +111,14 @@ class PublishLimit:
                 longest = max(longest, bucket.seconds_until(amount, now))
         return longest
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether a connection waits."""
+        return bool(self._waiting)
+
     def _take(self, amounts: tuple[int, int], now: float) -> None:
+        self.messages_taken += amounts[0]
+        self.bytes_taken += amounts[1]
         for bucket, amount in zip(self._buckets, amounts, strict=True):
             if bucket is not None:
                 bucket.take(amount, now)

@@ -152,3 +152,16 @@ def exceeds_retention(
     minutes = int((retention or {}).get("retentionTimeInMinutes", 0))
     said = default_quota(config) if record is None else _quota_in(record)
     return (0 < megabytes * _MIB <= said.limit_bytes) or (0 < minutes * 60 <= said.limit_seconds)
+
+
+def conflict_with_retention(levels: Levels, value: Json, config: BrokerConfig) -> str:
+    """Why a topic cannot have this retention; empty: it can. Both of its quotas are compared, also
+    those that are the broker's."""
+    for kind in TYPES:
+        said = ((each.get(FIELD) or {}).get(kind) for each in levels)
+        if exceeds_retention(next(filter(None, said), None), value, config):
+            return (
+                "Retention Quota must exceed configured backlog quota for topic. Please increase "
+                "retention quota and retry"
+            )
+    return ""

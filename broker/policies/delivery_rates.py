@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-from broker.policies.bodies import flag_in
+from broker.policies.bodies import flag_in, number_in, object_of
 from broker.policies.numbers import INT, LONG
-from broker.policies.rates import body_object, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,12 +121,12 @@ class DeliveryRates:
 
 def dispatch_rate(policy: str, value: Json) -> Json:
     """The body of a request, complete. Raises: Refusal."""
-    given = body_object(policy, value)
+    given = object_of(policy, value)
     return {
-        _MESSAGES: number(given, _MESSAGES, 0, INT),
-        _BYTES: number(given, _BYTES, 0, LONG),
+        _MESSAGES: number_in(given, _MESSAGES, 0, INT),
+        _BYTES: number_in(given, _BYTES, 0, LONG),
         _RELATIVE: flag_in(given, _RELATIVE),
-        _PERIOD: number(given, _PERIOD, 0, INT),
+        _PERIOD: number_in(given, _PERIOD, 0, INT),
     }
 
 
@@ -155,10 +154,10 @@ def record_of_dispatch(rate: DispatchRate) -> dict[str, Json]:
 
 def subscribe_rate(policy: str, value: Json) -> Json:
     """The body of a request, complete. Raises: Refusal."""
-    given = body_object(policy, value)
+    given = object_of(policy, value)
     return {
-        _REQUESTS: number(given, _REQUESTS, _REQUESTS_UNSAID, INT),
-        _PERIOD: number(given, _PERIOD, _SUBSCRIBE_PERIOD_SECONDS, INT),
+        _REQUESTS: number_in(given, _REQUESTS, _REQUESTS_UNSAID, INT),
+        _PERIOD: number_in(given, _PERIOD, _SUBSCRIBE_PERIOD_SECONDS, INT),
     }
 
 

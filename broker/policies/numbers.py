@@ -1,4 +1,4 @@
-"""Numbers and booleans in the bodies of requests, as Pulsar's JSON reader takes them. Pure."""
+"""Numbers in the bodies of requests, as Pulsar's JSON reader takes them. Pure."""
 
 from __future__ import annotations
 

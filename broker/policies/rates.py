@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from broker.policies.numbers import INT, LONG, whole
-from broker.refusal import Refusal
+from broker.policies.bodies import number_in, object_of
+from broker.policies.numbers import INT, LONG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,10 +51,10 @@ NO_PUBLISH_RATE: Final = PublishRate()
 
 def publish_rate(policy: str, value: Json) -> Json:
     """The body of a request, complete. Raises: Refusal."""
-    given = body_object(policy, value)
+    given = object_of(policy, value)
     return {
-        _MESSAGES: number(given, _MESSAGES, _UNSET, INT),
-        _BYTES: number(given, _BYTES, _UNSET, LONG),
+        _MESSAGES: number_in(given, _MESSAGES, _UNSET, INT),
+        _BYTES: number_in(given, _BYTES, _UNSET, LONG),
     }
 
 
@@ -95,16 +95,3 @@ def rates_of(config: BrokerConfig, levels: Levels) -> Rates:
             config.brokerPublisherThrottlingMaxByteRate,
         ),
     )
-
-
-def body_object(policy: str, value: Json) -> dict[str, Json]:
-    """The body of a request. Raises: Refusal."""
-    if not isinstance(value, dict):
-        raise Refusal(400, f"{policy} must be a JSON object")
-    return value
-
-
-def number(given: Mapping[str, Json], name: str, unsaid: int, bounds: range) -> int:
-    """A number of a body. null is 0, as for Pulsar's JSON reader. Raises: Refusal."""
-    value = given.get(name, unsaid)
-    return 0 if value is None else whole(name, value, bounds)

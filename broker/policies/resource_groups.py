@@ -31,6 +31,9 @@ class Budget:
     messages_per_second: float = 0
     bytes_per_second: float = 0
 
+    def __bool__(self) -> bool:
+        return self.messages_per_second > 0 or self.bytes_per_second > 0
+
     def times(self, share: float) -> Budget:
         """A part of it."""
         return Budget(self.messages_per_second * share, self.bytes_per_second * share)

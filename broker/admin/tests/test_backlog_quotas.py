@@ -86,6 +86,20 @@ async def test_retention_must_exceed_the_quota(http, broker):
         assert await http("DELETE", f"{at}/backlogQuota") == (204, None)
 
 
+async def test_retention_of_a_topic_must_exceed_both_quotas(http, broker):
+    await topic_of(broker)
+    await http("POST", f"{N}/backlogQuota", quota(2**20, 60))
+    await http("POST", f"{T}/backlogQuota?backlogQuotaType=message_age", quota(2**21, 120))
+    refused = (
+        412,
+        "Retention Quota must exceed configured backlog quota for topic. Please increase retention "
+        "quota and retry",
+    )
+    assert await http("POST", f"{T}/retention", retention(1, 9)) == refused
+    assert await http("POST", f"{T}/retention", retention(9, 2)) == refused
+    assert await http("POST", f"{T}/retention", retention(3, 3)) == (204, None)
+
+
 async def test_a_new_namespace_may_have_quotas(http):
     made = {
         "backlog_quota_map": {"destination_storage": {"limitSize": 5, "policy": EVICT}},

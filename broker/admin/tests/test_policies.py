@@ -127,8 +127,8 @@ async def test_migration_to_another_cluster_is_refused_with_a_reason(http):
 
 
 async def test_namespaces_with_policies_that_are_wrong_or_have_no_effect_are_not_made(http):
-    status, reason = await http("PUT", "namespaces/public/n1", {"resource_group_name": "g"})
-    assert (status, "resource_group_name" in reason) == (501, True)
+    status, reason = await http("PUT", "namespaces/public/n1", {"migrated": True})
+    assert (status, "migrated" in reason) == (501, True)
     wrong = {"retentionTimeInMinutes": -7, "retentionSizeInMB": -7}
     told = (400, "Invalid retention policy: size limit must be >= -1")
     assert await http("PUT", "namespaces/public/n1", {"retention_policies": wrong}) == told

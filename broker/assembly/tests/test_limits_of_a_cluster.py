@@ -61,6 +61,33 @@ async def test_a_resource_group_made_at_one_broker_holds_at_the_other():
         await eventually(lambda: not leader.service.namespaces.resource_groups.in_force)
 
 
+class Flooding:
+    """A connection that has always another message, and waits."""
+
+    def __init__(self, limit):
+        self.limit = limit
+        self.publish_admitted()
+
+    def publish_admitted(self):
+        while self.limit.admits(self, 1, 100):
+            pass
+
+
+async def test_brokers_that_are_both_held_divide_the_budget_of_a_group():
+    async with two_brokers() as brokers:
+        await request(brokers[0], "PUT", "resourcegroups/g", {"publishRateInMsgs": 100})
+        groups = [each.service.services.resource_groups for each in brokers]
+        await eventually(
+            lambda: all(each.service.namespaces.resource_groups.in_force for each in brokers)
+        )
+        alone = Flooding(groups[0].publish("g"))
+        await eventually(lambda: groups[0].shares == {"g": 1.0})
+        other = Flooding(groups[1].publish("g"))
+        await eventually(lambda: [each.shares for each in groups] == [{"g": 0.5}, {"g": 0.5}])
+        for each in (alone, other):
+            each.limit.forget(each)
+
+
 @pytest.mark.parametrize("key", ["maxTenants", "maxNamespacesPerTenant"])
 async def test_a_dynamic_limit_set_at_one_broker_holds_at_the_other(key):
     async with two_brokers() as (leader, other):
