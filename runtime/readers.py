@@ -3,18 +3,27 @@
 If each connection had its own waiting task, every arrival would cost about 15 us: to register the
 socket again, to wake the task and to walk down to the place where it waits. When ten thousand
 connections acknowledge the same message, that exceeds the work itself. The sockets therefore stay
-in one level-triggered epoll set, which reports unread data again. The set is itself readable as
-soon as one of its sockets is. One task waits for the set and calls the readers. A reader never
-waits and never raises.
+in one epoll set, which is itself readable as soon as one of its sockets has something new. One task
+waits for the set and calls the readers. A reader never waits and never raises.
 
-Fairness: after `TURN_SECONDS` of calls all other tasks run. Ready sockets not yet served wait for
-the next turn. A connection whose last call read much (for example one with a thousand consumers
-that acknowledge) waits after those that read little. The task looks for the latter in every turn,
-so a publisher does not wait for a hundred busy connections. Connections with little to read get at
-most half a turn while others wait, and at least one of the others is called in every turn. The
-measure is bytes read and not time, because a call also sends output that others have queued in the
-same turn. If a chunk holds more requests than one call handles, it continues after all connections
-that read much (`call_again`).
+The set is edge-triggered: it reports what has come since the last report. So a socket that waits
+for its call is not reported again, and one that has just become readable is found at once, however
+many others wait. A reader that has not emptied its socket asks for another call (`call_again`).
+After the peer has closed there is always something to read, until the reader has noticed.
+
+Fairness: each connection belongs to a share (its tenant, or the address of a peer that is not known
+better), and the shares are served in turns (`runtime.fair_queue`). A call costs its share the bytes
+that it read, and `CALL_BYTES` more, so that small requests and large chunks count. Within a share,
+connections that read much are a flow of their own: a publisher does not wait for a hundred busy
+connections of its tenant. The measure is bytes read and not time, because a call also sends output
+that others have queued in the same turn.
+
+After `TURN_SECONDS` of calls all other tasks run, and also after `ENDED_PER_TURN` connections have
+ended or paused in the turn, because each of them wakes a task of its own.
+
+While several shares are served, one call should not read more than `SHARED_CHUNK_BYTES`
+(`chunk_bytes_max`): what a chunk brings is handled and written to disk as a whole. A share that is
+alone reads as much as it can, which costs less for each message.
 """
 
 from __future__ import annotations
@@ -23,21 +32,32 @@ import contextlib
 import os
 import select
 import threading
-from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
+
+from runtime.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FOUND_PER_TURN_MAX = 256
-LOOK_AGAIN_BELOW = 64
-"""Sockets found with little to read and not yet called. With more, no search for others is
-needed."""
-TURN_SECONDS = 0.002
+FOUND_AT_ONCE_MAX = 1024
+TURN_SECONDS = 0.001
 LITTLE_BYTES = 8 * 1024
 """A connection that read no more than this in its last call is expected to read little."""
+QUANTUM_BYTES: Final = 64 * 1024
+"""What a share may read before the next one is served."""
+CALL_BYTES: Final = 4 * 1024
+"""What a call costs beside the bytes that it reads."""
+ENDED_PER_TURN: Final = 8
+SHARED_CHUNK_BYTES: Final = 128 * 1024
+"""Bytes that one call reads while others want to read, too."""
+SHARED_SECONDS: Final = 0.1
+"""How long a call of another share counts."""
+_WANTED_EVENTS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+_OWN_SHARE: Final = ""
+"""That of calls from threads."""
+CHUNK_BYTES_MAX: Final = 1024 * 1024
 
 
 @final
@@ -46,26 +66,45 @@ class Readers:
     the event loop."""
 
     __slots__ = (
+        "_alone_since",
         "_calls",
+        "_chunk_bytes_max",
+        "_closed",
+        "_ended",
         "_epoll",
         "_found",
-        "_found_much",
+        "_last_share",
         "_lock",
         "_much",
+        "_shares",
         "_soon",
         "_token",
         "_waiting",
         "_wake",
+        "chunk_bytes_max",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, chunk_bytes_max: int = CHUNK_BYTES_MAX) -> None:
+        """`chunk_bytes_max`: what a call may read while no other share is served."""
         self._epoll = select.epoll()
         self._calls: dict[int, Callable[[], int]] = {}
+        self._shares: dict[int, str] = {}
         self._much: set[int] = set()
-        self._found: deque[int] = deque()
-        self._found_much: deque[int] = deque()
+        self._found: FairQueue[tuple[str, bool], int] = FairQueue(QUANTUM_BYTES)
+        """By share, and whether they read much."""
         self._waiting: set[int] = set()
-        """Descriptors in one of the two queues."""
+        """Descriptors in this queue."""
+        self._closed: set[int] = set()
+        """Descriptors whose peers have closed."""
+        self._ended = 0
+        """Removed in the turn."""
+        self._chunk_bytes_max = chunk_bytes_max
+        self.chunk_bytes_max = chunk_bytes_max
+        """What a call should read at most, now."""
+        self._last_share = _OWN_SHARE
+        """Called last."""
+        self._alone_since = 0.0
+        """When it was called after another one."""
         self._wake = -1
         """Readable when `run`, while it runs, has to look at the queues."""
         self._soon: list[tuple[Callable[..., object], tuple[object, ...]]] = []
@@ -77,30 +116,40 @@ class Readers:
     def __len__(self) -> int:
         return len(self._calls) - (self._wake in self._calls)
 
-    def add(self, descriptor: int, call: Callable[[], int]) -> None:
-        """Invoke `call` whenever the descriptor is readable or broken, until `remove`. The call
-        returns the number of bytes it has read.
+    def add(self, descriptor: int, call: Callable[[], int], share: str = _OWN_SHARE) -> None:
+        """Invoke `call` when the descriptor has become readable or broken, until `remove`. The call
+        returns the number of bytes it has read, and asks for another one (`call_again`) unless it
+        has read everything.
 
         Raises: OSError: epoll cannot watch the descriptor.
         """
-        self._epoll.register(descriptor, select.EPOLLIN)
+        self._epoll.register(descriptor, _WANTED_EVENTS)
         self._calls[descriptor] = call
+        self._shares[descriptor] = share
+
+    def use_share(self, descriptor: int, call: Callable[[], int], share: str) -> None:
+        """From now on these calls belong to another share."""
+        if self._calls.get(descriptor) == call:
+            self._shares[descriptor] = share
 
     def remove(self, descriptor: int, call: Callable[[], int]) -> None:
         """Stop calling. Must be called before the descriptor is closed. Idempotent, even when the
         number has meanwhile been given to another connection."""
         if self._calls.get(descriptor) == call:
             del self._calls[descriptor]
+            del self._shares[descriptor]
             self._much.discard(descriptor)
+            self._closed.discard(descriptor)
+            self._ended += 1
             with contextlib.suppress(OSError):  # it is closed and therefore no longer in the set
                 self._epoll.unregister(descriptor)
 
     def call_again(self, descriptor: int) -> None:
-        """Call in a later turn even if no more bytes arrive, because some of the bytes read are
-        not handled yet. Only for use within the call itself."""
+        """Call in a later turn even if no more bytes arrive, because some of those that have come
+        are not read or not handled yet. Only for use within the call itself."""
         if descriptor not in self._waiting:
             self._waiting.add(descriptor)
-            self._found_much.append(descriptor)
+            self._put(descriptor, is_much=True)
 
     def call_soon(self, descriptor: int) -> None:
         """The same for any other caller, which does not know whether `run` waits."""
@@ -154,29 +203,32 @@ class Readers:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(descriptor)
-            if len(self._found) < LOOK_AGAIN_BELOW:
-                self._find()
+            self._find()
             self._call_found()
 
     def _find(self) -> None:
         waiting = self._waiting
-        for descriptor, _ in self._epoll.poll(0, FOUND_PER_TURN_MAX):
-            if descriptor not in waiting:
-                waiting.add(descriptor)
-                much = descriptor in self._much
-                (self._found_much if much else self._found).append(descriptor)
+        while True:
+            found = self._epoll.poll(0, FOUND_AT_ONCE_MAX)
+            for descriptor, events in found:
+                if events != select.EPOLLIN:
+                    self._closed.add(descriptor)
+                if descriptor not in waiting:
+                    waiting.add(descriptor)
+                    self._put(descriptor, is_much=descriptor in self._much)
+            if len(found) < FOUND_AT_ONCE_MAX:
+                return
+
+    def _put(self, descriptor: int, *, is_much: bool) -> None:
+        self._found.put((self._shares.get(descriptor, _OWN_SHARE), is_much), descriptor)
 
     def _call_found(self) -> None:
+        self._ended = 0
         now = trio.current_time()
         end = now + TURN_SECONDS
-        end_of_little = now + TURN_SECONDS / 2 if self._found_much else end
         while self._found:
-            now = self._call(self._found.popleft(), now)
-            if now >= end_of_little:
-                break
-        while self._found_much:
-            now = self._call(self._found_much.popleft(), now)
-            if now >= end:
+            now = self._call(self._found.take(), now)
+            if now >= end or self._ended >= ENDED_PER_TURN:
                 return
 
     def _call(self, descriptor: int, begun: float) -> float:
@@ -187,8 +239,20 @@ class Readers:
         call = self._calls.get(descriptor)
         if call is None:
             return begun
-        if call() <= LITTLE_BYTES:
+        share = self._shares[descriptor]
+        if share != self._last_share and share:
+            self._last_share = share
+            self._alone_since = begun
+            self.chunk_bytes_max = min(SHARED_CHUNK_BYTES, self._chunk_bytes_max)
+        elif begun - self._alone_since > SHARED_SECONDS:
+            self.chunk_bytes_max = self._chunk_bytes_max
+        size = call()
+        self._found.charge(CALL_BYTES + size)
+        if size > LITTLE_BYTES:
+            if descriptor in self._calls:
+                self._much.add(descriptor)
+        elif size:
             self._much.discard(descriptor)
-        elif descriptor in self._calls:
-            self._much.add(descriptor)
+        if descriptor in self._closed and descriptor in self._calls:
+            self.call_again(descriptor)
         return trio.current_time()

@@ -27,8 +27,8 @@ import gc
 import sys
 from typing import Final
 
-GC_THRESHOLDS: Final = (5_000, 20, 1_000)
-SWITCH_INTERVAL_SECONDS: Final = 0.0005
+GC_THRESHOLDS: Final = (2_000, 5, 10_000)
+SWITCH_INTERVAL_SECONDS: Final = 0.0001
 
 
 def tune_process() -> None:

@@ -456,6 +456,10 @@ class TlsTransport:
             self._engine.unwrap()
         self._queue_records()
 
+    def use_share(self, share: str) -> None:
+        """See Transport."""
+        self._below.use_share(share)
+
     def close(self) -> None:
         """Close at once. Wakes a blocked `send` and `receive`."""
         if self._is_closed:

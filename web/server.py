@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 GRACEFUL_SECONDS: Final = 1.0
-ACCEPTED_PER_TURN: Final = 32
+ACCEPTED_PER_TURN: Final = 8
 TURNED_AWAY_MAX: Final = 8
 """Refused connections kept open at a time until their clients have read the reason."""
 SLOW_SECONDS: Final = 2.0

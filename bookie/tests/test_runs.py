@@ -48,8 +48,7 @@ def test_consecutive_entries_are_one_run_per_kick(counts):
             journal.add(sink, 7, entry_id, EMPTY_BODY)
         journal.kick()
         first += count
-    assert [len(batch) for batch in journal.outstanding] == [1] * len(counts)
-    assert [len(batch[0].bodies) for batch in journal.outstanding] == counts
+    assert [len(run.bodies) for run in journal.outstanding] == counts
     assert journal.entries_handed == sum(counts)
 
 

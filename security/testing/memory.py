@@ -49,6 +49,9 @@ class MemoryTransport:
         self.sent += data
         return len(data)
 
+    def use_share(self, share: str) -> None:
+        """See Transport."""
+
     async def send(self, buffers: Sequence[bytes | memoryview]) -> int:
         """See Transport."""
         while True:

@@ -375,6 +375,9 @@ class Socket(trio.abc.Stream):
         self._unread -= size
         self._room.set()
 
+    def use_share(self, share):
+        """Each has a task of its own."""
+
     async def receive_into(self, take, *, is_left=False):
         taken = Taken.IN_PART if is_left else Taken.WHOLE
         while taken is not Taken.STOP:
