@@ -6,10 +6,10 @@ thread takes all waiting lists, writes them as one group, syncs, and answers onc
 at once, and groups grow by themselves when it is busy.
 
 An item is a run: consecutive entries of one ledger for one sink. Adds that continue the last run
-join it, so a busy ledger costs one item and one answer per chunk, not per entry. All records that
-must be durable in order use the same queue: master key and fence records are runs of one body with
-a sink of their own. An empty body writes nothing and is answered in its turn (a barrier, or a
-refusal in order).
+join it (up to `RUN_BYTES_MAX`), so a busy ledger costs one item and one answer per chunk, not per
+entry. All records that must be durable in order use the same queue: master key and fence records
+are runs of one body with a sink of their own. An empty body writes nothing and is answered in its
+turn (a barrier, or a refusal in order).
 
 If more waits than belongs into one group, ledgers take turns by bytes (`bookie.journal_turns`), so
 that a few records are in the next group, however much another ledger has brought. Records of one
@@ -37,7 +37,7 @@ import structlog
 from bookie import journal_format
 from bookie.api import Status
 from bookie.errors import JournalFull
-from bookie.journal_turns import AddRun, Batch, JournalTurns
+from bookie.journal_turns import RUN_BYTES_MAX, AddRun, Batch, JournalTurns
 from bookie.statistics import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -170,6 +170,7 @@ class Journal:
             if (
                 run.sink is sink
                 and run.ledger_id == ledger_id
+                and run.size_bytes < RUN_BYTES_MAX
                 and run.first_entry_id + len(run.bodies) == first_entry_id
             ):
                 run.bodies += bodies
@@ -186,6 +187,7 @@ class Journal:
             if (
                 run.sink is sink
                 and run.ledger_id == ledger_id
+                and run.size_bytes < RUN_BYTES_MAX
                 and run.first_entry_id + len(run.bodies) == entry_id
             ):
                 run.bodies.append(body)

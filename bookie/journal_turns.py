@@ -1,7 +1,8 @@
 """What waits for a journal, and which of it belongs into the next group. Pure; used by one thread.
 
 As long as everything fits into one group, it is written as it came. If more waits, ledgers take
-turns by bytes (`runtime.fair_queue`). The records of a ledger keep their order. A record of no
+turns by bytes (`runtime.fair_queue`). While several ledgers are written, groups are smaller,
+because each record waits for the whole group before its own. The records of a ledger keep their order. A record of no
 ledger is a barrier: it is answered after everything that came before it.
 """
 
@@ -16,6 +17,12 @@ from runtime.fair_queue import FairQueue
 if TYPE_CHECKING:
     from bookie.api import AddSink, EntryBody
 
+RUN_BYTES_MAX: Final = 1024 * 1024
+"""A run of as many bytes is not continued."""
+SHARED_GROUP_BYTES_MAX: Final = 2 * 1024 * 1024
+"""About 5 ms of a disk's work."""
+SHARED_GROUPS: Final = 64
+"""So many groups are small after the last one with another ledger."""
 LEDGER_QUANTUM_BYTES: Final = 64 * 1024
 """What a ledger may bring before the next one that waits."""
 
@@ -64,12 +71,23 @@ class _Stretch:
 class JournalTurns:
     """See the module docstring."""
 
-    __slots__ = ("_batches", "_batches_bytes", "_fair", "_stretches")
+    __slots__ = (
+        "_batches",
+        "_batches_bytes",
+        "_fair",
+        "_ledger_id",
+        "_shared_groups",
+        "_stretches",
+    )
 
     def __init__(self) -> None:
         self._batches: list[tuple[Batch, float]] = []
         """In the order in which they came, after what is in `_fair`."""
         self._batches_bytes = 0
+        self._ledger_id = -1
+        """Of the last run."""
+        self._shared_groups = 0
+        """So many of the next groups are small."""
         self._fair: FairQueue[int, tuple[AddRun, _Stretch, float]] = FairQueue(LEDGER_QUANTUM_BYTES)
         self._stretches: deque[_Stretch] = deque((_Stretch(),))
 
@@ -81,11 +99,17 @@ class JournalTurns:
         self._batches.append((batch, handed_at))
         for run in batch:
             self._batches_bytes += run.size_bytes
+            if run.ledger_id != self._ledger_id and run.ledger_id >= 0:
+                self._ledger_id = run.ledger_id
+                self._shared_groups = SHARED_GROUPS
 
     def group(self, size_bytes_max: int) -> tuple[list[Batch], float]:
         """The next group, which may exceed the size by one batch or one run, and the time at which
         the first of it was handed over."""
-        if not self._fair and (self._batches_bytes <= size_bytes_max or len(self._batches) == 1):
+        if self._shared_groups:
+            self._shared_groups -= 1
+            size_bytes_max = min(size_bytes_max, SHARED_GROUP_BYTES_MAX)
+        if not self._fair and self._batches_bytes <= size_bytes_max:
             handed = self._batches
             self._batches, self._batches_bytes = [], 0
             return [batch for batch, _ in handed], min(
