@@ -20,7 +20,7 @@ FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-followers bench-spark crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-followers bench-secured bench-spark crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -37,6 +37,7 @@ help:
 	@echo 'make compat-migration  from Pulsar to Vela and back, mixed clusters: the long forms, half an hour (Java 17, Maven)'
 	@echo 'make compat-spark  the same jobs of the stock Spark connector on both (Java 17, Maven)'
 	@echo 'make bench    benchmark against real Pulsar, half an hour (Java 17, Maven; BENCH_ARGS="--quick")'
+	@echo 'make bench-secured  what TLS and tokens cost, on real Pulsar and on Vela, 15 minutes (Java 17, Maven; "--quick")'
 	@echo 'make bench-cluster  replicated clusters, real, mixed and of Vela, 20 minutes (Java 17, Maven; "--quick")'
 	@echo 'make bench-failover  CPU per message with 1, 2 and 4 brokers; 20,000 topics, one of two brokers killed'
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
@@ -136,6 +137,9 @@ bench-fanout: compile
 
 bench-followers: compile
 	$(BIN)/python -m compat_tests.bench.followers $(BENCH_ARGS)
+
+bench-secured: compile
+	$(BIN)/python -m compat_tests.bench.secured $(BENCH_ARGS)
 
 bench-spark: compile setup-pipeline
 	$(BIN)/python -m compat_tests.bench.spark $(BENCH_ARGS)

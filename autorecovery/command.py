@@ -74,11 +74,9 @@ async def open_store(config: AutorecoveryConfig) -> MetadataStore:
 
     Raises: BookieRefusesToStart, MetadataUnavailable.
     """
-    from bookie.process.cluster import metadata_place
-    from metadata import opening
+    from bookie.process.cluster import open_metadata
 
-    url = metadata_place(config).url
-    return await opening.open_store(url, config.zkTimeout / 1000)
+    return await open_metadata(config)
 
 
 async def _serve(config: AutorecoveryConfig, identity: Identity, running: str) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from bookie.process.config import ALIASES, BookieProcessConfig
+from bookie.process.config import ALIASES, BookieProcessConfig, violated_metadata_rule
+from ledgers.remote.tls_keys import PROTECTING as OF_TLS
+from ledgers.remote.tls_keys import ClientTlsConfig, violated_client_rule
 from settings.kinds import Count, Positive  # noqa: TC001 - read at run time
 from settings.rules import KeyRules
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutorecoveryConfig(BookieProcessConfig):
+class AutorecoveryConfig(BookieProcessConfig, ClientTlsConfig):
     """Frozen configuration of one autorecovery process."""
 
     # --- the auditor --------------------------------------------------------------------
@@ -50,11 +52,12 @@ class AutorecoveryConfig(BookieProcessConfig):
     """true: an entry is rather not copied than to fewer racks."""
 
 
+_BY_CERTIFICATE: Final = (
+    "bookies know Vela's autorecovery by its certificate: set tlsClientAuthentication"
+)
 REFUSED: Final[Mapping[str, str]] = {
-    "bookieAuthProviderFactoryClass": "Vela's autorecovery does not authenticate to bookies yet",
-    "clientAuthProviderFactoryClass": "Vela's autorecovery does not authenticate to bookies yet",
-    "tlsProviderFactoryClass": "Vela's autorecovery does not speak TLS to bookies yet",
-    "zkEnableSecurity": "Vela does not set access control lists in ZooKeeper yet",
+    "bookieAuthProviderFactoryClass": _BY_CERTIFICATE,
+    "clientAuthProviderFactoryClass": _BY_CERTIFICATE,
 }
 
 NOT_APPLICABLE: Final[Mapping[str, str]] = {
@@ -68,16 +71,24 @@ NOT_APPLICABLE: Final[Mapping[str, str]] = {
     "replicationRateByBytes": "copying is not slowed down",
 }
 
-_PROTECTING: Final = frozenset(
-    {
-        "bookieId",
-        "enforceMinNumRacksPerWriteQuorum",
-        "lostBookieRecoveryDelay",
-        "metadataServiceUri",
-        "openLedgerRereplicationGracePeriod",
-        "zkLedgersRootPath",
-        "zkServers",
-    }
+_PROTECTING: Final = (
+    frozenset(
+        {
+            "bookieId",
+            "enforceMinNumRacksPerWriteQuorum",
+            "lostBookieRecoveryDelay",
+            "metadataServiceUri",
+            "openLedgerRereplicationGracePeriod",
+            "metadataStoreConfigPath",
+            "zkEnableSecurity",
+            "zkLedgersRootPath",
+            "zkServers",
+            "clientKeyStore",
+            "clientTrustStore",
+            "tlsHostnameVerificationEnabled",
+        }
+    )
+    | OF_TLS
 )
 
 
@@ -85,7 +96,7 @@ def check_together(config: AutorecoveryConfig) -> str:
     """The violated rule between keys, or an empty text."""
     if config.auditorLedgerVerificationPercentage > 100:
         return "auditorLedgerVerificationPercentage is at most 100"
-    return ""
+    return violated_metadata_rule(config) or violated_client_rule(config)
 
 
 AUTORECOVERY_KEYS: Final = KeyRules(

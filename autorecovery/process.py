@@ -25,12 +25,15 @@ from bookie.process.http_port import serve_state
 from ledgers.placement import PlacementRules
 from ledgers.remote.bookie_pool import BookiePool
 from ledgers.remote.config import RemoteConfig
+from ledgers.remote.tls_keys import secured
+from security.tls_suites import UnusableTls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from autorecovery.config import AutorecoveryConfig
     from bookie.process.identity import Identity
+    from ledgers.remote.network import Connect
     from metadata.store import MetadataStore
 
 _CHANNELS = 2
@@ -44,7 +47,10 @@ def ballot_of(config: AutorecoveryConfig, store: MetadataStore, candidate: str) 
 
 @asynccontextmanager
 async def a_pool(config: AutorecoveryConfig, store: MetadataStore) -> AsyncIterator[BookiePool]:
-    """The bookies of the cluster for the duration of the block. Raises: MetadataUnavailable."""
+    """The bookies of the cluster for the duration of the block.
+
+    Raises: MetadataUnavailable, BookieRefusesToStart: the files for TLS cannot be used.
+    """
     remote = RemoteConfig(
         channels=_CHANNELS,
         add_timeout_s=config.addEntryTimeout,
@@ -55,11 +61,19 @@ async def a_pool(config: AutorecoveryConfig, store: MetadataStore) -> AsyncItera
         racks_min=config.minNumRacksPerWriteQuorum,
         are_racks_enforced=config.enforceMinNumRacksPerWriteQuorum,
     )
-    pool = BookiePool(store, NoTurn(), remote, rules)
+    pool = BookiePool(store, NoTurn(), remote, rules, secured=_secured(config))
     async with trio.open_nursery() as nursery:
         await nursery.start(pool.run)
         yield pool
         nursery.cancel_scope.cancel()
+
+
+def _secured(config: AutorecoveryConfig) -> Callable[[Connect], Connect] | None:
+    """None: without TLS. Raises: BookieRefusesToStart."""
+    try:
+        return secured(config)
+    except UnusableTls as error:
+        raise BookieRefusesToStart(str(error)) from None
 
 
 @asynccontextmanager

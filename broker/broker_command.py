@@ -84,7 +84,8 @@ async def _serve(config: ClusterBrokerConfig, running: str) -> None:
     url = store_url(config)
 
     async def open_metadata(_nursery: trio.Nursery) -> MetadataStore:
-        return await open_store(url, config.metadataStoreSessionTimeoutMillis / 1000)
+        seconds = config.metadataStoreSessionTimeoutMillis / 1000
+        return await open_store(url, seconds, config.metadataStoreConfigPath)
 
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:

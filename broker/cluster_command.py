@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     "configuration_store",
     help="Metadata store that clusters share [default: the metadata store].",
 )
+@click.option(
+    "-mscp",
+    "--metadata-store-config-path",
+    "config_path",
+    default="",
+    help="A file of ZooKeeper's client: TLS and credentials for both stores.",
+)
 @click.option("-uw", "--web-service-url", help="http://host:port of its brokers; with --cluster.")
 @click.option("-tw", "--web-service-url-tls", help="https://host:port.")
 @click.option("-ub", "--broker-service-url", help="pulsar://host:port of its brokers.")
@@ -70,6 +77,7 @@ def command(
     cluster: str | None,
     metadata_store: str,
     configuration_store: str | None,
+    config_path: str,
     web_service_url: str | None,
     web_service_url_tls: str | None,
     broker_service_url: str | None,
@@ -112,14 +120,20 @@ def command(
     log_to_stderr("warning")
     try:
         stores = metadata_store, configuration_store or metadata_store
-        made = trio.run(_initialize, new, stores, existing_uri, session_timeout_ms / 1000)
+        made = trio.run(
+            _initialize, new, stores, existing_uri, session_timeout_ms / 1000, config_path
+        )
     except (MetadataUnavailable, WrongCluster, BookieRefusesToStart, ValueError) as error:
         refuse(str(error))
     click.echo("initialized" if made else "was initialized before; nothing changed")
 
 
 async def _initialize(
-    cluster: NewCluster | None, stores: tuple[str, str], existing_uri: str | None, timeout_s: float
+    cluster: NewCluster | None,
+    stores: tuple[str, str],
+    existing_uri: str | None,
+    timeout_s: float,
+    config_path: str,
 ) -> bool:
     """Whether anything was made. Raises: MetadataUnavailable, WrongCluster, BookieRefusesToStart,
     ValueError: an existing record is not a JSON object."""
@@ -131,7 +145,7 @@ async def _initialize(
     async with AsyncExitStack() as stack:
 
         async def opened(url: str) -> MetadataStore:
-            store = await open_store(url, timeout_s)
+            store = await open_store(url, timeout_s, config_path)
             stack.push_async_callback(store.aclose)
             return store
 

@@ -30,6 +30,7 @@ _MESSAGE_SIZE_BYTES_MAX: Final = ENTRY_SIZE_BYTES_MAX - 64 * 1024
 DEFAULT_AUTHORIZATION: Final = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 """Pulsar's name of the only provider that Vela has."""
 
+InactiveTopicMode = Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]
 SchemaStrategy = Literal[
     "UNDEFINED",
     "ALWAYS_INCOMPATIBLE",
@@ -116,11 +117,10 @@ class BrokerConfig(AuthenticationConfig):
     forceDeleteTenantAllowed: bool = False
     forceDeleteNamespaceAllowed: bool = False
     brokerDeleteInactiveTopicsEnabled: bool = True
-    brokerDeleteInactiveTopicsMode: Literal[
-        "delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"
-    ] = "delete_when_no_subscriptions"
+    brokerDeleteInactiveTopicsMode: InactiveTopicMode = "delete_when_no_subscriptions"
     brokerDeleteInactiveTopicsFrequencySeconds: Positive = 60
     brokerDeleteInactiveTopicsMaxInactiveDurationSeconds: Annotated[int, Bounds(-1)] = -1
+    brokerDeleteInactivePartitionedTopicMetadataEnabled: bool = False
     defaultRetentionTimeInMinutes: Annotated[int, Bounds(-1)] = 0
     defaultRetentionSizeInMB: Annotated[int, Bounds(-1)] = 0
     retentionCheckIntervalInSeconds: NoneAtZero = 120
@@ -138,6 +138,8 @@ class BrokerConfig(AuthenticationConfig):
     brokerDeduplicationEntriesInterval: Count = 1_000
     brokerDeduplicationMaxNumberOfProducers: Count = 10_000
     brokerDeduplicationProducerInactivityTimeoutMinutes: Positive = 360
+    brokerDeduplicationSnapshotFrequencyInSeconds: NoneAtZero = 120
+    brokerDeduplicationSnapshotIntervalSeconds: NoneAtZero = 120
     brokerEntryMetadataInterceptors: tuple[str, ...] = ()
     exposingBrokerEntryMetadataToClientEnabled: bool = False
 
@@ -157,6 +159,7 @@ class BrokerConfig(AuthenticationConfig):
     maxConsumersPerTopic: NoneAtZero = 0
     maxConsumersPerSubscription: NoneAtZero = 0
     maxSameAddressConsumersPerTopic: NoneAtZero = 0
+    maxConsumerMetadataSize: Count = 1024
     subscriptionTypesEnabled: tuple[str, ...] = SUBSCRIPTION_TYPES
     maxUnackedMessagesPerConsumer: NoneAtZero = 50_000
     maxUnackedMessagesPerSubscription: NoneAtZero = 200_000
@@ -171,7 +174,10 @@ class BrokerConfig(AuthenticationConfig):
     dispatcherMaxReadBatchSize: Positive = 100
     dispatcherMaxReadSizeBytes: Annotated[int, Bounds(-1)] = 5 * 1024 * 1024
     dispatcherMaxRoundRobinBatchSize: Count = 20
+    dispatcherPauseOnAckStatePersistentEnabled: bool = False
     delayedDeliveryEnabled: bool = True
+    delayedDeliveryTickTimeMillis: Count = 1_000
+    delayedDeliveryMaxDelayInMillis: NoneAtZero = 0
 
     # --- broadcast subscriptions (Vela's own) -------------------------------------------
     broadcastSubscriptionNamePattern: Annotated[str, Pattern()] = ""

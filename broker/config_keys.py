@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bookie.config import violated_compaction_rule
-from broker.config import DEFAULT_AUTHORIZATION, SUBSCRIPTION_TYPES, BrokerConfig
+from broker.config import DEFAULT_AUTHORIZATION, WILDCARD_ADDRESSES, BrokerConfig
+from broker.policies.effective import violated_type_rule
 from broker.policies.persistence import violated_quorum_rule
 from broker.tls_config import violated_port_rule
 from settings.rules import Alias, KeyRules
@@ -33,12 +34,13 @@ ALIASES: Final[Mapping[str, Alias]] = {
 REFUSED: Final[Mapping[str, str]] = {
     "brokerClientTlsEnabledWithKeyStore": "Vela reads PEM files: name them in "
     "brokerClientTrustCertsFilePath",
-    "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
+    "bookieAuthProviderFactoryClass": "Vela's bookie knows clients by their certificates: set "
+    "tlsClientAuthentication of `vela bookie`",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
     "tlsEnabled": "set brokerServicePortTls and webServicePortTls",
     "tlsEnabledWithKeyStore": "Vela reads PEM files: name them in tlsCertificateFilePath, "
     "tlsKeyFilePath and tlsTrustCertsFilePath",
-    "tlsProviderFactoryClass": "Vela's bookie has no TLS listener yet",
+    "tlsProviderFactoryClass": "the bookie of a standalone broker has no TLS; `vela bookie` has",
     "transactionCoordinatorEnabled": "Vela has no transactions yet",
 }
 """Keys that protect data: a value that Vela cannot honour prevents the start."""
@@ -130,8 +132,30 @@ PROTECTING: Final = frozenset(
 )
 
 
-SECRET: Final = frozenset({"basicAuthConf", "managedLedgerPassword", "tokenSecretKey"})
+SECRET: Final = frozenset(
+    {
+        "basicAuthConf",
+        "brokerClientAuthenticationParameters",
+        "managedLedgerPassword",
+        "tokenSecretKey",
+    }
+)
 """Keys whose values are shown to nobody."""
+
+
+def access_notice(config: BrokerConfig) -> str:
+    """Who can do everything; empty: nobody but those who are meant to."""
+    if config.authenticationEnabled and not config.authorizationEnabled:
+        return (
+            "authenticationEnabled=true without authorization: every client that is authenticated"
+            " can read, write and delete all data"
+        )
+    if config.bindAddress in WILDCARD_ADDRESSES and not config.authenticationEnabled:
+        return (
+            f"listening on all addresses (bindAddress={config.bindAddress}) without "
+            "authentication: any host that can connect can read, write and delete all data"
+        )
+    return ""
 
 
 def check_together(config: BrokerConfig) -> str:
@@ -141,7 +165,7 @@ def check_together(config: BrokerConfig) -> str:
         or violated_compaction_rule(config)
         or violated_port_rule(config)
         or _violated_authorization_rule(config)
-        or _unknown_subscription_type(config)
+        or violated_type_rule(config)
     )
 
 
@@ -160,16 +184,6 @@ def _violated_authorization_rule(config: BrokerConfig) -> str:
             f"leave it out, or set it to {DEFAULT_AUTHORIZATION}"
         )
     return ""
-
-
-def _unknown_subscription_type(config: BrokerConfig) -> str:
-    unknown = [each for each in config.subscriptionTypesEnabled if each not in SUBSCRIPTION_TYPES]
-    if not unknown:
-        return ""
-    return (
-        f"subscriptionTypesEnabled must name types of {', '.join(SUBSCRIPTION_TYPES)}, found "
-        f"{', '.join(unknown)}"
-    )
 
 
 BROKER_KEYS: Final = KeyRules(

@@ -9,7 +9,7 @@ clients after a restart queues here and does not overrun the storage. A load tha
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
@@ -121,6 +121,7 @@ class BrokerService:
         self._broker_number = 0
         self._producer_number = 0
         namespaces.is_loaded_topic = self.is_loaded
+        namespaces.resource_groups.use = self.services.resource_groups.use
 
     @property
     def config(self) -> BrokerConfig:
@@ -355,12 +356,13 @@ class BrokerService:
         await self.find_topic(name)
         await self.operations.run(name.full, delete)
 
-    async def collect_idle(self, topic: Topic) -> None:
-        """Delete a topic unused for long enough. This is checked again in its turn."""
+    async def collect_idle(self, topic: Topic) -> bool:
+        """Delete a topic unused for long enough. This is checked again in its turn. Returns whether
+        it is gone."""
 
-        async def collect() -> None:
+        async def collect() -> bool:
             if self.topics.get(topic.name.full) is not topic or not topic.is_idle():
-                return
+                return False
             topic.closing = "it is being deleted, because no client has used it"
             with _failure_logged("cannot delete idle topic", topic.name):
                 try:
@@ -372,8 +374,31 @@ class BrokerService:
                 else:
                     await self.namespaces.delete_topic_policies(topic.name)
                 log.info("deleted idle topic", topic=topic.name.full)
+                return True
+            return False
 
-        await self.operations.run(topic.name.full, collect)
+        return await self.operations.run(topic.name.full, collect)
+
+    async def collect_partitioned(self, name: TopicName) -> None:
+        """Delete the record of a partitioned topic of which no partition is left, at any broker."""
+        with _failure_logged("cannot delete unused partitioned topic", name):
+            namespace = await self.namespaces.find(name.namespace_name)
+            if namespace is None or not namespace.partitioned.count(name):
+                return
+            partitioned = namespace.partitioned
+            if await partitioned.has_partitions(name):
+                return
+            with suppress(_UsedAgain):
+                async with partitioned.deleting(name):  # clients make no partition from now on
+                    if await partitioned.has_partitions(name):
+                        raise _UsedAgain
+                await self.namespaces.delete_topic_policies(name)
+                log.info("deleted partitioned topic without partitions", topic=name.full)
+
+
+@final
+class _UsedAgain(Exception):
+    """A client came back to a topic that was to be deleted."""
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from bookie.config import BookieConfig
-from broker.config import DEFAULT_CONFIG, WILDCARD_ADDRESSES
+from broker.config import DEFAULT_CONFIG
+from broker.config_keys import access_notice
 from broker.policies.persistence import persistence_of
 
 if TYPE_CHECKING:
@@ -25,17 +26,8 @@ _OF_THE_BOOKIES_PORT: Final = frozenset(
 
 def start_notices(config: BrokerConfig, *, in_memory: bool) -> list[str]:
     """Sentences for the log, the most serious first."""
-    notices: list[str] = []
-    if config.authenticationEnabled and not config.authorizationEnabled:
-        notices.append(
-            "authenticationEnabled=true without authorization: every client that is authenticated"
-            " can read, write and delete all data"
-        )
-    elif config.bindAddress in WILDCARD_ADDRESSES and not config.authenticationEnabled:
-        notices.append(
-            f"listening on all addresses (bindAddress={config.bindAddress}) without "
-            "authentication: any host that can connect can read, write and delete all data"
-        )
+    access = access_notice(config)
+    notices = [access] if access else []
     if not config.journalSyncData and not in_memory:
         notices.append(
             "journalSyncData=false: a power failure loses messages that were acknowledged"

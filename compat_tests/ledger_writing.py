@@ -13,6 +13,7 @@ from ledgers.client import LedgerClient, LedgerClientConfig
 from ledgers.placement import PlacementRules
 from ledgers.remote.bookie_pool import BookiePool
 from ledgers.remote.config import RemoteConfig
+from metadata.zookeeper_access import OPEN
 from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
 from protocol.bookkeeper.ledger_metadata import decode_ledger_metadata
 from protocol.bookkeeper.paths import ledger_path
@@ -92,9 +93,9 @@ class Side:
 
 
 @asynccontextmanager
-async def a_side(hosts):
-    """Of the cluster whose ZooKeeper is there."""
-    store = await ZooKeeperStore.open(zookeeper_address(hosts, 30.0))
+async def a_side(hosts, secured=None, access=OPEN):
+    """Of the cluster whose ZooKeeper is there. `secured`: see BookiePool."""
+    store = await ZooKeeperStore.open(zookeeper_address(hosts, 30.0, access))
     try:
         async with trio.open_nursery() as nursery:
             pool = BookiePool(
@@ -102,6 +103,7 @@ async def a_side(hosts):
                 NoTurn(),
                 RemoteConfig(channels=2),
                 PlacementRules(is_rack_aware=False),
+                secured=secured,
             )
             await nursery.start(pool.run)
             yield Side(store, pool)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from inspection.access import access, access_option, secured
 from inspection.output import Output, PayloadForm, payload_text
 from runtime.command_line import EXIT_REFUSED, first_of, log_to_stderr, refuse
 
@@ -46,7 +47,10 @@ def refusing() -> Iterator[None]:
     from inspection.files import NotReadable
     from metadata.store import MetadataUnavailable
     from protocol.bookkeeper.digests import DigestMismatch
+    from security.tls_suites import UnusableTls
+    from settings.reading import ConfigError
 
+    refused = (NotReadable, StorageError, MetadataUnavailable, DigestMismatch)
     try:
         yield
     except* Corruption as group:
@@ -56,7 +60,7 @@ def refusing() -> Iterator[None]:
             f"{found.path}: damage at offset {found.offset}, {found.size_bytes} bytes: "
             f"{found.detail}"
         )
-    except* (NotReadable, StorageError, MetadataUnavailable, DigestMismatch) as group:
+    except* (*refused, ConfigError, UnusableTls) as group:
         refuse(str(first_of(group)))
     except* BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not written at the end
@@ -100,7 +104,7 @@ def of_store(function: Callable[..., None]) -> Callable[..., None]:
         ),
     ):
         function = option(function)
-    return _json(function)
+    return access_option(_json(function))
 
 
 def with_tree(
@@ -287,6 +291,7 @@ def index(directory: Path, only_ledger: int | None, as_json: bool) -> None:
     help=f"Whether and how payloads are shown; {CURSOR}: as positions of a cursor.",
 )
 @click.option("--metadata-store", "url", help="Of the cluster: zk:host:port/chroot.")
+@access_option
 @_json
 def entries(
     ledger_id: int,
@@ -356,10 +361,11 @@ async def _entries_of_bookies(
     from inspection.wire import a_pool, copies_on, payloads
     from metadata.opening import open_store
 
-    store = await open_store(url, SESSION_S)
+    make_secure = secured()
+    store = await open_store(url, SESSION_S, access().metadataStoreConfigPath)
     try:
         metadata = await metadata_of(store, ledger_id)
-        async with a_pool(store) as pool:
+        async with a_pool(store, make_secure) as pool:
             if bookie_id is None:
                 found = payloads(pool, ledger_id, metadata, *span)
             else:

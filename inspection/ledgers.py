@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from inspection.access import access
 from inspection.files import NotReadable
 from metadata.opening import open_store
 from metadata.read_only_tree import RocksTree, Tree
@@ -45,7 +46,7 @@ async def open_tree(url: str | None, data_dir: Path | None) -> Tree:
         raise NotReadable("name a metadata store: --metadata-store zk:host:port, or --data-dir")
     if url.startswith("rocksdb:"):
         return RocksTree(Path(url.removeprefix("rocksdb:").removeprefix("//")))
-    return await open_store(url, SESSION_S)
+    return await open_store(url, SESSION_S, access().metadataStoreConfigPath)
 
 
 async def metadata_of(tree: Tree, ledger_id: int) -> LedgerMetadata:

@@ -20,9 +20,10 @@ from ledgers.remote.config import RemoteConfig
 from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from bookie.api import BookieApi
+    from ledgers.remote.network import Connect
     from metadata.store import MetadataStore
     from protocol.bookkeeper.ledger_metadata import LedgerMetadata
 
@@ -32,9 +33,11 @@ _ABSENT: Final = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
 
 
 @asynccontextmanager
-async def a_pool(store: MetadataStore) -> AsyncIterator[BookiePool]:
+async def a_pool(
+    store: MetadataStore, secured: Callable[[Connect], Connect] | None = None
+) -> AsyncIterator[BookiePool]:
     """The bookies of the cluster. Raises: MetadataUnavailable."""
-    pool = BookiePool(store, NoTurn(), _CONFIG)
+    pool = BookiePool(store, NoTurn(), _CONFIG, secured=secured)
     async with trio.open_nursery() as nursery:
         await nursery.start(pool.run)
         yield pool

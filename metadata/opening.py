@@ -31,12 +31,17 @@ _DRIVER: Final = "metadata-store:"
 _NOT_SUPPORTED: Final = ("etcd:", "oxia:")
 
 
-async def open_store(url: str, session_timeout_seconds: float) -> MetadataStore:
+async def open_store(
+    url: str, session_timeout_seconds: float, config_path: str = ""
+) -> MetadataStore:
     """A store that is another process is waited for, which a line of the log says before.
+    `config_path`: the file about TLS and credentials, for ZooKeeper; empty: there are none.
 
     Raises: MetadataUnavailable: the URL is of no store, or the store cannot be opened.
     """
     rest = url.removeprefix(_DRIVER)
+    if config_path and rest.startswith((MEMORY, UNIX, ROCKSDB)):
+        raise MetadataUnavailable(f"{url}: metadataStoreConfigPath is for ZooKeeper only")
     if rest.startswith(_NOT_SUPPORTED):
         raise MetadataUnavailable(_not_supported(url, rest))
     if rest.startswith(MEMORY):
@@ -53,11 +58,12 @@ async def open_store(url: str, session_timeout_seconds: float) -> MetadataStore:
         from metadata.rocks_store import RocksStore
 
         return await RocksStore.open(Path(_path_in(url, rest, ROCKSDB)))
+    from metadata.zookeeper_access import AccessRefused, read_access
     from metadata.zookeeper_store import ZooKeeperStore, zookeeper_address
 
     try:
-        address = zookeeper_address(rest, session_timeout_seconds)
-    except ValueError as error:
+        address = zookeeper_address(rest, session_timeout_seconds, read_access(config_path))
+    except (ValueError, AccessRefused) as error:
         raise MetadataUnavailable(str(error)) from error
     _say_waiting(url)
     return await ZooKeeperStore.open(address)

@@ -32,21 +32,29 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
 import trio
 from kazoo.client import KazooClient, KazooState
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import PING_XID, ConnectionHandler
 from kazoo.protocol.serialization import Connect, Watch, write_string
 from kazoo.retry import KazooRetry
+from kazoo.security import make_digest_acl
 
 from metadata.session_times import Lease
 from metadata.store import SessionState
+from metadata.zookeeper_access import OPEN, ZooKeeperAccess
+from security.tls_faults import reason_of
+from security.tls_suites import UnusableTls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from security.tls_client import TlsClientContexts
 
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
 """Each attempt to connect would be a line on stderr. What matters is logged by those who use it."""
 
 _ADD_WATCH: Final = 106
 _RECURSIVE: Final = 1
+_DIGEST: Final = "digest"
 _MODE: Final = struct.Struct("!i")
 _RECONNECT_DELAY_SECONDS_MAX: Final = 1.0
 
@@ -191,6 +199,52 @@ class ZooKeeperAddress:
     chroot: str = ""
     """`/path`, or empty for the root."""
     session_timeout_seconds: float = 30.0
+    access: ZooKeeperAccess = OPEN
+
+
+@final
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler, whose connections have TLS. `create_connection` runs in kazoo's thread."""
+
+    def __init__(self, contexts: TlsClientContexts) -> None:
+        super().__init__()
+        self._contexts = contexts
+        self.failure = ""
+        """Why the last connection could not be made secure."""
+
+    def create_connection(
+        self, *, address: tuple[str, int], hostname: str, timeout: float, **_options: object
+    ) -> socket.socket:
+        """See kazoo."""
+        plain: socket.socket = super().create_connection(address=address, timeout=timeout)
+        try:
+            plain.settimeout(timeout)
+            return self._contexts.look().wrap_socket(plain, server_hostname=hostname)
+        except BaseException as error:
+            plain.close()
+            if isinstance(error, OSError):
+                self.failure = f"TLS: {reason_of(error)}"
+            raise
+
+
+def _acl_of(digest: str) -> list[object]:
+    """Of the nodes that this user makes. ZooKeeper's `auth` would be every identity that the
+    connection has, and so the name in its certificate, too."""
+    user, _, password = digest.partition(":")
+    return [make_digest_acl(user, password, all=True)]
+
+
+def _handler_of(access: ZooKeeperAccess) -> _Handler | None:
+    """None: without TLS. Raises: SessionFailed."""
+    if access.tls is None:
+        return None
+    # Loads libraries of which a process without TLS has no use.
+    from security.tls_client import TlsClientContexts
+
+    try:
+        return _Handler(TlsClientContexts(access.tls))
+    except UnusableTls as error:
+        raise SessionFailed(str(error)) from None
 
 
 @final
@@ -214,10 +268,15 @@ class ZooKeeperSession:
         retry = KazooRetry(
             max_tries=-1, delay=0.05, backoff=2, max_delay=_RECONNECT_DELAY_SECONDS_MAX
         )
+        self._handler = _handler_of(address.access)
+        digest = address.access.digest
         client = KazooClient(
             hosts=address.hosts,
             timeout=address.session_timeout_seconds,
             connection_retry=retry,
+            handler=self._handler,
+            auth_data=[(_DIGEST, digest)] if digest else None,
+            default_acl=_acl_of(digest) if digest else None,
         )
         connection = _Connection(client, retry.copy(), logger=client.logger)
         connection.on_event = lambda path: self._in_event_loop(on_event, self._below_root(path))
@@ -252,9 +311,16 @@ class ZooKeeperSession:
             await session.aclose()
             raise SessionFailed(
                 f"no ZooKeeper answered at {address.hosts} within {connect_seconds_max:g} s"
+                f"{session.tls_failure}"
             )
         trio.lowlevel.spawn_system_task(session._keep_time)
         return session
+
+    @property
+    def tls_failure(self) -> str:
+        """Why there is no secure connection, as the end of a sentence; empty: nothing failed."""
+        failure = "" if self._handler is None else self._handler.failure
+        return f": {failure}" if failure else ""
 
     @property
     def state(self) -> SessionState:

@@ -31,6 +31,7 @@ from kazoo.exceptions import (
     BadVersionError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -47,6 +48,7 @@ from metadata.store import (
     VersionConflict,
 )
 from metadata.watches import Watches
+from metadata.zookeeper_access import OPEN, ZooKeeperAccess
 from metadata.zookeeper_session import SessionFailed, ZooKeeperAddress, ZooKeeperSession
 
 if TYPE_CHECKING:
@@ -83,7 +85,9 @@ class OpenSession(Protocol):
         """Raises: SessionFailed."""
 
 
-def zookeeper_address(url: str, session_timeout_seconds: float) -> ZooKeeperAddress:
+def zookeeper_address(
+    url: str, session_timeout_seconds: float, access: ZooKeeperAccess = OPEN
+) -> ZooKeeperAddress:
     """The address in `zk:host:port,host:port/chroot`, `zk://...`, or the same without `zk:`.
 
     Raises: ValueError: the text says what is wrong.
@@ -101,10 +105,14 @@ def zookeeper_address(url: str, session_timeout_seconds: float) -> ZooKeeperAddr
             raise ValueError(f"{url!r} should name ZooKeeper as zk:host:port,host:port/path")
     if chroot.strip("/"):
         node_key(chroot)
-        return ZooKeeperAddress(
-            hosts=hosts, chroot=chroot, session_timeout_seconds=session_timeout_seconds
-        )
-    return ZooKeeperAddress(hosts=hosts, session_timeout_seconds=session_timeout_seconds)
+    else:
+        chroot = ""
+    return ZooKeeperAddress(
+        hosts=hosts,
+        chroot=chroot,
+        session_timeout_seconds=session_timeout_seconds,
+        access=access,
+    )
 
 
 @final
@@ -488,5 +496,10 @@ def _text(error: Exception) -> str:
     """ZooKeeper's errors say little; some nothing."""
     if isinstance(error, SessionFailed):
         return str(error)
+    if isinstance(error, NoAuthError):
+        return (
+            "ZooKeeper: no permission for a node, which another user has made. Give the "
+            "credentials that its owner has in the file of metadataStoreConfigPath"
+        )
     reason = str(error) or type(error).__name__
     return f"ZooKeeper: {reason}. Look at ZooKeeper and try again"

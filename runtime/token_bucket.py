@@ -38,6 +38,13 @@ class TokenBucket:
         lacking = min(amount, self.burst) - self.tokens(now)
         return lacking / self.rate if lacking > 0 else 0.0
 
+    def change(self, rate: float, burst: float, now: float) -> None:
+        """Another rate from now on. Debts and tokens stay, as far as the new burst allows, so that
+        a rate that changes often lets no more pass than it says."""
+        self._tokens = min(self.tokens(now), burst)
+        self.rate = rate
+        self.burst = burst
+
     def take(self, amount: float, now: float) -> None:
         """Take it, whether there is enough or not."""
         self.tokens(now)

@@ -10,23 +10,15 @@ each certificate of that file is an authority, also one that another has signed.
 
 from __future__ import annotations
 
-import hashlib
 import ssl
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn, final
-from urllib.parse import unquote, urlsplit
 
 import structlog
 import trio
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-)
 
-from security.tls_rules import negotiable_of
+from security.pem import PemFiles, check_pair, content_of
+from security.tls_faults import reason_of
+from security.tls_rules import negotiable_of, path_of
 from security.tls_suites import TLS_1_2, UnusableTls
 
 if TYPE_CHECKING:
@@ -38,23 +30,6 @@ CHECK_SECONDS_MIN: Final = 1.0
 """0 means for every new connection in Pulsar: so often is nearly the same, and costs connections
 nothing."""
 _VERSION: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Larger than the certificates of all public authorities."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The content of the files, as read at one time."""
-
-    certificates: bytes
-    key: bytes
-    trusted: bytes
-
-    @property
-    def fingerprint(self) -> bytes:
-        parts = (self.certificates, self.key, self.trusted)
-        return b"".join(hashlib.sha256(part).digest() for part in parts)
 
 
 @final
@@ -98,19 +73,12 @@ class TlsContexts:
         return _context(self._rules, files), fingerprint
 
 
-def path_of(path_or_url: str) -> str:
-    """The path of a `file:` URL; any other text is a path."""
-    if not path_or_url.startswith("file:"):
-        return path_or_url
-    return unquote(urlsplit(path_or_url).path)
-
-
-def _read(rules: TlsRules) -> _Files:
+def _read(rules: TlsRules) -> PemFiles:
     """Raises: UnusableTls."""
-    return _Files(
-        _content("tlsCertificateFilePath", rules.certificate_path),
-        _content("tlsKeyFilePath", rules.key_path),
-        _content("tlsTrustCertsFilePath", rules.trusted_path) if _asks(rules) else b"",
+    return PemFiles(
+        content_of(rules.names.certificate, rules.certificate_path),
+        content_of(rules.names.key, rules.key_path),
+        content_of(rules.names.trusted, rules.trusted_path) if _asks(rules) else b"",
     )
 
 
@@ -119,18 +87,7 @@ def _asks(rules: TlsRules) -> bool:
     return bool(rules.trusted_path) and not rules.accepts_untrusted
 
 
-def _content(key: str, path: str) -> bytes:
-    try:
-        with open(path_of(path), "rb") as file:
-            content = file.read(_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise UnusableTls(f"{key}={path} cannot be read: {error.strerror or error}") from None
-    if len(content) > _FILE_BYTES_MAX:
-        raise UnusableTls(f"{key}={path} is larger than any PEM file")
-    return content
-
-
-def _context(rules: TlsRules, files: _Files) -> ssl.SSLContext:
+def _context(rules: TlsRules, files: PemFiles) -> ssl.SSLContext:
     """Raises: UnusableTls."""
     _check_pair(rules, files)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -142,15 +99,15 @@ def _context(rules: TlsRules, files: _Files) -> ssl.SSLContext:
         )
     except (ssl.SSLError, OSError, ValueError) as error:
         raise UnusableTls(
-            f"tlsCertificateFilePath={rules.certificate_path} and tlsKeyFilePath={rules.key_path} "
-            f"cannot be used: {reason_of(error)}"
+            f"{rules.names.certificate}={rules.certificate_path} and "
+            f"{rules.names.key}={rules.key_path} cannot be used: {reason_of(error)}"
         ) from None
     if _asks(rules):
         try:
             context.load_verify_locations(cadata=files.trusted.decode("ascii"))
         except (ssl.SSLError, ValueError):
             raise UnusableTls(
-                f"tlsTrustCertsFilePath={rules.trusted_path} has no certificates in PEM form"
+                f"{rules.names.trusted}={rules.trusted_path} has no certificates in PEM form"
             ) from None
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         required = rules.requires_client_certificate
@@ -175,37 +132,16 @@ def _limit(context: ssl.SSLContext, rules: TlsRules) -> None:
             raise UnusableTls(f"{rules.ciphers_key}: this OpenSSL has no cipher {name}")
 
 
-def _check_pair(rules: TlsRules, files: _Files) -> None:
-    """Tell a fault of the files in words, which OpenSSL does not. Raises: UnusableTls."""
-    certificate_name = f"tlsCertificateFilePath={rules.certificate_path}"
-    key_name = f"tlsKeyFilePath={rules.key_path}"
-    try:
-        certificate = x509.load_pem_x509_certificates(files.certificates)[0]
-        of_certificate = certificate.public_key()
-    except (ValueError, UnsupportedAlgorithm):
-        raise UnusableTls(f"{certificate_name} has no certificate in PEM form") from None
-    try:
-        key = load_pem_private_key(files.key, password=None)
-    except TypeError:
-        raise UnusableTls(
-            f"{key_name} is encrypted: store it without a password, readable by the broker alone"
-        ) from None
-    except (ValueError, UnsupportedAlgorithm):
-        raise UnusableTls(f"{key_name} has no private key in PEM form") from None
-    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if key.public_key().public_bytes(*form) != of_certificate.public_bytes(*form):
-        raise UnusableTls(f"{key_name} is not the key of the certificate in {certificate_name}")
+def _check_pair(rules: TlsRules, files: PemFiles) -> None:
+    """Raises: UnusableTls."""
+    check_pair(
+        f"{rules.names.certificate}={rules.certificate_path}",
+        files.certificates,
+        f"{rules.names.key}={rules.key_path}",
+        files.key,
+    )
 
 
 def _no_password() -> NoReturn:
     """OpenSSL would ask at the terminal."""
     raise ValueError("the key is encrypted")
-
-
-def reason_of(error: Exception) -> str:
-    """The words of an error of OpenSSL, without the place in its source."""
-    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_message:
-        return f"certificate verify failed: {error.verify_message}"
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.replace("_", " ").lower()
-    return str(error) or type(error).__name__

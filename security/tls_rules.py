@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
+from urllib.parse import unquote, urlsplit
 
 from security.tls_suites import UnusableTls, negotiable
 
 if TYPE_CHECKING:
     from security.tls_suites import Negotiable
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TlsKeyNames:
+    """The keys of the configuration that name the files, for what is told to users."""
+
+    certificate: str
+    key: str
+    trusted: str
+    requires_certificate: str = ""
+    """The key that demands a certificate of clients."""
+
+
+BROKER_NAMES: Final = TlsKeyNames(
+    "tlsCertificateFilePath",
+    "tlsKeyFilePath",
+    "tlsTrustCertsFilePath",
+    "tlsRequireTrustedClientCertOnConnect",
+)
 
 
 @final
@@ -27,6 +48,7 @@ class TlsRules:
     """tlsRequireTrustedClientCertOnConnect."""
     accepts_untrusted: bool = False
     """tlsAllowInsecureConnection: any client may connect, and none is asked for a certificate."""
+    names: TlsKeyNames = BROKER_NAMES
     protocols: tuple[str, ...] = ()
     ciphers: tuple[str, ...] = ()
     protocols_key: str = "tlsProtocols"
@@ -35,11 +57,18 @@ class TlsRules:
     """How often the files are looked at (tlsCertRefreshCheckDurationSec)."""
 
 
+def path_of(path_or_url: str) -> str:
+    """The path of a `file:` URL; any other text is a path."""
+    if not path_or_url.startswith("file:"):
+        return path_or_url
+    return unquote(urlsplit(path_or_url).path)
+
+
 def violated_rule(rules: TlsRules) -> str:
     """The sentence about keys that do not fit together, or an empty one. Reads no file."""
     for key, path in (
-        ("tlsCertificateFilePath", rules.certificate_path),
-        ("tlsKeyFilePath", rules.key_path),
+        (rules.names.certificate, rules.certificate_path),
+        (rules.names.key, rules.key_path),
     ):
         if not path:
             return f"{key} is not set: a port for TLS needs a certificate and its key, in PEM files"
@@ -50,7 +79,7 @@ def violated_rule(rules: TlsRules) -> str:
         )
     if rules.requires_client_certificate and not rules.trusted_path:
         return (
-            "tlsRequireTrustedClientCertOnConnect needs tlsTrustCertsFilePath: the PEM file of the "
+            f"{rules.names.requires_certificate} needs {rules.names.trusted}: the PEM file of the "
             "authorities that sign clients' certificates"
         )
     try:

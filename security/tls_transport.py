@@ -30,10 +30,11 @@ import trio
 from runtime.send_queue import SendQueue
 from runtime.transport import Taken
 from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX
-from security.tls import reason_of
+from security.slices import slices_of
+from security.tls_faults import reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from runtime.transport import Take, Transport
     from security.handshakes import Handshakes
@@ -67,7 +68,8 @@ class HandshakeFailed(trio.BrokenResourceError):
 
 @final
 class TlsTransport:
-    """The server's side of one connection. See the module docstring."""
+    """One side of a connection: the server's, unless `of_client` has made it. See the module
+    docstring."""
 
     __slots__ = (
         "_below",
@@ -140,11 +142,24 @@ class TlsTransport:
         self.held_since = 0.0
         self.moved_at = 0.0
 
+    @classmethod
+    def of_client(
+        cls, below: Transport, context: ssl.SSLContext, handshakes: Handshakes, host: str
+    ) -> TlsTransport:
+        """The client's side, which begins the handshake. `host` is the name of the server."""
+        transport = cls(below, context, handshakes)
+        engine = context.wrap_bio(transport._incoming, transport._outgoing, server_hostname=host)
+        transport._engine = engine
+        with suppress(ssl.SSLWantReadError):
+            engine.do_handshake()
+        transport._queue_records()
+        return transport
+
     # --- the handshake ------------------------------------------------------------------
 
     @property
     def peer_certificate(self) -> bytes | None:
-        """The certificate of the client (DER), verified; None: it has shown none."""
+        """See Transport."""
         if self._engine is None or not self._is_secure:
             return None
         return self._engine.getpeercert(binary_form=True)
@@ -182,7 +197,7 @@ class TlsTransport:
     def _take_handshake(self, data: bytes | None) -> Taken:
         assert data is not None
         if not data:
-            raise self._failed("the client has closed the connection")
+            raise self._failed("the peer has closed the connection")
         self._hold(len(data))
         if self._failure:
             raise HandshakeFailed(self._failure)
@@ -197,7 +212,7 @@ class TlsTransport:
         except ssl.SSLWantReadError:
             self._queue_records()
             if self.held_bytes > BEGUN_BYTES + HANDSHAKE_BYTES_MAX:
-                raise self._failed("the client has sent too much") from None
+                raise self._failed("the peer has sent too much") from None
             return Taken.STOP if self._unsent.pending_bytes else Taken.WHOLE
         except ssl.SSLError as error:
             if not self._outgoing.pending:
@@ -367,7 +382,7 @@ class TlsTransport:
         taken = self._newly_taken()
         if self._unsent.pending_bytes:
             return taken
-        for pieces, size in slices_of(buffers, taken):
+        for pieces, size in slices_of(buffers, taken, SLICE_BYTES):
             records = self._encrypt(pieces)
             sent = self._below.send_nowait([records])
             if sent < len(records):
@@ -472,29 +487,3 @@ class TlsTransport:
             with suppress(trio.BrokenResourceError):
                 self._close_notify()
         self._below.close()
-
-
-def slices_of(
-    buffers: Sequence[bytes | memoryview], skipped_bytes: int, slice_bytes: int = SLICE_BYTES
-) -> Iterator[tuple[list[bytes | memoryview], int]]:
-    """The buffers after the first bytes, in slices: the pieces of each, and their size. Nothing is
-    copied."""
-    pieces: list[bytes | memoryview] = []
-    size = 0
-    for buffer in buffers:
-        length = len(buffer)
-        if skipped_bytes >= length:
-            skipped_bytes -= length
-            continue
-        begin, skipped_bytes = skipped_bytes, 0
-        while begin < length:
-            end = min(length, begin + slice_bytes - size)
-            whole = begin == 0 and end == length
-            pieces.append(buffer if whole else memoryview(buffer)[begin:end])
-            size += end - begin
-            begin = end
-            if size == slice_bytes:
-                yield pieces, size
-                pieces, size = [], 0
-    if pieces:
-        yield pieces, size

@@ -27,7 +27,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "settings": frozenset(),
     "security": frozenset({"runtime", "settings"}),
     "web": frozenset({"runtime", "security"}),
-    "metadata": frozenset({"protocol", "rocks", "security"}),
+    "metadata": frozenset({"protocol", "rocks", "security", "settings"}),
     "bookie": frozenset(
         {"protocol", "rocks", "runtime", "settings", "security", "web", "metadata"}
     ),
@@ -69,7 +69,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
 """Which rooms a room may use besides itself."""
 
 BROKER_FLOORS: Final = (
-    frozenset({"broker_address", "data_directory", "keyed_locks"}),
+    frozenset({"broker_address", "broker_client", "data_directory", "keyed_locks"}),
     frozenset(
         {
             "config",

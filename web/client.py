@@ -14,6 +14,7 @@ import h11
 import trio
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from urllib.parse import SplitResult
 
 _CHUNK_BYTES: Final = 64 * 1024
@@ -43,9 +44,11 @@ async def fetch(
     body: bytes = b"",
     body_bytes_max: int,
     tls: ssl.SSLContext | None = None,
+    headers: Iterable[tuple[str, str]] = (),
 ) -> Answer:
     """The answer to a request. `url` is absolute; https is spoken with the context `tls` only.
-    `body`, if there is one, is JSON. `body_bytes_max` bounds the answer.
+    `body`, if there is one, is JSON. `body_bytes_max` bounds the answer. `headers` are sent besides
+    those that every request has.
 
     Raises: CallFailed.
     """
@@ -53,7 +56,7 @@ async def fetch(
         parts = urlsplit(url)
         with trio.fail_after(seconds_max):
             async with await _connected(parts, tls) as stream:
-                return await _exchange(stream, method, url, body, body_bytes_max)
+                return await _exchange(stream, method, url, body, body_bytes_max, headers)
     except trio.BrokenResourceError as error:  # of TLS, the cause says more
         raise CallFailed(f"{method} {url}: {error.__cause__ or error}") from None
     except (
@@ -79,7 +82,12 @@ async def _connected(parts: SplitResult, tls: ssl.SSLContext | None) -> trio.abc
 
 
 async def _exchange(
-    stream: trio.abc.Stream, method: str, url: str, body: bytes, body_bytes_max: int
+    stream: trio.abc.Stream,
+    method: str,
+    url: str,
+    body: bytes,
+    body_bytes_max: int,
+    more_headers: Iterable[tuple[str, str]],
 ) -> Answer:
     parts = urlsplit(url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -88,6 +96,7 @@ async def _exchange(
         ("Host", parts.netloc),
         ("Content-Length", str(len(body))),
         ("Connection", "close"),
+        *more_headers,
     ]
     if body:
         headers.append(("Content-Type", "application/json"))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import trio
 
 from bookie.api import FLAG_FENCING, LAST_ENTRY, BookieError, Status
+from bookie.net.refusals import read_refusal
 from protocol.bookkeeper import bookkeeper_pb2 as pb
 from protocol.bookkeeper import messages as m
 from protocol.bookkeeper import v2, v3
@@ -187,7 +188,8 @@ class RequestAnswers:
         """TOO_MANY_REQUESTS, for a read."""
         self._statistics.reads += 1
         self._statistics.reads_overloaded += 1
-        return _read_refusal(request, m.TOO_MANY_REQUESTS)
+        assert isinstance(request, m.ReadRequest | m.BatchReadRequest)
+        return read_refusal(request, m.TOO_MANY_REQUESTS)
 
     async def _read(self, request: m.ReadRequest) -> list[bytes]:
         self._statistics.reads += 1
@@ -348,24 +350,9 @@ class RequestAnswers:
             statistics.reads_overloaded += 1
         else:
             statistics.reads_failed += 1
-        return _read_refusal(request, error.status)
+        return read_refusal(request, error.status)
 
 
 def is_read(request: m.Request) -> bool:
     """Whether it requests entries, which the bound on pending reads counts."""
     return isinstance(request, m.ReadRequest | m.BatchReadRequest)
-
-
-def _read_refusal(request: m.Request, status: int) -> list[bytes]:
-    if isinstance(request, m.BatchReadRequest):
-        return v2.encode_batch_read_response(
-            status, request.ledger_id, request.entry_id, request.request_id
-        )
-    assert isinstance(request, m.ReadRequest)
-    if request.txn_id is None:
-        return [v2.encode_read_response_head(status, request.ledger_id, request.entry_id)]
-    return [
-        v3.encode_response(
-            m.ReadResponse(status, request.ledger_id, request.entry_id, b"", request.txn_id)
-        )
-    ]

@@ -27,7 +27,9 @@ import structlog
 import trio
 
 from bookie.net.adds import ConnectionAdds
+from bookie.net.door import OpenDoor
 from bookie.net.long_polls import LongPolls
+from bookie.net.pending_bytes import PendingBytes
 from bookie.net.requests import RequestAnswers, is_read
 from bookie.net.statistics import ServerStatistics
 from bookie.net.turns import PortTurns
@@ -40,9 +42,10 @@ from runtime.send_queue import SendQueue
 from runtime.transport import Taken, TcpTransports
 
 if TYPE_CHECKING:
+    from bookie.net.door import Door, Entered
     from bookie.net.requests import ServedBookie
     from protocol.bookkeeper.messages import Request
-    from runtime.transport import Transport, Transports
+    from runtime.transport import Transports
 
     _Received = list[tuple[Request, bool]]
     """Requests of one chunk, and whether each was admitted."""
@@ -85,34 +88,6 @@ class BookieServerConfig:
 
 
 @final
-class PendingBytes:
-    """Bytes of adds of all connections that have no answer yet, and the wait for fewer."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._fewer = trio.Event()
-
-    def changed(self, difference: int) -> None:
-        """So many bytes more, or less."""
-        was_full = self._bytes > self._bytes_max
-        self._bytes += difference
-        if was_full and self._bytes <= self._bytes_max:
-            self._fewer.set()
-            self._fewer = trio.Event()
-
-    @property
-    def is_full(self) -> bool:
-        """There are more than there should be."""
-        return self._bytes > self._bytes_max
-
-    async def wait_for_room(self) -> None:
-        """Return at once when there is room."""
-        while self.is_full:
-            await self._fewer.wait()
-
-
-@final
 class BookieServer:
     """See the module docstring. `bind`, then `run` in a nursery; cancelling it closes
     everything."""
@@ -122,12 +97,14 @@ class BookieServer:
         bookie: ServedBookie,
         config: BookieServerConfig,
         transports: Transports | None = None,
+        door: Door | None = None,
     ) -> None:
-        """`transports`: TCP by default."""
+        """`transports`: TCP by default. `door`: everyone is served by default."""
         self.bookie = bookie
         self.config = config
         self.turns = PortTurns()
         self._transports: Transports = transports or TcpTransports()
+        self._door: Door = door or OpenDoor()
         self.statistics = ServerStatistics()
         self.add_bytes = PendingBytes(config.add_bytes_pending_max)
         self.held = HeldBytes(max(config.held_bytes_max, 2 * config.frame_size_max))
@@ -157,27 +134,38 @@ class BookieServer:
         """Accept and serve until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._transports.run)
+            nursery.start_soon(self._door.run)
             nursery.start_soon(self.long_polls.run)
             await nursery.start(trio.serve_listeners, self._serve, self._listeners)
             task_status.started()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         peer = _peer_of(stream)
-        statistics = self.statistics
-        if statistics.connections >= self.config.connections_max:
-            statistics.connections_refused += 1
-            log.warning("bookie connection refused: too many", peer=peer)
-            return
-        statistics.connections += 1
         try:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            await _Connection(self, self._transports.of(stream, peer)).run()
+            transport = self._transports.of(stream, peer)
+            try:
+                entered = await self._door.let_in(transport)
+                if entered is not None:
+                    await self._serve_one(entered)
+            finally:
+                transport.close()
         except* (trio.BrokenResourceError, OSError) as lost:
             log.debug("bookie connection lost", peer=peer, reason=str(lost.exceptions[0]))
         except* RemoteProtocolError as wrong:
             log.warning("bookie connection closed", peer=peer, reason=str(wrong.exceptions[0]))
         except* Exception as failed:
             log.error("bookie connection failed", peer=peer, exc_info=failed)
+
+    async def _serve_one(self, entered: Entered) -> None:
+        statistics = self.statistics
+        if statistics.connections >= self.config.connections_max:
+            statistics.connections_refused += 1
+            log.warning("bookie connection refused: too many", peer=entered.transport.peer)
+            return
+        statistics.connections += 1
+        try:
+            await _Connection(self, entered).run()
         finally:
             statistics.connections -= 1
 
@@ -197,9 +185,9 @@ class BookieServer:
 class _Connection:
     """One peer."""
 
-    def __init__(self, server: BookieServer, transport: Transport) -> None:
+    def __init__(self, server: BookieServer, entered: Entered) -> None:
         self._server = server
-        self._transport = transport
+        self._transport, self._first = entered
         self._decoder = RequestDecoder(server.config.frame_size_max)
         self._adds = ConnectionAdds(server.bookie, server.statistics, self._send_add_answers)
         self._adds_counted = 0
@@ -290,6 +278,9 @@ class _Connection:
 
     async def _receive_all(self) -> None:
         """Return when the peer has closed, or sent what is no request."""
+        if self._first:
+            self._take(self._first)
+            self._first = b""
         while not self._has_peer_closed and self._decoder.error is None:
             await self._transport.receive_into(self._take, is_left=self._at < len(self._chunk))
             await self._server.add_bytes.wait_for_room()

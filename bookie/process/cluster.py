@@ -15,8 +15,9 @@ import structlog
 
 from bookie.errors import BookieRefusesToStart, StorageError
 from metadata.ledger_list import live_ledgers
-from metadata.opening import UNIX, ZOOKEEPER
+from metadata.opening import UNIX, ZOOKEEPER, open_store
 from metadata.store import MUST_NOT_EXIST, MetadataUnavailable, VersionConflict
+from metadata.zookeeper_access import AccessRefused, read_access
 from protocol.bookkeeper.paths import (
     AVAILABLE_ROOT,
     COOKIES_ROOT,
@@ -89,6 +90,26 @@ def metadata_place(config: BookieProcessConfig) -> MetadataPlace:
     if match is None or match["layout"] not in _LAYOUTS:
         raise _unknown(uri)
     return _place("metadataServiceUri", match["hosts"], match["root"] or LEDGERS_ROOT)
+
+
+async def open_metadata(config: BookieProcessConfig) -> MetadataStore:
+    """The metadata store that the configuration names.
+
+    Raises: BookieRefusesToStart, MetadataUnavailable.
+    """
+    url = metadata_place(config).url
+    if config.zkEnableSecurity:
+        try:
+            is_owner = bool(read_access(config.metadataStoreConfigPath).digest)
+        except AccessRefused as error:
+            raise BookieRefusesToStart(str(error)) from None
+        if not is_owner:
+            raise BookieRefusesToStart(
+                "zkEnableSecurity=true needs credentials for ZooKeeper in the file of "
+                "metadataStoreConfigPath: vela.zookeeper.digest.username and "
+                "vela.zookeeper.digest.password"
+            )
+    return await open_store(url, config.zkTimeout / 1000, config.metadataStoreConfigPath)
 
 
 def _place(key: str, hosts: str, root: str) -> MetadataPlace:

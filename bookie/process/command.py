@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from bookie.process.config import BookieProcessConfig
     from bookie.process.identity import Identity
     from bookie.process.running import RunningBookie
-    from metadata.store import MetadataStore
 
 
 @click.group(invoke_without_command=True)
@@ -84,25 +83,21 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
     import structlog
     import trio
 
-    from bookie.process.cluster import metadata_place
+    from bookie.process.cluster import open_metadata
     from bookie.process.running import running_bookie
-    from metadata.opening import open_store
     from runtime.free_memory import return_free_memory
     from runtime.tuning import tune_process
 
     log = structlog.get_logger()
-    url = metadata_place(config).url
-
-    async def open_metadata() -> MetadataStore:
-        return await open_store(url, config.zkTimeout / 1000)
-
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
             nursery.start_soon(watch_signals, signals, stop)
             with trio.CancelScope() as until_stop:
                 nursery.start_soon(_cancel, until_stop, stop)
-                async with running_bookie(config, identity, open_metadata) as bookie:
+                async with running_bookie(
+                    config, identity, lambda: open_metadata(config)
+                ) as bookie:
                     tune_process()
                     nursery.start_soon(return_free_memory)
                     log.info("running", modules=running)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bookie.config import BookieConfig, violated_compaction_rule
+from bookie.process.tls import PROTECTING as OF_TLS
+from bookie.process.tls import BookieTlsConfig, violated_tls_rule
 from settings.kinds import Count, NoneAtZero, Port, Positive  # noqa: TC001 - read at run time
 from settings.rules import Alias, KeyRules
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieProcessConfig(BookieConfig):
+class BookieProcessConfig(BookieConfig, BookieTlsConfig):
     """Frozen configuration of one bookie process. Autorecovery reads the same file: its keys are
     added to these."""
 
@@ -57,6 +59,12 @@ class BookieProcessConfig(BookieConfig):
     Empty: zkServers and zkLedgersRootPath."""
     zkServers: str = "localhost:2181"
     zkLedgersRootPath: str = "/ledgers"
+    metadataStoreConfigPath: str = ""
+    """A file of ZooKeeper's client: TLS and credentials; empty: neither. In BookKeeper, properties
+    of Java."""
+    zkEnableSecurity: bool = False
+    """Whether the nodes that are made belong to the user of that file. They do with credentials;
+    true refuses a start without."""
     zkTimeout: Positive = 10_000
     """Milliseconds without a word from this bookie after which ZooKeeper takes it off its lists."""
 
@@ -89,36 +97,41 @@ ALIASES: Final[Mapping[str, Alias]] = {
 """As resolved by `ServerConfiguration` of BookKeeper 4.17."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "bookieAuthProviderFactoryClass": "Vela's bookie does not authenticate clients yet",
+    "bookieAuthProviderFactoryClass": "Vela's bookie knows clients by their certificates: set "
+    "tlsClientAuthentication",
     "forceReadOnlyBookie": "Vela's bookie is read-only when its disks are full, and then only",
     "journalWriteData": "Vela never acknowledges an entry that is not in the journal",
-    "tlsProviderFactoryClass": "Vela's bookie has no TLS listener yet",
-    "zkEnableSecurity": "Vela does not set access control lists in ZooKeeper yet",
 }
 
 _ONE_INDEX: Final = "the index is in the ledger directories"
 NOT_APPLICABLE: Final[Mapping[str, str]] = {
+    "tlsProvider": "TLS is that of OpenSSL",
     "indexDirectories": _ONE_INDEX,
     "ledgerStorageClass": "Vela has one kind of storage, with the files of DbLedgerStorage",
 }
 
-_PROTECTING: Final = frozenset(
-    {
-        "advertisedAddress",
-        "allowLoopback",
-        "allowStorageExpansion",
-        "bindAddress",
-        "bookieId",
-        "bookiePort",
-        "journalDirectories",
-        "journalSyncData",
-        "ledgerDirectories",
-        "listeningInterface",
-        "metadataServiceUri",
-        "webServiceAllowedHosts",
-        "zkLedgersRootPath",
-        "zkServers",
-    }
+_PROTECTING: Final = (
+    frozenset(
+        {
+            "advertisedAddress",
+            "allowLoopback",
+            "allowStorageExpansion",
+            "bindAddress",
+            "bookieId",
+            "bookiePort",
+            "journalDirectories",
+            "journalSyncData",
+            "ledgerDirectories",
+            "listeningInterface",
+            "metadataServiceUri",
+            "webServiceAllowedHosts",
+            "metadataStoreConfigPath",
+            "zkEnableSecurity",
+            "zkLedgersRootPath",
+            "zkServers",
+        }
+    )
+    | OF_TLS
 )
 
 
@@ -126,7 +139,21 @@ def check_together(config: BookieProcessConfig) -> str:
     """The violated rule between keys, or an empty text."""
     if not config.bookiePort and not config.bookieId:
         return "bookiePort=0 needs a bookieId: the name of a bookie must not change with its port"
-    return violated_compaction_rule(config)
+    return (
+        violated_metadata_rule(config)
+        or violated_compaction_rule(config)
+        or violated_tls_rule(config)
+    )
+
+
+def violated_metadata_rule(config: BookieProcessConfig) -> str:
+    """The same about the metadata store."""
+    if config.zkEnableSecurity and not config.metadataStoreConfigPath:
+        return (
+            "zkEnableSecurity=true needs metadataStoreConfigPath: the file with the credentials "
+            "for ZooKeeper"
+        )
+    return ""
 
 
 BOOKIE_KEYS: Final = KeyRules(
@@ -142,7 +169,7 @@ BOOKIE_KEYS: Final = KeyRules(
 def start_notices(config: BookieProcessConfig, bind_host: str) -> list[str]:
     """Sentences for the log, the most serious first."""
     notices: list[str] = []
-    if bind_host in ("0.0.0.0", "::"):
+    if bind_host in ("0.0.0.0", "::") and not config.tlsClientAuthentication:
         notices.append(
             "listening on all addresses without authentication: any host that can connect can "
             "read, write and fence all ledgers (bindAddress)"

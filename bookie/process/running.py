@@ -23,6 +23,7 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.errors import BookieRefusesToStart, StorageError
+from bookie.net.door import TlsDoor
 from bookie.net.server import BookieServer, BookieServerConfig
 from bookie.permissions import DIRECTORY_MODE, OTHERS
 from bookie.process.cluster import (
@@ -35,9 +36,11 @@ from bookie.process.http import BookieState
 from bookie.process.http_port import bind, serve_state
 from bookie.process.joining import join
 from bookie.process.registration import Endpoint, Registration
+from bookie.process.tls import server_tls
 from runtime.file_lock import FileInUse, take_lock
 from runtime.open_files import bookie_process_connections_max
 from runtime.transport import TcpTransports
+from security.tls_suites import UnusableTls
 from settings.kinds import or_no_limit
 
 if TYPE_CHECKING:
@@ -84,6 +87,7 @@ async def running_bookie(
     config = replace(config, bookieId=identity.bookie_id)
     async with AsyncExitStack() as stack:
         lock_directories(stack, (*config.journalDirectories, *config.ledgerDirectories))
+        door = _door(config)
         listeners = await bind(stack, identity.bind_host, config.bookiePort, "bookiePort")
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
@@ -111,7 +115,7 @@ async def running_bookie(
             nursery.start_soon(_stop_when_full, bookie)
         await nursery.start(bookie.run)
 
-        server = BookieServer(bookie, _server_config(config), transports)
+        server = BookieServer(bookie, _server_config(config), transports, door)
         server.turns.kick_storage = bookie.kick
         bookie.set_turn(server.turns)
         server.listen_on(listeners)
@@ -181,6 +185,20 @@ async def _stop_when_full(bookie: Bookie) -> None:
         await changed.wait()
         changed = trio.Event()
     raise StorageError("the disks are full, and readOnlyModeEnabled=false")
+
+
+def _door(config: BookieProcessConfig) -> TlsDoor | None:
+    """None: everyone is served. Raises: BookieRefusesToStart."""
+    rules = server_tls(config)
+    if rules is None:
+        return None
+    # Loads libraries of which a bookie without TLS has no use.
+    from security.tls_port import TlsPort
+
+    try:
+        return TlsDoor(TlsPort(rules), demands_tls=config.tlsClientAuthentication)
+    except UnusableTls as error:
+        raise BookieRefusesToStart(str(error)) from None
 
 
 def _server_config(config: BookieProcessConfig) -> BookieServerConfig:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from broker.admin.authorization import check
-from broker.admin.bundles import cluster_of
+from broker.admin.bundles import make_local_record
 from broker.admin.isolation_policies import check_cluster
 from broker.admin.router import Route
 from broker.authorization.decision import Scope
@@ -43,7 +43,6 @@ async def set_group(request: AdminRequest) -> None:
 
     The body is the name, without quotes: Pulsar's clients send it so, although they call it JSON.
     """
-    cluster = cluster_of(request)
     namespace_name = request.namespace_name
     if await request.context.namespaces.find(namespace_name) is None:
         raise not_found("Namespace not found")
@@ -53,8 +52,7 @@ async def set_group(request: AdminRequest) -> None:
         raise Refusal(400, "The name of a group is UTF-8 text") from None
     if not given.strip():
         raise precondition_failed("antiAffinityGroup can't be empty")
-    # Makes the record if there is none: a record without bundles would be one bundle for Pulsar.
-    await cluster.boundaries(namespace_name)
+    await make_local_record(request)
     await change_json(
         request.context.store,
         local_policies_path(namespace_name),
@@ -64,7 +62,6 @@ async def set_group(request: AdminRequest) -> None:
 
 async def delete_group(request: AdminRequest) -> None:
     """The namespace is in no group any more."""
-    cluster_of(request)
 
     def without(record: Json) -> Json:
         return {name: value for name, value in record.items() if name != ANTI_AFFINITY_FIELD}
@@ -105,4 +102,6 @@ ROUTES: Final = (
     Route("POST", _GROUP, set_group),
     Route("DELETE", _GROUP, delete_group),
     Route("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", namespaces),
+    # Pulsar's tools ask at the former path.
+    Route("GET", "/admin/namespaces/{cluster}/antiAffinity/{group}", namespaces),
 )

@@ -1,4 +1,4 @@
-"""Bundles of namespaces: who owns them, moving and splitting them. In a cluster only.
+"""Bundles of namespaces: who owns them, moving and splitting them.
 
 Paths, statuses and texts as on Pulsar 4.0.8; a request for a bundle of another broker gets 307.
 """
@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.admin import bundles_alone
+from broker.admin.non_persistent import boundaries_of, bundle_of
 from broker.admin.redirects import redirect, send_on
 from broker.admin.router import Route
-from broker.refusal import Refusal, not_found
+from broker.cluster.bundles import NotABundle
+from broker.refusal import Refusal, not_found, precondition_failed
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -26,6 +29,16 @@ def cluster_of(request: AdminRequest) -> Cluster:
             "topics",
         )
     return cluster
+
+
+async def make_local_record(request: AdminRequest) -> None:
+    """Make the namespace's local policies if there are none: a record without bundles would be one
+    bundle for Pulsar. Raises: Refusal, BrokerError."""
+    context, name = request.context, request.namespace_name
+    if context.cluster is None:
+        await bundles_alone.make_local_record(context, name)
+    else:
+        await context.cluster.boundaries(name)
 
 
 async def _of_namespace(request: AdminRequest) -> tuple[Cluster, str]:
@@ -47,6 +60,9 @@ async def _at_owner(
 
 async def unload(request: AdminRequest) -> None:
     """Close the topics of a bundle and give it up."""
+    if request.context.cluster is None:
+        await bundles_alone.unload(request.context, await bundle_of(request))
+        return
     cluster, namespace_name = await _of_namespace(request)
     range_text = request.names["bundle"]
     await _at_owner(request, cluster, namespace_name, range_text)
@@ -55,6 +71,17 @@ async def unload(request: AdminRequest) -> None:
 
 async def split(request: AdminRequest) -> None:
     """Cut a bundle in two. It may be named by what it has: the owner then chooses again."""
+    context = request.context
+    if context.cluster is None:
+        boundaries = await boundaries_of(context, request.namespace_name)
+        asked = await bundles_alone.chosen_range(context, boundaries, request.names["bundle"])
+        try:
+            bundle = boundaries.find(asked)
+        except NotABundle as error:
+            raise precondition_failed(str(error)) from None
+        algorithm = request.query.get("splitAlgorithmName", "")
+        await bundles_alone.split(context, boundaries, bundle, algorithm)
+        return
     cluster, namespace_name = await _of_namespace(request)
     range_text = await cluster.chosen_range(namespace_name, request.names["bundle"])
     await _at_owner(request, cluster, namespace_name, range_text)

@@ -61,6 +61,7 @@ GET /admin/v3/{domain}/{tenant}/{namespace}/{topic}/partitions - topic:LOOKUP
 PUT /admin/v3/{domain}/{tenant}/{namespace}/{topic}/partitions - namespace:CREATE_TOPIC
 POST /admin/v3/{domain}/{tenant}/{namespace}/{topic}/partitions - topic-policy:PARTITION:WRITE
 DELETE /admin/v3/{domain}/{tenant}/{namespace}/{topic}/partitions - namespace:DELETE_TOPIC
+GET /admin/namespaces/{cluster}/antiAffinity/{group} - none
 GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledgerLayouts - topic:PEEK_MESSAGES
 """  # noqa: E501 - one line each, as in the list of Pulsar's
 """What Vela serves beyond that list. Whether `/metrics` wants a caller at all is decided before."""

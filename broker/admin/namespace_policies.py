@@ -13,18 +13,26 @@ from typing import TYPE_CHECKING, Any, Final, final
 from starlette.responses import JSONResponse
 
 from broker.admin.router import Route
+from broker.policies import delays, idle
+from broker.policies.bodies import flag
+from broker.policies.delays import delayed_delivery
 from broker.policies.given import (
     Check,
     auth_mode,
     auto_subscription,
     auto_topic,
-    flag,
+    auto_update_strategy,
+    compaction_threshold,
+    entry_filters,
     limit,
     retention,
+    snapshot_interval,
     strategy,
     subscription_types,
 )
 from broker.policies.grants import AUTH_MODE_FIELD
+from broker.policies.idle import inactive_topics
+from broker.policies.offload import offload_lag, offload_policies, offload_threshold
 from broker.policies.persistence import persistence
 from broker.policies.rates import publish_rate
 from broker.policies.record import AUTO_UPDATE_FIELD
@@ -80,6 +88,10 @@ class Policy:
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
     empty: str = EMPTY_BODY
+    switched_on: bool = False
+    """Whether a request sets it to true, whatever its body."""
+    says_ok: bool = False
+    """Whether it is set with 200, not 204."""
     by_cluster: bool = False
     """Whether the field has a value for each cluster."""
 
@@ -99,10 +111,28 @@ class Policy:
 
 
 POLICIES: Final = (
-    Policy("deduplication", "deduplicationEnabled", flag),
-    Policy("encryptionRequired", "encryption_required", flag, unset=False),
-    Policy("autoTopicCreation", "autoTopicCreationOverride", auto_topic),
-    Policy("autoSubscriptionCreation", "autoSubscriptionCreationOverride", auto_subscription),
+    Policy("deduplication", "deduplicationEnabled", flag, null=False),
+    Policy("encryptionRequired", "encryption_required", flag, unset=False, null=False),
+    Policy("autoTopicCreation", "autoTopicCreationOverride", auto_topic, nullable=True),
+    Policy(
+        "autoSubscriptionCreation",
+        "autoSubscriptionCreationOverride",
+        auto_subscription,
+        nullable=True,
+    ),
+    Policy(
+        "compactionThreshold", "compaction_threshold", compaction_threshold, setter="PUT", null=0
+    ),
+    Policy("delayedDelivery", delays.FIELD, delayed_delivery, nullable=True),
+    Policy(
+        "dispatcherPauseOnAckStatePersistent",
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        flag,
+        shown_unset=False,
+        switched_on=True,
+    ),
+    Policy("entryFilters", "entryFilters", entry_filters, nullable=True),
+    Policy("inactiveTopicPolicies", idle.FIELD, inactive_topics, nullable=True),
     Policy("maxTopicsPerNamespace", "max_topics_per_namespace", limit, shown_unset=0, null=0),
     Policy("maxProducersPerTopic", "max_producers_per_topic", limit, null=0),
     Policy("maxConsumersPerTopic", "max_consumers_per_topic", limit, null=0),
@@ -130,16 +160,54 @@ POLICIES: Final = (
         unset="UNDEFINED",
         nullable=True,
     ),
-    Policy("schemaValidationEnforced", "schema_validation_enforced", flag, unset=False),
+    Policy("schemaValidationEnforced", "schema_validation_enforced", flag, unset=False, null=False),
+    Policy("offloadDeletionLagMs", "offload_deletion_lag_ms", offload_lag, setter="PUT", null=0),
     Policy(
         "isAllowAutoUpdateSchema",
         AUTO_UPDATE_FIELD,
         flag,
+        null=False,
         in_force=lambda policies: policies.schema_auto_update,
     ),
 )
 _WITHOUT_REMOVAL: Final = (
     Policy("subscriptionAuthMode", AUTH_MODE_FIELD, auth_mode, unset="None", nullable=True),
+    Policy(
+        "deduplicationSnapshotInterval",
+        "deduplicationSnapshotIntervalSeconds",
+        snapshot_interval,
+        nullable=True,
+    ),
+    Policy(
+        "offloadThreshold",
+        "offload_threshold",
+        offload_threshold,
+        setter="PUT",
+        unset=-1,
+        null=0,
+    ),
+    Policy(
+        "offloadThresholdInSeconds",
+        "offload_threshold_in_seconds",
+        offload_threshold,
+        setter="PUT",
+        unset=-1,
+        null=0,
+        says_ok=True,
+    ),
+    Policy(
+        "offloadPolicies",
+        "offload_policies",
+        offload_policies,
+        empty="The offloadPolicies must be specified for namespace offload.",
+    ),
+    Policy(
+        "schemaAutoUpdateCompatibilityStrategy",
+        "schema_auto_update_compatibility_strategy",
+        auto_update_strategy,
+        setter="PUT",
+        nullable=True,
+    ),
 )
 """Policies that Pulsar's API can only replace."""
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -155,8 +223,8 @@ def _routes_of(policy: Policy) -> tuple[Route, ...]:
             value = policy.unset if policy.shown_unset is None else policy.shown_unset
         return "" if value is None else JSONResponse(value)
 
-    async def change(request: AdminRequest) -> None:
-        value = await request.json()
+    async def change(request: AdminRequest) -> str | None:
+        value = True if policy.switched_on else await request.json()
         if value is None and await request.body():
             value = policy.null
         if value is None and not policy.nullable:
@@ -164,6 +232,7 @@ def _routes_of(policy: Policy) -> tuple[Route, ...]:
         kept = policy.unset if value is None else policy.check(policy.path, value)
         policy.refuse(request.context, kept)
         await _store(request, policy, kept)
+        return "" if policy.says_ok else None
 
     async def remove(request: AdminRequest) -> None:
         await _store(request, policy, policy.unset)
@@ -186,7 +255,13 @@ async def _store(request: AdminRequest, policy: Policy, value: Json) -> None:
     )
 
 
+async def _remove_offload_policies(request: AdminRequest) -> None:
+    """There are none, so nothing is left to remove."""
+    await request.context.namespaces.get(request.namespace_name)
+
+
 ROUTES: Final = (
+    Route("DELETE", f"{_NAMESPACE}/removeOffloadPolicies", _remove_offload_policies),
     *(route for policy in POLICIES for route in _routes_of(policy)),
     *(route for policy in _WITHOUT_REMOVAL for route in _routes_of(policy)[:2]),
 )

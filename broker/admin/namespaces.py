@@ -14,7 +14,7 @@ from broker.admin.partitions import delete_if_there
 from broker.admin.router import Route
 from broker.policies.persistence import persistence
 from broker.policies.record import AUTO_UPDATE_FIELD
-from broker.refusal import Refusal, conflict
+from broker.refusal import Refusal, conflict, not_found
 from protocol.topic_name import (
     NON_PERSISTENT,
     PERSISTENT,
@@ -138,7 +138,8 @@ async def bundles(request: AdminRequest) -> dict[str, Any]:
 async def unload(request: AdminRequest) -> None:
     """Close every loaded topic of the namespace. Clients look up again and reopen them."""
     context, name = request.context, request.namespace_name
-    await context.namespaces.get(name)
+    if await context.namespaces.find(name) is None:
+        raise not_found("Namespace not found")
     if context.cluster is not None:
         await context.cluster.unload_namespace(name)
         return

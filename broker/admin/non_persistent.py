@@ -56,7 +56,7 @@ async def those_of_bundle(
     Raises: BrokerError.
     """
     try:
-        boundaries = await _boundaries(context, namespace_name)
+        boundaries = await boundaries_of(context, namespace_name)
     except NoBundles:
         return []
     for bundle in boundaries.bundles:
@@ -69,7 +69,7 @@ async def of_bundle(request: AdminRequest) -> list[str] | None:
     """Those of a bundle, given by its owner; None: no broker owns the bundle. As on Pulsar, names
     that are reserved for brokers are always included."""
     context = request.context
-    bundle = await _bundle(request)
+    bundle = await bundle_of(request)
     if context.cluster is not None:
         owner = await context.cluster.owner_if_any(bundle.namespace_name, bundle.range_text)
         if owner is None:
@@ -81,16 +81,16 @@ async def of_bundle(request: AdminRequest) -> list[str] | None:
     return await sorted_in_slices(names_within(bundle, names))
 
 
-async def _bundle(request: AdminRequest) -> Bundle:
+async def bundle_of(request: AdminRequest) -> Bundle:
     """The bundle of the path. Raises: Refusal, BrokerError."""
-    boundaries = await _boundaries(request.context, request.namespace_name)
+    boundaries = await boundaries_of(request.context, request.namespace_name)
     try:
         return boundaries.find(request.names["bundle"])
     except NotABundle as error:
         raise precondition_failed(str(error)) from None
 
 
-async def _boundaries(context: AdminContext, namespace_name: str) -> Boundaries:
+async def boundaries_of(context: AdminContext, namespace_name: str) -> Boundaries:
     """Raises: BrokerError: no namespace; NoBundles."""
     namespace = await context.namespaces.get(namespace_name)
     if context.cluster is None:

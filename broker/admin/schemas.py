@@ -84,9 +84,8 @@ async def _posted(request: AdminRequest) -> SchemaInfo:
 
 
 async def _strategy(request: AdminRequest) -> str:
-    context = request.context
-    namespace = await context.namespaces.get(request.namespace_name)
-    return namespace.policies.effective.schema_strategy
+    namespace = await request.context.namespaces.get(request.namespace_name)
+    return namespace.policies.of_topic(request.topic).effective.schema_strategy
 
 
 def _answer(stored: StoredSchema | None) -> dict[str, Any]:

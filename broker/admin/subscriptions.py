@@ -13,7 +13,7 @@ from broker.admin.topics import TOPIC, every_part, existing_persistent
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.subscription.request import SubscriptionRequest
 from broker.topic.persistent import PersistentTopic
-from protocol.errors import SubscriptionNotFound, TopicNotFound
+from protocol.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from protocol.message_id import from_json
 from protocol.position import EARLIEST, LATEST, Position
 from protocol.topic_name import NON_PERSISTENT
@@ -59,9 +59,13 @@ async def create(request: AdminRequest) -> None:
         raise conflict("Subscription already exists for topic")
     for topic in lacking:
         topic.check_subscription_name(name)
-        subscription = await topic.open_subscription(
-            SubscriptionRequest(name=name, earliest=position == EARLIEST, properties=properties)
+        wanted = SubscriptionRequest(
+            name=name, earliest=position == EARLIEST, properties=properties
         )
+        try:
+            subscription = await topic.open_subscription(wanted)
+        except NotAllowed as error:
+            raise conflict(error.message) from None
         if position not in (EARLIEST, LATEST):
             await subscription.seek(position)
 

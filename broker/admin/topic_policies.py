@@ -47,6 +47,13 @@ class TopicPolicy:
     """What a body of null stands for; None: it changes nothing."""
     null_removes: bool = False
     """Whether no body, or null, removes it instead."""
+    setter: str = "POST"
+    """The method that sets it."""
+    switched_on: bool = False
+    """Whether a request sets it to true, whatever its body."""
+    removable: bool = True
+    neutral: Json = None
+    """A value that says nothing: it is removed instead of stored."""
     refuse: Callable[[AdminContext, Json], None] = refuse_nothing
     """Raises: Refusal: what the check kept cannot be had of this broker."""
     unset: Json = None
@@ -147,19 +154,25 @@ POLICIES: Final = (
 )
 
 
+_TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+_NOT_OF_PARTITIONS: Final = "Not allowed to set/get topic policy for a partition"
+
+
 async def _namespace_of(request: AdminRequest) -> Namespace:
     """The namespace of the topic in the path. Raises: Refusal, BrokerError: the topic has no
     policies of its own, or does not exist."""
     namespaces, topic = request.context.namespaces, request.topic
     if topic.is_partition:
-        raise precondition_failed("Not allowed to set/get topic policy for a partition")
+        raise precondition_failed(_NOT_OF_PARTITIONS)
     namespace = await namespaces.of_topic(topic)
     if not await namespaces.topic_exists(topic):
         raise not_found(f"Topic {topic.full} not found")
     return namespace
 
 
-def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
+def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
+    """Its endpoints."""
+
     async def get(request: AdminRequest) -> JSONResponse | str | None:
         """What the topic itself says; with `applied` what is in force."""
         namespace = await _namespace_of(request)
@@ -177,7 +190,7 @@ def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
 
     async def change(request: AdminRequest) -> None:
         await _namespace_of(request)
-        body = await request.json()
+        body = True if policy.switched_on else await request.json()
         if body is None:
             if policy.no_body and (policy.null is None or not await request.body()):
                 raise Refusal(400, policy.no_body)
@@ -194,19 +207,16 @@ def _routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
                 501, "Vela does not replicate to other clusters yet: leave out isGlobal (--global)"
             )
         policy.refuse(request.context, value)
-        await _store(request, policy, value)
+        await _store(request, policy, None if value == policy.neutral else value)
 
     async def remove(request: AdminRequest) -> None:
         namespace = await _namespace_of(request)
         if not request.flag("isGlobal") and namespace.topic_policies.records.of(request.topic):
             await _store(request, policy, None)
 
-    path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{policy.path}"
-    return (
-        Route("GET", path, get),
-        Route("POST", path, change),
-        Route("DELETE", path, remove),
-    )
+    path = f"{_TOPIC}/{policy.path}"
+    routes = (Route("GET", path, get), Route(policy.setter, path, change))
+    return (*routes, Route("DELETE", path, remove)) if policy.removable else routes
 
 
 async def _store(request: AdminRequest, policy: TopicPolicy, value: Json) -> None:
@@ -215,4 +225,14 @@ async def _store(request: AdminRequest, policy: TopicPolicy, value: Json) -> Non
     await request.context.namespaces.set_topic_policy(request.topic, policy.field, value)
 
 
-ROUTES: Final = tuple(route for policy in POLICIES for route in _routes_of(policy))
+async def remove_all(request: AdminRequest) -> None:
+    """The topic has none of its own any more. Pulsar does not ask whether there is such a topic."""
+    if request.topic.is_partition:
+        raise precondition_failed(_NOT_OF_PARTITIONS)
+    await request.context.namespaces.clear_topic_policies(request.topic)
+
+
+ROUTES: Final = (
+    Route("DELETE", f"{_TOPIC}/policies", remove_all),
+    *(route for policy in POLICIES for route in routes_of(policy)),
+)

@@ -24,8 +24,9 @@ class BookieShortage:
         """What too few bookies mean, for the operator; "": there are enough."""
         if writable >= self.ensemble_size:
             return ""
+        accepting = "1 bookie accepts" if writable == 1 else f"{writable} bookies accept"
         return (
-            f"{writable} bookies accept entries, and a new ledger needs {self.ensemble_size} "
+            f"{accepting} entries, and a new ledger needs {self.ensemble_size} "
             "(managedLedgerDefaultEnsembleSize): new topics, and topics whose ledger is full, take "
             "no messages"
         )

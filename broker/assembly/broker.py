@@ -25,7 +25,7 @@ from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication, open_paths, serve_http
 from broker.assembly.authorization import authorizer_of, start_enforcement
-from broker.assembly.followers import DynamicConfiguration, PolicyChanges
+from broker.assembly.followers import start_followers
 from broker.assembly.issuers import fetch_from_issuers
 from broker.assembly.listening import Ports, url_host
 from broker.assembly.outliving import outliving
@@ -130,6 +130,7 @@ async def assembled_broker(
             service=service,
             clock=clock,
             version=PULSAR_VERSION,
+            authentication=authentication,
         )
         owners = deployment.owners(served)
         service.ownership = owners.ownership
@@ -141,15 +142,11 @@ async def assembled_broker(
         await start_enforcement(front, authorizer, service)
         await front.start(listener.run)
         reads = await deployment.open_bookie_ports(front, storage, url_host(config.advertised_host))
-        counts = None if authentication is None else authentication.counts
-        metrics = MetricsSource(
-            config, service, storage.bookie, PULSAR_VERSION, reads.server, ports.handshakes, counts
-        )
+        metrics = _metrics_of(service, config, storage, reads, ports, authentication)
         await front.start(metrics.run)
         admin = _admin_over(config, address, storage, service, owners, reads, metrics)
         admin.decisions = authorizer
-        await front.start(DynamicConfiguration(storage.store, admin).run)
-        await front.start(PolicyChanges(storage.store, service.namespaces).run)
+        await start_followers(front, storage.store, admin)
         await owners.wait_joined()
         application.context = admin
         try:
@@ -172,6 +169,20 @@ def _service_over(
         ),
         turns=turns,
         clock=clock,
+    )
+
+
+def _metrics_of(
+    service: BrokerService,
+    config: BrokerConfig,
+    storage: Storage,
+    reads: BookiePorts,
+    ports: Ports,
+    authentication: Authentication | None,
+) -> MetricsSource:
+    counts = None if authentication is None else authentication.counts
+    return MetricsSource(
+        config, service, storage.bookie, PULSAR_VERSION, reads.server, ports.handshakes, counts
     )
 
 

@@ -11,14 +11,17 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from bookie.config import BookieConfig
+from broker.assembly.bookie_tls import PROTECTING as OF_BOOKIE_TLS
+from broker.assembly.bookie_tls import BookieClientTlsConfig, violated_bookie_tls_rule
 from broker.assembly.ledger_client import replicating
 from broker.cluster.config import ClusterConfig
-from broker.config import WILDCARD_ADDRESSES, BrokerConfig
+from broker.config import BrokerConfig
 from broker.config_keys import (
     ALIASES,
     NO_CHOICE,
     PROTECTING,
     REFUSED,
+    access_notice,
     check_together,
 )
 from broker.policies.persistence import persistence_of
@@ -27,7 +30,8 @@ from ledgers.quarantine import QuarantineRules
 from ledgers.remote.config import RemoteConfig
 from ledgers.speculation import SpeculationRules
 from metadata.opening import UNIX, shared_place
-from security.tls_client import TlsClientRules
+from security.authentication.own_credentials import PARAMETERS_KEY, PLUGIN_KEY, TLS_PLUGIN
+from security.tls_client_rules import TlsClientRules
 from settings.kinds import Bounds, Count, Positive, Ratio
 from settings.rules import Alias, KeyRules
 
@@ -40,7 +44,7 @@ _Seconds = Annotated[int, Bounds(1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
+class ClusterBrokerConfig(BrokerConfig, ClusterConfig, BookieClientTlsConfig):
     """All settings of `vela broker`. Those for the owners of topics are in `ClusterConfig`."""
 
     # --- the cluster --------------------------------------------------------------------
@@ -49,7 +53,9 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
     configurationMetadataStoreUrl: str = ""
     bookkeeperMetadataServiceUri: str = ""
 
-    # --- TLS to other brokers -----------------------------------------------------------
+    # --- the client of other brokers ----------------------------------------------------
+    brokerClientAuthenticationPlugin: str = ""
+    brokerClientAuthenticationParameters: str = ""
     brokerClientTlsEnabled: bool = False
     brokerClientTrustCertsFilePath: str = ""
     brokerClientCertificateFilePath: str = ""
@@ -85,6 +91,7 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig):
             key_path=self.brokerClientKeyFilePath,
             verifies_host_name=self.tlsHostnameVerificationEnabled,
             accepts_untrusted=self.tlsAllowInsecureConnection,
+            check_seconds=float(self.tlsCertRefreshCheckDurationSec),
         )
 
     def bookies(self) -> RemoteConfig:
@@ -139,10 +146,8 @@ def _check(config: ClusterBrokerConfig) -> str:
     """The violated rule between keys, or an empty text."""
     if not config.metadataStoreUrl:
         return "metadataStoreUrl is not set: name ZooKeeper as zk:host:port,host:port/path"
-    if config.authenticationEnabled:
-        return (
-            "authenticationEnabled=true: brokers of a cluster cannot authenticate to each other yet"
-        )
+    if violated := _violated_client_rule(config) or violated_bookie_tls_rule(config):
+        return violated
     for key in ("brokerServicePort", "webServicePort"):
         if config.brokerClientTlsEnabled and getattr(config, f"{key}Tls") is None:
             return f"{key}Tls is off: with brokerClientTlsEnabled brokers reach each other there"
@@ -165,6 +170,26 @@ def _check(config: ClusterBrokerConfig) -> str:
     except ValueError as error:
         return str(error)
     return check_together(config)
+
+
+def _violated_client_rule(config: ClusterBrokerConfig) -> str:
+    """What the brokers' own client lacks; empty: nothing. Reads no file."""
+    plugin = config.brokerClientAuthenticationPlugin
+    if config.authenticationEnabled and not plugin and not config.anonymousUserRole:
+        return (
+            f"authenticationEnabled=true needs {PLUGIN_KEY} and {PARAMETERS_KEY}: the credentials "
+            "that brokers show each other, of a role in superUserRoles"
+        )
+    if plugin == TLS_PLUGIN and not config.brokerClientTlsEnabled:
+        return f"{PLUGIN_KEY}={plugin} needs brokerClientTlsEnabled=true"
+    if plugin == TLS_PLUGIN and not (
+        config.brokerClientAuthenticationParameters or config.brokerClientCertificateFilePath
+    ):
+        return (
+            f"{PLUGIN_KEY}={plugin} needs brokerClientCertificateFilePath and "
+            "brokerClientKeyFilePath: the certificate is the credential"
+        )
+    return ""
 
 
 def store_url(config: ClusterBrokerConfig) -> str:
@@ -199,11 +224,15 @@ CLUSTER_KEYS: Final = KeyRules(
     },
     protecting=PROTECTING
     | {
+        "brokerClientAuthenticationParameters",
+        "brokerClientAuthenticationPlugin",
         "brokerClientTlsEnabled",
         "brokerClientTrustCertsFilePath",
         "clusterName",
+        "metadataStoreConfigPath",
         "metadataStoreUrl",
         "tlsHostnameVerificationEnabled",
+        *OF_BOOKIE_TLS,
     },
     check_together=_check,
 )
@@ -214,12 +243,8 @@ _DEFAULT: Final = ClusterBrokerConfig()
 
 def listening_notices(config: ClusterBrokerConfig) -> list[str]:
     """Sentences for the log about who can connect."""
-    if config.bindAddress not in WILDCARD_ADDRESSES:
-        return []
-    return [
-        f"listening on all addresses (bindAddress={config.bindAddress}) without "
-        "authentication: any host that can connect can read, write and delete all data"
-    ]
+    notice = access_notice(config)
+    return [notice] if notice else []
 
 
 def start_notices(config: ClusterBrokerConfig) -> list[str]:

@@ -1,4 +1,5 @@
-"""What any session wrote to the store comes into force here: dynamic configuration and policies.
+"""What any session wrote to the store comes into force here: dynamic configuration, policies and
+resource groups.
 
 Namespaces read what changed when they are asked. Topics that are open ask for nothing, so that
 changes are brought to them. A change made through this broker is in force before its watch tells of
@@ -17,6 +18,7 @@ from broker.namespaces.json_nodes import damaged, read_json
 from broker.namespaces.names import (
     DYNAMIC_CONFIGURATION_PATH,
     POLICIES_PATH,
+    RESOURCE_GROUPS_PATH,
     TOPIC_POLICIES_PATH,
     namespace_below,
 )
@@ -26,6 +28,7 @@ from protocol.errors import MetadataError
 if TYPE_CHECKING:
     from broker.admin.context import AdminContext
     from broker.namespaces.namespaces import Namespaces
+    from broker.namespaces.resource_groups import ResourceGroups
     from metadata.store import MetadataStore
 
 log = structlog.get_logger()
@@ -150,3 +153,38 @@ class PolicyChanges:
         except Exception as error:
             # One topic that cannot apply them must not keep the others from it.
             log.error("policies not applied", namespace=namespace_name, exc_info=error)
+
+
+@final
+class ResourceGroupChanges:
+    """Run it with `nursery.start(run)`: the groups of the store are then in force."""
+
+    def __init__(self, store: MetadataStore, groups: ResourceGroups) -> None:
+        self._store = store
+        self._groups = groups
+        self._changed = trio.Event()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled. Raises: MetadataUnavailable: they cannot be read at the start."""
+        stop = self._store.watch(RESOURCE_GROUPS_PATH, lambda _path: self._changed.set())
+        try:
+            await self._groups.refresh()
+            task_status.started()
+            while True:
+                await self._changed.wait()
+                self._changed = trio.Event()
+                try:
+                    await self._groups.refresh()
+                except MetadataUnavailable as error:
+                    log.warning("resource groups not read", reason=str(error))
+                    self._changed.set()
+                    await trio.sleep(READ_AGAIN_SECONDS)
+        finally:
+            stop()
+
+
+async def start_followers(nursery: trio.Nursery, store: MetadataStore, admin: AdminContext) -> None:
+    """All of this module, in force when this returns. Raises: MetadataUnavailable, StartError."""
+    await nursery.start(DynamicConfiguration(store, admin).run)
+    await nursery.start(PolicyChanges(store, admin.namespaces).run)
+    await nursery.start(ResourceGroupChanges(store, admin.namespaces.resource_groups).run)

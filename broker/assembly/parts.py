@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from protocol.topic_name import TopicName
     from runtime.clock import Clock
     from runtime.readers import Readers
+    from security.authentication.service import Authentication
 
 
 class StartError(Exception):
@@ -88,6 +89,8 @@ class Served:
     clock: Clock
     version: str
     """Of Pulsar, as reported to clients."""
+    authentication: Authentication | None = None
+    """None: everybody is served."""
 
 
 class Owners(Protocol):

@@ -13,7 +13,9 @@ import trio
 from bookie.errors import BookieRefusesToStart
 from bookie.process.cluster import require_cluster
 from bookie.process.joining import refuse_part_of_copy
+from broker.assembly.among_brokers import OwnRole, broker_client_of
 from broker.assembly.bookie_shortage import BookieShortage, tell_shortages
+from broker.assembly.bookie_tls import secured
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import BookiePorts, StartError, Storage, shielded
 from broker.assembly.process_load import ProcessLoad
@@ -32,16 +34,14 @@ from broker.policies.persistence import persistence_of
 from ledgers.client import LedgerClient
 from ledgers.remote.bookie_pool import BookiePool
 from protocol.bookkeeper.paths import INSTANCE_ID_PATH
-from security.tls_client import client_context
-from security.tls_suites import UnusableTls
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Awaitable, Callable
     from contextlib import AsyncExitStack
 
     from broker.assembly.cluster_config import ClusterBrokerConfig
     from broker.assembly.parts import Served
+    from broker.broker_client import BrokerClient
     from broker.config import BrokerConfig
     from broker.turn import Turns
     from metadata.store import MetadataStore
@@ -62,8 +62,11 @@ class Replicated:
         metadata_url: str,
     ) -> None:
         """`open_store` may start tasks of the store in the nursery. `metadata_url`: where other
-        processes find the store."""
+        processes find the store. Raises: StartError: other brokers or bookies cannot be reached
+        with this configuration."""
         self._config = config
+        self._client = broker_client_of(config)
+        self._secured = secured(config)
         self._open_store = open_store
         self._metadata_url = metadata_url
         self._pool: BookiePool | None = None
@@ -83,7 +86,14 @@ class Replicated:
         stack.push_async_callback(shielded, store.aclose)
         await refuse_other_clusters(store, config.clusterName)
         await refuse_other_load_managers(store)
-        pool = BookiePool(store, turns, config.bookies(), config.placement(), config.quarantine())
+        pool = BookiePool(
+            store,
+            turns,
+            config.bookies(),
+            config.placement(),
+            config.quarantine(),
+            secured=self._secured,
+        )
         await nursery.start(pool.run)
         self._pool = pool
         shortage = BookieShortage(persistence_of(config).ensemble_size)
@@ -110,10 +120,10 @@ class Replicated:
 
     def owners(self, broker: Served) -> ClusterMember:
         """See Deployment."""
-        tls = client_tls(self._config)
-        member = ClusterMember(broker, self._config, tls)
+        client = self._client
+        member = ClusterMember(broker, self._config, client)
         assert self._following is not None
-        self._following.begin(OwnerSearch(member.ownership, tls), broker.service.unload_topic)
+        self._following.begin(OwnerSearch(member.ownership, client), broker.service.unload_topic)
         return member
 
     async def open_bookie_ports(
@@ -126,24 +136,12 @@ class Replicated:
         return BookiePorts(_Addresses(self._pool))
 
 
-def client_tls(config: ClusterBrokerConfig) -> ssl.SSLContext | None:
-    """For connections to other brokers; None: they need no TLS. Raises: StartError."""
-    if not config.brokerClientTlsEnabled:
-        return None
-    try:
-        return client_context(config.broker_client())
-    except UnusableTls as error:
-        raise StartError(str(error)) from None
-
-
 @final
 class ClusterMember:
     """The Owners of a broker that shares topics with others."""
 
-    def __init__(
-        self, broker: Served, config: ClusterBrokerConfig, tls: ssl.SSLContext | None = None
-    ) -> None:
-        """`tls`: other brokers are reached with it; None: without."""
+    def __init__(self, broker: Served, config: ClusterBrokerConfig, client: BrokerClient) -> None:
+        """`client`: how other brokers are reached."""
         self._namespaces = broker.service.namespaces
         self.ownership = self.cluster = ClusterOwnership(
             broker.storage.store,
@@ -156,8 +154,10 @@ class ClusterMember:
             load=ProcessLoad(broker.service, broker.clock),
             version=broker.version,
             health_check=HealthCheck(broker.storage.factory, broker.clock),
-            tls=tls,
+            client=client,
         )
+        self._role = OwnRole(client, broker.authentication, config)
+        self._is_settled = trio.Event()
         self._balancer = Balancer(broker.storage.store, self.ownership, broker.clock)
 
     async def prepare(self) -> None:
@@ -169,16 +169,24 @@ class ClusterMember:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.ownership.run)
             nursery.start_soon(self._balancer.run)
+            nursery.start_soon(self._find_role)
             task_status.started()
+
+    async def _find_role(self) -> None:
+        """Not before super users are known who were changed while brokers run."""
+        await self._is_settled.wait()
+        await self._role.find()
 
     def use(self, config: BrokerConfig) -> None:
         """See Owners."""
         assert isinstance(config, ClusterConfig), "the class that the broker was started with"
         self.ownership.in_force.use(config)
+        self._role.use(config)
 
     async def wait_joined(self) -> None:
         """See Owners."""
         await self.ownership.wait_joined()
+        self._is_settled.set()
 
     async def leave(self) -> None:
         """See Owners."""

@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
+from broker.broker_client import ANONYMOUS
 from broker.cluster.bundle_owners import BundleOwners, FormerSession
-from broker.cluster.bundles import (
-    Bundle,
-    NotABundle,
-)
+from broker.cluster.bundles import Bundle, NotABundle
 from broker.cluster.choosing import HOT, LARGEST, hottest, largest
 from broker.cluster.config_in_force import ConfigInForce
 from broker.cluster.heartbeat import heartbeat_broker
@@ -43,10 +41,10 @@ from broker.refusal import not_found, precondition_failed
 from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Mapping, Sequence
 
     from broker.broker_address import BrokerAddress
+    from broker.broker_client import BrokerClient
     from broker.cluster.bundle_owners import OpenTopics
     from broker.cluster.config import ClusterConfig
     from broker.cluster.health_check import HealthCheck
@@ -80,11 +78,11 @@ class ClusterOwnership:
         load: LoadSource,
         version: str,
         health_check: HealthCheck | None = None,
-        tls: ssl.SSLContext | None = None,
+        client: BrokerClient = ANONYMOUS,
     ) -> None:
         """`process_name` is different for every process that ever used the store; `version` is
-        Pulsar's. `health_check` None: this broker cannot store messages. `tls`: other brokers are
-        reached with it; None: without."""
+        Pulsar's. `health_check` None: this broker cannot store messages. `client`: how other
+        brokers are reached."""
         self.this_broker = this_broker
         self.here = Whereabouts(this_broker)
         self.in_force = ConfigInForce(config)
@@ -113,7 +111,7 @@ class ClusterOwnership:
             self._bundles, self._owners, self.session, load, self._boundaries_changed
         )
         self._health_check = health_check
-        self._peers = Peers(this_broker, config.namespaceBundleUnloadingTimeoutMs / 1000, tls)
+        self._peers = Peers(this_broker, config.namespaceBundleUnloadingTimeoutMs / 1000, client)
         self._non_persistent = NonPersistentTopics(self._bundles, self._peers.ask)
         self._changed_namespaces: set[str] = set()
         self._boundaries_moved = trio.Event()

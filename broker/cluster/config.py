@@ -44,6 +44,7 @@ class ClusterConfig(SheddingRules, SplitRules):
     """See the module docstring."""
 
     clusterName: str = "standalone"
+    metadataStoreConfigPath: str = ""
     metadataStoreSessionTimeoutMillis: Annotated[int, Bounds(1_000)] = 30_000
     namespaceBundleUnloadingTimeoutMs: Positive = 60_000
     """The longest time that topics of a bundle are given to close. The bundle is free after it."""

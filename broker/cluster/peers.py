@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from protocol.errors import ServiceNotReady
+from security.authentication.identity import CredentialUnreadable
+from security.authentication.own_credentials import PLUGIN_KEY
 from web.client import CallFailed, fetch
 
 if TYPE_CHECKING:
-    import ssl
-
     from broker.broker_address import BrokerAddress
+    from broker.broker_client import BrokerClient
     from broker.cluster.bundles import Bundle
     from web.client import Answer
 
 _REDIRECTS_MAX: Final = 5
+_UNAUTHORIZED: Final = 401
 _ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of an administrative request to another broker: statistics of a topic with 20,000 consumers."""
 
@@ -24,13 +26,11 @@ class Peers:
     """See the module docstring."""
 
     def __init__(
-        self, this_broker: BrokerAddress, timeout_seconds: float, tls: ssl.SSLContext | None
+        self, this_broker: BrokerAddress, timeout_seconds: float, client: BrokerClient
     ) -> None:
-        """`tls`: brokers are reached by https; None: by http."""
         self._this_broker = this_broker
         self._timeout_seconds = timeout_seconds
-        self._tls = tls
-        self._scheme = "http" if tls is None else "https"
+        self._client = client
 
     async def ask(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """The status and body of the answer by the broker that the request belongs to. This broker
@@ -38,7 +38,7 @@ class Peers:
 
         Raises: ServiceNotReady.
         """
-        url = f"{self._this_broker.web_url(self._scheme)}{path}"
+        url = f"{self._this_broker.web_url(self._client.scheme)}{path}"
         for _attempt in range(_REDIRECTS_MAX):
             answer = await self._fetch(method, url, body)
             if answer.status != 307:
@@ -48,20 +48,32 @@ class Peers:
 
     async def change_bundle(self, owner: BrokerAddress, bundle: Bundle, what: str) -> None:
         """Have another broker do something with its bundle. Raises: ServiceNotReady."""
-        url = f"{owner.web_url(self._scheme)}/admin/v2/namespaces/{bundle.name}/{what}"
+        url = f"{owner.web_url(self._client.scheme)}/admin/v2/namespaces/{bundle.name}/{what}"
         answer = await self._fetch("PUT", url, b"")
         if answer.status >= 300 and answer.status != 307:  # 307: it owns the bundle no more
             raise ServiceNotReady(f"The owner of {bundle.name} answered {answer.status} to {what}")
 
     async def _fetch(self, method: str, url: str, body: bytes) -> Answer:
+        client = self._client
+        if not url.startswith(f"{client.scheme}://"):
+            raise ServiceNotReady(f"Another broker is not reached by {client.scheme}, but at {url}")
         try:
-            return await fetch(
+            answer = await fetch(
                 method,
                 url,
                 self._timeout_seconds,
                 body=body,
                 body_bytes_max=_ANSWER_BYTES_MAX,
-                tls=self._tls,
+                tls=await client.context(),
+                headers=await client.headers(),
             )
+        except CredentialUnreadable as error:
+            raise ServiceNotReady(str(error)) from None
         except CallFailed as error:
             raise ServiceNotReady(f"Another broker does not answer: {error}") from None
+        if answer.status == _UNAUTHORIZED:
+            raise ServiceNotReady(
+                f"Another broker does not accept the credentials of this one (401 to {method} "
+                f"{url}): its role must be a super user of all brokers, see {PLUGIN_KEY}"
+            )
+        return answer

@@ -123,7 +123,9 @@ class Link:
         Raises: OwnershipLost, BrokerError, LinkLost.
         """
         url = await self._search.find(self._source, nursery)
-        connection = await OwnerConnection.open(url, nursery, self._take, self._search.tls)
+        connection = await OwnerConnection.open(
+            url, nursery, self._take, self._search.broker_client
+        )
         self._connection = connection
         try:
             if VELA not in connection.server_version:

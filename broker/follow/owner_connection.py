@@ -9,21 +9,23 @@ waits for sending, because the owner does not read from a client that does not r
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import urlsplit
 
 import structlog
 import trio
 
+from broker.broker_client import ANONYMOUS
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.connection import COMMANDS
 from protocol.errors import BrokerError, ProtocolError
+from security.authentication.identity import CredentialUnreadable
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Awaitable, Callable
 
+    from broker.broker_client import BrokerClient, Shown
     from protocol.frames import ParsedFrame
 
 RECEIVE_BYTES: Final = 1 << 20
@@ -62,9 +64,10 @@ class _Answer:
 
 
 async def _secured(
-    plain: trio.SocketStream, host: str, tls: ssl.SSLContext | None
+    plain: trio.SocketStream, host: str, broker_client: BrokerClient
 ) -> trio.abc.Stream:
     """The stream with TLS, if that is wanted. Raises: trio.BrokenResourceError."""
+    tls = await broker_client.context()
     if tls is None:
         return plain
     stream = trio.SSLStream(plain, tls, server_hostname=host, https_compatible=True)
@@ -85,11 +88,13 @@ class OwnerConnection:
         plain: trio.SocketStream,
         stream: trio.abc.Stream,
         take: Callable[[list[ParsedFrame]], Awaitable[None]],
+        broker_client: BrokerClient = ANONYMOUS,
     ) -> None:
         """`stream` is over `plain`, or the same."""
         self._plain = plain
         self._stream = stream
         self._take = take
+        self._broker_client = broker_client
         self._codec = client.Client()
         self._waiting: dict[int, _Answer] = {}
         self._unsent: list[bytes] = []
@@ -107,10 +112,10 @@ class OwnerConnection:
         service_url: str,
         nursery: trio.Nursery,
         take: Callable[[list[ParsedFrame]], Awaitable[None]],
-        tls: ssl.SSLContext | None = None,
+        broker_client: BrokerClient = ANONYMOUS,
     ) -> OwnerConnection:
-        """Connect to `pulsar://host:port`, or with `tls` to `pulsar+ssl://host:port`. Its task runs
-        in the nursery until `close`.
+        """Connect to `pulsar://host:port`, or to `pulsar+ssl://host:port` if `broker_client` is for
+        TLS. Its task runs in the nursery until `close`.
 
         Raises: LinkLost.
         """
@@ -119,17 +124,20 @@ class OwnerConnection:
             with trio.fail_after(CONNECT_SECONDS_MAX):
                 plain = await trio.open_tcp_stream(parts.hostname or "", parts.port or 6650)
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                stream = await _secured(plain, parts.hostname or "", tls)
+                stream = await _secured(plain, parts.hostname or "", broker_client)
         except trio.BrokenResourceError as error:  # the cause is of TLS, and says more
             reason = error.__cause__ or error
             raise LinkLost(f"cannot connect to {service_url}: {reason}") from None
         except (OSError, ValueError, trio.TooSlowError) as error:
             raise LinkLost(f"cannot connect to {service_url}: {error}") from None
-        connection = cls(plain, stream, take)
+        connection = cls(plain, stream, take, broker_client)
         nursery.start_soon(connection.run)
         nursery.start_soon(connection.write)
         try:
             await connection.shake_hands()
+        except LinkLost as lost:
+            connection.close("the handshake failed")
+            raise LinkLost(f"{service_url} does not let this broker in: {lost}") from None
         except BaseException:
             connection.close("the handshake failed")
             raise
@@ -139,13 +147,22 @@ class OwnerConnection:
         """Raises: LinkLost: the broker refused, or did not answer."""
         greeting = self._connected
         assert greeting is not None
-        features = pb.FeatureFlags(supports_broker_entry_metadata=True)
-        self.send(client.connect(CLIENT_VERSION, feature_flags=features))
+        features = pb.FeatureFlags(supports_broker_entry_metadata=True, supports_auth_refresh=True)
+        method, data = await self._shown()
+        fields: dict[str, Any] = {"auth_method_name": method, "auth_data": data} if method else {}
+        self.send(client.connect(CLIENT_VERSION, feature_flags=features, **fields))
         with trio.move_on_after(CONNECT_SECONDS_MAX):
             await greeting.done.wait()
         if greeting.command is None:
             raise LinkLost(self.failure or "the broker does not answer CONNECT")
         self.server_version = greeting.command.connected.server_version
+
+    async def _shown(self) -> Shown:
+        """Who this broker is. Raises: LinkLost: the file that says so cannot be read."""
+        try:
+            return await self._broker_client.shown()
+        except CredentialUnreadable as error:
+            raise LinkLost(str(error)) from None
 
     # --- requests -----------------------------------------------------------------------
 
@@ -230,6 +247,8 @@ class OwnerConnection:
             kind = command.type
             if kind == _Type.PING:
                 self.send(client.pong())
+            elif kind == _Type.AUTH_CHALLENGE:
+                self.send(client.auth_response(*await self._shown()))
             elif kind == _Type.CONNECTED and self._connected is not None:
                 self._resolve(self._connected, command)
                 self._connected = None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from broker.broker_client import ANONYMOUS
 from broker.follow.owner_connection import OwnerConnection
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, ServiceNotReady
 
 if TYPE_CHECKING:
-    import ssl
-
     import trio
 
+    from broker.broker_client import BrokerClient
     from broker.ownership import Ownership
     from protocol.frames import ParsedFrame
     from protocol.topic_name import TopicName
@@ -30,10 +30,10 @@ async def _ignore(_frames: list[ParsedFrame]) -> None:
 class OwnerSearch:
     """See the module docstring. `ownership` is this broker's view, which is asked first."""
 
-    def __init__(self, ownership: Ownership, tls: ssl.SSLContext | None = None) -> None:
-        """`tls`: brokers are reached with it; None: without."""
+    def __init__(self, ownership: Ownership, broker_client: BrokerClient = ANONYMOUS) -> None:
+        """`broker_client`: how other brokers are reached."""
         self._ownership = ownership
-        self.tls = tls
+        self.broker_client = broker_client
 
     async def find(self, topic: TopicName, nursery: trio.Nursery) -> str:
         """The service URL of the owner.
@@ -43,12 +43,13 @@ class OwnerSearch:
         found = await self._ownership.owner_of(topic)
         address, is_redirect = found.address, found.is_redirect
         authoritative = found.authoritative
-        url = address.broker_service_url if self.tls is None else address.broker_service_url_tls
+        is_secure = self.broker_client.is_secure
+        url = address.broker_service_url_tls if is_secure else address.broker_service_url
         for _ in range(HOPS_MAX):
             if not is_redirect:
                 return url
             answer = await self._ask(url, topic, nursery, authoritative=authoritative)
-            url = answer.brokerServiceUrl if self.tls is None else answer.brokerServiceUrlTls
+            url = answer.brokerServiceUrlTls if is_secure else answer.brokerServiceUrl
             authoritative = answer.authoritative
             is_redirect = answer.response == _Response.Redirect
         raise ServiceNotReady(f"no broker says that it owns {topic.full}")
@@ -56,7 +57,7 @@ class OwnerSearch:
     async def _ask(
         self, url: str, topic: TopicName, nursery: trio.Nursery, *, authoritative: bool
     ) -> pb.CommandLookupTopicResponse:
-        connection = await OwnerConnection.open(url, nursery, _ignore, self.tls)
+        connection = await OwnerConnection.open(url, nursery, _ignore, self.broker_client)
         try:
             command = await connection.ask(
                 lambda request_id: client.lookup(

@@ -64,6 +64,11 @@ class ShareCursor:
         return self.cursor.individually_acked_count
 
     @property
+    def acked_range_count(self) -> int:
+        """See CursorPort."""
+        return self.cursor.acked_range_count
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """See CursorPort."""
         return self.cursor.properties

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.net.errors import ConnectionRefused
 from broker.net.send_handler import SendHandler
+from broker.subscription.delayed import delay_ms
 from broker.topic.producer import NO_LIMITS, Producer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
@@ -69,13 +70,15 @@ class Publishing(SendHandler):
             return True
         payload, limits = send.payload, producer.limits
         size = len(payload)
+        refusal = ""
         if 0 < limits.message_size_bytes_max < size:
+            refusal = "Exceed maximum message size"
+        elif 0 < limits.delay_ms_max < delay_ms(payload):
+            refusal = f"Exceeds max allowed delivery delay of {limits.delay_ms_max} milliseconds"
+        if refusal:
             session.send(
                 commands.send_error(
-                    send.producer_id,
-                    send.sequence_id,
-                    ServerError.NotAllowedError,
-                    "Exceed maximum message size",
+                    send.producer_id, send.sequence_id, ServerError.NotAllowedError, refusal
                 )
             )
             return False

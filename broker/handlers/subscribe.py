@@ -30,6 +30,7 @@ from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
     BrokerError,
+    MetadataError,
     NotAllowed,
     ServerError,
     ServiceNotReady,
@@ -71,6 +72,7 @@ def handle_subscribe(
         raise TooManyRequests(
             f"{len(session.consumers)} consumers are open on this connection, which is the bound"
         )
+    _check_metadata(body.metadata, broker.config.maxConsumerMetadataSize)
     name = parse_topic(body.topic)
     waiter = _Subscribing(broker, grants, session, body, consumer_id)
     broker.call_when_loaded(name, create=body.force_topic_creation, waiter=waiter)
@@ -258,7 +260,8 @@ def _ask_again(session: ClientSession, consumer_id: int, error: BrokerError) -> 
 def _check(topic: Topic, body: pb.CommandSubscribe, request: SubscriptionRequest) -> None:
     topic.check_subscription_name(request.name)
     policies = topic.policies.effective
-    check_subscription_type(policies, TYPE_NAMES.get(body.subType, ""), topic.name.full)
+    if topic.persistent:
+        check_subscription_type(policies, TYPE_NAMES.get(body.subType, ""), topic.name.full)
     if request.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
         raise NotAllowed(
             "readCompacted only allowed on persistent topics and"
@@ -295,6 +298,14 @@ def _in_the_way(
         return None
     holder = subscription.in_the_way_of(consumer)
     return None if holder is None or holder.session is consumer.session else holder
+
+
+def _check_metadata(items: Iterable[pb.KeyValue], size_max: int) -> None:
+    """Pulsar counts characters of UTF-16; one outside of the first plane counts as two."""
+    kept = {item.key: item.value for item in items}
+    size = sum(len(text.encode("utf-16-le")) for pair in kept.items() for text in pair) // 2
+    if size > size_max:
+        raise MetadataError(f"metadata has a max size of {size_max} bytes")
 
 
 def _properties(items: Iterable[pb.KeyValue]) -> Mapping[str, str]:

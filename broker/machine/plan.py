@@ -55,7 +55,7 @@ _OF_BOOKIES: Final = frozenset(field.name for field in fields(BookieConfig)) | {
     "nettyMaxFrameSizeBytes",
 }
 OF_AUTORECOVERY: Final = frozenset(field.name for field in fields(AutorecoveryConfig)) - frozenset(
-    field.name for field in fields(BookieProcessConfig)
+    field.name for config in (BookieProcessConfig, ClusterBrokerConfig) for field in fields(config)
 )
 """Keys that no other process has."""
 AUTORECOVERY_SWITCH: Final = "autoRecoveryDaemonEnabled"
@@ -185,6 +185,7 @@ def autorecovery_keys(machine: Machine) -> dict[str, str]:
             allowLoopback=True,
             bindAddress=LOOPBACK,
             metadataServiceUri=f"metadata-store:{config.metadataStoreUrl}",
+            metadataStoreConfigPath=config.metadataStoreConfigPath,
         ),
         AutorecoveryConfig(),
     )
@@ -209,6 +210,7 @@ def bookie_keys(machine: Machine, number: int, data_directory: str) -> dict[str,
             journalDirectories=config.journalDirectories or (f"{base}/journal",),
             ledgerDirectories=config.ledgerDirectories or (f"{base}/ledgers",),
             metadataServiceUri=f"metadata-store:{config.metadataStoreUrl}",
+            metadataStoreConfigPath=config.metadataStoreConfigPath,
         ),
         BookieProcessConfig(),
     )

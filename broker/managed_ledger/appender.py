@@ -31,7 +31,7 @@ from broker.managed_ledger.context import NO_LISTENER
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.ledger_table import LedgerRow
-from broker.managed_ledger.roll_attempts import RollAttempts
+from broker.managed_ledger.roll_attempts import RollAttempts, no_entries
 from ledgers.errors import LedgerError, LedgerFenced, LedgerNotFound
 from protocol.errors import BrokerError, ServerError
 
@@ -355,8 +355,7 @@ class Appender:
     async def _roll(self) -> None:
         """The task that replaces the ledger."""
         await self._drained.wait()
-        status = self._last_status.name
-        error: Exception = LedgerError(f"new ledgers take no entries ({status}): check the disk")
+        error: Exception = LedgerError(no_entries(self._last_status))
         while self._rolls.is_left:
             if self._rolls.pause_s:
                 await trio.sleep(self._rolls.pause_s)

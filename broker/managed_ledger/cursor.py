@@ -106,6 +106,11 @@ class Cursor:
         return self._state.acked_count
 
     @property
+    def acked_range_count(self) -> int:
+        """How many ranges of acknowledged entries there are after the mark-delete position."""
+        return self._state.range_count()
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """The properties kept with the cursor (the subscription's properties)."""
         return self._properties

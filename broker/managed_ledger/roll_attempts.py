@@ -8,10 +8,30 @@ therefore does not cost a ledger or a log line per publish.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
+
+from bookie.api import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker.managed_ledger.config import ManagedLedgerConfig
+
+_CHECK_CONNECTIONS: Final = "see whether the bookies run, and whether this broker reaches them"
+_ADVICE: Final[Mapping[Status, str]] = {
+    Status.NOT_ENOUGH_BOOKIES: "start more bookies, or see why some take no entries",
+    Status.READ_ONLY: "make room on the disks of the bookies, or start more of them",
+    Status.TIMED_OUT: _CHECK_CONNECTIONS,
+    Status.TOO_MANY_REQUESTS: "the bookies have more to do than they can: start more of them",
+    Status.UNAUTHORIZED: "see which credentials the bookies want",
+    Status.UNREACHABLE: _CHECK_CONNECTIONS,
+}
+
+
+def no_entries(status: Status) -> str:
+    """Why a topic takes no messages when ledgers fail with this status, and what to do."""
+    advice = _ADVICE.get(status, "check the disk")
+    return f"new ledgers take no entries ({status.name}): {advice}"
 
 
 @final

@@ -64,6 +64,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Session timeout of this command.",
 )
+@click.option(
+    "--metadata-store-config-path",
+    "config_path",
+    default="",
+    help="A file of ZooKeeper's client: TLS and credentials.",
+)
 def command(
     data_dir: Path,
     config_files: tuple[Path, ...],
@@ -73,6 +79,7 @@ def command(
     broker_service_url: str | None,
     node_bytes_max: int,
     session_timeout_ms: int,
+    config_path: str,
 ) -> None:
     """Copy the metadata of a stopped `vela standalone` to the ZooKeeper of a new cluster.
 
@@ -87,6 +94,7 @@ def command(
     from broker.data_directory import DataDirectoryError
     from broker.metadata_copy.names import NotCopied
     from metadata.store import MetadataUnavailable
+    from metadata.zookeeper_access import AccessRefused
     from protocol.errors import MetadataError
     from settings.reading import ConfigError
 
@@ -94,27 +102,29 @@ def command(
     given = {"serviceUrl": web_service_url, "brokerServiceUrl": broker_service_url}
     data = {key: value for key, value in given.items() if value is not None}
     try:
-        address = _zookeeper(metadata_store, session_timeout_ms / 1000)
+        address = _zookeeper(metadata_store, session_timeout_ms / 1000, config_path)
         config = load_config(config_files, os.environ, {}).config
         trio.run(_copy, data_dir, config, address, cluster, data, node_bytes_max)
     except* (ConfigError, DataDirectoryError, StartError, StorageError, ValueError) as group:
         refusal: BaseExceptionGroup = group
-    except* (NotCopied, WrongCluster, MetadataUnavailable, MetadataError) as group:
+    except* (AccessRefused, NotCopied, WrongCluster, MetadataUnavailable, MetadataError) as group:
         refusal = group
     else:
         return
     refuse(str(first_of(refusal)))
 
 
-def _zookeeper(url: str, session_timeout_s: float) -> ZooKeeperAddress:
-    """Raises: ValueError: it names no ZooKeeper. The text says so."""
+def _zookeeper(url: str, session_timeout_s: float, config_path: str) -> ZooKeeperAddress:
+    """Raises: ValueError: it names no ZooKeeper. The text says so. AccessRefused."""
     from metadata.opening import shared_place
+    from metadata.zookeeper_access import read_access
     from metadata.zookeeper_session import ZooKeeperAddress
     from metadata.zookeeper_store import zookeeper_address
 
     if not isinstance(shared_place(url), ZooKeeperAddress):
         raise ValueError(f"{url} is no ZooKeeper: name it as zk:host:port,host:port/path")
-    return zookeeper_address(url.removeprefix("metadata-store:"), session_timeout_s)
+    access = read_access(config_path)
+    return zookeeper_address(url.removeprefix("metadata-store:"), session_timeout_s, access)
 
 
 async def _copy(

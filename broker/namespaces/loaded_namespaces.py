@@ -174,7 +174,7 @@ class LoadedNamespaces:
         return namespace
 
     def _unread(self, namespace_name: str) -> Namespace:
-        partitioned = PartitionedTopics(self._store, namespace_name, self._config)
+        partitioned = PartitionedTopics(self._store, namespace_name, lambda: self._config)
         return Namespace(
             namespace_name,
             self._policies.of_namespace(Policies({})),

@@ -21,6 +21,7 @@ SECONDARY_GROUPS: Final = "bookkeeperAffinityGroupSecondary"
 """Policies of namespaces that each cluster has for itself: the boundaries of bundles."""
 PARTITIONED_TOPICS_PATH: Final = "/admin/partitioned-topics"
 TOPIC_POLICIES_PATH: Final = "/vela/topic-policies"
+RESOURCE_GROUPS_PATH: Final = "/admin/resourcegroups"
 DYNAMIC_CONFIGURATION_PATH: Final = "/admin/configuration"
 MANAGED_LEDGERS_PATH: Final = "/managed-ledgers"
 SCHEMAS_PATH: Final = "/schemas"
@@ -46,6 +47,11 @@ def policies_path(namespace_name: str) -> str:
 def local_policies_path(namespace_name: str) -> str:
     """Path of what only this cluster knows of a namespace."""
     return f"{LOCAL_POLICIES_PATH}/{namespace_name}"
+
+
+def resource_group_path(name: str) -> str:
+    """Path of a resource group."""
+    return f"{RESOURCE_GROUPS_PATH}/{name}"
 
 
 def partitioned_topics_path(namespace_name: str, domain: str) -> str:

@@ -20,6 +20,7 @@ from broker.namespaces.names import (
     policies_path,
     tenant_path,
 )
+from broker.namespaces.resource_groups import ResourceGroups
 from broker.namespaces.tenants import Clusters, Tenants
 from broker.policies.record import Policies
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
@@ -47,6 +48,7 @@ class Namespaces:
         self._config = config
         self.clusters = Clusters(store)
         self.tenants = Tenants(store, self.clusters, config)
+        self.resource_groups = ResourceGroups(store)
         self.is_loaded_topic: Callable[[TopicName], bool] = lambda _topic: False
         """Whether the broker has the topic in memory. Set by the composition root."""
         self._loaded = LoadedNamespaces(store, config, lambda topic: self.is_loaded_topic(topic))
@@ -61,6 +63,7 @@ class Namespaces:
     async def use(self, config: BrokerConfig) -> None:
         """Apply another configuration from now on. Raises: as `NamespacePolicies.replace`."""
         self._config = config
+        self.tenants.use(config)
         await self._loaded.use(config)
 
     async def bootstrap(self, address: BrokerAddress) -> None:
@@ -119,7 +122,8 @@ class Namespaces:
         if not is_entity_name(local):
             raise precondition_failed("Namespace name is not valid")
         limit = self._config.maxNamespacesPerTenant
-        if limit and len(await self.names(tenant)) >= limit:
+        # Pulsar lets a tenant have one more than the key says.
+        if limit and len(await self.names(tenant)) > limit:
             raise precondition_failed(f"Exceed the maximum number of namespace in tenant :{tenant}")
         await self._create(namespace_name, given)
 
@@ -172,6 +176,16 @@ class Namespaces:
         namespace = await self.get(topic.namespace_name)
         async with namespace.changing:
             await namespace.topic_policies.set(topic, field, value)
+            await namespace.policies.replace_topics(namespace.topic_policies.records.found)
+
+    async def clear_topic_policies(self, topic: TopicName) -> None:
+        """The topic has no policies of its own any more. One without any, or none, is not an error.
+
+        Raises: Refusal; as `NamespacePolicies.replace`.
+        """
+        namespace = await self.get(topic.namespace_name)
+        async with namespace.changing:
+            await namespace.topic_policies.delete(topic)
             await namespace.policies.replace_topics(namespace.topic_policies.records.found)
 
     async def delete_topic_policies(self, topic: TopicName) -> None:

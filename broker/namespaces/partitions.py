@@ -48,7 +48,10 @@ _NODES_AT_ONCE: Final = 32
 class PartitionedTopics:
     """The partitioned topics of one namespace."""
 
-    def __init__(self, store: MetadataStore, namespace_name: str, config: BrokerConfig) -> None:
+    def __init__(
+        self, store: MetadataStore, namespace_name: str, config: Callable[[], BrokerConfig]
+    ) -> None:
+        """`config` returns the one in force now."""
         self._store = store
         self._namespace_name = namespace_name
         self._config = config
@@ -149,6 +152,13 @@ class PartitionedTopics:
             raise not_found(f"Topic {topic.full} not found")
         self.records.found[topic.domain, topic.local_name] = metadata
 
+    async def has_partitions(self, topic: TopicName) -> bool:
+        """Whether any partition is stored, at whichever broker."""
+        for index in range(self.count(topic)):
+            if await self._store.exists(managed_ledger_path(topic.partition(index))):
+                return True
+        return False
+
     def is_being_deleted(self, topic: TopicName) -> bool:
         """Whether `deleting` runs for this partitioned topic, at any broker, or was interrupted by
         the end of one. Deleting it again then completes it."""
@@ -187,7 +197,7 @@ class PartitionedTopics:
         """Raises: Refusal: a topic may not have so many partitions."""
         if count <= 0:
             raise Refusal(406, "Number of partitions should be more than 0")
-        limit = self._config.maxNumPartitionsPerPartitionedTopic
+        limit = self._config().maxNumPartitionsPerPartitionedTopic
         if limit and count > limit:
             raise Refusal(406, f"Number of partitions should be less than or equal to {limit}")
         others = sum(

@@ -73,6 +73,10 @@ class Tenants:
         self._clusters = clusters
         self._config = config
 
+    def use(self, config: BrokerConfig) -> None:
+        """Apply another configuration from now on."""
+        self._config = config
+
     async def names(self) -> list[str]:
         """All tenants, sorted."""
         return await self._store.children(POLICIES_PATH)

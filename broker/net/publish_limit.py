@@ -40,21 +40,26 @@ class PublishingConnection(Protocol):
 class PublishLimit:
     """The connections that publish under one rate: of a topic, or of the whole broker."""
 
-    __slots__ = ("_buckets", "_clock", "_nursery", "_serving", "_waiting", "times_held")
+    __slots__ = (
+        "_buckets",
+        "_clock",
+        "_nursery",
+        "_pause",
+        "_serving",
+        "_waiting",
+        "times_held",
+    )
 
     def __init__(
         self,
-        messages_per_second: int,
-        bytes_per_second: int,
+        messages_per_second: float,
+        bytes_per_second: float,
         clock: Clock,
         nursery: Callable[[], trio.Nursery],
     ) -> None:
         """0: no limit of this kind. `nursery` runs the timer."""
-        now = clock.now()
-        self._buckets = tuple(
-            TokenBucket(rate, rate * BURST_SECONDS, now) if rate > 0 else None
-            for rate in (messages_per_second, bytes_per_second)
-        )
+        self._buckets: tuple[TokenBucket | None, TokenBucket | None] = (None, None)
+        self._pause: trio.CancelScope | None = None
         self._clock = clock
         self._nursery = nursery
         self._waiting: dict[PublishingConnection, tuple[int, int]] = {}
@@ -62,6 +67,18 @@ class PublishLimit:
         self._serving = False
         self.times_held = 0
         """How often a connection had to wait."""
+        self.use(messages_per_second, bytes_per_second)
+
+    def use(self, messages_per_second: float, bytes_per_second: float) -> None:
+        """Other rates from now on. Those that wait keep their places."""
+        now = self._clock.now()
+        messages, size_bytes = self._buckets
+        self._buckets = (
+            _bucket(messages, messages_per_second, now),
+            _bucket(size_bytes, bytes_per_second, now),
+        )
+        if self._pause is not None:
+            self._pause.cancel()
 
     def admits(self, connection: PublishingConnection, messages: int, size_bytes: int) -> bool:
         """Whether a message (or a batch) may be published now; its tokens are then taken. If not,
@@ -101,9 +118,11 @@ class PublishLimit:
                 now = self._clock.now()
                 seconds = self._tell(now)
                 if self._waiting:
-                    await trio.sleep(max(seconds, WAIT_SECONDS_MIN) if seconds else 0)
+                    with trio.CancelScope() as self._pause:
+                        await trio.sleep(max(seconds, WAIT_SECONDS_MIN) if seconds else 0)
         finally:
             self._serving = False
+            self._pause = None
 
     def _tell(self, now: float) -> float:
         """Returns the time until the first of those that are left may be told."""
@@ -118,3 +137,12 @@ class PublishLimit:
             self._take(amounts, now)
             connection.publish_admitted()
         return 0.0
+
+
+def _bucket(before: TokenBucket | None, rate: float, now: float) -> TokenBucket | None:
+    if rate <= 0:
+        return None
+    if before is None:
+        return TokenBucket(rate, rate * BURST_SECONDS, now)
+    before.change(rate, rate * BURST_SECONDS, now)
+    return before

@@ -9,6 +9,7 @@ import trio
 
 from broker.orphans.rule import AGE_MINUTES_MIN, Standing
 from broker.orphans.search import delete_orphans, unnamed_ledgers
+from inspection.access import access
 from inspection.command import of_store, refusing, with_tree
 from inspection.ledgers import SESSION_S
 from inspection.output import Output
@@ -95,7 +96,7 @@ async def _delete(url: str, age_minutes_min: int, output: Output) -> None:
         kind = Standing.KEPT.value if outcome.kept else "deleted"
         output.row(kind, {"ledger": outcome.ledger_id, "reason": outcome.kept or None})
 
-    store = await open_store(url, SESSION_S)
+    store = await open_store(url, SESSION_S, access().metadataStoreConfigPath)
     try:
         await delete_orphans(store, age_minutes_min, SystemClock().wall_ms, report)
     finally:

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.config import SUBSCRIPTION_TYPES
+from broker.policies.clusters import REPLICATION_FIELD
 from broker.policies.counts import COUNT_KEYS, Counts, counts_of
+from broker.policies.delays import DELAY_KEYS, Delays, delays_of
+from broker.policies.given import AUTO_UPDATE_STRATEGIES
 from broker.policies.grants import grants_in
+from broker.policies.idle import IDLE_KEYS, Idle, idle_of
 from broker.policies.levels import Levels
 from broker.policies.persistence import Persistence, persistence_in, persistence_of
 from broker.policies.rates import RATE_KEYS, Rates, rates_of
@@ -32,9 +36,11 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "allowAutoTopicCreation",
         "allowAutoTopicCreationType",
         "brokerDeduplicationEnabled",
+        "brokerDeduplicationSnapshotIntervalSeconds",
         "defaultNumPartitions",
         "defaultRetentionSizeInMB",
         "defaultRetentionTimeInMinutes",
+        "dispatcherPauseOnAckStatePersistentEnabled",
         "encryptionRequireOnProducer",
         "isAllowAutoUpdateSchemaEnabled",
         "isSchemaValidationEnforced",
@@ -45,6 +51,8 @@ OVERRIDDEN_KEYS: Final = frozenset(
         "schemaCompatibilityStrategy",
         "subscriptionTypesEnabled",
         *COUNT_KEYS,
+        *DELAY_KEYS,
+        *IDLE_KEYS,
         *RATE_KEYS,
     }
 )
@@ -63,6 +71,8 @@ class EffectivePolicies:
     auto_subscription_creation: bool
     """Whether a consumer may create the subscription it names."""
     deduplication: bool
+    deduplication_snapshot_seconds: int
+    """Between two snapshots; 0: only the number of entries counts."""
     encryption_required: bool
     """Producers that do not encrypt are refused."""
     bookie_groups: BookieGroups | None
@@ -79,10 +89,20 @@ class EffectivePolicies:
     """One of `SchemaStrategy`; never UNDEFINED."""
     schema_validation_enforced: bool
     """Producers without a schema are refused on a topic that has one."""
+    compaction_threshold_bytes: int
+    """Of backlog; 0: never. Vela does not compact topics yet."""
+    dispatch_waits_for_acks: bool
+    """Whether delivery pauses while there are more holes between acknowledgements than are
+    stored."""
+    replication_clusters: tuple[str, ...]
     counts: Counts
+    delays: Delays
+    idle: Idle
     subscription_types: frozenset[str]
     """Of new consumers."""
     rates: Rates
+    resource_group: str
+    """Of its namespace; empty: none."""
 
 
 def resolve(
@@ -115,6 +135,12 @@ def resolve(
             else bool(subscription_creation.get("allowAutoSubscriptionCreation", False))
         ),
         deduplication=bool(said("deduplicationEnabled", config.brokerDeduplicationEnabled)),
+        deduplication_snapshot_seconds=int(
+            said(
+                "deduplicationSnapshotIntervalSeconds",
+                config.brokerDeduplicationSnapshotIntervalSeconds,
+            )
+        ),
         encryption_required=(
             bool(said("encryption_required", False)) or config.encryptionRequireOnProducer
         ),
@@ -131,9 +157,20 @@ def resolve(
         schema_validation_enforced=(
             bool(said("schema_validation_enforced", False)) or config.isSchemaValidationEnforced
         ),
+        compaction_threshold_bytes=int(said("compaction_threshold", 0)),
+        dispatch_waits_for_acks=bool(
+            said(
+                "dispatcherPauseOnAckStatePersistentEnabled",
+                config.dispatcherPauseOnAckStatePersistentEnabled,
+            )
+        ),
+        replication_clusters=tuple(said(REPLICATION_FIELD, ())),
         counts=counts_of(config, levels),
+        delays=delays_of(config, levels),
+        idle=idle_of(config, levels),
         subscription_types=_subscription_types(levels, config),
         rates=rates_of(config, levels),
+        resource_group=str(namespace.fields.get("resource_group_name") or ""),
     )
 
 
@@ -154,6 +191,17 @@ def flaw_in(fields: Mapping[str, Json], config: BrokerConfig) -> str:
     return ""
 
 
+def violated_type_rule(config: BrokerConfig) -> str:
+    """The violated rule about types of subscriptions in the configuration, or an empty text."""
+    unknown = [each for each in config.subscriptionTypesEnabled if each not in SUBSCRIPTION_TYPES]
+    if not unknown:
+        return ""
+    return (
+        f"subscriptionTypesEnabled must name types of {', '.join(SUBSCRIPTION_TYPES)}, found "
+        f"{', '.join(unknown)}"
+    )
+
+
 def _subscription_types(levels: Levels, config: BrokerConfig) -> frozenset[str]:
     """An empty list says nothing at any level."""
     own = (each.get("subscription_types_enabled") for each in levels)
@@ -171,10 +219,14 @@ def _partitions(override: Json, config: BrokerConfig) -> int:
 
 
 def _strategy(levels: Levels, config: BrokerConfig) -> str:
-    """UNDEFINED sets nothing at any level. In the configuration it means FULL, as in Pulsar."""
+    """UNDEFINED sets nothing at any level. The former kind of strategy is asked last. In the
+    configuration it means FULL, as in Pulsar."""
     for each in levels:
         own = each.get("schema_compatibility_strategy") or "UNDEFINED"
         if own != "UNDEFINED":
             return str(own)
+    former = levels.namespace.get("schema_auto_update_compatibility_strategy")
+    if former is not None:
+        return AUTO_UPDATE_STRATEGIES[former]
     fallback = config.schemaCompatibilityStrategy
     return "FULL" if fallback == "UNDEFINED" else fallback

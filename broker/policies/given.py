@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, get_args
 
 from broker.config import SUBSCRIPTION_TYPES, SchemaStrategy
+from broker.policies.bodies import flag, object_of
+from broker.policies.delays import delayed_delivery
 from broker.policies.grants import (
     ACTIONS,
     AUTH_FIELD,
@@ -20,7 +22,9 @@ from broker.policies.grants import (
     TOPIC_AUTH,
     grants_in,
 )
-from broker.policies.numbers import INT, whole
+from broker.policies.idle import inactive_topics
+from broker.policies.numbers import INT, LONG, whole
+from broker.policies.offload import offload_lag, offload_policies, offload_threshold
 from broker.policies.persistence import persistence
 from broker.policies.rates import publish_rate
 from broker.refusal import Refusal, precondition_failed
@@ -31,16 +35,18 @@ Check = Callable[[str, Json], Json]
 
 NOT_IMPLEMENTED: Final = 501
 _BOUNDARY: Final = re.compile(r"0x[0-9a-fA-F]{1,8}")
+AUTO_UPDATE_STRATEGIES: Final[Mapping[str, SchemaStrategy]] = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
+"""The former kind of schema compatibility strategies."""
 _NO_AUTO_TOPIC: Final = "Invalid configuration for autoTopicCreationOverride. the detail is "
-
-
-def flag(policy: str, value: Json) -> bool:
-    """A boolean. Numbers are accepted, as by Pulsar's JSON reader."""
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    if not isinstance(value, bool | int):
-        raise Refusal(400, f"{policy} must be true or false")
-    return bool(value)
 
 
 def whole_number(policy: str, value: Json) -> int:
@@ -56,11 +62,46 @@ def limit(policy: str, value: Json) -> int:
     return number
 
 
+def snapshot_interval(policy: str, value: Json) -> int:
+    """Seconds between two snapshots for deduplication; 0: only the number of entries counts."""
+    number = whole_number(policy, value)
+    if number < 0:
+        raise precondition_failed("interval must be greater than or equal to 0")
+    return number
+
+
+def compaction_threshold(policy: str, value: Json) -> int:
+    """Bytes of backlog after which a topic is to be compacted; 0: never."""
+    number = whole(policy, value, LONG)
+    if number < 0:
+        raise precondition_failed(f"{policy} must be 0 or more")
+    return number
+
+
+def entry_filters(policy: str, value: Json) -> Json:
+    """Names of filters of entries. Vela runs none, so none is found."""
+    names = object_of(policy, value).get("entryFilterNames") or ""
+    if not isinstance(names, str):
+        raise Refusal(400, "entryFilterNames must be a text")
+    if not names:
+        raise Refusal(
+            400, "entryFilterNames can't be empty. To remove entry filters use the remove method."
+        )
+    raise Refusal(400, f"Entry filter '{names.split(',')[0]}' not found")
+
+
+def auto_update_strategy(policy: str, value: Json) -> str:
+    """One of them, which decides where the namespace has no strategy of the present kind."""
+    if value not in AUTO_UPDATE_STRATEGIES:
+        raise Refusal(400, f"{policy} must be one of {', '.join(AUTO_UPDATE_STRATEGIES)}")
+    return str(value)
+
+
 def by_cluster(check: Check) -> Check:
     """A value for each cluster, each of which the check keeps. Clusters without one are dropped."""
 
     def checked_by_cluster(policy: str, value: Json) -> Json:
-        given = _object(policy, value)
+        given = object_of(policy, value)
         return {name: check(policy, each) for name, each in given.items() if each is not None}
 
     return checked_by_cluster
@@ -77,7 +118,7 @@ def strategy(policy: str, value: Json) -> str:
 
 def auto_topic(policy: str, value: Json) -> Json:
     """autoTopicCreationOverride."""
-    given = _object(policy, value)
+    given = object_of(policy, value)
     count, kind = given.get("defaultNumPartitions"), given.get("topicType")
     if count is not None:
         count = whole_number("defaultNumPartitions", count)
@@ -110,12 +151,12 @@ def auto_topic(policy: str, value: Json) -> Json:
 def auto_subscription(policy: str, value: Json) -> Json:
     """autoSubscriptionCreationOverride."""
     name = "allowAutoSubscriptionCreation"
-    return {name: flag(policy, _object(policy, value).get(name, False))}
+    return {name: flag(policy, object_of(policy, value).get(name, False))}
 
 
 def retention(policy: str, value: Json) -> Json:
     """Both limits, -1 for none; or both 0."""
-    given = _object(policy, value)
+    given = object_of(policy, value)
     minutes = whole_number(policy, given.get("retentionTimeInMinutes", 0))
     megabytes = given.get("retentionSizeInMB", 0)
     if isinstance(megabytes, bool) or not isinstance(megabytes, int | float):
@@ -145,9 +186,9 @@ def subscription_types(policy: str, value: Json) -> list[str]:
     return list(dict.fromkeys(value))
 
 
-def _object(policy: str, value: Json) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise Refusal(400, f"{policy} must be a JSON object")
+def _text(policy: str, value: Json) -> str:
+    if not isinstance(value, str):
+        raise Refusal(400, f"{policy} must be a name")
     return value
 
 
@@ -158,7 +199,7 @@ def _texts(policy: str, value: Json) -> list[str]:
 
 
 def _auth_policies(policy: str, value: Json) -> Json:
-    given = _object(policy, value)
+    given = object_of(policy, value)
     try:
         grants_in({AUTH_FIELD: given})
     except (TypeError, ValueError) as error:
@@ -181,7 +222,7 @@ def auth_mode(policy: str, value: Json) -> str:
 
 
 def _bundles(policy: str, value: Json) -> Json:
-    given = _object(policy, value)
+    given = object_of(policy, value)
     if not isinstance(given.get("numBundles"), int | None):
         raise Refusal(400, "numBundles must be a whole number")
     boundaries = _texts(policy, given.get("boundaries") or [])
@@ -196,8 +237,14 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "autoSubscriptionCreationOverride": auto_subscription,
     "autoTopicCreationOverride": auto_topic,
     "bundles": _bundles,
+    "compaction_threshold": compaction_threshold,
     "deduplicationEnabled": flag,
+    "deduplicationSnapshotIntervalSeconds": snapshot_interval,
+    "delayed_delivery_policies": delayed_delivery,
+    "dispatcherPauseOnAckStatePersistentEnabled": flag,
     "encryption_required": flag,
+    "entryFilters": entry_filters,
+    "inactive_topic_policies": inactive_topics,
     "is_allow_auto_update_schema": flag,
     "max_consumers_per_subscription": whole_number,
     "max_consumers_per_topic": whole_number,
@@ -206,11 +253,17 @@ ACTED_ON: Final[Mapping[str, Check]] = {
     "max_topics_per_namespace": whole_number,
     "max_unacked_messages_per_consumer": whole_number,
     "max_unacked_messages_per_subscription": whole_number,
+    "offload_deletion_lag_ms": offload_lag,
+    "offload_policies": offload_policies,
+    "offload_threshold": offload_threshold,
+    "offload_threshold_in_seconds": offload_threshold,
     "persistence": persistence,
-    "properties": _object,
+    "properties": object_of,
     "publishMaxMessageRate": by_cluster(publish_rate),
     "replication_clusters": _texts,
+    "resource_group_name": _text,
     "retention_policies": retention,
+    "schema_auto_update_compatibility_strategy": auto_update_strategy,
     "schema_compatibility_strategy": strategy,
     "schema_validation_enforced": flag,
     "subscription_auth_mode": auth_mode,
@@ -222,23 +275,11 @@ NO_EFFECT: Final[Mapping[str, tuple[Json, ...]]] = {
     "backlog_quota_map": (),
     "clusterDispatchRate": (),
     "clusterSubscribeRate": (),
-    "compaction_threshold": (0,),
-    "deduplicationSnapshotIntervalSeconds": (),
-    "delayed_delivery_policies": (),
     "deleted": (False,),
-    "dispatcherPauseOnAckStatePersistentEnabled": (False,),
-    "entryFilters": (),
-    "inactive_topic_policies": (),
     "latency_stats_sample_rate": (),
     "message_ttl_in_seconds": (0,),
     "migrated": (False,),
-    "offload_deletion_lag_ms": (),
-    "offload_policies": (),
-    "offload_threshold": (-1,),
-    "offload_threshold_in_seconds": (-1,),
     "replicatorDispatchRate": (),
-    "resource_group_name": (),
-    "schema_auto_update_compatibility_strategy": (),
     "subscriptionDispatchRate": (),
     "subscription_expiration_time_minutes": (0,),
     "topicDispatchRate": (),

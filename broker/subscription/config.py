@@ -30,7 +30,8 @@ class SubscriptionConfig:
     """Entries that one Shared consumer gets before it is the next one's turn."""
     active_consumer_failover_delay_time_millis: int
     acknowledgment_at_batch_index_level_enabled: bool
-    delayed_delivery_enabled: bool
+    managed_ledger_max_unacked_ranges: int
+    """managedLedgerMaxUnackedRangesToPersist: so many ranges of acknowledged entries are stored."""
     delayed_delivery_entries_max: int
     """Delayed entries that one subscription indexes in memory. At the bound it reads no further
     until some are due, so later entries wait after them."""
@@ -62,7 +63,7 @@ class SubscriptionConfig:
             dispatcher_max_round_robin_batch_size=max(1, config.dispatcherMaxRoundRobinBatchSize),
             active_consumer_failover_delay_time_millis=config.activeConsumerFailoverDelayTimeMillis,
             acknowledgment_at_batch_index_level_enabled=config.acknowledgmentAtBatchIndexLevelEnabled,
-            delayed_delivery_enabled=config.delayedDeliveryEnabled,
+            managed_ledger_max_unacked_ranges=config.managedLedgerMaxUnackedRangesToPersist,
             broadcast_subscription_name_pattern=config.broadcastSubscriptionNamePattern,
             broadcast_virtual_cursor_retention_minutes=config.broadcastVirtualCursorRetentionMinutes,
             broadcast_snapshot_interval_millis=config.broadcastSnapshotIntervalMillis,

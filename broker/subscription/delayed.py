@@ -13,13 +13,28 @@ import heapq
 from typing import TYPE_CHECKING, Final, final
 
 from protocol.errors import RemoteProtocolError
-from protocol.metadata import metadata_range
+from protocol.metadata import check_metadata, metadata_range, peek
 
 if TYPE_CHECKING:
     from broker.entry import Entry
     from protocol.position import Position
 
 _TAG: Final = b"\x98\x01"
+
+
+def delay_ms(data: bytes) -> int:
+    """How long after its publish time a producer wants a message delivered; 0: at once, or its
+    metadata is broken, or refused for its size."""
+    try:
+        start, end = metadata_range(data)
+        if data.find(_TAG, start, end) < 0 or check_metadata(data):
+            return 0
+        metadata = peek(data)
+    except RemoteProtocolError:
+        return 0
+    if not metadata.HasField("deliver_at_time"):
+        return 0
+    return max(0, metadata.deliver_at_time - metadata.publish_time)
 
 
 def deliver_at_ms(entry: Entry) -> int:

@@ -22,7 +22,6 @@ from broker.subscription.pump import Step
 from broker.subscription.round_robin import can_take
 from broker.subscription.statistics import DrainingHash
 from broker.subscription.sub_types import KEY_SHARED
-from protocol.errors import BrokerError, ServerError
 from protocol.metadata import sticky_key
 
 if TYPE_CHECKING:
@@ -67,13 +66,7 @@ class KeySharedDispatcher(ManyDispatcher):
     # Consumers
 
     def add(self, consumer: Consumer) -> None:
-        """Attach, if its policy equals that of the others, and give it its ranges."""
-        options = consumer.key_shared
-        if (options.sticky, options.out_of_order_allowed) != (
-            self.sticky,
-            self.out_of_order_allowed,
-        ):
-            raise BrokerError(ServerError.ConsumerBusy, "Subscription is of different type")
+        """Attach one with the policy of the others, and give it its ranges."""
         self.ranges.add(consumer)
         super().add(consumer)
         self._waiting.reassign()

@@ -54,6 +54,8 @@ class ManyDispatcher:
         self._bytes_left = 0
         self._fill_replays = False
         self._withheld = WithheldEntries(context.topic_name, cursor.name)
+        self._unstorable = False
+        """The last step sent no new entries, because not all acknowledgements would be stored."""
         self.messages_out = 0
         self.bytes_out = 0
 
@@ -127,7 +129,7 @@ class ManyDispatcher:
         for consumer in freed:
             self._rotation.ready(consumer)
         self._report()
-        return bool(freed) or held
+        return bool(freed) or held or self._unstorable
 
     def limits_changed(self) -> None:
         """Hold and free consumers as the limits say now."""
@@ -171,7 +173,7 @@ class ManyDispatcher:
         if len(self._delayed):
             self._take_due()
         left = self._send_waiting()
-        if left is Step.IDLE and not self._held():
+        if left is Step.IDLE and not self._held() and not self._waits_for_acks():
             left = self._send_new()
         messages, size_bytes = self._outgoing.flush(self._clock.wall_ms())
         self.messages_out += messages
@@ -187,6 +189,14 @@ class ManyDispatcher:
         limit = self._context.broker_unacked
         return limit is not None and limit.blocks(self, self._wake_now)
 
+    def _waits_for_acks(self) -> bool:
+        """Whether new entries wait until the acknowledgements can be stored again."""
+        self._unstorable = (
+            self._context.limits.dispatch_waits_for_acks
+            and self._cursor.acked_range_count > self._config.managed_ledger_max_unacked_ranges
+        )
+        return self._unstorable
+
     def _wake_now(self) -> None:
         self._wake_at(self._clock.wall_ms())
 
@@ -200,7 +210,7 @@ class ManyDispatcher:
 
     def _delay(self, entry: Entry, slot: int) -> bool:
         """Put the entry aside if it is not due yet."""
-        if not self._config.delayed_delivery_enabled:
+        if not self._context.limits.delivers_later:
             return False
         due_ms = deliver_at_ms(entry)
         if not due_ms or due_ms <= self._clock.wall_ms():
@@ -272,6 +282,8 @@ class ManyDispatcher:
         limit = self._context.broker_unacked
         if limit is not None and limit.holds(self):
             return "blocked: unacked messages reach maxUnackedMessagesPerBroker"
+        if self._unstorable:
+            return "waits for acknowledgements: more holes between them than are stored"
         if self._rotation.any_ready():
             due_ms = self._delayed.next_due_ms()
             if due_ms is not None:

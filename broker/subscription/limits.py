@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 @final
 class SubscriptionLimits:
-    """The limits in force for each subscription of one topic; 0: none. The topic changes them, and
+    """The limits in force for each subscription of one topic; 0: none. Also whether messages wait
+    for the time that their producer names. The topic changes them, and
     then calls `limits_changed` of its subscriptions."""
 
     __slots__ = (
+        "delivers_later",
+        "dispatch_waits_for_acks",
         "max_consumers_per_subscription",
         "max_unacked_messages_per_consumer",
         "max_unacked_messages_per_subscription",
@@ -33,6 +36,8 @@ class SubscriptionLimits:
     def use(self, policies: EffectivePolicies) -> bool:
         """Take up those of these policies. Returns whether any is another now."""
         before = self._all()
+        self.delivers_later = policies.delays.delivers_later
+        self.dispatch_waits_for_acks = policies.dispatch_waits_for_acks
         self.max_consumers_per_subscription = policies.counts.consumers_of_subscription_max
         self.max_unacked_messages_per_consumer = policies.counts.unacked_of_consumer_max
         self.max_unacked_messages_per_subscription = policies.counts.unacked_of_subscription_max

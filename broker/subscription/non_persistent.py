@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from broker.subscription.active_consumer import ActiveOrder
+from broker.subscription.compatibility import check_compatible, in_the_way
 from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_single import ACTIVE_CHANGE_VERSION_MIN
 from broker.subscription.key_ranges import AutoSplit, ConsistentHashing, KeyRanges, StickyRanges
@@ -91,13 +92,9 @@ class NonPersistentSubscription:
             raise BrokerError(
                 ServerError.NotAllowedError, "readCompacted only valid on persistent topics"
             )
-        if self.consumers:
-            if consumer.sub_type != self.sub_type:
-                raise BrokerError(ServerError.ConsumerBusy, "Subscription is of different type")
-            if consumer.sub_type == EXCLUSIVE:
-                raise BrokerError(
-                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
-                )
+        check_compatible(self.consumers, consumer)
+        if self.consumers and consumer.sub_type == EXCLUSIVE:
+            raise BrokerError(ServerError.ConsumerBusy, "Exclusive consumer is already connected")
         consumers_max = self.context.limits.max_consumers_per_subscription
         if consumer.sub_type != EXCLUSIVE and 0 < consumers_max <= len(self.consumers):
             raise BrokerError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
@@ -120,9 +117,8 @@ class NonPersistentSubscription:
         """They are checked when a consumer arrives."""
 
     def in_the_way_of(self, consumer: Consumer) -> Consumer | None:
-        """The first one of another connection."""
-        others = (each for each in self.consumers if each.session is not consumer.session)
-        return next(others, None)
+        """See the function."""
+        return in_the_way(self.consumers, consumer)
 
     def _ranges_for(self, consumer: Consumer) -> KeyRanges:
         config = self.context.config

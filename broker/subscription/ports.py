@@ -34,6 +34,10 @@ class CursorPort(Protocol):
         """Acknowledged entries after the mark-delete position."""
 
     @property
+    def acked_range_count(self) -> int:
+        """How many ranges of acknowledged entries there are after the mark-delete position."""
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """The properties kept with the cursor."""
 

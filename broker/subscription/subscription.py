@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import structlog
 import trio
 
+from broker.subscription.compatibility import check_compatible, in_the_way
 from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_key_shared import KeySharedDispatcher
 from broker.subscription.dispatch_shared import SharedDispatcher
@@ -109,8 +110,7 @@ class PersistentSubscription:
                 ServerError.NotAllowedError,
                 "readCompacted only allowed on failover or exclusive subscriptions",
             )
-        if self.consumers and consumer.sub_type != self.sub_type:
-            raise BrokerError(ServerError.ConsumerBusy, "Subscription is of different type")
+        check_compatible(self.consumers, consumer)
         consumers_max = self.context.limits.max_consumers_per_subscription
         if consumer.sub_type != EXCLUSIVE and 0 < consumers_max <= len(self.consumers):
             raise BrokerError(ServerError.ConsumerBusy, "Subscription reached max consumers limit")
@@ -130,9 +130,8 @@ class PersistentSubscription:
         return StockConsumerHandle(consumer, self)
 
     def in_the_way_of(self, consumer: Consumer) -> Consumer | None:
-        """The first one of another connection."""
-        others = (each for each in self.consumers if each.session is not consumer.session)
-        return next(others, None)
+        """See the function."""
+        return in_the_way(self.consumers, consumer)
 
     def _dispatcher_for(self, consumer: Consumer) -> Dispatcher:
         """The current dispatcher, if it has the type and holds no old state; else a new one."""

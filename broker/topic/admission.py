@@ -1,4 +1,7 @@
-"""Whom the limits of a topic let in. Statuses and texts of Pulsar 4.0. Pure."""
+"""Whom the limits of a topic let in. Statuses and texts of Pulsar 4.0. Pure.
+
+The number and the types of subscriptions of a non-persistent topic are not limited, as in Pulsar.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ def host_of(remote_address: str) -> str:
 
 
 def check_producers(
+    topic_name: str,
     policies: EffectivePolicies,
     config: BrokerConfig,
     address: str,
@@ -31,9 +35,9 @@ def check_producers(
     Raises: BrokerError ProducerBusy.
     """
     if 0 < policies.counts.producers_max <= count:
-        raise ProducerBusy("Topic reached max producers limit")
+        raise ProducerBusy(f"Topic '{topic_name}' reached max producers limit")
     if _too_many(config.maxSameAddressProducersPerTopic, address, others):
-        raise ProducerBusy("Topic reached max same address producers limit")
+        raise ProducerBusy(f"Topic '{topic_name}' reached max same address producers limit")
 
 
 def check_consumers(

@@ -3,7 +3,8 @@
 The state is kept in the record of the cursor `pulsar.dedup`: its mark-delete position and, in the
 same write, the highest persisted sequence id of each producer name up to that position. Entries
 after it are replayed when the topic is loaded. A snapshot is written every
-`brokerDeduplicationEntriesInterval` entries and when the topic is closed. Real Pulsar keeps the
+`brokerDeduplicationEntriesInterval` entries, after the seconds that the policies of the topic say,
+and when the topic is closed. Real Pulsar keeps the
 state in the same place.
 
 A topic without deduplication has no such cursor: it would hold storage for ever, and bring back
@@ -47,6 +48,7 @@ class DedupStore:
         "_ledger",
         "_rules",
         "_since_snapshot",
+        "_snapshot_at",
         "_snapshot_position",
     )
 
@@ -59,6 +61,7 @@ class DedupStore:
         self._clock = clock
         self._rules: Deduplication[Publish] = Deduplication(cursor.position_properties, clock.now())
         self._since_snapshot = 0
+        self._snapshot_at = clock.now()
         self._snapshot_position = cursor.mark_delete
 
     @classmethod
@@ -138,8 +141,15 @@ class DedupStore:
         """Whether enough messages have been published since the last snapshot."""
         return self._since_snapshot >= max(1, self._config.brokerDeduplicationEntriesInterval)
 
+    def is_snapshot_due(self, interval_seconds: int) -> bool:
+        """Whether the last snapshot is that old, and something was published since; 0: no age is
+        too old."""
+        age = self._clock.now() - self._snapshot_at
+        return bool(self._since_snapshot) and 0 < interval_seconds <= age
+
     async def snapshot(self) -> None:
         """Make the current state durable."""
+        self._snapshot_at = self._clock.now()
         if not self._since_snapshot:
             return
         position: Position = self._snapshot_position

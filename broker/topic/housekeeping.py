@@ -20,10 +20,12 @@ from protocol.errors import BrokerError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from broker.policies.effective import EffectivePolicies
     from broker.subscription.api import Subscription
     from broker.topic.dedup_store import DedupStore
     from broker.topic.services import TopicServices
     from broker.topic.topic import Topic
+    from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
 
@@ -39,8 +41,11 @@ class Loaded(Protocol):
     def topics(self) -> Mapping[str, Topic]:
         """The topics in memory, by full name."""
 
-    async def collect_idle(self, topic: Topic) -> None:
-        """Delete a topic that has been unused for long enough."""
+    async def collect_idle(self, topic: Topic) -> bool:
+        """Delete a topic that has been unused for long enough. Returns whether it is gone."""
+
+    async def collect_partitioned(self, name: TopicName) -> None:
+        """Delete the record of a partitioned topic of which no partition is left."""
 
 
 @final
@@ -79,18 +84,26 @@ class Housekeeping:
             yield
 
     async def _write_dedup_snapshots(self) -> None:
+        """After so many entries at once, by age as often as the configuration says."""
+        services = self._services
+        frequency = services.config.brokerDeduplicationSnapshotFrequencyInSeconds
+        looked_at = services.clock.now()
         while True:
-            await trio.sleep(SNAPSHOT_CHECK_SECONDS)
+            await trio.sleep(min(SNAPSHOT_CHECK_SECONDS, frequency or SNAPSHOT_CHECK_SECONDS))
+            by_age = 0 < frequency <= services.clock.now() - looked_at
+            if by_age:
+                looked_at = services.clock.now()
             for number, topic in enumerate(list(self._loaded.topics.values()), 1):
                 if isinstance(topic, PersistentTopic) and topic.dedup is not None:
-                    await self._snapshot(topic, topic.dedup)
+                    await self._snapshot(topic, topic.dedup, by_age=by_age)
                 if number % STEPS_PER_SLICE == 0:
                     await trio.lowlevel.checkpoint()
 
-    async def _snapshot(self, topic: PersistentTopic, dedup: DedupStore) -> None:
+    async def _snapshot(self, topic: PersistentTopic, dedup: DedupStore, *, by_age: bool) -> None:
+        seconds = topic.policies.effective.deduplication_snapshot_seconds if by_age else 0
         try:
             dedup.forget_inactive(set(topic.access.producers))
-            if dedup.wants_snapshot and not topic.closing:
+            if (dedup.wants_snapshot or dedup.is_snapshot_due(seconds)) and not topic.closing:
                 await dedup.snapshot()
         except BrokerError as error:
             log.warning(
@@ -132,30 +145,42 @@ class Housekeeping:
 
     async def _collect_idle_topics(self) -> None:
         services = self._services
-        config = services.config
-        interval = config.brokerDeleteInactiveTopicsFrequencySeconds
-        idle_seconds = config.brokerDeleteInactiveTopicsMaxInactiveDurationSeconds
-        if idle_seconds < 0:
-            idle_seconds = interval
+        interval = services.config.brokerDeleteInactiveTopicsFrequencySeconds
         while True:
             await trio.sleep(interval)
-            now = services.clock.now()
-            for number, topic in enumerate(list(self._loaded.topics.values()), 1):
-                if number % STEPS_PER_SLICE == 0:
-                    await trio.lowlevel.checkpoint()
-                if topic.name.is_system:
-                    continue
-                try:
-                    idle = topic.is_idle() and now - topic.active_at >= idle_seconds
-                    if idle and not self._is_retained(topic, now):
-                        await self._loaded.collect_idle(topic)
-                except Exception as error:
-                    log.error("cannot collect idle topic", topic=topic.name.full, **told(error))
+            gone = await self._collect_now()
+            if services.config.brokerDeleteInactivePartitionedTopicMetadataEnabled:
+                for name in gone:
+                    await self._loaded.collect_partitioned(name)
 
-    def _is_retained(self, topic: Topic, now: float) -> bool:
-        """Whether the retention policy keeps messages although there is no subscription."""
-        policies = topic.policies.effective
-        minutes, megabytes = policies.retention_minutes, policies.retention_megabytes
-        if not topic.holds_messages() or minutes == 0 or megabytes == 0:
-            return False
-        return minutes < 0 or now - topic.active_at < minutes * 60
+    async def _collect_now(self) -> dict[TopicName, None]:
+        """Returns the partitioned topics that have lost a partition."""
+        now = self._services.clock.now()
+        gone: dict[TopicName, None] = {}
+        for number, topic in enumerate(list(self._loaded.topics.values()), 1):
+            if number % STEPS_PER_SLICE == 0:
+                await trio.lowlevel.checkpoint()
+            name = topic.name
+            try:
+                if is_unused(topic, now) and await self._loaded.collect_idle(topic):
+                    gone |= {name.partitioned_base: None} if name.is_partition else {}
+            except Exception as error:
+                log.error("cannot collect idle topic", topic=name.full, **told(error))
+        return gone
+
+
+def is_unused(topic: Topic, now: float) -> bool:
+    """Whether its policies say that it is deleted now."""
+    policies = topic.policies.effective
+    idle = policies.idle
+    if not idle.deletes or topic.name.is_system or now - topic.active_at < idle.seconds:
+        return False
+    return topic.is_idle() and not _is_retained(topic, policies, now)
+
+
+def _is_retained(topic: Topic, policies: EffectivePolicies, now: float) -> bool:
+    """Whether the retention policy keeps messages although there is no subscription."""
+    minutes, megabytes = policies.retention_minutes, policies.retention_megabytes
+    if not topic.holds_messages() or minutes == 0 or megabytes == 0:
+        return False
+    return minutes < 0 or now - topic.active_at < minutes * 60

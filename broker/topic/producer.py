@@ -50,15 +50,19 @@ class ProducerTopic:
 class ProducerLimits:
     """What each message of a producer has to pass before it is handled. Identity is the object."""
 
-    __slots__ = ("message_size_bytes_max", "rates")
+    __slots__ = ("delay_ms_max", "message_size_bytes_max", "rates")
 
-    def __init__(self, rates: tuple[PublishLimit, ...], message_size_bytes_max: int) -> None:
+    def __init__(
+        self, rates: tuple[PublishLimit, ...], message_size_bytes_max: int, delay_ms_max: int
+    ) -> None:
         self.rates = rates
         self.message_size_bytes_max = message_size_bytes_max
         """0: none but that of the broker."""
+        self.delay_ms_max = delay_ms_max
+        """How long after its publish time a message may be due; 0: no limit."""
 
 
-NO_LIMITS: Final = ProducerLimits((), 0)
+NO_LIMITS: Final = ProducerLimits((), 0, 0)
 """Its messages are not looked at before they are handled."""
 
 

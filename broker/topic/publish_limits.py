@@ -1,5 +1,5 @@
-"""What the producers of one topic have to pass: its publish rate, that of the whole broker, and the
-size of a message."""
+"""What the producers of one topic have to pass: its publish rate, the budget of its resource group,
+the rate of the whole broker, the size of a message, and how late it may be due."""
 
 from __future__ import annotations
 
@@ -36,12 +36,19 @@ class TopicPublishLimits:
             self._rate = rates.publish
             self._of_topic = self._services.publish_limit(self._rate)
         of_broker = self._services.broker_publish_limit(rates.broker_publish)
-        limits = tuple(each for each in (self._of_topic, of_broker) if each is not None)
+        of_group = self._services.resource_groups.publish(policies.resource_group)
+        shared = (self._of_topic, of_group, of_broker)
+        limits = tuple(each for each in shared if each is not None)
         size_max = policies.counts.message_size_bytes_max
+        delay_max = policies.delays.refused_above_ms
         before = self.in_force
-        if (limits, size_max) != (before.rates, before.message_size_bytes_max):
-            is_limited = bool(limits) or size_max > 0
-            self.in_force = ProducerLimits(limits, size_max) if is_limited else NO_LIMITS
+        if (limits, size_max, delay_max) != (
+            before.rates,
+            before.message_size_bytes_max,
+            before.delay_ms_max,
+        ):
+            is_limited = bool(limits) or size_max > 0 or delay_max > 0
+            self.in_force = ProducerLimits(limits, size_max, delay_max) if is_limited else NO_LIMITS
             for producer in producers:
                 if producer.open:
                     producer.use_limits(self.in_force)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.net.publish_limit import PublishLimit
 from broker.policies.rates import NO_PUBLISH_RATE
+from broker.topic.group_limits import GroupLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -53,6 +54,7 @@ class TopicServices:
         self.unload = unload
         """For a topic that cannot continue. It is loaded again on the next request."""
         self.running_in: trio.Nursery | None = None
+        self.resource_groups = GroupLimits(clock, lambda: self.nursery)
         self._broker_publish_rate = NO_PUBLISH_RATE
         self._broker_publish_limit: PublishLimit | None = None
 

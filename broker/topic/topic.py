@@ -137,6 +137,7 @@ class Topic(ProducerTopic):
         names = self.access.producers
         if request.name not in names:
             check_producers(
+                self.name.full,
                 self.policies.effective,
                 self.services.config,
                 session.remote_address,
@@ -272,7 +273,9 @@ class Topic(ProducerTopic):
         await self._finish_drop(request.name)
         subscription = self.subscriptions.get(request.name)
         if subscription is None:
-            check_subscriptions(self.policies.effective, len(self.subscriptions), self.name.full)
+            if self.persistent:
+                policies = self.policies.effective
+                check_subscriptions(policies, len(self.subscriptions), self.name.full)
             subscription = await self.services.subscription_kinds.open(request, self.context())
             self.subscriptions[request.name] = subscription
             self.touch()
@@ -434,7 +437,7 @@ class Topic(ProducerTopic):
         """Whether idle-topic collection may remove it: no client publishes, nothing is kept."""
         if self.closing or self.access.producers or self.access.waiting:
             return False
-        if self.services.config.brokerDeleteInactiveTopicsMode == "delete_when_no_subscriptions":
+        if not self.policies.effective.idle.when_caught_up:
             return not self.subscriptions
         return all(
             not each.consumers and not each.backlog_entries for each in self.subscriptions.values()

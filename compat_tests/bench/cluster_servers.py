@@ -62,6 +62,7 @@ class BenchCluster:
         """`directory` is made; `name` is one of CLUSTERS."""
         assert name in CLUSTERS, name
         self.name = name
+        self.perf_arguments: list[str] = []
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.zookeeper = ZooKeeperServer(directory / "zookeeper", SESSION_MS)

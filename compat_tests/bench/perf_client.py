@@ -105,6 +105,7 @@ class PerfClient:
         self._changed = threading.Condition()
         self._ended = False
         command = [str(home / "bin" / "pulsar-perf"), arguments[0], "-u", server.service_url]
+        command += server.perf_arguments
         self._process = subprocess.Popen(
             [*command, *arguments[1:]],
             env=os.environ

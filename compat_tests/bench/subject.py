@@ -23,6 +23,10 @@ class Subject(Protocol):
         """For clients."""
 
     @property
+    def perf_arguments(self) -> Sequence[str]:
+        """What pulsar-perf needs to be let in, besides the URL."""
+
+    @property
     def parts(self) -> Sequence[ServerProcess]:
         """The processes with a log of their own."""
 

@@ -66,6 +66,8 @@ class ServerProcess(ABC):
         self.configuration = SHARED_CONFIGURATION | (configuration or {})
         self.http_headers: dict[str, str] = {}
         """Sent with every request: credentials, where the server wants some."""
+        self.perf_arguments: list[str] = []
+        """The same for pulsar-perf."""
         self.log_path = directory / "server.log"
         self.ready_after_seconds = 0.0
         self._process: subprocess.Popen[bytes] | None = None

@@ -25,8 +25,15 @@ class ZooKeeperServer(ServerProcess):
     name = "zookeeper"
     is_oracle = True
 
-    def __init__(self, directory: Path, session_ms_max: int = SESSION_MS_MAX) -> None:
-        (self.port,) = free_ports(1)
+    def __init__(
+        self,
+        directory: Path,
+        session_ms_max: int = SESSION_MS_MAX,
+        tls: tuple[str, str] | None = None,
+    ) -> None:
+        """`tls`: paths of the server's certificate with its key, and of the authorities of clients,
+        who must show a certificate."""
+        self.port, self.tls_port = free_ports(2)
         super().__init__(directory, self.port, 0)
         self.home = pulsar_home()
         self._configuration_path = directory / "zookeeper.conf"
@@ -37,8 +44,25 @@ class ZooKeeperServer(ServerProcess):
             f"clientPort={self.port}\n"
             "clientPortAddress=127.0.0.1\n"
             "maxClientCnxns=0\n"
-            "admin.enableServer=false\n"
+            "admin.enableServer=false\n" + ("" if tls is None else self._tls_lines(*tls))
         )
+
+    def _tls_lines(self, own: str, trusted: str) -> str:
+        return (
+            f"secureClientPort={self.tls_port}\n"
+            "secureClientPortAddress=127.0.0.1\n"
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            f"ssl.keyStore.location={own}\n"
+            "ssl.keyStore.type=PEM\n"
+            f"ssl.trustStore.location={trusted}\n"
+            "ssl.trustStore.type=PEM\n"
+            "ssl.clientAuth=need\n"
+        )
+
+    @property
+    def tls_hosts(self) -> str:
+        """The same, for those who have TLS."""
+        return f"127.0.0.1:{self.tls_port}"
 
     @property
     def hosts(self) -> str:

@@ -66,9 +66,11 @@ class BookiePool:
         quarantine: QuarantineRules | None = None,
         connect: Connect | None = None,
         order: random.Random | None = None,
+        secured: Callable[[Connect], Connect] | None = None,
     ) -> None:
         """To be made in the event loop. `connect`: by TCP if it is None. `order`: shuffles bookies
-        that are equally fit."""
+        that are equally fit. `secured`: makes connections secure, as `StartTls` does; None: they
+        stay as they are."""
         self.bookies: Mapping[str, BookieApi] = _Bookies(self)
         """See Cluster."""
         self.racks = RackMap()
@@ -83,7 +85,9 @@ class BookiePool:
         self.rules = rules if rules is not None else PlacementRules()
         self._quarantine = Quarantine(quarantine if quarantine is not None else QuarantineRules())
         self._tcp = TcpConnector()
-        self._connect: Connect = self._tcp if connect is None else connect
+        self._is_tcp = connect is None
+        below: Connect = self._tcp if connect is None else connect
+        self._connect: Connect = below if secured is None else secured(below)
         self._order = order if order is not None else random.Random()
         self._encoder = AddEncoder()
         self.addresses: Mapping[str, tuple[str, int]] = {}
@@ -113,7 +117,7 @@ class BookiePool:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                if self._connect is self._tcp:
+                if self._is_tcp:
                     nursery.start_soon(self._tcp.run)
                 await self._read()
                 task_status.started()

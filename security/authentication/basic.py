@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 from passlib.hash import apr_md5_crypt, bcrypt, des_crypt
 
 from security.authentication.identity import (
+    BASIC_METHOD,
     AuthenticationFailed,
     Evidence,
     Flaw,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from security.authentication.config import AuthenticationConfig
     from security.authentication.verification import Verifications
 
-BASIC_METHOD: Final = "basic"
 PASSWORD_BYTES_MAX: Final = 1_024
 _BASIC: Final = "Basic "
 _WRONG: Final = "unknown user or wrong password"

@@ -6,12 +6,13 @@ The TLS layer has verified the certificate against the trust store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from cryptography.x509 import load_der_x509_certificate
 from cryptography.x509.oid import NameOID
 
 from security.authentication.identity import (
+    TLS_METHOD,
     AuthenticationFailed,
     Evidence,
     Flaw,
@@ -21,8 +22,6 @@ from security.authentication.identity import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-TLS_METHOD: Final = "tls"
 
 
 @final

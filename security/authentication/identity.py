@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Protocol, final
 
+TOKEN_METHOD: Final = "token"
+BASIC_METHOD: Final = "basic"
+TLS_METHOD: Final = "tls"
 CREDENTIAL_BYTES_MAX: Final = 64 * 1024
 """A larger one is refused before anything looks at it."""
 
@@ -48,6 +51,10 @@ class AuthenticationFailed(Exception):
     def __init__(self, text: str, flaw: Flaw = Flaw.OTHER) -> None:
         super().__init__(text)
         self.flaw = flaw
+
+
+class CredentialUnreadable(Exception):
+    """The file that holds a credential of this process cannot be read now. The text names it."""
 
 
 class ProviderRefused(Exception):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from security.authentication.claims import ClaimRules
 from security.authentication.identity import (
+    TOKEN_METHOD,
     AuthenticationFailed,
     Evidence,
     Flaw,
@@ -20,7 +21,7 @@ from security.authentication.identity import (
 )
 from security.authentication.published_keys import CacheRules, PublishedKeys
 from security.authentication.signatures import header_of, unverified_claims, verified_claims
-from security.authentication.token import TOKEN_METHOD, bearer_of, token_of
+from security.authentication.token import bearer_of, token_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

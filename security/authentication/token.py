@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from security.authentication.claims import ClaimRules
 from security.authentication.identity import (
+    TOKEN_METHOD,
     AuthenticationFailed,
     Evidence,
     Flaw,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from security.authentication.config import AuthenticationConfig
 
-TOKEN_METHOD: Final = "token"
 TOKEN_BYTES_MAX: Final = 16 * 1024
 """Looking at a token costs time for each byte before its signature is known to be right."""
 _BEARER: Final = "Bearer "

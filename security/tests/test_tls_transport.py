@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from runtime.send_queue import SendQueue
 from runtime.transport import Taken
 from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, Handshakes
+from security.slices import slices_of
 from security.testing.certificates import Authority
 from security.testing.memory import MemoryClient, MemoryTransport
 from security.tls import TlsContexts
@@ -25,7 +26,6 @@ from security.tls_transport import (
     SLICE_BYTES,
     HandshakeFailed,
     TlsTransport,
-    slices_of,
 )
 
 
@@ -142,7 +142,7 @@ def test_slices_hold_what_is_not_skipped_in_order(sizes, skipped, bound):
 
 def test_large_buffers_are_cut_without_a_copy():
     large = bytes(SLICE_BYTES * 3)
-    for pieces, _ in slices_of([large], 5):
+    for pieces, _ in slices_of([large], 5, SLICE_BYTES):
         (piece,) = pieces
         assert piece.obj is large
 
@@ -350,14 +350,14 @@ async def test_the_alert_for_plain_text_is_understood(contexts):
 
 
 async def test_who_leaves_without_a_word_is_not_warned_about(contexts):
-    assert await failing(Link(contexts)) == ("debug", "the client has closed the connection")
+    assert await failing(Link(contexts)) == ("debug", "the peer has closed the connection")
 
 
 async def test_who_leaves_in_the_middle_is_told_of(contexts):
     link = Link(contexts)
     link.client.exchange()
     hello = await link.below.receive()
-    assert await failing(link, hello[:20]) == ("warning", "the client has closed the connection")
+    assert await failing(link, hello[:20]) == ("warning", "the peer has closed the connection")
 
 
 async def test_a_client_that_does_not_trust_the_server_is_told_of(contexts):
@@ -384,7 +384,7 @@ async def test_a_handshake_of_too_many_bytes_fails(contexts):
         for part in (hello[at : at + 16_384] for at in range(0, len(hello) - 16_384, 16_384))
     ]
     _, reason = await failing(link, *records)
-    assert reason in ("the client has sent too much", "excessive message size")
+    assert reason in ("the peer has sent too much", "excessive message size")
 
 
 async def test_unfinished_handshakes_are_bounded_together(contexts, autojump_clock):

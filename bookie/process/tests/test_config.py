@@ -44,7 +44,7 @@ def test_what_the_stock_file_asks_of_another_process_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("zkEnableSecurity=true", "does not set access control lists"),
+        ("zkEnableSecurity=true", "needs metadataStoreConfigPath"),
         ("journalWriteData=false", "not in the journal"),
         ("bookiePort=0", "needs a bookieId"),
         ("bookiePort=70000", "at most 65535"),

@@ -64,8 +64,10 @@ async def test_what_is_refused(broker, client, method, path, body, answer):
     assert await broker.admin.store.get(LOCAL) is None
 
 
-async def test_a_broker_that_shares_nothing_has_no_groups(client):
-    assert (await client.post(GROUP, content=b"g")).status_code == 501
-    assert (await client.delete(GROUP)).status_code == 501
+async def test_a_broker_that_shares_nothing_keeps_groups(client):
+    assert (await client.post(GROUP, content=b"g")).status_code == 204
+    assert (await client.get(GROUP)).text == "g"
+    assert len((await client.get(f"{MEMBERS}/g?tenant=public")).json()) == 1
+    assert (await client.delete(GROUP)).status_code == 204
     assert (await client.get(GROUP)).status_code == 204
     assert (await client.get(f"{MEMBERS}/g?tenant=nobody")).json() == []

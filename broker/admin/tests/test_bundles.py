@@ -6,6 +6,7 @@ import trio
 from broker.broker_address import BrokerAddress
 from broker.ownership import Whereabouts
 from broker.refusal import not_found, precondition_failed
+from protocol.topic_name import TopicName
 
 OTHER = BrokerAddress("pulsar://other:6650", "http://other:8080")
 BUNDLE = "namespaces/public/default/0x00000000_0x40000000"
@@ -70,9 +71,46 @@ def cluster(broker):
     return broker.admin.cluster
 
 
-async def test_without_a_cluster_bundles_cannot_be_moved(http):
-    assert (await http("PUT", f"{BUNDLE}/unload"))[0] == 501
-    assert (await http("PUT", f"{BUNDLE}/split"))[0] == 501
+async def test_one_broker_unloads_the_topics_of_a_bundle(http, broker):
+    names = [f"t{number}" for number in range(8)]
+    for name in names:
+        await http("PUT", f"persistent/public/default/{name}")
+        await broker.service.get_or_load_topic(TopicName.parse(name), create=False)
+    _, told = await http("GET", f"{BUNDLE}/topicHashPositions")
+    assert (told["namespace"], told["bundle"]) == ("public/default", "0x00000000_0x40000000")
+    inside = told["topicHashPositions"]
+    assert inside
+    assert all(place < 0x40000000 for place in inside.values())
+    assert await http("PUT", f"{BUNDLE}/unload") == (204, None)
+    loaded = {f"persistent://public/default/{name}" for name in names}
+    assert set(broker.service.topics) & loaded == loaded - set(inside)
+    one = next(iter(inside))
+    assert (await http("GET", f"{BUNDLE}/topicHashPositions?topics={one}"))[1] == {
+        **told,
+        "topicHashPositions": {one: inside[one]},
+    }
+
+
+async def test_one_broker_splits_bundles(http):
+    assert await http("PUT", f"{BUNDLE}/split") == (204, None)
+    texts = ["0x00000000", "0x20000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"]
+    bundles = {"boundaries": texts, "numBundles": 5}
+    assert await http("GET", "namespaces/public/default/bundles") == (200, bundles)
+    assert (await http("GET", "namespaces/public/default"))[1]["bundles"] == bundles
+    for range_text, status in (
+        ("0x00000000_0x40000000", 412),
+        ("HOT", 404),
+        ("LARGEST", 404),
+        ("nonsense", 412),
+    ):
+        told = await http("PUT", f"namespaces/public/default/{range_text}/split")
+        assert told[0] == status, (range_text, told)
+    assert (await http("PUT", f"{BUNDLE}/unload"))[0] == 412
+    await http("PUT", "persistent/public/default/t")
+    assert await http("PUT", "namespaces/public/default/LARGEST/split") == (204, None)
+    other = "namespaces/public/default/0x00000000_0x20000000/split?splitAlgorithmName"
+    assert (await http("PUT", f"{other}=odd"))[0] == 412
+    assert (await http("PUT", f"{other}=topic_count_equally_divide"))[0] == 412
 
 
 async def test_bundles_are_unloaded_and_split_by_their_owner(http, cluster):

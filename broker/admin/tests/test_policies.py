@@ -101,6 +101,31 @@ async def test_dynamic_configuration_holds_at_once(http, broker):
     assert broker.admin.config == broker.admin.file_config
 
 
+async def test_limits_of_tenants_namespaces_and_partitions_are_dynamic(http):
+    async def set_key(key, value):
+        await http("POST", f"brokers/configuration/{key}/{value}")
+
+    await set_key("maxNumPartitionsPerPartitionedTopic", 2)
+    await http("PUT", "namespaces/public/n0")
+    assert (await http("PUT", "persistent/public/n0/t/partitions", 3))[0] == 406
+    await set_key("maxNamespacesPerTenant", 1)
+    assert (await http("PUT", "namespaces/public/n1"))[0] == 412
+    await set_key("maxTenants", 2)
+    info = {"allowedClusters": ["standalone"]}
+    assert await http("PUT", "tenants/t", info) == (412, "Exceed the maximum number of tenants")
+    await http("DELETE", "brokers/configuration/maxTenants")
+    assert (await http("PUT", "tenants/t", info))[0] == 204
+
+
+async def test_migration_to_another_cluster_is_refused_with_a_reason(http):
+    assert await http("GET", "clusters/standalone/migrate") == (404, "Cluster does not exist")
+    url = {"serviceUrl": "http://h:8080", "brokerServiceUrl": "pulsar://h:6650"}
+    status, reason = await http("POST", "clusters/standalone/migrate?migrated=true", url)
+    assert (status, "does not migrate clients" in reason) == (501, True)
+    assert (await http("POST", f"{N}/migration", True))[0] == 501
+    assert await http("POST", f"{N}/migration", False) == (204, None)
+
+
 async def test_namespaces_with_policies_that_are_wrong_or_have_no_effect_are_not_made(http):
     status, reason = await http("PUT", "namespaces/public/n1", {"message_ttl_in_seconds": 60})
     assert (status, "message_ttl_in_seconds" in reason) == (501, True)

@@ -47,5 +47,5 @@ async def test_a_broker_logs_one_line_until_there_are_enough_bookies(autojump_cl
         ("too few bookies", "warning"),
         ("enough bookies again", "info"),
     ]
-    assert "1 bookies accept entries, and a new ledger needs 3" in about[0]["reason"]
+    assert "1 bookie accepts entries, and a new ledger needs 3" in about[0]["reason"]
     assert (about[1]["bookies"], about[1]["needed"]) == (3, 3)

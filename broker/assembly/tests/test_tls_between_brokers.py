@@ -9,9 +9,9 @@ import httpx
 import pytest
 import trio
 
+from broker.assembly.among_brokers import broker_client_of
 from broker.assembly.cluster_config import CLUSTER_KEYS, ClusterBrokerConfig
 from broker.assembly.parts import StartError
-from broker.assembly.replicated import client_tls
 from broker.assembly.tests.test_dynamic_balancing import two_brokers
 from broker.follow.owner_connection import LinkLost, OwnerConnection
 from protocol.topic_name import TopicName
@@ -78,18 +78,20 @@ async def test_a_connection_to_an_owner_verifies_it(keys, authority, tmp_path):
 
     async with two_brokers(**keys) as (leader, _), trio.open_nursery() as nursery:
         url = leader.address.broker_service_url_tls
-        connection = await OwnerConnection.open(url, nursery, ignore, client_tls(config))
+        connection = await OwnerConnection.open(url, nursery, ignore, broker_client_of(config))
         assert connection.server_version
         connection.close("done")
         stranger = Authority("stranger").write(tmp_path, "stranger")
-        wrong = client_tls(replace(config, brokerClientTrustCertsFilePath=stranger))
+        wrong = broker_client_of(replace(config, brokerClientTrustCertsFilePath=stranger))
         with pytest.raises(LinkLost, match=r"certificate verify failed"):
             await OwnerConnection.open(url, nursery, ignore, wrong)
         other_name = url.replace("127.0.0.1", "localhost")
         with pytest.raises(LinkLost, match=r"Hostname mismatch"):
-            await OwnerConnection.open(other_name, nursery, ignore, client_tls(config))
+            await OwnerConnection.open(other_name, nursery, ignore, broker_client_of(config))
         lenient = replace(config, tlsHostnameVerificationEnabled=False)
-        connection = await OwnerConnection.open(other_name, nursery, ignore, client_tls(lenient))
+        connection = await OwnerConnection.open(
+            other_name, nursery, ignore, broker_client_of(lenient)
+        )
         connection.close("done")
 
 
@@ -97,10 +99,10 @@ def test_files_for_it_that_cannot_be_used_are_named(keys, tmp_path):
     config = replace(ClusterBrokerConfig(), **keys)
     none = str(tmp_path / "none")
     with pytest.raises(StartError, match=r"brokerClientTrustCertsFilePath=.*No such file"):
-        client_tls(replace(config, brokerClientTrustCertsFilePath=none))
+        broker_client_of(replace(config, brokerClientTrustCertsFilePath=none))
     with pytest.raises(StartError, match=r"brokerClientCertificateFilePath=.*No such file"):
-        client_tls(replace(config, brokerClientCertificateFilePath=none))
-    assert client_tls(replace(config, brokerClientTlsEnabled=False)) is None
+        broker_client_of(replace(config, brokerClientCertificateFilePath=none))
+    assert not broker_client_of(replace(config, brokerClientTlsEnabled=False)).is_secure
 
 
 @pytest.mark.parametrize(

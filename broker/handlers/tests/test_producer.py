@@ -168,7 +168,10 @@ async def test_limits_and_policies_of_a_namespace_hold_at_once():
         await change("public/default", lambda p: p.with_fields(max_producers_per_topic=1))
         await connection.producer(TOPIC, 1)
         error = await refused(connection, producer_id=2)
-        assert (error.error, error.message) == (E.ProducerBusy, "Topic reached max producers limit")
+        assert (error.error, error.message) == (
+            E.ProducerBusy,
+            f"Topic '{TOPIC}' reached max producers limit",
+        )
         await change(
             "public/default",
             lambda p: p.with_fields(max_producers_per_topic=None, encryption_required=True),

@@ -73,27 +73,47 @@ async def test_messages_around_a_refused_one_keep_their_order():
         assert sorted(each.sequence_id for each in answers) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-async def test_types_of_subscriptions_that_are_not_enabled_are_refused(domain):
-    topic = f"{domain}://public/default/t"
+async def test_types_of_subscriptions_that_are_not_enabled_are_refused():
     async with running() as broker:
         connection = await broker.connect()
-        await connection.subscribe(topic, "before", 1, subType=S.Failover)
+        await connection.subscribe(TOPIC, "before", 1, subType=S.Key_Shared)
         await limit_namespace(broker, subscription_types_enabled=["Shared", "Exclusive"])
         code, text = await refused(
             connection,
-            c.subscribe(topic, "f", 2, connection.rid(), subType=S.Failover),
+            c.subscribe(TOPIC, "f", 2, connection.rid(), subType=S.Key_Shared),
         )
         assert code == E.NotAllowedError
-        assert text == f"Topic[{{{topic}}}] doesn't support Failover sub type!"
-        await connection.subscribe(topic, "s", 3, subType=S.Shared)
-        await limit_topic(broker, "subscription_types_enabled", ["Failover"], topic)
-        await connection.subscribe(topic, "f", 4, subType=S.Failover)
+        assert text == f"Topic[{{{TOPIC}}}] doesn't support Key_Shared sub type!"
+        await connection.subscribe(TOPIC, "s", 3, subType=S.Shared)
+        await limit_topic(broker, "subscription_types_enabled", ["Key_Shared"])
+        await connection.subscribe(TOPIC, "f", 4, subType=S.Key_Shared)
         code, _ = await refused(
-            connection, c.subscribe(topic, "s", 5, connection.rid(), subType=S.Shared)
+            connection, c.subscribe(TOPIC, "s", 5, connection.rid(), subType=S.Shared)
         )
         assert code == E.NotAllowedError
-        assert broker.topic(topic).consumer_count() == 3
+        assert broker.topic(TOPIC).consumer_count() == 3
+
+
+async def test_a_non_persistent_topic_takes_subscriptions_of_any_type_and_number():
+    topic = f"non-{TOPIC}"
+    async with running(maxSubscriptionsPerTopic=1, subscriptionTypesEnabled=("Shared",)) as broker:
+        connection = await broker.connect()
+        await connection.subscribe(topic, "s", 1, subType=S.Shared)
+        await connection.subscribe(topic, "k", 2, subType=S.Key_Shared)
+        assert len(broker.topic(topic).subscriptions) == 2
+
+
+async def test_a_consumer_over_a_limit_takes_nobodys_place():
+    """A silent connection is closed only if it holds what another one asks for."""
+    async with running(
+        connectionLivenessCheckTimeoutMillis=100, maxConsumersPerSubscription=1
+    ) as broker:
+        silent, connection = await broker.connect(), await broker.connect()
+        await silent.subscribe(TOPIC, "s", 1, subType=S.Shared)
+        frame = c.subscribe(TOPIC, "s", 1, connection.rid(), subType=S.Shared)
+        code, _ = await refused(connection, frame)
+        assert code == E.ConsumerBusy
+        assert broker.topic(TOPIC).consumer_count() == 1
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -153,8 +173,26 @@ async def test_producers_of_one_address_are_limited():
         code, text = await refused(other, c.producer(TOPIC, 1, other.rid()))
         assert (code, text) == (
             E.ProducerBusy,
-            "Topic reached max same address producers limit",
+            f"Topic '{TOPIC}' reached max same address producers limit",
         )
         await connection.send(c.close_producer(1, connection.rid()))
         await connection.expect(T.SUCCESS)
         await other.producer(TOPIC)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+async def test_the_properties_of_a_consumer_are_limited_in_characters(domain):
+    topic = f"{domain}://public/default/t"
+    async with running(maxConsumerMetadataSize=10) as broker:
+        connection = await broker.connect()
+        for metadata in (
+            {"k": "x" * 10},
+            {"a": "12345", "b": "1234"},
+            {"k": "\N{GRINNING FACE}" * 5},
+        ):
+            frame = c.subscribe(topic, "s", 1, connection.rid(), metadata=metadata)
+            assert await refused(connection, frame) == (
+                E.MetadataError,
+                "metadata has a max size of 10 bytes",
+            )
+        await connection.subscribe(topic, "s", 1, metadata={"k": "\N{LATIN SMALL LETTER E}" * 9})

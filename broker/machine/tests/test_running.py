@@ -59,7 +59,8 @@ async def test_a_relative_data_directory_serves_one_process_and_then_a_machine_t
     for _ in range(2):
         with trio.fail_after(2 * WAIT_SECONDS_MAX):
             async with running_machine(machine, data, socket_path, "warning") as running:
-                assert await trio.to_thread.run_sync(health_of, running.web_service_url) == b"ok"
+                [url] = [each for each in running.urls if each.startswith("http:")]
+                assert await trio.to_thread.run_sync(health_of, url) == b"ok"
 
 
 def test_a_path_that_is_too_long_for_a_socket_is_replaced(tmp_path):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bookie.api import Status
 from broker.managed_ledger.config import ManagedLedgerConfig
-from broker.managed_ledger.roll_attempts import RollAttempts
+from broker.managed_ledger.roll_attempts import RollAttempts, no_entries
 
 CONFIG = ManagedLedgerConfig(roll_attempts_max=3, roll_retry_delay_s=0.5, broken_delay_max_s=3.0)
 
@@ -56,3 +57,10 @@ def test_a_topic_with_a_single_attempt_is_broken_until_an_entry_is_confirmed():
     attempts.give_up(0.0)
     assert attempts.is_left
     assert attempts.has_failed
+
+
+def test_the_advice_is_about_what_failed():
+    assert "check the disk" in no_entries(Status.IO_ERROR)
+    told = no_entries(Status.NOT_ENOUGH_BOOKIES)
+    assert "start more bookies" in told
+    assert "disk" not in told

@@ -306,6 +306,17 @@ async def test_what_another_broker_writes_is_seen():
     assert await namespaces.find("public/default") is None
 
 
+async def test_limits_of_tenants_and_of_their_namespaces():
+    namespaces, _ = await fresh(maxTenants=3, maxNamespacesPerTenant=2)
+    info = {"allowedClusters": ["standalone"]}
+    await namespaces.tenants.create("t", info)  # beside public and pulsar
+    await refused(namespaces.tenants.create("u", info), 412, "Exceed the maximum number of tenants")
+    for name in ("a", "b", "c"):  # one more than the key says, as in Pulsar
+        await namespaces.create(f"t/{name}", None)
+    too_many = "Exceed the maximum number of namespace in tenant :t"
+    await refused(namespaces.create("t/d", None), 412, too_many)
+
+
 async def test_topic_limit_of_a_namespace():
     namespaces, store = await fresh(maxTopicsPerNamespace=2)
     await put_ledger(store, TOPIC)

@@ -101,3 +101,29 @@ async def test_within_the_rate_nobody_waits_and_no_task_runs(nursery, autojump_c
     sender.publish()
     assert (len(sender.sent), limit.times_held) == (10, 0)
     assert not nursery.child_tasks
+
+
+async def test_another_rate_holds_at_once_for_those_that_wait(nursery, autojump_clock):
+    limit = limit_of(nursery, messages=1)
+    first, second = (Flooding(limit, left=6) for _ in range(2))
+    first.publish()
+    second.publish()
+    await trio.sleep(0.5)
+    assert len(first.sent) + len(second.sent) == 1
+    limit.use(10, 0)
+    await trio.sleep(1.05)
+    assert len(first.sent) + len(second.sent) == 11
+    limit.use(0, 0)
+    await trio.sleep(0.01)
+    assert len(first.sent) + len(second.sent) == 12
+    assert not nursery.child_tasks
+
+
+async def test_a_rate_that_changes_often_lets_no_more_pass(nursery, autojump_clock):
+    limit = limit_of(nursery, messages=10)
+    sender = Flooding(limit)
+    sender.publish()
+    for number in range(50):
+        await trio.sleep(0.1)
+        limit.use(10 + number % 2 / 1000, 0)
+    assert len(sender.sent) <= 10 + 51

@@ -164,6 +164,7 @@ def test_each_overridden_key_is_one_of_the_configuration_and_matters():
     other: dict[str, object] = {"allowAutoTopicCreationType": "partitioned"}
     other["schemaCompatibilityStrategy"] = "BACKWARD"
     other["subscriptionTypesEnabled"] = ("Shared",)
+    other["brokerDeleteInactiveTopicsMode"] = "delete_when_subscriptions_caught_up"
     before: EffectivePolicies = resolve(DEFAULT_CONFIG, namespace(is_allow_auto_update_schema=None))
     for key in OVERRIDDEN_KEYS - {"defaultNumPartitions", "isAllowAutoUpdateSchemaEnabled"}:
         value = getattr(DEFAULT_CONFIG, key)

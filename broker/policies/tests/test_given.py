@@ -27,7 +27,6 @@ RATE = {"standalone": {"dispatchThrottlingRateInMsg": 5, "ratePeriodInSecond": 1
         ("message_ttl_in_seconds", 60),
         ("backlog_quota_map", {"destination_storage": {"limitSize": 10}}),
         ("topicDispatchRate", RATE),
-        ("inactive_topic_policies", {"deleteWhileInactive": True}),
     ],
 )
 def test_a_policy_without_an_effect_is_refused_by_name(field: str, value: object):

@@ -173,6 +173,10 @@ class FakeCursor:
         return len(self.acked)
 
     @property
+    def acked_range_count(self):
+        return sum(self.ledger.previous_position(each) not in self.acked for each in self.acked)
+
+    @property
     def backlog_entries(self):
         ledger = self.ledger
         between = ledger.entries_between(self.mark_delete, ledger.last_confirmed)

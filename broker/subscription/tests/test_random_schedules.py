@@ -34,7 +34,7 @@ class World:
         self.sub_type = sub_type
         self.rng = rng
         self.flows = {}
-        self.limit = bench.context.config.max_unacked_messages_per_consumer
+        self.limit = bench.context.limits.max_unacked_messages_per_consumer
         self.keys = {}
         bench.on_entry = self.remember
 

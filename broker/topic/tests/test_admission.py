@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -24,9 +25,9 @@ OTHERS = ["/10.0.0.1:1001", "/10.0.0.2:1000", "/10.0.0.1:1002"]
     ("check", "code", "text"),
     [
         (
-            check_producers,
+            partial(check_producers, "t"),
             ServerError.ProducerBusy,
-            "Topic reached max same address producers limit",
+            "Topic 't' reached max same address producers limit",
         ),
         (
             check_consumers,
@@ -49,7 +50,7 @@ def test_without_such_a_limit_no_address_is_looked_at():
         raise AssertionError
         yield ""
 
-    check_producers(POLICIES, DEFAULT_CONFIG, HERE, 9, addresses())
+    check_producers("t", POLICIES, DEFAULT_CONFIG, HERE, 9, addresses())
     check_consumers(POLICIES, DEFAULT_CONFIG, HERE, 9, addresses())
 
 

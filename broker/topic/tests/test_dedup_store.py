@@ -76,9 +76,9 @@ class Broker:
         self.in_flight = []
         self.store = None
 
-    async def start(self):
+    async def start(self, clock=CLOCK):
         self.in_flight.clear()
-        self.store = await DedupStore.open(self.ledger, CONFIG, CLOCK)
+        self.store = await DedupStore.open(self.ledger, CONFIG, clock)
 
     def send(self, session, part):
         """A part is (sequence id, chunk, number of chunks). Returns the verdict."""
@@ -322,3 +322,25 @@ async def _run(counts, steps):
             if chunk == count - 1:
                 end = parts.index((number, chunk, count))
                 assert number not in {later for later, _, _ in parts[end + 1 :]}
+
+
+async def test_a_snapshot_is_due_when_the_last_one_is_old_and_something_was_published_since():
+    now = [100.0]
+    broker = Broker()
+    await broker.start(SimpleNamespace(now=lambda: now[0]))
+    store, session = broker.store, SimpleNamespace(answered=lambda part: None)
+    now[0] += 1000
+    assert not store.is_snapshot_due(10)
+    broker.send(session, (0, 0, 1))
+    broker.store_next()
+    assert store.is_snapshot_due(10)
+    assert not store.is_snapshot_due(0)
+    await store.snapshot()
+    broker.send(session, (1, 0, 1))
+    broker.store_next()
+    now[0] += 9.5
+    assert not store.is_snapshot_due(10)
+    now[0] += 0.5
+    assert store.is_snapshot_due(10)
+    await store.snapshot()
+    assert not store.is_snapshot_due(10)

@@ -8,6 +8,7 @@ commands for topics that it does not own, and owns none before somebody asks for
 from __future__ import annotations
 
 import socket
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -31,6 +32,7 @@ class Wire:
     def __init__(self, service_url: str) -> None:
         self._service_url = service_url
         self._connections: dict[str, _Connection] = {}
+        self._ids = count(100)
 
     def close(self) -> None:
         """Close every connection."""
@@ -76,6 +78,37 @@ class Wire:
             return _refused(answer)
         owner.ask(lambda number: client.close_consumer(CONSUMER_ID, number))
         return ["subscribed"]
+
+    def keep_producer(self, topic: str, **fields: Any) -> list[Any]:
+        """Open a producer that stays; code and text of a refusal."""
+        return _told(
+            self._owner_of(topic).ask(
+                lambda number: client.producer(topic, next(self._ids), number, **fields)
+            )
+        )
+
+    def keep_consumer(self, topic: str, subscription: str, **fields: Any) -> list[Any]:
+        """Subscribe a consumer that stays; code and text of a refusal."""
+        return _told(
+            self._owner_of(topic).ask(
+                lambda number: client.subscribe(
+                    topic, subscription, next(self._ids), number, **fields
+                )
+            )
+        )
+
+    def try_publish(self, topic: str, message: bytes) -> list[Any]:
+        """Publish one message with a producer of its own; code and text of a refusal."""
+        owner, producer_id = self._owner_of(topic), next(self._ids)
+        opened = owner.ask(lambda number: client.producer(topic, producer_id, number))
+        if opened.type == pb.BaseCommand.ERROR:
+            return _told(opened)
+        answer = owner.answer_to(client.send(producer_id, 0, message))
+        owner.ask(lambda number: client.close_producer(producer_id, number))
+        if answer.type == pb.BaseCommand.SEND_ERROR:
+            error = answer.send_error
+            return [pb.ServerError.Name(error.error), error.message]
+        return _told(answer)
 
     def get_or_create(self, topic: str, schema: pb.Schema) -> list[Any]:
         """GET_OR_CREATE_SCHEMA: the version, or the error."""
@@ -162,6 +195,12 @@ class _Connection:
                     pb.BaseCommand.ACTIVE_CONSUMER_CHANGE,
                 ):
                     return command
+
+
+def _told(answer: pb.BaseCommand) -> list[Any]:
+    if answer.type != pb.BaseCommand.ERROR:
+        return [pb.BaseCommand.Type.Name(answer.type)]
+    return [*_refused(answer), answer.error.message]
 
 
 def _refused(answer: pb.BaseCommand) -> list[Any]:

@@ -17,6 +17,7 @@ public final class Main {
     private static final Map<String, Scenario> SCENARIOS = new TreeMap<>();
 
     static {
+        Limits.register(SCENARIOS);
         Messages.register(SCENARIOS);
         Subscriptions.register(SCENARIOS);
         Acknowledgement.register(SCENARIOS);

@@ -1,0 +1,151 @@
+"""pulsar-admin for tenants, namespaces and topic policies: every subcommand on both servers."""
+
+from __future__ import annotations
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from compat_tests.conftest import start_servers
+from compat_tests.oracle.distribution import PULSAR_VERSION, TREE
+from compat_tests.oracle.pulsar_shell import play
+from compat_tests.policy_commands import GROUPS, PAUSE, lines, subcommand_of
+from protocol.topic_name import is_system_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from compat_tests.conftest import Servers
+    from compat_tests.oracle.server_process import ServerProcess
+
+DOCUMENT: Final = TREE / "docs" / "compatibility-policies.md"
+REFUSED: Final = {
+    "namespaces set-offload-threshold": "ledgers stay in bookies",
+    "namespaces get-offload-threshold": "none could be set",
+    "namespaces set-offload-deletion-lag": "ledgers stay in bookies",
+    "namespaces get-offload-deletion-lag": "none could be set",
+    "namespaces set-offload-policies": "ledgers stay in bookies",
+    "namespaces get-offload-policies": "none could be set",
+    "topicPolicies set-offload-policies": "ledgers stay in bookies",
+    "topicPolicies get-offload-policies": "none could be set",
+    "namespaces update-migration-state": "clusters do not migrate",
+    "namespaces set-bookie-affinity-group": "standalone has one bookie",
+    "namespaces get-bookie-affinity-group": "none could be set",
+    "namespaces delete-bookie-affinity-group": "standalone has one bookie",
+}
+"""Subcommands that are refused, or show that others were, and why."""
+MISSING: Final = "is not supported by Vela"
+_NOISE: Final = re.compile(r"^\s*$|^\S+ \[\S+\] WARN |^\tat |^Reason: ")
+_FUTURE: Final = {"done", "cancelled", "completedExceptionally", "numberOfDependents"}
+"""`get-dispatcher-pause-on-ack-state-persistent` of a topic shows the state of the tool's request,
+and not its answer."""
+_SET: Final = re.compile(r"\[([^]]*)\]")
+_SUBCOMMAND: Final = re.compile(r"^  ([a-z][a-z-]+)")
+
+
+def meaning(printed: str) -> Any:
+    """What a subcommand printed, without what is the tool's own. Maps and sets have no order."""
+    kept = [line for line in printed.split("\n") if not _NOISE.match(line)]
+    try:
+        value = json.loads("\n".join(kept))
+    except ValueError:
+        return sorted(
+            _SET.sub(lambda found: str(sorted(found[1].split(", "))), each) for each in kept
+        )
+    if not isinstance(value, dict):
+        return value
+    if set(value) == _FUTURE:
+        return {}
+    hashes = value.get("topicHashPositions")
+    if hashes is not None:  # Pulsar counts its own topics
+        value["topicHashPositions"] = {
+            name: place for name, place in hashes.items() if not is_system_topic(name)
+        }
+    return value
+
+
+@pytest.fixture(scope="module")
+def pair(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Servers]:
+    """Servers of their own: all their tenants are listed."""
+    if pytestconfig.getoption("--only-server"):
+        pytest.skip("there is nothing to compare with")
+    servers = start_servers(tmp_path_factory.mktemp("policies"), None)
+    yield servers
+    for server in servers.values():
+        server.kill()
+
+
+def test_every_subcommand_for_policies_does_the_same(pair: Servers, tmp_path: Path) -> None:
+    played = lines()
+
+    def printed_by(server: ServerProcess) -> list[str]:
+        return play(server, played, tmp_path / server.name)
+
+    with ThreadPoolExecutor(2) as pool:
+        vela, oracle = pool.map(printed_by, (pair["vela"], pair["pulsar"]))
+    rows: dict[str, list[str]] = {}
+    unexpected: list[str] = []
+    for line, own, other in zip(played, vela, oracle, strict=True):
+        name = subcommand_of(line)
+        if line == PAUSE or name.split()[0] not in GROUPS:
+            continue
+        cells = rows.setdefault(name, [])
+        if meaning(own) == meaning(other):
+            continue
+        if name in REFUSED:
+            cells[:] = [f"refused: {REFUSED[name]}"]
+            continue
+        if MISSING in own:
+            cells[:] = ["missing"]
+            continue
+        told = f"`{line}`: {short(own)}; Pulsar: {short(other)}"
+        cells.append(told)
+        unexpected.append(told)
+    write(rows)
+    assert unexpected == [], f"{len(unexpected)} differ"
+
+
+def short(printed: str) -> str:
+    """In one line of a table."""
+    text = json.dumps(meaning(printed))
+    return text if len(text) < 200 else f"{text[:200]}..."
+
+
+def test_no_subcommand_is_left_out(pair: Servers, tmp_path: Path) -> None:
+    helps = play(pair["pulsar"], [f"{group} --help" for group in GROUPS], tmp_path)
+    there = {
+        f"{group} {found.group(1)}"
+        for group, text in zip(GROUPS, helps, strict=True)
+        for line in text.split("Commands:")[1].split("\n")
+        if (found := _SUBCOMMAND.match(line))
+    }
+    assert there <= {subcommand_of(line) for line in lines()}
+
+
+def write(rows: dict[str, list[str]]) -> None:
+    equal = sum(not cells for cells in rows.values())
+    refused = sum(cells[:1] == [f"refused: {REFUSED.get(name)}"] for name, cells in rows.items())
+    text = [
+        "# pulsar-admin for policies compared with Apache Pulsar",
+        "",
+        "Generated by `make compat`; do not edit. Every subcommand of `pulsar-admin tenants`,",
+        f"`namespaces` and `topicPolicies` of Apache Pulsar {PULSAR_VERSION} is played on both",
+        "servers: policies are read, set, read again (topics: also with `--applied`), removed, and",
+        "read once more, with wrong values among them. What the tool prints is compared.",
+        "",
+        f"{equal} of {len(rows)} subcommands do the same; {refused} are refused, or show what was.",
+        "",
+        "| subcommand | outcome |",
+        "|---|---|",
+    ]
+    text += [
+        f"| {name} | {'; '.join(each.replace('|', chr(92) + '|') for each in cells) or 'equal'} |"
+        for name, cells in sorted(rows.items())
+    ]
+    DOCUMENT.write_text("\n".join(text) + "\n", encoding="utf-8")

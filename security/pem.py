@@ -1,0 +1,82 @@
+"""Files in PEM form that a configuration names. Faults are told in words, with the name of the key
+of the configuration, because OpenSSL's words name neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from security.tls_rules import path_of
+from security.tls_suites import UnusableTls
+
+_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Larger than the certificates of all public authorities."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PemFiles:
+    """The content of the files, as read at one time; empty: there is no such file."""
+
+    certificates: bytes
+    key: bytes = field(repr=False)
+    trusted: bytes
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Equal for the same content."""
+        parts = (self.certificates, self.key, self.trusted)
+        return b"".join(hashlib.sha256(part).digest() for part in parts)
+
+
+def content_of(key: str, path: str) -> bytes:
+    """The content of the file that `key` names. Raises: UnusableTls."""
+    try:
+        with open(path_of(path), "rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:  # ValueError: of a path with a zero byte
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise UnusableTls(f"{key}={path} cannot be read: {reason or error}") from None
+    if len(content) > _FILE_BYTES_MAX:
+        raise UnusableTls(f"{key}={path} is larger than any PEM file")
+    return content
+
+
+def first_certificate(certificates: bytes) -> bytes | None:
+    """In DER; None: there is none."""
+    if not certificates:
+        return None
+    return x509.load_pem_x509_certificates(certificates)[0].public_bytes(Encoding.DER)
+
+
+def check_pair(certificate_name: str, certificates: bytes, key_name: str, key: bytes) -> None:
+    """Whether the key is that of the first certificate. The names are `key=path`.
+
+    Raises: UnusableTls.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificates(certificates)[0]
+        of_certificate = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise UnusableTls(f"{certificate_name} has no certificate in PEM form") from None
+    try:
+        private_key = load_pem_private_key(key, password=None)
+    except TypeError:
+        raise UnusableTls(
+            f"{key_name} is encrypted: store it without a password, readable by the server alone"
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise UnusableTls(f"{key_name} has no private key in PEM form") from None
+    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if private_key.public_key().public_bytes(*form) != of_certificate.public_bytes(*form):
+        raise UnusableTls(f"{key_name} is not the key of the certificate in {certificate_name}")
