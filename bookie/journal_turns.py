@@ -2,8 +2,8 @@
 
 As long as everything fits into one group, it is written as it came. If more waits, ledgers take
 turns by bytes (`runtime.fair_queue`). While several ledgers are written, groups are smaller,
-because each record waits for the whole group before its own. The records of a ledger keep their order. A record of no
-ledger is a barrier: it is answered after everything that came before it.
+because each record waits for the whole group before its own. The records of a ledger keep their
+order. A record of no ledger is a barrier: it is answered after everything that came before it.
 """
 
 from __future__ import annotations
