@@ -256,6 +256,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement (6)")
     parser.add_argument("--only", nargs="+", choices=list(FLOODS), help="these floods")
     parser.add_argument("--only-server", choices=("vela", "pulsar"))
+    parser.add_argument("--more", action="store_true", help="add to the rounds in the files")
     parser.add_argument("--quick", action="store_true", help=f"one round; into {QUICK_OUTPUT}")
     options = parser.parse_args()
     output = QUICK_OUTPUT if options.quick else OUTPUT
@@ -277,6 +278,9 @@ def main() -> int:
         names = [options.only_server] if options.only_server else ["vela", "pulsar"]
         pairs += [Pair(name, directory) for name in names]
         run = Run(pairs, options.only or list(FLOODS), options.seconds)
+        if options.more:
+            run.report.restore(json.loads((output / "flood.json").read_text()))
+            about["rounds"] = rounds + run.report.rounds_of_victim
         run.start()
         for number in range(rounds):
             run.round(number)

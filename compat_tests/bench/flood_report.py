@@ -54,6 +54,18 @@ class Report:
         """One measurement."""
         self.rounds[server, flood, place].append(measured)
 
+    def restore(self, written: dict[str, Any]) -> None:
+        """What `as_json` has made in an earlier run."""
+        for each in written["rounds"]:
+            self.rounds[each["server"], each["flood"], each["place"]] += each["measured"]
+        self.failures += written["failures"]
+
+    @property
+    def rounds_of_victim(self) -> int:
+        """How often it was measured alone, for one of the makes."""
+        alone = [len(each) for (_, flood, _), each in self.rounds.items() if not flood]
+        return max(alone, default=0)
+
     def ratio(self, server: str, flood: str) -> float | None:
         """Of the medians of p99; None: it was not measured."""
         same = self._values(server, flood, SAME, _p99)
