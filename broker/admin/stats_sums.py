@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.subscription.throttled import throttled_json
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Json = dict[str, Any]
-
-from broker.subscription.throttled import throttled_json
 
 ADDED_UP: Final = (
     "msgRateIn",
