@@ -37,3 +37,10 @@ def tune_process() -> None:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+
+
+def collect_young() -> None:
+    """Collect what was made since the last collection of the second generation. For work that makes
+    very many objects that live: without it up to 100,000 of them are walked in one stop of the
+    loop."""
+    gc.collect(1)

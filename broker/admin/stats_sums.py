@@ -9,7 +9,9 @@ from broker.subscription.throttled import throttled_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
 Json = dict[str, Any]
+
 
 ADDED_UP: Final = (
     "msgRateIn",

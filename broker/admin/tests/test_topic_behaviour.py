@@ -156,3 +156,17 @@ async def test_an_undefined_strategy_of_a_topic_is_none(http):
     await http("PUT", url, "BACKWARD")
     assert await http("PUT", url, "UNDEFINED") == (204, None)
     assert await http("GET", url) == (200, None)
+
+
+async def test_retention_of_a_topic_keeps_more_than_its_quota_takes(http):
+    await http("PUT", f"{N}/t")
+    quota = {"limitSize": 10 << 20, "policy": "producer_exception"}
+    assert await http("POST", f"{NS}/backlogQuota", quota) == (204, None)
+    status, reason = await http("POST", f"{N}/t/retention", {**RETENTION, "retentionSizeInMB": 10})
+    assert (status, reason.partition(".")[0]) == (
+        412,
+        "Retention Quota must exceed configured backlog quota for topic",
+    )
+    assert await http("POST", f"{N}/t/retention", RETENTION) == (204, None)
+    quota["limitSize"] = 1 << 40
+    assert (await http("POST", f"{N}/t/backlogQuota", quota))[0] == 412
