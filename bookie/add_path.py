@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from bookie.api import AddSink, EntryBody, Turn
     from bookie.config import BookieConfig
-    from bookie.journal import Batch, GroupDone
+    from bookie.journal import GroupDone
+    from bookie.journal_turns import Batch
     from bookie.layout import Layout
     from bookie.ledger_handle import LedgerHandle
 
@@ -97,14 +98,14 @@ class AddPath:
         if size > ENTRY_SIZE_BYTES_MAX:
             self._refuse(Status.BAD_REQUEST, ledger_id, entry_id, sink)
             return
-        size += cache.size_bytes
-        if size > cache.limit_bytes:
+        if cache.size_bytes + size > cache.limit_bytes:
             self._add_without_room(handle, entry_id, body, master_key, flags, sink)
             return
-        cache.size_bytes = size
+        cache.size_bytes += size
         entries = handle.entries
         if entries is None:
             entries = cache.touch(handle)
+        handle.entries_bytes += size
         if entry_id > handle.entry_id_max:
             handle.entry_id_max = entry_id
         else:
@@ -146,6 +147,7 @@ class AddPath:
         entries = handle.entries
         if entries is None:
             entries = cache.touch(handle)
+        handle.entries_bytes += size
         if first_entry_id <= handle.entry_id_max:
             handle.unordered = True
         entry_id = first_entry_id
@@ -157,7 +159,7 @@ class AddPath:
         journal = handle.journal
         if not journal.pending and not self._kick_scheduled and not self.turn.in_turn:
             self._schedule_kick()
-        journal.add_run(sink, ledger_id, first_entry_id, bodies)
+        journal.add_run(sink, ledger_id, first_entry_id, bodies, size)
 
     def kick(self) -> None:
         """Hand all queued records to the journals."""
@@ -243,6 +245,12 @@ class AddPath:
             self._refuse(Status.READ_ONLY, ledger_id, entry_id, sink)
             return
         waiting = self._waiting[id(storage)]
+        size = len(body[0]) + len(body[1])
+        if not waiting.has(ledger_id) and storage.cache.has_room_reserved_for(handle, size):
+            self.begin_flush()
+            self.journal_key(handle, master_key)
+            self._admit(handle, entry_id, body, sink)
+            return
         if not waiting:
             if not storage.cache.has_room():
                 self.begin_flush()
@@ -362,10 +370,10 @@ class AddPath:
         self.turn.begin_turn()
         try:
             for batch in done.batches:
-                outstanding.popleft()
                 last: AddSink | None = None
                 for run in batch:
                     sink = run.sink
+                    del outstanding[run]
                     # What a barrier of the bookie itself waits for has been answered.
                     status = done.status if run.ledger_id >= 0 else 0
                     try:
@@ -418,16 +426,13 @@ class AddPath:
         items = [
             (run.sink, run.ledger_id, run.first_entry_id, len(run.bodies))
             for journal in self._journals
-            for batch in (*journal.outstanding, journal.pending)
-            for run in batch
+            for run in journal.give_up()
         ]
         for waiting in self._waiting.values():
             while waiting:
                 item = waiting.take()
                 items.append((item[6], item[1], item[2], 1))
         for journal in self._journals:
-            journal.outstanding.clear()
-            journal.pending = []
             journal.stop()
         self.failed.set()
         for sink, ledger_id, entry_id, count in items:

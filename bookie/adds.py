@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, final
 
 import trio
@@ -91,15 +91,20 @@ class DurableSink:
 class WaitingAdds:
     """Adds that wait for room in one write cache, in order, bounded in number and time."""
 
-    __slots__ = ("_count_max", "_queue", "_seconds_max")
+    __slots__ = ("_by_ledger", "_count_max", "_queue", "_seconds_max")
 
     def __init__(self, count_max: int, seconds_max: float) -> None:
         self._queue: deque[WaitingAdd] = deque()
+        self._by_ledger: Counter[int] = Counter()
         self._count_max = count_max
         self._seconds_max = seconds_max
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    def has(self, ledger_id: int) -> bool:
+        """Whether adds of this ledger wait: later ones must wait, too."""
+        return ledger_id in self._by_ledger
 
     def put(
         self,
@@ -116,15 +121,20 @@ class WaitingAdds:
             return False
         deadline = now + self._seconds_max
         self._queue.append((deadline, ledger_id, entry_id, body, master_key, flags, sink))
+        self._by_ledger[ledger_id] += 1
         return True
 
     def expired(self, now: float) -> list[WaitingAdd]:
         """Remove and return those whose deadline has passed."""
         result = []
         while self._queue and self._queue[0][0] <= now:
-            result.append(self._queue.popleft())
+            result.append(self.take())
         return result
 
     def take(self) -> WaitingAdd:
         """Remove and return the first."""
-        return self._queue.popleft()
+        add = self._queue.popleft()
+        self._by_ledger[add[1]] -= 1
+        if not self._by_ledger[add[1]]:
+            del self._by_ledger[add[1]]
+        return add

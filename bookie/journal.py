@@ -6,10 +6,14 @@ thread takes all waiting lists, writes them as one group, syncs, and answers onc
 at once, and groups grow by themselves when it is busy.
 
 An item is a run: consecutive entries of one ledger for one sink. Adds that continue the last run
-join it, so a busy ledger costs one item and one answer per chunk, not per entry. All records that
-must be durable in order use the same queue: master key and fence records are runs of one body with
-a sink of their own. An empty body writes nothing and is answered in its turn (a barrier, or a
-refusal in order).
+join it (up to `RUN_BYTES_MAX`), so a busy ledger costs one item and one answer per chunk, not per
+entry. All records that must be durable in order use the same queue: master key and fence records
+are runs of one body with a sink of their own. An empty body writes nothing and is answered in its
+turn (a barrier, or a refusal in order).
+
+If more waits than belongs into one group, ledgers take turns by bytes (`bookie.journal_turns`), so
+that a few records are in the next group, however much another ledger has brought. Records of one
+ledger keep their order, and a barrier, which is of no ledger, comes after everything before it.
 
 A journal that finds no space answers its groups with READ_ONLY, until `try_again` finds some. By
 then the handles know what these records said (keys, fences), and reads find the entries, which a
@@ -25,7 +29,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, final
 
@@ -34,6 +37,7 @@ import structlog
 from bookie import journal_format
 from bookie.api import Status
 from bookie.errors import JournalFull
+from bookie.journal_turns import RUN_BYTES_MAX, AddRun, Batch, JournalTurns
 from bookie.statistics import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -46,25 +50,6 @@ if TYPE_CHECKING:
 logger = structlog.get_logger()
 
 EMPTY_BODY: EntryBody = (b"", b"")
-
-
-@final
-class AddRun:
-    """Bodies of the entries `first_entry_id`, `first_entry_id + 1`, ... of a ledger, or one other
-    record of it. Changed only while it is the last of `Journal.pending`."""
-
-    __slots__ = ("bodies", "first_entry_id", "ledger_id", "sink")
-
-    def __init__(
-        self, sink: AddSink, ledger_id: int, first_entry_id: int, bodies: list[EntryBody]
-    ) -> None:
-        self.sink = sink
-        self.ledger_id = ledger_id
-        self.first_entry_id = first_entry_id
-        self.bodies = bodies
-
-
-Batch = list[AddRun]
 
 
 @final
@@ -103,8 +88,10 @@ class Journal:
         "_kept",
         "_refuse",
         "_room_changed",
+        "_stop_wanted",
         "_stopped",
         "_try_wanted",
+        "_turns",
         "_worker",
         "_writer",
         "bytes_written",
@@ -119,8 +106,10 @@ class Journal:
 
     def __init__(self, config: BookieConfig) -> None:
         self.pending: Batch = []
-        self.outstanding: deque[Batch] = deque()
+        self.outstanding: dict[AddRun, None] = {}
         """Handed over and not yet answered. The answer removes it. Event loop only."""
+        self._turns = JournalTurns()
+        """What did not fit into the last group. Journal thread only."""
         self._writer: JournalWriter | None = None
         self._group_bytes_max = config.journalBufferedWritesThreshold
         self._handed: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
@@ -131,6 +120,8 @@ class Journal:
         self.is_full = False
         """Groups are refused for lack of space. Written by the journal thread."""
         self._try_wanted = False
+        self._stop_wanted = False
+        """Journal thread only."""
         self.entries_handed = 0
         self.entries_answered = 0
         self.groups = 0
@@ -164,38 +155,50 @@ class Journal:
         self._worker.start()
 
     def add_run(
-        self, sink: AddSink, ledger_id: int, first_entry_id: int, bodies: list[EntryBody]
+        self,
+        sink: AddSink,
+        ledger_id: int,
+        first_entry_id: int,
+        bodies: list[EntryBody],
+        size_bytes: int,
     ) -> None:
-        """Queue consecutive entries, as `add` each of them. Takes over the list."""
+        """Queue consecutive entries, as `add` each of them. Takes over the list. `size_bytes`: of
+        all bodies together."""
         pending = self.pending
         if pending:
             run = pending[-1]
             if (
                 run.sink is sink
                 and run.ledger_id == ledger_id
+                and run.size_bytes < RUN_BYTES_MAX
                 and run.first_entry_id + len(run.bodies) == first_entry_id
             ):
                 run.bodies += bodies
+                run.size_bytes += size_bytes
                 return
-        pending.append(AddRun(sink, ledger_id, first_entry_id, bodies))
+        pending.append(AddRun(sink, ledger_id, first_entry_id, bodies, size_bytes))
 
     def add(self, sink: AddSink, ledger_id: int, entry_id: int, body: EntryBody) -> None:
         """Queue an entry: as part of the last run if it continues that."""
+        size_bytes = len(body[0]) + len(body[1])
         pending = self.pending
         if pending:
             run = pending[-1]
             if (
                 run.sink is sink
                 and run.ledger_id == ledger_id
+                and run.size_bytes < RUN_BYTES_MAX
                 and run.first_entry_id + len(run.bodies) == entry_id
             ):
                 run.bodies.append(body)
+                run.size_bytes += size_bytes
                 return
-        pending.append(AddRun(sink, ledger_id, entry_id, [body]))
+        pending.append(AddRun(sink, ledger_id, entry_id, [body], size_bytes))
 
     def put(self, sink: AddSink, ledger_id: int, entry_id: int, body: EntryBody) -> None:
         """Queue a record of any kind, which is answered by itself."""
-        self.pending.append(AddRun(sink, ledger_id, entry_id, [body]))
+        size_bytes = len(body[0]) + len(body[1])
+        self.pending.append(AddRun(sink, ledger_id, entry_id, [body], size_bytes))
 
     def kick(self) -> None:
         """Hand over the pending items."""
@@ -205,15 +208,23 @@ class Journal:
             if self._stopped:
                 self._refuse(batch)
                 return
-            self.entries_handed += _count_entries(batch)
-            self.outstanding.append(batch)
+            outstanding = self.outstanding
+            for run in batch:
+                outstanding[run] = None
+                self.entries_handed += len(run.bodies)
             self._handed.put((batch, time.perf_counter()))
+
+    def give_up(self) -> list[AddRun]:
+        """The journal has failed: everything that is not answered, which is forgotten."""
+        left = [*self.outstanding, *self.pending]
+        self.outstanding.clear()
+        self.pending = []
+        return left
 
     def try_again(self) -> None:
         """Let a full journal look for space."""
         if self.is_full and not self._stopped:
             self._try_wanted = True
-            self.outstanding.append([])
             self._handed.put(([], time.perf_counter()))
 
     def stop(self) -> None:
@@ -241,26 +252,22 @@ class Journal:
             self._failed(error)
 
     def _run_group(self) -> bool:
-        """Write one group. False when asked to stop."""
-        taken = self._handed.get()
-        if taken is None:
-            return False
-        batch, handed_at = taken
-        batches = [batch]
-        parts: list[bytes] = []
-        going_on = True
-        size = _append_records(self._kept, parts) + _append_records(batch, parts)
-        entries = _count_entries(batch)
-        while size < self._group_bytes_max:
+        """Write one group. False when asked to stop and nothing is left."""
+        turns = self._turns
+        if not turns:
+            self._take_handed(self._handed.get())
+        while not self._stop_wanted:
             try:
-                taken = self._handed.get_nowait()
+                self._take_handed(self._handed.get_nowait())
             except Empty:
                 break
-            if taken is None:
-                going_on = False
-                break
-            batch = taken[0]
-            batches.append(batch)
+        if not turns:
+            return False
+        batches, handed_at = turns.group(self._group_bytes_max)
+        parts: list[bytes] = []
+        size = _append_records(self._kept, parts)
+        entries = 0
+        for batch in batches:
             entries += _count_entries(batch)
             size += _append_records(batch, parts)
         status = int(Status.OK)
@@ -268,7 +275,14 @@ class Journal:
             status = int(Status.READ_ONLY)
             self._keep(batches)
         self._answer(GroupDone(self, batches, entries, size, handed_at, status))
-        return going_on
+        return bool(turns) or not self._stop_wanted
+
+    def _take_handed(self, taken: tuple[Batch, float] | None) -> None:
+        """None: the event loop has asked to stop, and nothing more comes."""
+        if taken is None:
+            self._stop_wanted = True
+        else:
+            self._turns.put(taken[0], taken[1])
 
     def _write(self, writer: JournalWriter, parts: list[bytes], size: int) -> bool:
         """False: there is no space, and nothing was written."""

@@ -22,6 +22,7 @@ class LedgerState:
     __slots__ = (
         "deleted",
         "entries",
+        "entries_bytes",
         "entry_id_max",
         "exists",
         "explicit_lac",
@@ -52,6 +53,8 @@ class LedgerState:
         """Highest entry id added in this run; older ones are known to the index."""
         self.entries: dict[int, EntryBody] | None = None
         """This ledger's part of the active half of the write cache."""
+        self.entries_bytes = 0
+        """Bytes of them."""
         self.flushing: dict[int, EntryBody] | None = None
         self.unordered = False
         """Entries of the active half did not arrive in ascending order."""

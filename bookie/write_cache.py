@@ -5,6 +5,9 @@ entries are indexed. The entries are attributes of their ledger's handle (`entri
 an add or a read costs one dictionary access, and a flush gets them ledger by ledger, nearly always
 sorted.
 
+The last eighth of a half is kept for ledgers that have brought little since the last flush. So a
+ledger that is written as fast as the disk allows, and faster than a flush, lets only itself wait.
+
 `limit_bytes` is the bound of a half, or CLOSED while adds must take the slow path (read-only, adds
 waiting, failed): the hot path compares one number. Event loop only, except that the storage thread
 reads the flushing half.
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
     from bookie.ledger_state import LedgerState
 
 CLOSED: Final = -1
+RESERVED_SHARE: Final = 8
+"""Of a half, one in so many bytes is reserved."""
+LITTLE_SHARE: Final = 128
+"""And a ledger with less than one in so many may use it."""
 
 
 @final
@@ -45,6 +52,8 @@ class WriteCache:
     __slots__ = (
         "_dirty",
         "_half_bytes_max",
+        "_little_bytes_max",
+        "_reserve_bytes_max",
         "_touched",
         "flushing",
         "limit_bytes",
@@ -52,7 +61,9 @@ class WriteCache:
     )
 
     def __init__(self, half_bytes_max: int) -> None:
-        self._half_bytes_max = half_bytes_max
+        self._reserve_bytes_max = half_bytes_max
+        self._little_bytes_max = half_bytes_max // LITTLE_SHARE
+        self._half_bytes_max = half_bytes_max = half_bytes_max - half_bytes_max // RESERVED_SHARE
         self._touched: list[LedgerState] = []
         self._dirty: dict[int, LedgerState] = {}
         self.size_bytes = 0
@@ -64,6 +75,7 @@ class WriteCache:
         """The handle's entries in the active half, made if it has none."""
         entries: dict[int, EntryBody] = {}
         handle.entries = entries
+        handle.entries_bytes = 0
         self._touched.append(handle)
         return entries
 
@@ -77,7 +89,9 @@ class WriteCache:
         elif entries:
             handle.unordered = True
         entries[entry_id] = body
-        self.size_bytes += len(body[0]) + len(body[1])
+        size_bytes = len(body[0]) + len(body[1])
+        handle.entries_bytes += size_bytes
+        self.size_bytes += size_bytes
 
     def row_changed(self, handle: LedgerState) -> None:
         """The handle's row has to be written with the next flush."""
@@ -86,6 +100,14 @@ class WriteCache:
     def has_room(self) -> bool:
         """The active half is below its bound."""
         return self.size_bytes < self._half_bytes_max
+
+    def has_room_reserved_for(self, handle: LedgerState, size_bytes: int) -> bool:
+        """The ledger has brought little, and what is reserved for such ones has room."""
+        brought_bytes = 0 if handle.entries is None else handle.entries_bytes
+        return (
+            brought_bytes + size_bytes <= self._little_bytes_max
+            and self.size_bytes + size_bytes <= self._reserve_bytes_max
+        )
 
     def open(self) -> None:
         """Let adds take the fast path."""
@@ -113,12 +135,17 @@ class WriteCache:
         self.size_bytes = 0
         return self.flushing
 
-    def flushed(self) -> None:
-        """Everything in the flushing half is durable and indexed: drop it."""
+    def flushed(self) -> list[dict[int, EntryBody]]:
+        """Everything in the flushing half is durable and indexed: drop it. Returns what nobody uses
+        any more: to free it takes as long as a turn of the event loop may at most."""
         assert self.flushing is not None
+        dropped = []
         for handle in self.flushing.handles:
+            if handle.flushing is not None:
+                dropped.append(handle.flushing)
             handle.flushing = None
         self.flushing = None
+        return dropped
 
     def forget(self, handle: LedgerState) -> None:
         """Drop a deleted ledger's entries from the active half (its bytes stay counted until the

@@ -60,6 +60,7 @@ HOT_MODULES: Final = (
     "bookie.add_path",
     "bookie.adds",
     "bookie.journal",
+    "bookie.journal_turns",
     "bookie.journal_writer",
     "bookie.ledger_handle",
     "bookie.ledger_state",
@@ -103,6 +104,7 @@ HOT_MODULES: Final = (
     "broker.topic.services",
     "broker.topic.topic",
     "broker.turn",
+    "runtime.fair_queue",
     "runtime.send_queue",
 )
 

@@ -238,7 +238,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         client = item.get_closest_marker("client")
         if client is not None and scenario is not None and cluster is None:
             name, params = client.args[0], scenario.params
-            MATRICES[name].expect(name, matrix_name(params["scenario"], params.get("guarded")))
+            scenario_name = matrix_name(params["scenario"], params.get("guarded"))
+            MATRICES[name].expect(name, scenario_name, item.path.name)
     # Scenarios that end servers come last: their pair is not started before it is needed.
     items.sort(key=lambda item: "own_servers" in getattr(item, "fixturenames", ()))
 

@@ -33,11 +33,23 @@ SPARK_TITLES = {
 }
 
 
+def modules_of_scenarios(tests: Path) -> frozenset[str]:
+    """Names of the files with tests of a stock client."""
+    return frozenset(
+        path.name for path in tests.glob("test_*.py") if "mark.client(" in path.read_text()
+    )
+
+
 class Matrix:
     """Results as they come in; written only when every scenario has been run."""
 
-    def __init__(self, document: Path, introduction: tuple[str, ...], clients: dict[str, str]):
+    def __init__(
+        self, document: Path, introduction: tuple[str, ...], clients: dict[str, str], tests: Path
+    ):
+        """`tests`: the directory of the tests that play scenarios."""
         self._document = document
+        self._modules_wanted = modules_of_scenarios(tests)
+        self._modules: set[str] = set()
         self._introduction = introduction
         self._clients = clients
         self._expected: set[tuple[str, str]] = set()
@@ -45,9 +57,10 @@ class Matrix:
         self._again: set[tuple[str, str]] = set()
         self._skipped: dict[str, str] = {}
 
-    def expect(self, client: str, scenario: str) -> None:
-        """A scenario that was collected."""
+    def expect(self, client: str, scenario: str, module: str) -> None:
+        """A scenario that was collected, and the file that plays it."""
         self._expected.add((client, scenario))
+        self._modules.add(module)
 
     def record(self, client: str, scenario: str, equal: bool, again: bool = False) -> None:
         """A scenario that was run on both servers, `again` because the oracle failed first."""
@@ -65,6 +78,8 @@ class Matrix:
         if not wanted or set(self._results) != wanted or self._skipped:
             return False
         if {client for client, _ in wanted} != set(self._clients):
+            return False
+        if not self._modules_wanted <= self._modules:  # a run of some files alone
             return False
         self._document.parent.mkdir(exist_ok=True)
         self._document.write_text(self.text())
@@ -124,8 +139,15 @@ SPARK_INTRODUCTION = (
 )
 
 MATRICES = dict.fromkeys(
-    CLIENT_TITLES, Matrix(DOCUMENTS / "compatibility.md", INTRODUCTION, CLIENT_TITLES)
+    CLIENT_TITLES,
+    Matrix(DOCUMENTS / "compatibility.md", INTRODUCTION, CLIENT_TITLES, CLIENTS.parent),
 ) | dict.fromkeys(
-    SPARK_TITLES, Matrix(DOCUMENTS / "compatibility-spark.md", SPARK_INTRODUCTION, SPARK_TITLES)
+    SPARK_TITLES,
+    Matrix(
+        DOCUMENTS / "compatibility-spark.md",
+        SPARK_INTRODUCTION,
+        SPARK_TITLES,
+        CLIENTS.parent / "spark",
+    ),
 )
 """The document each client's results go to."""

@@ -3,22 +3,31 @@
 If each connection had its own waiting task, every arrival would cost about 15 us: to register the
 socket again, to wake the task and to walk down to the place where it waits. When ten thousand
 connections acknowledge the same message, that exceeds the work itself. The sockets therefore stay
-in one level-triggered epoll set, which reports unread data again. The set is itself readable as
-soon as one of its sockets is. One task waits for the set and calls the readers. A reader never
-waits and never raises.
+in one epoll set, which is itself readable as soon as one of its sockets has something new. One task
+waits for the set and calls the readers. A reader never waits and never raises.
 
-Fairness: after `TURN_SECONDS` of calls all other tasks run. Ready sockets not yet served wait for
-the next turn. A connection whose last call read much (for example one with a thousand consumers
-that acknowledge) waits after those that read little. The task looks for the latter in every turn,
-so a publisher does not wait for a hundred busy connections. Connections with little to read get at
-most half a turn while others wait, and at least one of the others is called in every turn. The
-measure is bytes read and not time, because a call also sends output that others have queued in the
-same turn. If a chunk holds more requests than one call handles, it continues after all connections
-that read much (`call_again`).
+The set is edge-triggered: it reports what has come since the last report. So a socket that waits
+for its call is not reported again, and one that has just become readable is found at once, however
+many others wait. A reader that has not emptied its socket asks for another call (`call_again`).
+After the peer has closed there is always something to read, until the reader has noticed.
 
-Strangers: anyone can begin a handshake, and each costs a millisecond. Connections that are still in
-theirs have an epoll set of their own, which counts as one connection that reads much. So however
-many there are, others find their turn at once, and wait for `STRANGERS_SECONDS` of them at most.
+Fairness: each connection belongs to a share (its tenant, or the address of a peer that is not known
+better), and the shares are served in turns (`runtime.fair_queue`). A call costs its share the bytes
+that it read, and `CALL_BYTES` more, so that small requests and large chunks count. Within a share,
+connections that read much are a flow of their own: a publisher does not wait for a hundred busy
+connections of its tenant. The measure is bytes read and not time, because a call also sends output
+that others have queued in the same turn.
+
+Strangers: anyone can begin a handshake, and each of its calls takes a millisecond. Connections in
+theirs are one share together (`STRANGERS`), in which a call costs all that a share may use before
+others, and a turn has `STRANGERS_PER_TURN_MAX` such calls at most.
+
+After `TURN_SECONDS` of calls all other tasks run, and also after `ENDED_PER_TURN` connections have
+ended or paused in the turn, because each of them wakes a task of its own.
+
+While several shares are served, one call should not read more than `SHARED_CHUNK_BYTES`
+(`chunk_bytes_max`): what a chunk brings is handled and written to disk as a whole. A share that is
+alone reads as much as it can, which costs less for each message.
 """
 
 from __future__ import annotations
@@ -27,23 +36,35 @@ import contextlib
 import os
 import select
 import threading
-from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
+
+from runtime.fair_queue import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FOUND_PER_TURN_MAX = 256
-LOOK_AGAIN_BELOW = 64
-"""Sockets found with little to read and not yet called. With more, no search for others is
-needed."""
-TURN_SECONDS = 0.002
-STRANGERS_PER_TURN_MAX = 16
-STRANGERS_SECONDS = 0.001
+FOUND_AT_ONCE_MAX = 1024
+TURN_SECONDS = 0.001
 LITTLE_BYTES = 8 * 1024
 """A connection that read no more than this in its last call is expected to read little."""
+QUANTUM_BYTES: Final = 64 * 1024
+"""What a share may read before the next one is served."""
+CALL_BYTES: Final = 4 * 1024
+"""What a call costs beside the bytes that it reads."""
+ENDED_PER_TURN: Final = 8
+STRANGERS: Final = "strangers"
+"""The share of connections in their handshake."""
+STRANGERS_PER_TURN_MAX: Final = 4
+SHARED_CHUNK_BYTES: Final = 128 * 1024
+"""Bytes that one call reads while others want to read, too."""
+SHARED_SECONDS: Final = 0.1
+"""How long a call of another share counts."""
+_WANTED_EVENTS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+_OWN_SHARE: Final = ""
+"""That of calls from threads."""
+CHUNK_BYTES_MAX: Final = 1024 * 1024
 
 
 @final
@@ -52,31 +73,48 @@ class Readers:
     the event loop."""
 
     __slots__ = (
+        "_alone_since",
         "_calls",
+        "_chunk_bytes_max",
+        "_closed",
+        "_ended",
         "_epoll",
         "_found",
-        "_found_much",
+        "_last_share",
         "_lock",
         "_much",
+        "_shares",
         "_soon",
         "_strangers",
-        "_strangers_epoll",
         "_token",
         "_waiting",
         "_wake",
+        "chunk_bytes_max",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, chunk_bytes_max: int = CHUNK_BYTES_MAX) -> None:
+        """`chunk_bytes_max`: what a call may read while no other share is served."""
         self._epoll = select.epoll()
-        self._strangers_epoll = select.epoll()
-        self._strangers: set[int] = set()
-        """Descriptors in the set of strangers."""
         self._calls: dict[int, Callable[[], int]] = {}
-        self._much: set[int] = {self._strangers_epoll.fileno()}
-        self._found: deque[int] = deque()
-        self._found_much: deque[int] = deque()
+        self._shares: dict[int, str] = {}
+        self._much: set[int] = set()
+        self._found: FairQueue[tuple[str, bool], int] = FairQueue(QUANTUM_BYTES)
+        """By share, and whether they read much."""
         self._waiting: set[int] = set()
-        """Descriptors in one of the two queues."""
+        """Descriptors in this queue."""
+        self._closed: set[int] = set()
+        """Descriptors whose peers have closed."""
+        self._ended = 0
+        """Removed in the turn."""
+        self._strangers = 0
+        """Called in the turn."""
+        self._chunk_bytes_max = chunk_bytes_max
+        self.chunk_bytes_max = chunk_bytes_max
+        """What a call should read at most, now."""
+        self._last_share = _OWN_SHARE
+        """Called last."""
+        self._alone_since = 0.0
+        """When it was called after another one."""
         self._wake = -1
         """Readable when `run`, while it runs, has to look at the queues."""
         self._soon: list[tuple[Callable[..., object], tuple[object, ...]]] = []
@@ -84,41 +122,44 @@ class Readers:
         when `run` begins and ends."""
         self._lock = threading.Lock()
         self._token = trio.lowlevel.current_trio_token()
-        self._epoll.register(self._strangers_epoll.fileno(), select.EPOLLIN)
 
     def __len__(self) -> int:
         return len(self._calls) - (self._wake in self._calls)
 
-    def add(self, descriptor: int, call: Callable[[], int], *, is_stranger: bool = False) -> None:
-        """Invoke `call` whenever the descriptor is readable or broken, until `remove`. The call
-        returns the number of bytes it has read. `is_stranger`: see the module docstring.
+    def add(self, descriptor: int, call: Callable[[], int], share: str = _OWN_SHARE) -> None:
+        """Invoke `call` when the descriptor has become readable or broken, until `remove`. The call
+        returns the number of bytes it has read, and asks for another one (`call_again`) unless it
+        has read everything.
 
         Raises: OSError: epoll cannot watch the descriptor.
         """
-        if is_stranger:
-            self._strangers_epoll.register(descriptor, select.EPOLLIN)
-            self._strangers.add(descriptor)
-        else:
-            self._epoll.register(descriptor, select.EPOLLIN)
+        self._epoll.register(descriptor, _WANTED_EVENTS)
         self._calls[descriptor] = call
+        self._shares[descriptor] = share
+
+    def use_share(self, descriptor: int, call: Callable[[], int], share: str) -> None:
+        """From now on these calls belong to another share."""
+        if self._calls.get(descriptor) == call:
+            self._shares[descriptor] = share
 
     def remove(self, descriptor: int, call: Callable[[], int]) -> None:
         """Stop calling. Must be called before the descriptor is closed. Idempotent, even when the
         number has meanwhile been given to another connection."""
         if self._calls.get(descriptor) == call:
             del self._calls[descriptor]
+            del self._shares[descriptor]
             self._much.discard(descriptor)
-            is_stranger = descriptor in self._strangers
-            self._strangers.discard(descriptor)
+            self._closed.discard(descriptor)
+            self._ended += 1
             with contextlib.suppress(OSError):  # it is closed and therefore no longer in the set
-                (self._strangers_epoll if is_stranger else self._epoll).unregister(descriptor)
+                self._epoll.unregister(descriptor)
 
     def call_again(self, descriptor: int) -> None:
-        """Call in a later turn even if no more bytes arrive, because some of the bytes read are
-        not handled yet. Only for use within the call itself."""
+        """Call in a later turn even if no more bytes arrive, because some of those that have come
+        are not read or not handled yet. Only for use within the call itself."""
         if descriptor not in self._waiting:
             self._waiting.add(descriptor)
-            self._found_much.append(descriptor)
+            self._put(descriptor, is_much=True)
 
     def call_soon(self, descriptor: int) -> None:
         """The same for any other caller, which does not know whether `run` waits."""
@@ -172,29 +213,36 @@ class Readers:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(descriptor)
-            if len(self._found) < LOOK_AGAIN_BELOW:
-                self._find()
+            self._find()
             self._call_found()
 
     def _find(self) -> None:
         waiting = self._waiting
-        for descriptor, _ in self._epoll.poll(0, FOUND_PER_TURN_MAX):
-            if descriptor not in waiting:
-                waiting.add(descriptor)
-                much = descriptor in self._much
-                (self._found_much if much else self._found).append(descriptor)
+        while True:
+            found = self._epoll.poll(0, FOUND_AT_ONCE_MAX)
+            for descriptor, events in found:
+                if events != select.EPOLLIN:
+                    self._closed.add(descriptor)
+                if descriptor not in waiting:
+                    waiting.add(descriptor)
+                    self._put(descriptor, is_much=descriptor in self._much)
+            if len(found) < FOUND_AT_ONCE_MAX:
+                return
+
+    def _put(self, descriptor: int, *, is_much: bool) -> None:
+        self._found.put((self._shares.get(descriptor, _OWN_SHARE), is_much), descriptor)
 
     def _call_found(self) -> None:
+        self._ended = self._strangers = 0
         now = trio.current_time()
         end = now + TURN_SECONDS
-        end_of_little = now + TURN_SECONDS / 2 if self._found_much else end
         while self._found:
-            now = self._call(self._found.popleft(), now)
-            if now >= end_of_little:
-                break
-        while self._found_much:
-            now = self._call(self._found_much.popleft(), now)
-            if now >= end:
+            now = self._call(self._found.take(), now)
+            if (
+                now >= end
+                or self._ended >= ENDED_PER_TURN
+                or self._strangers >= STRANGERS_PER_TURN_MAX
+            ):
                 return
 
     def _call(self, descriptor: int, begun: float) -> float:
@@ -204,24 +252,25 @@ class Readers:
         self._waiting.discard(descriptor)
         call = self._calls.get(descriptor)
         if call is None:
-            if descriptor == self._strangers_epoll.fileno():
-                return self._call_strangers()
             return begun
-        if call() <= LITTLE_BYTES:
+        share = self._shares[descriptor]
+        if share != self._last_share and share:
+            self._last_share = share
+            self._alone_since = begun
+            self.chunk_bytes_max = min(SHARED_CHUNK_BYTES, self._chunk_bytes_max)
+        elif begun - self._alone_since > SHARED_SECONDS:
+            self.chunk_bytes_max = self._chunk_bytes_max
+        size = call()
+        if share == STRANGERS:
+            self._strangers += 1
+            self._found.charge(QUANTUM_BYTES + size)
+        else:
+            self._found.charge(CALL_BYTES + size)
+        if size > LITTLE_BYTES:
+            if descriptor in self._calls:
+                self._much.add(descriptor)
+        elif size:
             self._much.discard(descriptor)
-        elif descriptor in self._calls:
-            self._much.add(descriptor)
+        if descriptor in self._closed and descriptor in self._calls:
+            self.call_again(descriptor)
         return trio.current_time()
-
-    def _call_strangers(self) -> float:
-        """Those that are not called now stay in their set, and others of it come first."""
-        now = trio.current_time()
-        end = now + STRANGERS_SECONDS
-        for descriptor, _ in self._strangers_epoll.poll(0, STRANGERS_PER_TURN_MAX):
-            call = self._calls.get(descriptor)
-            if call is not None:
-                call()
-            now = trio.current_time()
-            if now >= end:
-                break
-        return now

@@ -26,8 +26,9 @@ class TokenBucket:
         self._updated_at = now
 
     def use(self, rate: float, burst: float, now: float) -> None:
-        """Another rate and burst from now on."""
-        self.tokens(now)
+        """Another rate and burst from now on. Debts stay, and so do tokens up to the new burst: a
+        rate that changes often lets no more pass than it says."""
+        self._tokens = min(self.tokens(now), burst)
         self.rate = rate
         self.burst = burst
 
@@ -43,13 +44,6 @@ class TokenBucket:
         """How long to wait before `amount` may be taken; 0: it may be taken now."""
         lacking = min(amount, self.burst) - self.tokens(now)
         return lacking / self.rate if lacking > 0 else 0.0
-
-    def change(self, rate: float, burst: float, now: float) -> None:
-        """Another rate from now on. Debts and tokens stay, as far as the new burst allows, so that
-        a rate that changes often lets no more pass than it says."""
-        self._tokens = min(self.tokens(now), burst)
-        self.rate = rate
-        self.burst = burst
 
     def take(self, amount: float, now: float) -> None:
         """Take it, whether there is enough or not."""

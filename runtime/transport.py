@@ -65,12 +65,9 @@ class Transport(Protocol):
         Raises: trio.BrokenResourceError.
         """
 
-    async def receive_into(
-        self, take: Take, *, is_left: bool = False, is_stranger: bool = False
-    ) -> None:
+    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
         """Pass each received piece to `take` until it returns STOP. An empty piece: the other side
-        has closed. `is_left`: `take` starts with the rest it had when it stopped. `is_stranger`:
-        others may be read first.
+        has closed. `is_left`: `take` starts with the rest it had when it stopped.
 
         Raises: trio.BrokenResourceError; whatever `take` raises.
         """
@@ -81,16 +78,27 @@ class Transport(Protocol):
     def close(self) -> None:
         """Close at once and drop unsent output. Wakes a blocked `send` and `receive`."""
 
+    def use_share(self, share: str) -> None:
+        """Who uses the connection: its receives take turns with those of other shares. At first it
+        is the address of the peer."""
+
+
+def share_of(peer: str) -> str:
+    """The share of a connection at first: all that come from one host take turns as one."""
+    return peer.rpartition(":")[0]
+
 
 @final
 class SocketTransport:
     """A TCP connection. The receive size follows the traffic: 64 KB for quiet ones, up to 1 MB."""
 
     __slots__ = (
+        "_may_have_more",
         "_readers",
         "_receive_size_bytes",
         "_receive_size_bytes_max",
         "_receiving",
+        "_share",
         "_socket",
         "peer",
     )
@@ -113,6 +121,9 @@ class SocketTransport:
         self._receive_size_bytes_max = receive_size_bytes_max
         self._readers = readers
         self._receiving: _Receiving | None = None
+        self._may_have_more = False
+        """The last receive did not empty the socket."""
+        self._share = share_of(peer)
         self.peer = peer
 
     def send_nowait(self, buffers: Sequence[bytes | memoryview]) -> int:
@@ -144,23 +155,22 @@ class SocketTransport:
 
     def _receive_nowait(self) -> bytes | None:
         """The bytes available; None: none. Raises: trio.BrokenResourceError."""
-        size = self._receive_size_bytes
+        size = min(self._receive_size_bytes, self._readers.chunk_bytes_max)
         try:
             data = self._socket.recv(size)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:
             raise trio.BrokenResourceError(str(error)) from error
-        if len(data) == size:
+        self._may_have_more = len(data) == size
+        if self._may_have_more:
             self._receive_size_bytes = min(size * 2, self._receive_size_bytes_max)
         elif len(data) < size // 8:
             smallest = min(RECEIVE_SIZE_BYTES_MIN, self._receive_size_bytes_max)
             self._receive_size_bytes = max(size // 2, smallest)
         return data
 
-    async def receive_into(
-        self, take: Take, *, is_left: bool = False, is_stranger: bool = False
-    ) -> None:
+    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
         """Pass each received piece to `take` until it returns STOP, without a task switch each
         time."""
         descriptor = self._socket.fileno()
@@ -168,7 +178,7 @@ class SocketTransport:
             raise trio.BrokenResourceError("connection closed")
         receiving = self._receiving = _Receiving(take, is_left)
         try:
-            self._readers.add(descriptor, self._on_readable, is_stranger=is_stranger)
+            self._readers.add(descriptor, self._on_readable, self._share)
             if is_left:
                 self._readers.call_soon(descriptor)
             await receiving.ended.wait()
@@ -191,7 +201,9 @@ class SocketTransport:
             return 0
         data = None
         try:
-            if not receiving.is_left:
+            if receiving.is_left:
+                self._may_have_more = True  # what came meanwhile is not reported again
+            else:
                 data = self._receive_nowait()
                 if data is None:
                     return 0
@@ -200,7 +212,7 @@ class SocketTransport:
             receiving.is_left = taken is Taken.IN_PART
             if taken is Taken.STOP:
                 self._end_receiving(None)
-            elif taken is Taken.IN_PART and not receiving.ended.is_set():
+            elif (receiving.is_left or self._may_have_more) and not receiving.ended.is_set():
                 self._readers.call_again(self._socket.fileno())
         except Exception as error:  # for the task that waits
             self._end_receiving(error)
@@ -238,6 +250,12 @@ class SocketTransport:
             self._end_receiving(trio.BrokenResourceError("connection closed"))
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
+
+    def use_share(self, share: str) -> None:
+        """See Transport."""
+        if share != self._share:
+            self._share = share
+            self._readers.use_share(self._socket.fileno(), self._on_readable, share)
 
 
 @final
@@ -297,12 +315,9 @@ class StreamTransport:
                 raise trio.BrokenResourceError("connection closed") from error
         raise trio.BrokenResourceError("connection closed")
 
-    async def receive_into(
-        self, take: Take, *, is_left: bool = False, is_stranger: bool = False
-    ) -> None:
+    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
         """Pass each received piece to `take` until it returns STOP. The rest of a piece is handled
         in turns between other tasks."""
-        del is_stranger  # each stream has a task
         taken = Taken.IN_PART if is_left else Taken.WHOLE
         while taken is not Taken.STOP:
             if taken is Taken.IN_PART:
@@ -324,6 +339,9 @@ class StreamTransport:
     async def aclose(self) -> None:
         """Close the stream forcefully. The session has nothing more to send."""
         await trio.aclose_forcefully(self._stream)
+
+    def use_share(self, share: str) -> None:
+        """Each has a task of its own."""
 
 
 class Transports(Protocol):

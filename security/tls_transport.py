@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Final, cast, final
 import structlog
 import trio
 
+from runtime.readers import STRANGERS
 from runtime.send_queue import SendQueue
-from runtime.transport import Taken
+from runtime.transport import Taken, share_of
 from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX
 from security.slices import slices_of
 from security.tls_faults import reason_of
@@ -184,15 +185,17 @@ class TlsTransport:
         if self._is_secure:
             return
         async with self._securing:  # a sender may wait for it as well as a receiver
+            self._below.use_share(STRANGERS)
             while not self._is_secure:
                 if self._failure:
                     raise HandshakeFailed(self._failure)
                 try:
-                    await self._below.receive_into(self._take_handshake, is_stranger=True)
+                    await self._below.receive_into(self._take_handshake)
                     await self._send_unsent()
                 except HandshakeFailed:
                     await self._say_goodbye()
                     raise
+            self._below.use_share(share_of(self.peer))
 
     def _take_handshake(self, data: bytes | None) -> Taken:
         assert data is not None
@@ -274,9 +277,7 @@ class TlsTransport:
             pass  # after `finish_sending` it is only of interest that the peer closes
         return b""
 
-    async def receive_into(
-        self, take: Take, *, is_left: bool = False, is_stranger: bool = False
-    ) -> None:
+    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
         """See Transport."""
         await self.secure()
         self._take, self._is_left, self._is_stopped = take, is_left, False
@@ -284,9 +285,7 @@ class TlsTransport:
             while not self._is_stopped:
                 await self._send_unsent_if_many()
                 has_rest = self._is_left or self._has_rest
-                await self._below.receive_into(
-                    self._take_records, is_left=has_rest, is_stranger=is_stranger
-                )
+                await self._below.receive_into(self._take_records, is_left=has_rest)
         finally:
             self._take = _take_nothing  # a receiver and its transport are freed at once
 
@@ -474,6 +473,10 @@ class TlsTransport:
         with suppress(ssl.SSLError, OSError):  # the answer has not come, or nothing can be said
             self._engine.unwrap()
         self._queue_records()
+
+    def use_share(self, share: str) -> None:
+        """See Transport."""
+        self._below.use_share(share)
 
     def close(self) -> None:
         """Close at once. Wakes a blocked `send` and `receive`."""

@@ -320,6 +320,27 @@ async def test_full_write_cache_flushes_and_adds_wait_in_order(machine):
         assert await bookie.read_entry(1, 399) == whole(1, 399, b"x" * 5000)
 
 
+async def test_a_ledger_that_brings_little_does_not_wait_for_room_behind_one_that_floods(machine):
+    async with machine.running() as bookie:
+        flood, little = RecordingSink(), RecordingSink()
+        add(bookie, 2, 0, little)
+        with machine.power.lock:
+            for entry_id in range(400):
+                add(bookie, 1, entry_id, flood, b"x" * 5000)
+            await trio.sleep(0.02)
+            waiting = bookie.statistics().adds_waiting
+            assert waiting > 0
+            add(bookie, 2, 1, little, b"x" * 3000)
+            assert bookie.statistics().adds_waiting == waiting
+            add(bookie, 2, 2, little, b"x" * 3000)  # more than a little
+            add(bookie, 2, 3, little, b"x")  # must not overtake it
+            assert bookie.statistics().adds_waiting == waiting + 2
+        await little.wait_for(4)
+        await flood.wait_for(400)
+        assert little.replies == [(0, 2, entry_id) for entry_id in range(4)]
+        assert flood.replies == [(0, 1, entry_id) for entry_id in range(400)]
+
+
 async def test_adds_that_waited_too_long_or_are_too_many_are_refused(machine):
     async with machine.running(
         dbStorage_maxThrottleTimeMs=50, maxPendingAddRequestsPerThread=10

@@ -48,9 +48,18 @@ def test_consecutive_entries_are_one_run_per_kick(counts):
             journal.add(sink, 7, entry_id, EMPTY_BODY)
         journal.kick()
         first += count
-    assert [len(batch) for batch in journal.outstanding] == [1] * len(counts)
-    assert [len(batch[0].bodies) for batch in journal.outstanding] == counts
+    assert [len(run.bodies) for run in journal.outstanding] == counts
     assert journal.entries_handed == sum(counts)
+
+
+def test_what_is_let_in_together_is_not_one_run_that_every_other_ledger_waits_for():
+    """After a flush all adds that waited for room come at once."""
+    journal = Journal(BookieConfig())
+    sink, megabyte = RecordingSink(), bytes(1024 * 1024)
+    for entry_id in range(64):
+        journal.add(sink, 7, entry_id, (b"", megabyte))
+    runs = [run for run in journal.pending if run.sink is sink]
+    assert [len(run.bodies) for run in runs] == [1] * 64
 
 
 async def test_every_entry_of_a_run_is_answered_and_can_be_read(machine):

@@ -9,6 +9,7 @@ from broker.subscription.throttled import throttled_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
 Json = dict[str, Any]
 
 

@@ -1,8 +1,9 @@
 """The brokers of a cluster tell each other how they use the budgets of resource groups.
 
 Each broker that uses one has an ephemeral node below `/vela/resource-usage`, a JSON object
-`{group: [used, held]}` (see `Usage`). It is written at most once a second, and only when it tells
-something new, so at rest nothing is. Real Pulsar reports by messages instead, to real brokers only.
+`{budget: [used, held]}` (see `Usage`), of the publish and the dispatch budgets of each group. It is
+written at most once a second, and only when it tells something new, so at rest nothing is. Real
+Pulsar reports by messages instead, to real brokers only.
 
 Reports are a second old. A broker that begins to use a budget counts itself at once, the others
 count it after its first report: until then the parts of all may exceed the budget.
@@ -36,10 +37,10 @@ class Budgets(Protocol):
     """The budgets of groups on this broker."""
 
     def usage(self) -> dict[str, Usage]:
-        """Of the groups that were used since the last call."""
+        """Of the budgets that were used since the last call."""
 
     def use_shares(self, parts: Mapping[str, float]) -> None:
-        """This broker's parts, by group. It has all of a group that is not there."""
+        """This broker's parts. It has all of a budget that is not there."""
 
 
 @final

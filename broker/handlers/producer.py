@@ -170,6 +170,7 @@ class _Opening:
             return
         session.closed_producers.pop(producer_id, None)
         session.producers[producer_id] = producer
+        session.share.used_by(self._topic.name.tenant)
         session.send(_success(self._body.request_id, producer, ready=True))
 
 

@@ -193,6 +193,7 @@ class _Subscribing:
             clear = self._clear(subscription, holder, error, seconds)
             session.start_rest(self._command(), clear)
             return
+        session.share.used_by(topic.name.tenant)
         session.request_ends()
         handle.when_kept(_Answer(session, self._body.request_id, self._place, handle))
 

@@ -7,6 +7,7 @@ the number of connections in any case.
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections import Counter
 from functools import partial
@@ -35,7 +36,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 BACKLOG = 4096
+SESSIONS_PER_COLLECTION = 64
+"""Where as many connections end as begin, Python's collector counts no growth, until one pass over
+all objects of thousands of new connections stops the loop for 0.3 s. A pass over those of 64 takes
+2 ms."""
 ACCEPTED_PER_TURN = 8
+"""Each of them begins a session in the next turn, which takes about 0.2 ms."""
 TURNED_AWAY_MAX = 100
 """Refused connections kept open at a time until their peers have read the reason."""
 
@@ -58,6 +64,7 @@ class BrokerListener:
     ) -> None:
         self._connections = connections
         self._commands = commands
+        self._begun = 0
         self._per_address: Counter[str] = Counter()
         self._ports: list[tuple[socket.socket, TransportOver]] = []
         self._readers = readers
@@ -124,6 +131,9 @@ class BrokerListener:
             await self._turn_away(transport, refusal)
             return
         session: AnySession = Session(connections, self._commands, transport)
+        self._begun += 1
+        if self._begun % SESSIONS_PER_COLLECTION == 0:
+            gc.collect(1)
         connections.open.add(session)
         self._per_address[host] += 1
         try:

@@ -156,5 +156,5 @@ def _bucket(before: TokenBucket | None, rate: float, now: float) -> TokenBucket 
         return None
     if before is None:
         return TokenBucket(rate, rate * BURST_SECONDS, now)
-    before.change(rate, rate * BURST_SECONDS, now)
+    before.use(rate, rate * BURST_SECONDS, now)
     return before

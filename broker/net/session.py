@@ -32,6 +32,7 @@ from broker.net.errors import ConnectionRefused, Held
 from broker.net.keep_alive import KeepAlive, KeepAliveAction, OutputStall
 from broker.net.outbox import Outbox
 from broker.net.publish_budget import PendingPublishes
+from broker.net.share import Share
 from broker.slices import in_slices
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
@@ -99,6 +100,7 @@ class Session(Generic[P, C]):
         self.caller: Caller = UNAUTHENTICATED
         self.lease: Lease | None = None
         """The credential of the client; None: it has none, or CONNECT has not been answered."""
+        self.share = Share(transport)
         self.peer = transport.peer
         self.remote_address = f"/{transport.peer}"
         """The form shown in statistics and CONSUMER_STATS."""

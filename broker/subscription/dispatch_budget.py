@@ -43,6 +43,13 @@ class DispatchBudget:
         self._messages = _bucket(rate.messages, period, now)
         self._bytes = _bucket(rate.size_bytes, period, now)
 
+    def use(self, rate: DispatchRate, now: float) -> None:
+        """Another rate from now on, of which nothing is relative."""
+        self._rate = rate
+        period = rate.period_seconds
+        self._messages = _changed(self._messages, rate.messages, period, now)
+        self._bytes = _changed(self._bytes, rate.size_bytes, period, now)
+
     def seconds_until_any(self, now: float) -> float:
         """How long to wait for a token of each kind; 0: something may be sent now."""
         self._follow(now)
@@ -85,3 +92,13 @@ class DispatchBudget:
 def _bucket(amount: int, period_seconds: int, now: float) -> TokenBucket | None:
     """It holds the tokens of one period."""
     return TokenBucket(amount / period_seconds, amount, now) if amount > 0 else None
+
+
+def _changed(
+    before: TokenBucket | None, amount: int, period_seconds: int, now: float
+) -> TokenBucket | None:
+    """The same bucket, if there is to be one as before."""
+    if before is None or amount <= 0:
+        return _bucket(amount, period_seconds, now)
+    before.use(amount / period_seconds, amount, now)
+    return before

@@ -39,7 +39,18 @@ class DispatchSender(Protocol):
 class DispatchLimit:
     """See the module docstring."""
 
-    __slots__ = ("_budget", "_clock", "_nursery", "_serving", "_waiting", "level")
+    __slots__ = (
+        "_budget",
+        "_clock",
+        "_nursery",
+        "_pause",
+        "_serving",
+        "_waiting",
+        "bytes_taken",
+        "level",
+        "messages_taken",
+        "times_held",
+    )
 
     def __init__(
         self,
@@ -56,6 +67,23 @@ class DispatchLimit:
         self._nursery = nursery
         self._waiting: dict[DispatchSender, None] = {}
         self._serving = False
+        self._pause: trio.CancelScope | None = None
+        self.messages_taken = 0
+        """What was sent since the limit was made, as `bytes_taken`."""
+        self.bytes_taken = 0
+        self.times_held = 0
+        """How often a sender had to wait."""
+
+    def use(self, rate: DispatchRate) -> None:
+        """Another rate from now on. Those that wait keep their places."""
+        self._budget.use(rate, self._clock.now())
+        if self._pause is not None:
+            self._pause.cancel()
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether a sender waits."""
+        return bool(self._waiting)
 
     def admits(self, sender: DispatchSender, *, in_turn: bool) -> bool:
         """Whether it may send now. If not, it is called when it may. A sender that has its turn,
@@ -64,6 +92,7 @@ class DispatchLimit:
         may_try = in_turn or not self._waiting
         if may_try and self._budget.seconds_until_any(self._clock.now()) == 0:
             return True
+        self.times_held += 1
         self._waiting[sender] = None
         if not self._serving:
             self._serving = True
@@ -84,6 +113,8 @@ class DispatchLimit:
 
     def take(self, messages: int, size_bytes: int) -> None:
         """So much was sent."""
+        self.messages_taken += messages
+        self.bytes_taken += size_bytes
         self._budget.take(messages, size_bytes, self._clock.now())
 
     async def _serve(self) -> None:
@@ -92,9 +123,11 @@ class DispatchLimit:
             while self._waiting:
                 seconds = self._call_waiting()
                 if self._waiting:
-                    await trio.sleep(max(seconds, WAIT_SECONDS_MIN) if seconds else 0)
+                    with trio.CancelScope() as self._pause:
+                        await trio.sleep(max(seconds, WAIT_SECONDS_MIN) if seconds else 0)
         finally:
             self._serving = False
+            self._pause = None
 
     def _call_waiting(self) -> float:
         """Returns the time until the first of those that are left may send."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 BROKER: Final = "broker"
 TOPIC: Final = "topic"
 SUBSCRIPTION: Final = "subscription"
+GROUP: Final = "resource group"
+"""Pulsar's statistics have no field for it."""
 LEVELS: Final = (SUBSCRIPTION, TOPIC, BROKER)
 """What a rate is of."""
 

@@ -1,4 +1,5 @@
-"""The rates of dispatch that the subscriptions of one topic share: its own, and the broker's."""
+"""The rates of dispatch that the subscriptions of one topic share: its own, the budget of its
+resource group, and the broker's."""
 
 from __future__ import annotations
 
@@ -25,11 +26,14 @@ class TopicDispatchLimits:
         self._rate = NO_DISPATCH_RATE
         self._of_topic: DispatchLimit | None = None
 
-    def of(self, rates: DeliveryRates, published: Published) -> tuple[DispatchLimit, ...]:
+    def of(
+        self, rates: DeliveryRates, resource_group: str, published: Published
+    ) -> tuple[DispatchLimit, ...]:
         """Those of these rates; the same objects as long as the rates are the same."""
         services = self._services
         if rates.topic != self._rate:
             self._rate = rates.topic
             self._of_topic = services.dispatch_limit(rates.topic, TOPIC, published)
         of_broker = services.broker_dispatch_limit(rates.broker)
-        return tuple(each for each in (of_broker, self._of_topic) if each is not None)
+        of_group = services.resource_groups.dispatch(resource_group)
+        return tuple(each for each in (of_broker, of_group, self._of_topic) if each is not None)

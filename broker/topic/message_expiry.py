@@ -5,8 +5,9 @@ which their oldest messages expire; the others are not touched, and no topic is 
 topic that was looked at is due again when its oldest message expires, or LOOK_AGAIN_SECONDS later
 if that is sooner, because a subscription may have moved back to older messages.
 
-All topics are looked at in one task per AT_ONCE, with a pause after each subscription, so that
-10,000 topics that expire together do not hold up other work.
+AT_ONCE topics are looked at at a time, with a pause after each subscription, so that 10,000 topics
+that expire together do not hold up other work. Their cursors are then stored, each in a new ledger,
+which makes many objects that live: the garbage is collected in between (`collect_young`).
 
 As in Pulsar an entry expires by its publish time, and for every kind of subscription: durable ones,
 those of readers, and every virtual cursor of a broadcast. What expired is not delivered any more,
@@ -23,6 +24,7 @@ import trio
 from broker.slices import for_each
 from broker.topic.due_order import DueOrder
 from broker.topic.failures import told
+from runtime.tuning import collect_young
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +40,8 @@ log = structlog.get_logger()
 
 AT_ONCE: Final = 8
 LOOK_AGAIN_SECONDS: Final = 600
+COLLECTED_EVERY: Final = 200
+"""Topics."""
 _NOW: Final = 0
 
 
@@ -64,6 +68,7 @@ class MessageExpiry:
         self._config = config
         self._clock = clock
         self._order: DueOrder[ExpiringTopic] = DueOrder()
+        self._looked_at = 0
 
     def watch(self, topic: ExpiringTopic) -> None:
         """It has another time to live now: look at it with the next check."""
@@ -87,6 +92,9 @@ class MessageExpiry:
     async def _expire(self, topic: ExpiringTopic) -> None:
         if topic.closing:
             return
+        self._looked_at += 1
+        if self._looked_at % COLLECTED_EVERY == 0:
+            collect_young()
         soonest_ms = self._clock.wall_ms() + 1  # not again in this check
         self._order.plan(topic, soonest_ms)  # before the wait: it may be forgotten meanwhile
         try:

@@ -511,7 +511,9 @@ class Topic(ProducerTopic):
     def apply_limits(self, policies: EffectivePolicies) -> None:
         """Apply those that need no storage."""
         self.publish_limits.apply(policies, self.access.producers.values())
-        shared = self._dispatch_limits.of(policies.delivery, self.published)
+        shared = self._dispatch_limits.of(
+            policies.delivery, policies.resource_group, self.published
+        )
         if self._subscription_limits.use(policies, shared):
             for subscription in list(self.subscriptions.values()):
                 subscription.limits_changed()

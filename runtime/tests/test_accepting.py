@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+from itertools import pairwise
 
 import trio
 from structlog.testing import capture_logs
@@ -89,3 +90,30 @@ async def test_so_many_are_turned_away_at_a_time_and_none_for_ever(autojump_cloc
     assert trio.current_time() - began == 1.0
     await refuse(4)
     assert told[2:] == [4]
+
+
+async def test_other_work_is_done_between_a_few_connections_that_come_together(nursery):
+    accepted, seen = [], []
+    clients = [socket.socket() for _ in range(50)]
+    with listening_socket() as listening:
+        try:
+            for client in clients:
+                client.setblocking(False)
+                client.connect_ex(listening.getsockname())
+
+            def serve(connection, _host, _port):
+                accepted.append(connection)
+
+            nursery.start_soon(
+                lambda: accept_connections(listening, serve, per_turn=4, protocol="test")
+            )
+            while len(accepted) < len(clients):
+                seen.append(len(accepted))
+                await trio.lowlevel.checkpoint()
+            seen.append(len(accepted))
+            # Of two tasks either may be first in a turn.
+            assert max(b - a for a, b in pairwise(seen)) <= 2 * 4
+        finally:
+            for each in (*clients, *accepted):
+                each.close()
+        nursery.cancel_scope.cancel()

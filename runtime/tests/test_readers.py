@@ -301,7 +301,7 @@ async def test_a_call_of_a_thread_wakes_a_task_that_waits_for_sockets():
 
 
 async def test_strangers_hold_up_others_for_a_bounded_number_of_calls(monkeypatch):
-    monkeypatch.setattr(module, "STRANGERS_SECONDS", 60.0)  # only their number counts
+    monkeypatch.setattr(module, "TURN_SECONDS", 60.0)  # only their number counts
     strangers_count, begun_after = 200, 5
     calls = []
     async with running() as (_readers, nursery, new_pair):
@@ -319,9 +319,8 @@ async def test_strangers_hold_up_others_for_a_bounded_number_of_calls(monkeypatc
 
         for each in strangers:
             each.peer.sendall(b"x")
-            nursery.start_soon(
-                partial(each.transport.receive_into, take_of_stranger, is_stranger=True)
-            )
+            each.transport.use_share(module.STRANGERS)
+            nursery.start_soon(each.transport.receive_into, take_of_stranger)
         nursery.start_soon(known.transport.receive_into, take_known)
         await eventually(lambda: len(calls) == strangers_count + 1)
     waited = calls.index("known") - begun_after
@@ -333,9 +332,9 @@ async def test_each_stranger_is_read_in_its_turn_and_is_one_no_more_afterwards()
         pairs = [new_pair() for _ in range(3 * module.STRANGERS_PER_TURN_MAX)]
 
         async def receive(pair):
-            await pair.transport.receive_into(
-                lambda data: pair.got.append(data) or Taken.STOP, is_stranger=True
-            )
+            pair.transport.use_share(module.STRANGERS)
+            await pair.transport.receive_into(lambda data: pair.got.append(data) or Taken.STOP)
+            pair.transport.use_share("known")
             await pair.transport.receive_into(pair.take)
 
         for pair in pairs:
@@ -345,7 +344,6 @@ async def test_each_stranger_is_read_in_its_turn_and_is_one_no_more_afterwards()
             pair.peer.sendall(b"first")
         await eventually(lambda: all(pair.got for pair in pairs))
         await eventually(lambda: len(readers) == len(pairs))
-        assert not readers._strangers
         for pair in pairs:
             pair.peer.sendall(b"second")
         await eventually(lambda: all(b"".join(pair.got) == b"firstsecond" for pair in pairs))

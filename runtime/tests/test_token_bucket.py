@@ -15,10 +15,10 @@ SMALL = 1e-6
 def test_another_rate_keeps_the_debt_and_no_more_tokens_than_its_burst():
     bucket = TokenBucket(10, 10, 0.0)
     bucket.take(30, 0.0)
-    bucket.change(100, 100, 1.0)
+    bucket.use(100, 100, 1.0)
     assert bucket.tokens(1.0) == -10
     assert bucket.tokens(2.1) == pytest.approx(100)
-    bucket.change(5, 5, 3.0)
+    bucket.use(5, 5, 3.0)
     assert bucket.tokens(3.0) == 5
 
 

@@ -49,6 +49,9 @@ class MemoryTransport:
         self.sent += data
         return len(data)
 
+    def use_share(self, share: str) -> None:
+        """See Transport."""
+
     async def send(self, buffers: Sequence[bytes | memoryview]) -> int:
         """See Transport."""
         while True:
@@ -66,9 +69,7 @@ class MemoryTransport:
             await self._news.wait()
         return self._pieces.popleft() if self._pieces[0] else b""
 
-    async def receive_into(
-        self, take: Take, *, is_left: bool = False, is_stranger: bool = False
-    ) -> None:
+    async def receive_into(self, take: Take, *, is_left: bool = False) -> None:
         """See Transport."""
         taken = Taken.IN_PART if is_left else Taken.WHOLE
         while taken is not Taken.STOP:

@@ -375,7 +375,10 @@ class Socket(trio.abc.Stream):
         self._unread -= size
         self._room.set()
 
-    async def receive_into(self, take, *, is_left=False, is_stranger=False):
+    def use_share(self, share):
+        """Each has a task of its own."""
+
+    async def receive_into(self, take, *, is_left=False):
         taken = Taken.IN_PART if is_left else Taken.WHOLE
         while taken is not Taken.STOP:
             if taken is Taken.IN_PART:

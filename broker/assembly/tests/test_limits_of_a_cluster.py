@@ -81,9 +81,9 @@ async def test_brokers_that_are_both_held_divide_the_budget_of_a_group():
             lambda: all(each.service.namespaces.resource_groups.in_force for each in brokers)
         )
         alone = Flooding(groups[0].publish("g"))
-        await eventually(lambda: groups[0].shares == {"g": 1.0})
+        await eventually(lambda: groups[0].shares == {"g/publish": 1.0})
         other = Flooding(groups[1].publish("g"))
-        await eventually(lambda: [each.shares for each in groups] == [{"g": 0.5}, {"g": 0.5}])
+        await eventually(lambda: [each.shares for each in groups] == [{"g/publish": 0.5}] * 2)
         for each in (alone, other):
             each.limit.forget(each)
 

@@ -1,0 +1,152 @@
+"""What waits for a journal, and which of it belongs into the next group. Pure; used by one thread.
+
+As long as everything fits into one group, it is written as it came. If more waits, ledgers take
+turns by bytes (`runtime.fair_queue`). While several ledgers are written, groups are smaller,
+because each record waits for the whole group before its own. The records of a ledger keep their
+order. A record of no ledger is a barrier: it is answered after everything that came before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from runtime.fair_queue import FairQueue
+
+if TYPE_CHECKING:
+    from bookie.api import AddSink, EntryBody
+
+RUN_BYTES_MAX: Final = 1024 * 1024
+"""A run of as many bytes is not continued."""
+SHARED_GROUP_BYTES_MAX: Final = 2 * 1024 * 1024
+"""About 5 ms of a disk's work."""
+SHARED_GROUPS: Final = 64
+"""So many groups are small after the last one with another ledger."""
+LEDGER_QUANTUM_BYTES: Final = 64 * 1024
+"""What a ledger may bring before the next one that waits."""
+
+
+@final
+class AddRun:
+    """Bodies of the entries `first_entry_id`, `first_entry_id + 1`, ... of a ledger, or one other
+    record of it. Changed only while it is the last of `Journal.pending`."""
+
+    __slots__ = ("bodies", "first_entry_id", "ledger_id", "sink", "size_bytes")
+
+    def __init__(
+        self,
+        sink: AddSink,
+        ledger_id: int,
+        first_entry_id: int,
+        bodies: list[EntryBody],
+        size_bytes: int,
+    ) -> None:
+        self.sink = sink
+        self.ledger_id = ledger_id
+        self.first_entry_id = first_entry_id
+        self.bodies = bodies
+        self.size_bytes = size_bytes
+        """Of all bodies together."""
+
+
+Batch = list[AddRun]
+
+
+@final
+class _Stretch:
+    """The runs between two barriers."""
+
+    __slots__ = ("barrier", "handed_at", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        """How many of them are not in a group yet."""
+        self.barrier: AddRun | None = None
+        """The one that ends it; None: it has not come."""
+        self.handed_at = 0.0
+
+
+@final
+class JournalTurns:
+    """See the module docstring."""
+
+    __slots__ = (
+        "_batches",
+        "_batches_bytes",
+        "_fair",
+        "_ledger_id",
+        "_shared_groups",
+        "_stretches",
+    )
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[Batch, float]] = []
+        """In the order in which they came, after what is in `_fair`."""
+        self._batches_bytes = 0
+        self._ledger_id = -1
+        """Of the last run."""
+        self._shared_groups = 0
+        """So many of the next groups are small."""
+        self._fair: FairQueue[int, tuple[AddRun, _Stretch, float]] = FairQueue(LEDGER_QUANTUM_BYTES)
+        self._stretches: deque[_Stretch] = deque((_Stretch(),))
+
+    def __bool__(self) -> bool:
+        return bool(self._batches) or bool(self._fair)
+
+    def put(self, batch: Batch, handed_at: float) -> None:
+        """A batch has come."""
+        self._batches.append((batch, handed_at))
+        for run in batch:
+            self._batches_bytes += run.size_bytes
+            if run.ledger_id != self._ledger_id and run.ledger_id >= 0:
+                self._ledger_id = run.ledger_id
+                self._shared_groups = SHARED_GROUPS
+
+    def group(self, size_bytes_max: int) -> tuple[list[Batch], float]:
+        """The next group, which may exceed the size by one batch or one run, and the time at which
+        the first of it was handed over."""
+        if self._shared_groups:
+            self._shared_groups -= 1
+            size_bytes_max = min(size_bytes_max, SHARED_GROUP_BYTES_MAX)
+        if not self._fair and self._batches_bytes <= size_bytes_max:
+            handed = self._batches
+            self._batches, self._batches_bytes = [], 0
+            return [batch for batch, _ in handed], min(
+                (handed_at for _, handed_at in handed), default=math.inf
+            )
+        for batch, handed_at in self._batches:
+            for run in batch:
+                self._wait(run, handed_at)
+        self._batches, self._batches_bytes = [], 0
+        return self._fair_group(size_bytes_max)
+
+    def _wait(self, run: AddRun, handed_at: float) -> None:
+        stretch = self._stretches[-1]
+        if run.ledger_id < 0:
+            stretch.barrier, stretch.handed_at = run, handed_at
+            self._stretches.append(_Stretch())
+        else:
+            stretch.waiting += 1
+            self._fair.put(run.ledger_id, (run, stretch, handed_at))
+
+    def _fair_group(self, size_bytes_max: int) -> tuple[list[Batch], float]:
+        fair = self._fair
+        group: Batch = []
+        first_handed_at = math.inf
+        size = 0
+        while fair and (size < size_bytes_max or not group):
+            run, stretch, handed_at = fair.take()
+            fair.charge(run.size_bytes)
+            stretch.waiting -= 1
+            size += run.size_bytes
+            first_handed_at = min(first_handed_at, handed_at)
+            group.append(run)
+        stretches = self._stretches
+        while not stretches[0].waiting:
+            barrier = stretches[0].barrier
+            if barrier is None:
+                break
+            group.append(barrier)
+            first_handed_at = min(first_handed_at, stretches.popleft().handed_at)
+        return [group], first_handed_at

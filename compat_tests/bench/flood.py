@@ -1,0 +1,305 @@
+"""`python -m compat_tests.bench.flood`: one tenant's latency beside a flood of another tenant.
+
+Two brokers of each make run. The victim is connected to the first one all the time. A flood goes to
+the first or to the second, so that the difference of the two is what sharing a broker costs, and
+not what the flood's client costs the machine. Both are warmed up first; floods and places alternate
+within a round, and the brokers of the other make are stopped (SIGSTOP) meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import select
+import shutil
+import subprocess
+import sys
+import time
+from itertools import count
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+from compat_tests.bench.__main__ import commit, how_vela_runs, machine
+from compat_tests.bench.flood_report import ALONE, FLOODS, OTHER, RATIO_MAX, SAME, Report
+from compat_tests.bench.session import new_server
+from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent
+from compat_tests.oracle.server_process import ServerFailed
+
+if TYPE_CHECKING:
+    from compat_tests.oracle.server_process import ServerProcess
+
+OUTPUT: Final = TREE / "docs" / "performance"
+QUICK_OUTPUT: Final = TREE / "build" / "performance-quick"
+CONFIGURATION: Final = {"gcWaitTime": "5000", "journalMaxBackups": "0"}
+"""Space of deleted topics comes back soon, and old journal files do not pile up."""
+VICTIM_TOPIC: Final = "persistent://victim/quiet/topic"
+FLOODED: Final = {"": "flood/free", "limited": "flood/limited"}
+"""Namespaces by the last word of a flood's name."""
+LIMIT: Final = {"publishThrottlingRateInMsg": 1000, "publishThrottlingRateInByte": 10_000_000}
+BEGIN_SECONDS_MAX: Final = 120.0
+ANSWER_SECONDS_MAX: Final = 90.0
+SETTLE_SECONDS: Final = 1.0
+WARM_UP_SECONDS: Final = 2.0
+_numbers = count()
+
+
+class MeasureFailed(Exception):
+    """A measurement does not count. The text says why."""
+
+
+class Program:
+    """A child that answers lines with lines."""
+
+    def __init__(self, *command: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=TREE,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def tell(self, line: str) -> None:
+        """Write it to the input of the program."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def line(self, seconds_max: float) -> str:
+        """The next one. Raises: MeasureFailed."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], seconds_max)[0]:
+            raise MeasureFailed(f"no word in {seconds_max:g} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise MeasureFailed(f"the program ended with {self._process.wait()}")
+        return line
+
+    def finish(self) -> str:
+        """End its input, and return its last line. Raises: MeasureFailed."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self.line(ANSWER_SECONDS_MAX)
+
+    def close(self) -> None:
+        """End it."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class Pair:
+    """Two brokers of one make, and the victim, which uses the first."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        configuration = CONFIGURATION
+        self.brokers = [
+            new_server(name, directory / place, configuration) for place in (SAME, OTHER)
+        ]
+        self._victim: Program | None = None
+
+    def start(self) -> None:
+        """Raises: ServerFailed, MeasureFailed."""
+        for broker in self.brokers:
+            broker.start()
+            self._create(broker)
+        self._connect_victim()
+
+    def _connect_victim(self) -> None:
+        url = self.brokers[0].service_url
+        self._victim = Program("compat_tests.bench.flood_victim", url, VICTIM_TOPIC)
+        self._victim.line(ANSWER_SECONDS_MAX)
+        self._victim_figures(WARM_UP_SECONDS)
+
+    def _create(self, broker: ServerProcess) -> None:
+        _, clusters = broker.http("GET", "/admin/v2/clusters")
+        for tenant in ("victim", "flood"):
+            _ask(broker, "PUT", f"/tenants/{tenant}", {"allowedClusters": clusters})
+        for namespace in ("victim/quiet", *FLOODED.values()):
+            _ask(broker, "PUT", f"/namespaces/{namespace}", {})
+        _ask(broker, "POST", f"/namespaces/{FLOODED['limited']}/publishRate", LIMIT)
+
+    def measure(self, flood: str, place: str, seconds: float) -> dict[str, Any]:
+        """The victim's figures beside this flood. Raises: MeasureFailed."""
+        if place == ALONE:
+            return self._victim_figures(seconds)
+        kind, _, limited = flood.partition(" ")
+        broker = self.brokers[place == OTHER]
+        path = f"{FLOODED[limited]}/{kind}-{next(_numbers)}"
+        load = Program(
+            "compat_tests.bench.flood_loads", kind, str(broker.broker_port), f"persistent://{path}"
+        )
+        try:
+            load.line(BEGIN_SECONDS_MAX)
+            time.sleep(SETTLE_SECONDS)
+            processes = [broker.cpu_seconds, lambda: _cpu_seconds(load.pid)]
+            begun = time.monotonic()
+            before = [each() for each in processes]
+            measured = self._victim_figures(seconds)
+            after = [each() for each in processes]
+            took = time.monotonic() - begun
+            done = json.loads(load.finish())
+        finally:
+            load.close()
+            broker.http("DELETE", f"/admin/v2/persistent/{path}?force=true")
+        measured["flood per s"] = done["done"] / done["seconds"]
+        measured["flooded broker CPU"], measured["flood CPU"] = (
+            (last - first) / took for first, last in zip(before, after, strict=True)
+        )
+        return measured
+
+    def _victim_figures(self, seconds: float) -> dict[str, Any]:
+        assert self._victim is not None
+        self._victim.tell(str(seconds))
+        measured: dict[str, Any] = json.loads(self._victim.line(seconds + ANSWER_SECONDS_MAX))
+        if "failed" in measured:
+            raise MeasureFailed(measured["failed"])
+        return measured
+
+    def pause(self) -> None:
+        """The victim leaves, and the brokers are stopped."""
+        self._close_victim()
+        for broker in self.brokers:
+            broker.pause()
+
+    def resume(self) -> None:
+        """The brokers go on, and the victim comes. Raises: MeasureFailed."""
+        for broker in self.brokers:
+            broker.resume()
+        self._connect_victim()
+
+    def close(self) -> None:
+        """End everything."""
+        self._close_victim()
+        for broker in self.brokers:
+            broker.kill()
+
+    def _close_victim(self) -> None:
+        victim, self._victim = self._victim, None
+        if victim is not None:
+            victim.close()
+
+
+def _ask(broker: ServerProcess, method: str, path: str, body: object) -> None:
+    status, answer = broker.http(method, f"/admin/v2{path}", body)
+    if status >= 300:
+        raise MeasureFailed(f"{broker.name}: {method} {path}: {status} {answer}")
+
+
+def _cpu_seconds(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
+class Run:
+    """All measurements of one start."""
+
+    def __init__(self, pairs: list[Pair], floods: list[str], seconds: float) -> None:
+        self.report = Report()
+        self._pairs = pairs
+        self._floods = floods
+        self._seconds = seconds
+
+    def start(self) -> None:
+        """All brokers, with those of one make under way at a time; each is warmed up."""
+        for pair in self._pairs:
+            pair.start()
+            for place in (SAME, OTHER):
+                self._measure(pair, "1KB", place, counts=False)
+            pair.pause()
+
+    def round(self, number: int) -> None:
+        """Each flood in both places on each make. Odd rounds go the other way."""
+        places = (SAME, OTHER) if number % 2 else (OTHER, SAME)
+        for pair in self._pairs if number % 2 else reversed(self._pairs):
+            pair.resume()
+            self._measure(pair, "", ALONE)
+            for flood in self._floods:
+                for place in places:
+                    self._measure(pair, flood, place)
+            pair.pause()
+
+    def _measure(self, pair: Pair, flood: str, place: str, *, counts: bool = True) -> None:
+        name = f"{pair.name}, {flood or 'none'}, {place}"
+        try:
+            measured = pair.measure(flood, place, self._seconds)
+        except MeasureFailed as failure:
+            self.report.failures.append(f"{name}: {failure}")
+            _tell(f"{name}: not counted: {failure}")
+            return
+        _tell(f"{name}: {json.dumps(measured)}")
+        if counts:
+            self.report.add(pair.name, flood, place, measured)
+
+
+def _tell(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def main() -> int:
+    """Run, print the table, write the files; 1 when the bound is missed."""
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.bench.flood")
+    parser.add_argument("--rounds", type=int, help="(3)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement (6)")
+    parser.add_argument("--only", nargs="+", choices=list(FLOODS), help="these floods")
+    parser.add_argument("--only-server", choices=("vela", "pulsar"))
+    parser.add_argument("--more", action="store_true", help="add to the rounds in the files")
+    parser.add_argument("--quick", action="store_true", help=f"one round; into {QUICK_OUTPUT}")
+    options = parser.parse_args()
+    output = QUICK_OUTPUT if options.quick else OUTPUT
+    output.mkdir(parents=True, exist_ok=True)
+    rounds = options.rounds or (1 if options.quick else 3)
+    (TREE / "build").mkdir(exist_ok=True)
+    directory = Path(mkdtemp(prefix="flood-", dir=TREE / "build"))
+    about = {
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "commit": commit(),
+        "vela": how_vela_runs(),
+        "pulsar": PULSAR_VERSION,
+        "machine": machine(),
+        "rounds": rounds,
+        "seconds": options.seconds,
+    }
+    pairs: list[Pair] = []
+    try:
+        names = [options.only_server] if options.only_server else ["vela", "pulsar"]
+        pairs += [Pair(name, directory) for name in names]
+        run = Run(pairs, options.only or list(FLOODS), options.seconds)
+        if options.more:
+            run.report.restore(json.loads((output / "flood.json").read_text()))
+            about["rounds"] = rounds + run.report.rounds_of_victim
+        run.start()
+        for number in range(rounds):
+            run.round(number)
+    except OracleAbsent as absent:
+        print(f"the table needs real Pulsar: {absent}; or --only-server vela", file=sys.stderr)
+        return 1
+    except (ServerFailed, MeasureFailed) as failure:
+        print(f"cannot measure: {failure}", file=sys.stderr)
+        return 1
+    finally:
+        for pair in pairs:
+            pair.close()
+        shutil.rmtree(directory, ignore_errors=True)
+    report = run.report
+    (output / "flood.json").write_text(json.dumps(report.as_json(about), indent=1) + "\n")
+    (output / "flood.md").write_text(report.document(about))
+    print(f"\n{report.table()}\n\nbound {RATIO_MAX:g}; written: {output}")
+    return 1 if report.missed() or report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

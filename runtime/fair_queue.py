@@ -1,0 +1,108 @@
+"""A queue whose flows get equal shares, whatever each of them puts in. Pure.
+
+Deficit round robin (Shreedhar and Varghese 1995) with the two lists of FQ-CoDel (RFC 8290): a flow
+that had nothing waiting goes before those that had, until it has used one quantum. So a flow that
+uses less than its share waits for at most one quantum of each other such flow, and not for the
+queues of those that want all they can get. Those are served in between, at least once after
+`NEW_IN_A_ROW` items, so that ever new flows do not starve them.
+
+The cost of an item may be known only after it has been worked off: `charge` follows `take`.
+Within a flow the order stays.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+K = TypeVar("K", bound="Hashable")
+V = TypeVar("V")
+NEW_IN_A_ROW: Final = 8
+"""Items of flows that had nothing waiting, before one of the others."""
+
+
+@final
+class _Flow(Generic[K, V]):
+    __slots__ = ("credit", "items", "key")
+
+    def __init__(self, key: K, credit: int) -> None:
+        self.key = key
+        self.credit = credit
+        """What it may still use before others are served; below 0 it has used more."""
+        self.items: deque[V] = deque()
+
+
+@final
+class FairQueue(Generic[K, V]):
+    """See the module docstring. Invariants: a flow is in one of the two lists as long as it is
+    known; a flow is known as long as it has items, and until it has passed the others once, or
+    nothing waits."""
+
+    __slots__ = ("_flows", "_in_a_row", "_last", "_new", "_old", "_quantum", "_size")
+
+    def __init__(self, quantum: int) -> None:
+        """`quantum`: the cost that a flow may cause before the next one is served. More than most
+        items cost; an item that costs more is paid off in the flow's next rounds."""
+        self._quantum = quantum
+        self._flows: dict[K, _Flow[K, V]] = {}
+        self._new: deque[_Flow[K, V]] = deque()
+        self._old: deque[_Flow[K, V]] = deque()
+        self._last: _Flow[K, V] | None = None
+        self._size = 0
+        self._in_a_row = 0
+
+    def __len__(self) -> int:
+        """Items that wait."""
+        return self._size
+
+    @property
+    def flows(self) -> int:
+        """Flows that have items, or had some a moment ago."""
+        return len(self._flows)
+
+    def put(self, key: K, item: V) -> None:
+        """At the end of the flow `key`."""
+        if not self._size and self._flows:
+            self._flows.clear()
+            self._new.clear()
+            self._old.clear()
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._flows[key] = _Flow(key, self._quantum)
+            self._new.append(flow)
+        flow.items.append(item)
+        self._size += 1
+
+    def take(self) -> V:
+        """The next item; `charge` says what it cost.
+
+        Raises: IndexError: nothing waits.
+        """
+        if not self._size:
+            raise IndexError("nothing waits")
+        while True:
+            is_new = bool(self._new) and not (self._old and self._in_a_row >= NEW_IN_A_ROW)
+            flow = self._new[0] if is_new else self._old[0]
+            if flow.credit <= 0:
+                flow.credit += self._quantum
+                self._pass_others(is_new)
+            elif flow.items:
+                self._size -= 1
+                self._in_a_row = self._in_a_row + 1 if is_new else 0
+                self._last = flow
+                return flow.items.popleft()
+            elif is_new:
+                self._pass_others(is_new)  # or it could go first again and again
+            else:
+                del self._flows[self._old.popleft().key]
+
+    def charge(self, cost: int) -> None:
+        """The item taken last cost so much."""
+        if self._last is not None:
+            self._last.credit -= cost
+
+    def _pass_others(self, is_new: bool) -> None:
+        self._old.append((self._new if is_new else self._old).popleft())

@@ -1,0 +1,124 @@
+"""Shares of flows that want very different amounts."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.fair_queue import FairQueue
+
+
+def take_all(queue, costs=None):
+    taken = []
+    while queue:
+        item = queue.take()
+        queue.charge((costs or {}).get(item, 1))
+        taken.append(item)
+    return taken
+
+
+def test_one_flow_is_a_plain_queue():
+    queue = FairQueue(3)
+    for number in range(10):
+        queue.put("a", number)
+    assert take_all(queue) == list(range(10))
+    with pytest.raises(IndexError):
+        queue.take()
+
+
+def test_one_item_goes_before_the_queue_of_a_flow_that_has_been_served():
+    queue = FairQueue(2)
+    for number in range(1_000):
+        queue.put("flood", number)
+    for _ in range(10):
+        queue.take()
+        queue.charge(1)
+    queue.put("quiet", "quiet")
+    next_three = []
+    for _ in range(3):
+        next_three.append(queue.take())
+        queue.charge(1)
+    assert "quiet" in next_three
+
+
+def test_a_flow_with_one_item_at_a_time_does_not_starve_the_others():
+    queue = FairQueue(2)
+    for _number in range(100):
+        queue.put("flood", "flood")
+    served = Counter()
+    for _ in range(100):
+        queue.put("quiet", "quiet")
+        item = queue.take()
+        queue.charge(1)
+        served[item] += 1
+        if item == "flood":
+            continue
+    assert served["flood"] >= 40
+
+
+def test_flows_share_by_cost_and_not_by_items():
+    queue = FairQueue(10)
+    for _ in range(1_000):
+        queue.put("large", "large")
+        queue.put("small", "small")
+    used = Counter()
+    for _ in range(220):
+        item = queue.take()
+        cost = 20 if item == "large" else 2
+        queue.charge(cost)
+        used[item] += cost
+    assert abs(used["large"] - used["small"]) <= 40
+
+
+def test_a_flow_that_has_ended_is_forgotten():
+    queue = FairQueue(10)
+    for number in range(100):
+        queue.put(number, number)
+        take_all(queue)
+    queue.put("last", "last")
+    take_all(queue)
+    assert queue.flows <= 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 30)), max_size=60),
+    st.integers(1, 20),
+    st.data(),
+)
+def test_each_flow_keeps_its_order_nothing_is_lost_and_backlogged_flows_share(items, quantum, data):
+    queue = FairQueue(quantum)
+    wanted = defaultdict(list)
+    for number, (flow, cost) in enumerate(items):
+        queue.put(flow, (flow, number, cost))
+        wanted[flow].append(number)
+    got = defaultdict(list)
+    used = Counter()
+    while queue:
+        flow, number, cost = queue.take()
+        queue.charge(cost)
+        got[flow].append(number)
+        used[flow] += cost
+        waiting = [each for each in wanted if len(got[each]) < len(wanted[each])]
+        if len(waiting) > 1:
+            shares = [used[each] for each in waiting]
+            assert max(shares) - min(shares) <= 2 * quantum + 30
+    assert got == wanted
+
+
+def test_ever_new_flows_do_not_starve_one_that_waits():
+    queue = FairQueue(2)
+    for _ in range(20):
+        queue.put("old", "old")
+    for _ in range(3):
+        queue.take()
+        queue.charge(1)
+    served = Counter()
+    for number in range(100):
+        queue.put(("new", number), "new")
+        queue.put(("newer", number), "new")
+        served[queue.take()] += 1
+        queue.charge(1)
+    assert served["old"] >= 10
