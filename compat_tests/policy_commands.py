@@ -31,6 +31,8 @@ class Policy:
     """Options that choose among several values of one kind."""
     applied: bool = True
     """Whether `get` of a topic has `--applied`."""
+    pauses: int = 3
+    """How many there are after a change for a topic."""
 
     def lines(self, group: str, target: str) -> list[str]:
         """The subcommands about a namespace or a topic."""
@@ -39,7 +41,7 @@ class Policy:
         reads = [f"{group} {name} {end}"]
         if group == "topicPolicies" and self.applied:
             reads.append(f"{group} {name} --applied {end}")
-        settled = [PAUSE] * 3 if group == "topicPolicies" else []
+        settled = [PAUSE] * self.pauses if group == "topicPolicies" else []
         lines = [*reads]
         for value in self.values:
             lines += [f"{group} set-{self.name} {value} {end}", *settled, *reads]
@@ -135,7 +137,7 @@ OF_TOPICS: Final = (
     Policy("entry-filters-per-topic", ("-efn absent",)),
     Policy("auto-subscription-creation", ("-e", "")),
     Policy("dispatcher-pause-on-ack-state-persistent", ("",)),
-    Policy("replication-clusters", ("-c standalone", "-c other", "-c standalone,other")),
+    Policy("replication-clusters", ("-c standalone", "-c other", "-c standalone,other"), pauses=40),
 )
 
 _BEFORE: Final = f"""
