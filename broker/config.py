@@ -176,6 +176,8 @@ class BrokerConfig(AuthenticationConfig):
     subscribeRatePeriodPerConsumerInSecond: Positive = 30
     maxConsumerMetadataSize: Count = 1024
     subscriptionTypesEnabled: tuple[str, ...] = SUBSCRIPTION_TYPES
+    systemTopicEnabled: bool = True
+    topicLevelPoliciesEnabled: bool = True
     maxUnackedMessagesPerConsumer: NoneAtZero = 50_000
     maxUnackedMessagesPerSubscription: NoneAtZero = 200_000
     maxUnackedMessagesPerBroker: NoneAtZero = 0

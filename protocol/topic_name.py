@@ -24,6 +24,8 @@ NON_PERSISTENT: Final = "non-persistent"
 PUBLIC_TENANT: Final = "public"
 DEFAULT_NAMESPACE: Final = "default"
 PARTITION_SUFFIX: Final = "-partition-"
+POLICY_LOG: Final = "__change_events"
+"""The topic of each namespace in which the policies of its topics are kept."""
 
 _SYSTEM_NAME: Final = re.compile(
     r"(?:.*/(?:__change_events|__transaction_buffer_snapshot(?:_segments|_indexes)?)"
@@ -157,6 +159,11 @@ class TopicName:
     def is_system(self) -> bool:
         """See `is_system_topic`."""
         return is_system_topic(self.full)
+
+    @property
+    def is_policy_log(self) -> bool:
+        """Whether brokers keep the policies of the topics of its namespace in it."""
+        return self.persistent and self.partitioned_base.local_name == POLICY_LOG
 
     @property
     def partitioned_base(self) -> TopicName:

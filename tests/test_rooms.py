@@ -89,7 +89,7 @@ BROKER_FLOORS: Final = (
     frozenset({"topic"}),
     frozenset({"namespaces"}),
     frozenset({"schemas", "cluster", "follow", "topic_lists", "authorization"}),
-    frozenset({"orphans"}),
+    frozenset({"change_events", "orphans"}),
     frozenset({"service"}),
     frozenset({"handlers", "admin"}),
     frozenset({"metrics"}),

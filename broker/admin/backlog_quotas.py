@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import JSONResponse
 
 from broker.admin.router import Route
-from broker.admin.topic_policies import namespace_of, refuse_global
+from broker.admin.topic_policies import namespace_of, own_record
 from broker.policies.backlog_quotas import (
     FIELD,
     SIZE,
@@ -98,9 +98,8 @@ async def of_topic(request: AdminRequest) -> JSONResponse:
     """What the topic itself says; with `applied` and without that, what its namespace says, or the
     configuration."""
     namespace = await namespace_of(request)
-    own: Mapping[str, Json] | None = None
-    if not request.flag("isGlobal"):  # Nothing is set for several clusters together.
-        own = (namespace.topic_policies.records.of(request.topic) or {}).get(FIELD)
+    namespace.topic_level.check(request.topic)
+    own: Mapping[str, Json] | None = own_record(request, namespace).get(FIELD)
     if not own and request.flag("applied"):
         own = namespace.policies.record.fields.get(FIELD)
         own = own or _shown(namespace.policies.effective.backlog_quotas)
@@ -112,7 +111,6 @@ async def set_of_topic(request: AdminRequest) -> None:
     kind, body = _type_of(request), await request.json()
     await namespace_of(request)
     value = None if body is None else quota(request.namespace_name, body)
-    refuse_global(request)
     await _change_topic(request, kind, value)
 
 
@@ -120,14 +118,13 @@ async def remove_of_topic(request: AdminRequest) -> None:
     """Remove one."""
     kind = _type_of(request)
     await namespace_of(request)
-    if not request.flag("isGlobal"):
-        await _change_topic(request, kind, None)
+    await _change_topic(request, kind, None)
 
 
 async def _change_topic(request: AdminRequest, kind: str, value: Json) -> None:
     context, topic = request.context, request.topic
     namespace = await context.namespaces.get(request.namespace_name)
-    own = namespace.topic_policies.records.of(topic) or {}
+    own = own_record(request, namespace)
     retention = own.get(_RETENTION) or namespace.policies.record.fields.get(_RETENTION)
     if exceeds_retention(value, retention, context.config):
         raise precondition_failed(
@@ -136,7 +133,10 @@ async def _change_topic(request: AdminRequest, kind: str, value: Json) -> None:
         )
     if value is not None or own.get(FIELD):
         await context.namespaces.change_topic_policy(
-            topic, FIELD, lambda quotas: _with_quota(quotas, kind, value) or None
+            topic,
+            FIELD,
+            lambda quotas: _with_quota(quotas, kind, value) or None,
+            is_global=request.flag("isGlobal"),
         )
 
 

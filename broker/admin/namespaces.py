@@ -87,14 +87,20 @@ async def _delete_with(
         for name in partitioned:
             assert namespace is not None
             await stack.enter_async_context(namespace.partitioned.deleting(name))
-        for topic in [
+        found = [
             *await namespaces.topics(namespace_name, PERSISTENT),
             *await non_persistent_topics(context, namespace_name, with_system=True),
-        ]:
-            if goes(topic):
+        ]
+        going = [topic for topic in found if goes(topic)]
+        for topic in going:
+            if not is_system_topic(topic):
                 await _delete_topic(context, TopicName.parse(topic))
-    for name in partitioned:
-        await namespaces.delete_topic_policies(name)
+        for name in partitioned:
+            await namespaces.delete_topic_policies(name)
+        # In those of brokers the policies of the others are kept.
+        for topic in going:
+            if is_system_topic(topic):
+                await _delete_topic(context, TopicName.parse(topic))
     await namespaces.delete(namespace_name)
 
 

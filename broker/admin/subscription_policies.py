@@ -15,7 +15,6 @@ from broker.admin.topic_policies import (
     SUBSCRIPTION_DISPATCH_RATE,
     namespace_of,
     own_record,
-    refuse_global,
 )
 from broker.policies.delivery_rates import (
     OF_SUBSCRIPTIONS,
@@ -33,6 +32,7 @@ _PATH: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{subscription}/d
 
 async def _get(request: AdminRequest) -> JSONResponse | str:
     namespace = await namespace_of(request)
+    namespace.topic_level.check(request.topic)
     record = own_record(request, namespace)
     own = (record.get(OF_SUBSCRIPTIONS) or {}).get(request.names["subscription"]) or {}
     value = own.get(OWN_DISPATCH)
@@ -47,7 +47,6 @@ async def _set(request: AdminRequest) -> None:
     if body is None:
         return
     value = dispatch_rate(OWN_DISPATCH, body)
-    refuse_global(request)
     if dispatch_rate_in(value):
         await _store(request, value)
 
@@ -67,7 +66,9 @@ async def _store(request: AdminRequest, value: Json) -> None:
         policies = {key: each for key, each in policies.items() if each is not None}
         return {**own, name: policies} if policies else own or None
 
-    await request.context.namespaces.change_topic_policy(request.topic, OF_SUBSCRIPTIONS, changed)
+    await request.context.namespaces.change_topic_policy(
+        request.topic, OF_SUBSCRIPTIONS, changed, is_global=request.flag("isGlobal")
+    )
 
 
 ROUTES: Final = (

@@ -139,6 +139,8 @@ def _refuse_size(context: AdminContext, value: Json) -> None:
         raise precondition_failed(_WRONG_SIZE)
 
 
+DISABLED: Final = "Topic level policies is disabled, to enable the topic level policy and retry."
+
 SUBSCRIPTION_DISPATCH_RATE: Final = TopicPolicy(
     "subscriptionDispatchRate",
     SUBSCRIPTION_DISPATCH,
@@ -230,32 +232,30 @@ _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _NOT_OF_PARTITIONS: Final = "Not allowed to set/get topic policy for a partition"
 
 
+def _refuse_disabled(request: AdminRequest) -> None:
+    config = request.context.config
+    if not (config.topicLevelPoliciesEnabled and config.systemTopicEnabled):
+        raise Refusal(405, DISABLED)
+
+
 async def namespace_of(request: AdminRequest) -> Namespace:
-    """The namespace of the topic in the path. Raises: Refusal, BrokerError: the topic has no
-    policies of its own, or does not exist."""
+    """The namespace of the topic in the path. Its policies may be damaged: a change replaces them.
+
+    Raises: Refusal, BrokerError: the topic has no policies of its own, or does not exist."""
     namespaces, topic = request.context.namespaces, request.topic
+    _refuse_disabled(request)
     if topic.is_partition:
         raise precondition_failed(_NOT_OF_PARTITIONS)
-    namespace = await namespaces.of_topic(topic)
+    namespace = await namespaces.with_topic_level(topic)
     if not await namespaces.topic_exists(topic):
         raise not_found(f"Topic {topic.full} not found")
     return namespace
 
 
 def own_record(request: AdminRequest, namespace: Namespace) -> dict[str, Json]:
-    """The policies of the topic in the path. With `isGlobal` there are none: nothing is set for
-    several clusters together. Raises: MetadataError: they are damaged."""
-    if request.flag("isGlobal"):
-        return {}
-    return namespace.topic_policies.records.of(request.topic) or {}
-
-
-def refuse_global(request: AdminRequest) -> None:
-    """Raises: Refusal: the policy is for several clusters together."""
-    if request.flag("isGlobal"):
-        raise Refusal(
-            501, "Vela does not replicate to other clusters yet: leave out isGlobal (--global)"
-        )
+    """The policies of the topic in the path, with `isGlobal` those for all clusters together."""
+    is_global = request.flag("isGlobal")
+    return namespace.topic_level.map.own_fields(request.topic, is_global=is_global)
 
 
 def _parameter(request: AdminRequest, name: str) -> int | None:
@@ -280,6 +280,7 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
     async def get(request: AdminRequest) -> JSONResponse | str | None:
         """What the topic itself says; with `applied` what is in force."""
         namespace = await namespace_of(request)
+        namespace.topic_level.check(request.topic)
         value = policy.of(own_record(request, namespace), request.context.config.clusterName)
         if value is None and policy.applied is not None and request.flag("applied"):
             value = policy.applied_to(request, namespace)
@@ -305,18 +306,15 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         value = policy.check(policy.path, body)
         if policy.stored_topics_only and not request.topic.persistent:
             raise Refusal(405, policy.stored_topics_only)
-        refuse_global(request)
         policy.refuse(request.context, value)
-        own = namespace.topic_policies.records.of(request.topic) or {}
-        levels = Levels(own, namespace.policies.record.fields)
+        levels = Levels(own_record(request, namespace), namespace.policies.record.fields)
         if flaw := policy.conflict(levels, value, request.context.config):
             raise precondition_failed(flaw)
         await _store(request, policy, None if value == policy.neutral else value)
 
     async def remove(request: AdminRequest) -> None:
-        namespace = await namespace_of(request)
-        if own_record(request, namespace):
-            await _store(request, policy, None)
+        await namespace_of(request)
+        await _store(request, policy, None)
 
     path = f"{_TOPIC}/{policy.path}"
     routes = (Route("GET", path, get), Route(policy.setter, path, change))
@@ -326,11 +324,14 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
 async def _store(request: AdminRequest, policy: TopicPolicy, value: Json) -> None:
     if policy.by_cluster and value is not None:
         value = {request.context.config.clusterName: value}
-    await request.context.namespaces.set_topic_policy(request.topic, policy.field, value)
+    await request.context.namespaces.set_topic_policy(
+        request.topic, policy.field, value, is_global=request.flag("isGlobal")
+    )
 
 
 async def remove_all(request: AdminRequest) -> None:
     """The topic has none of its own any more. Pulsar does not ask whether there is such a topic."""
+    _refuse_disabled(request)
     if request.topic.is_partition:
         raise precondition_failed(_NOT_OF_PARTITIONS)
     if await request.context.namespaces.find(request.namespace_name) is not None:

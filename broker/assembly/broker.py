@@ -25,6 +25,7 @@ from broker.admin.router import Router
 from broker.admin.routes import all_routes
 from broker.admin.server import AdminApplication, open_paths, serve_http
 from broker.assembly.authorization import authorizer_of, start_enforcement
+from broker.assembly.change_events import start_policy_log
 from broker.assembly.followers import start_followers
 from broker.assembly.issuers import fetch_from_issuers
 from broker.assembly.listening import Ports, url_host
@@ -137,6 +138,7 @@ async def assembled_broker(
         await owners.prepare()
         front = await stack.enter_async_context(outliving(nursery))
         await front.start(service.run)
+        await start_policy_log(front, service, storage.broker_client)
         await front.start(conversion.finish)
         await front.start(owners.run)
         await start_enforcement(front, authorizer, service)
@@ -224,6 +226,7 @@ async def _close_topics(
     listener: BrokerListener,
 ) -> None:
     """Hand topics over, close the ports, then close what is left."""
+    service.namespaces.policy_log.stop()
     seconds = config.brokerShutdownTimeoutMs / 1000
     with trio.move_on_after(seconds, shield=True) as scope:
         await owners.leave()

@@ -19,7 +19,6 @@ from broker.namespaces.names import (
     DYNAMIC_CONFIGURATION_PATH,
     POLICIES_PATH,
     RESOURCE_GROUPS_PATH,
-    TOPIC_POLICIES_PATH,
     namespace_below,
 )
 from metadata.store import MetadataUnavailable
@@ -106,10 +105,7 @@ class PolicyChanges:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
-        stops = [
-            self._store.watch(POLICIES_PATH, self._namespace_changed),
-            self._store.watch(TOPIC_POLICIES_PATH, self._topic_changed),
-        ]
+        stop = self._store.watch(POLICIES_PATH, self._namespace_changed)
         try:
             task_status.started()
             while True:
@@ -119,17 +115,12 @@ class PolicyChanges:
                 for namespace_name in sorted(changed):
                     await self._refresh(namespace_name)
         finally:
-            for stop in stops:
-                stop()
+            stop()
 
     def _namespace_changed(self, path: str) -> None:
         name, rest = namespace_below(POLICIES_PATH, path)
         if not rest:
             self._tell(name)
-
-    def _topic_changed(self, path: str) -> None:
-        name, _rest = namespace_below(TOPIC_POLICIES_PATH, path)
-        self._tell(name)
 
     def _tell(self, namespace_name: str) -> None:
         """Empty: the store cannot tell what has changed."""

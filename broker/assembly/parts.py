@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
+from broker.broker_client import ANONYMOUS
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from contextlib import AsyncExitStack
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from bookie.net.server import BookieServer
     from broker.admin.context import StorageHealth
     from broker.broker_address import BrokerAddress
+    from broker.broker_client import BrokerClient
     from broker.config import BrokerConfig
     from broker.managed_ledger.factory import ManagedLedgerFactory
     from broker.ownership import Cluster, Ownership
@@ -61,6 +64,8 @@ class Storage:
     """Hands all added entries to the bookies: part of the end of a turn."""
     metadata_url: str = ""
     """Where other processes find the metadata; empty: in this process only."""
+    broker_client: BrokerClient = ANONYMOUS
+    """How other brokers are reached."""
     create_shadow: Callable[[TopicName, Mapping[str, str]], Awaitable[None]] | None = None
     """Makes a shadow topic of the source that its properties name; None: there are none."""
 

@@ -117,6 +117,7 @@ class Replicated:
             kick=pool.kick,
             metadata_url=self._metadata_url,
             create_shadow=following.create,
+            broker_client=self._client,
         )
 
     def owners(self, broker: Served) -> ClusterMember:

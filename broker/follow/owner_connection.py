@@ -44,6 +44,8 @@ _ANSWERS: Final = frozenset(
         _Type.ERROR,
         _Type.LOOKUP_RESPONSE,
         _Type.GET_LAST_MESSAGE_ID_RESPONSE,
+        _Type.GET_SCHEMA_RESPONSE,
+        _Type.PRODUCER_SUCCESS,
     }
 )
 
@@ -90,7 +92,7 @@ class OwnerConnection:
         take: Callable[[list[ParsedFrame]], Awaitable[None]],
         broker_client: BrokerClient = ANONYMOUS,
     ) -> None:
-        """`stream` is over `plain`, or the same."""
+        """`stream` is over `plain`, or the same. `begin` comes next."""
         self._plain = plain
         self._stream = stream
         self._take = take
@@ -131,17 +133,21 @@ class OwnerConnection:
         except (OSError, ValueError, trio.TooSlowError) as error:
             raise LinkLost(f"cannot connect to {service_url}: {error}") from None
         connection = cls(plain, stream, take, broker_client)
-        nursery.start_soon(connection.run)
-        nursery.start_soon(connection.write)
-        try:
-            await connection.shake_hands()
-        except LinkLost as lost:
-            connection.close("the handshake failed")
-            raise LinkLost(f"{service_url} does not let this broker in: {lost}") from None
-        except BaseException:
-            connection.close("the handshake failed")
-            raise
+        await connection.begin(service_url, nursery)
         return connection
+
+    async def begin(self, peer: str, nursery: trio.Nursery) -> None:
+        """Its task runs in the nursery until `close`. Raises: LinkLost."""
+        nursery.start_soon(self.run)
+        nursery.start_soon(self.write)
+        try:
+            await self.shake_hands()
+        except LinkLost as lost:
+            self.close("the handshake failed")
+            raise LinkLost(f"{peer} does not let this broker in: {lost}") from None
+        except BaseException:
+            self.close("the handshake failed")
+            raise
 
     async def shake_hands(self) -> None:
         """Raises: LinkLost: the broker refused, or did not answer."""

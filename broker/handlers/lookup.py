@@ -80,7 +80,7 @@ def handle_lookup(
 async def _lookup_after_loading(
     broker: Broker, session: ClientSession, topic: TopicName, body: pb.CommandLookupTopic
 ) -> None:
-    await broker.namespaces.of_topic(topic)
+    await broker.namespaces.of_lookup(topic)
     found = await broker.ownership.owner_of(topic, authoritative=body.authoritative)
     _answer_lookup(session, found, body)
 

@@ -28,13 +28,13 @@ from broker.namespaces.names import (
     policies_path,
 )
 from broker.namespaces.partitions import PartitionedTopics
-from broker.namespaces.topic_policies import TopicPolicyRecords
+from broker.namespaces.topic_policies import TopicLevel
 from broker.policies.effective import flaw_in
 from broker.policies.given import without_effect
 from broker.policies.record import Policies
 from broker.policies.scopes import BrokerPolicies, NamespacePolicies
 from ledgers.placement import parse_groups
-from protocol.topic_name import PERSISTENT, TopicName
+from protocol.topic_name import PERSISTENT, POLICY_LOG, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -61,7 +61,7 @@ class Namespace:
         "policies",
         "policies_read",
         "policies_version",
-        "topic_policies",
+        "topic_level",
     )
 
     def __init__(
@@ -69,7 +69,7 @@ class Namespace:
         name: str,
         policies: NamespacePolicies,
         partitioned: PartitionedTopics,
-        topic_policies: TopicPolicyRecords,
+        topic_level: TopicLevel,
         existing: ExistingTopics,
     ) -> None:
         self.name = name
@@ -79,7 +79,8 @@ class Namespace:
         self.policies_read = -1
         """The version of `policies`."""
         self.partitioned = partitioned
-        self.topic_policies = topic_policies
+        self.topic_level = topic_level
+        """The policies that single topics have of their own."""
         self.changing = trio.Lock()
         """Held while the policies change, so that the last ones stored are also in force."""
         self.existing = existing
@@ -98,7 +99,7 @@ class Namespace:
     @property
     def are_records_current(self) -> bool:
         """Whether the same holds for the records of its topics."""
-        return self.partitioned.records.is_current and self.topic_policies.records.is_current
+        return self.partitioned.records.is_current and self.topic_level.nodes.is_current
 
 
 @final
@@ -170,16 +171,23 @@ class LoadedNamespaces:
             # Watchers may request the namespace: not while others wait for the lock.
             policies.bookie_groups = groups
             await policies.replace(Policies(fields))
-        await policies.replace_topics(namespace.topic_policies.records.found)
         return namespace
 
     def _unread(self, namespace_name: str) -> Namespace:
         partitioned = PartitionedTopics(self._store, namespace_name, lambda: self._config)
+        policies = self._policies.of_namespace(Policies({}))
         return Namespace(
             namespace_name,
-            self._policies.of_namespace(Policies({})),
+            policies,
             partitioned,
-            TopicPolicyRecords(self._store, namespace_name, self._flaw_in),
+            TopicLevel(
+                self._store,
+                namespace_name,
+                policies,
+                partitioned,
+                self._config.clusterName,
+                self._flaw_in,
+            ),
             ExistingTopics(self._store, namespace_name, partitioned, self._is_loaded_topic),
         )
 
@@ -198,7 +206,7 @@ class LoadedNamespaces:
                     raise damaged(policies_path(namespace.name), flaw)
                 groups = await self._read_groups(namespace.name)
                 await namespace.partitioned.records.refresh()
-                await namespace.topic_policies.records.refresh()
+                await namespace.topic_level.nodes.refresh()
             if version == namespace.policies_version and (
                 fields is None or namespace.are_records_current
             ):
@@ -241,7 +249,7 @@ class LoadedNamespaces:
         self._one_changed(PARTITIONED_TOPICS_PATH, path, lambda each: each.partitioned.records)
 
     def _topic_policies_changed(self, path: str) -> None:
-        self._one_changed(TOPIC_POLICIES_PATH, path, lambda each: each.topic_policies.records)
+        self._one_changed(TOPIC_POLICIES_PATH, path, lambda each: each.topic_level.nodes)
 
     def _one_changed(
         self, root: str, path: str, records_of: Callable[[Namespace], KeptRecords]
@@ -260,9 +268,12 @@ class LoadedNamespaces:
         if path == MANAGED_LEDGERS_PATH:
             for each in self._namespaces.values():
                 each.existing.all_changed()
+                each.topic_level.log_changed()
             return
         name, rest = namespace_below(MANAGED_LEDGERS_PATH, path)
         namespace = self._namespaces.get(name)
         domain, _, element = rest.partition("/")
         if namespace is not None and domain == PERSISTENT and "/" not in element:
             namespace.existing.record_changed(element)
+            if element.startswith(POLICY_LOG):
+                namespace.topic_level.log_changed()

@@ -22,6 +22,7 @@ from broker.namespaces.names import (
 )
 from broker.namespaces.resource_groups import ResourceGroups
 from broker.namespaces.tenants import Clusters, Tenants
+from broker.namespaces.topic_policies import NoPolicyLog
 from broker.policies.record import Policies
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
 from metadata.store import NodeNotFound
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from broker.broker_address import BrokerAddress
     from broker.config import BrokerConfig
     from broker.namespaces.loaded_namespaces import Namespace
+    from broker.namespaces.topic_policies import PolicyLog
     from metadata.store import MetadataStore
 
 Json = dict[str, Any]
@@ -54,6 +56,8 @@ class Namespaces:
         self._loaded = LoadedNamespaces(store, config, lambda topic: self.is_loaded_topic(topic))
         self.find = self._loaded.find
         """See there."""
+        self.policy_log: PolicyLog = NoPolicyLog("Nothing reads the policies of topics here")
+        """Set by the composition root."""
 
     @property
     def in_memory(self) -> Collection[str]:
@@ -167,25 +171,31 @@ class Namespaces:
                 raise not_found("Namespace does not exist")
             await namespace.policies.replace(Policies(changed))
 
-    async def set_topic_policy(self, topic: TopicName, field: str, value: object) -> None:
+    async def set_topic_policy(
+        self, topic: TopicName, field: str, value: object, *, is_global: bool = False
+    ) -> None:
         """Set a policy of a topic, for all partitions of a partitioned one; None: it has none of
         this kind any more. In force when this returns, also for loaded topics.
 
-        Raises: Refusal; as `NamespacePolicies.replace`.
+        Raises: Refusal, BrokerError; as `NamespacePolicies.replace`.
         """
-        await self.change_topic_policy(topic, field, lambda _before: value)
+        await self.change_topic_policy(topic, field, lambda _before: value, is_global=is_global)
 
     async def change_topic_policy(
-        self, topic: TopicName, field: str, change: Callable[[Any], object]
+        self,
+        topic: TopicName,
+        field: str,
+        change: Callable[[Any], object],
+        *,
+        is_global: bool = False,
     ) -> None:
-        """The same from what it is now: see `TopicPolicyRecords.change`.
+        """The same from what it is now: see `PolicyLog.change`.
 
-        Raises: Refusal; as `NamespacePolicies.replace`.
+        Raises: Refusal, BrokerError; as `NamespacePolicies.replace`.
         """
         namespace = await self.get(topic.namespace_name)
-        async with namespace.changing:
-            await namespace.topic_policies.change(topic, field, change)
-            await namespace.policies.replace_topics(namespace.topic_policies.records.found)
+        level = namespace.topic_level
+        await self.policy_log.change(level, topic, field, change, is_global=is_global)
 
     async def clear_topic_policies(self, topic: TopicName) -> None:
         """The topic has no policies of its own any more. One without any, or none, is not an error.
@@ -193,17 +203,14 @@ class Namespaces:
         Raises: Refusal; as `NamespacePolicies.replace`.
         """
         namespace = await self.get(topic.namespace_name)
-        async with namespace.changing:
-            await namespace.topic_policies.delete(topic)
-            await namespace.policies.replace_topics(namespace.topic_policies.records.found)
+        await self.policy_log.delete(namespace.topic_level, topic)
 
     async def delete_topic_policies(self, topic: TopicName) -> None:
         """The topic is deleted: a later one of its name has no policies of its own, and no
         grants."""
         namespace = await self.find(topic.namespace_name)
         if namespace is not None:
-            await namespace.topic_policies.delete(topic)
-            await namespace.policies.replace_topics(namespace.topic_policies.records.found)
+            await self.policy_log.delete(namespace.topic_level, topic)
         await self.delete_grants(topic)
 
     async def delete_grants(self, topic: TopicName) -> None:
@@ -238,13 +245,29 @@ class Namespaces:
 
     # --- topics -------------------------------------------------------------------------
 
-    async def of_topic(self, topic: TopicName) -> Namespace:
-        """The namespace of a topic in a client's request. Raises: BrokerError; also MetadataError:
-        the policies of the topic are damaged."""
+    async def of_lookup(self, topic: TopicName) -> Namespace:
+        """The namespace of a topic in a client's request. The policies that the topic has of its
+        own need not be known yet. Raises: BrokerError; also MetadataError: they are damaged."""
         namespace = await self.find(topic.namespace_name)
         if namespace is None:
             raise TopicNotFound("Namespace not found")
-        namespace.topic_policies.records.of(topic.partitioned_base)
+        namespace.topic_level.check(topic)
+        return namespace
+
+    async def of_topic(self, topic: TopicName) -> Namespace:
+        """The same when the policies of the topic are known. Raises: as `of_lookup`; also
+        BrokerError: they cannot be read now."""
+        namespace = await self.with_topic_level(topic)
+        namespace.topic_level.check(topic)
+        return namespace
+
+    async def with_topic_level(self, topic: TopicName) -> Namespace:
+        """The same, also if they are damaged."""
+        namespace = await self.find(topic.namespace_name)
+        if namespace is None:
+            raise TopicNotFound("Namespace not found")
+        if not (namespace.topic_level.is_current or topic.is_system):
+            await self.policy_log.read(namespace.topic_level)
         return namespace
 
     async def topics(
@@ -291,7 +314,7 @@ class Namespaces:
 
         Raises: BrokerError: unknown namespace; or unknown topic and not `allow_auto_create`.
         """
-        namespace = await self.of_topic(topic)
+        namespace = await self.of_lookup(topic)
         _refuse_deleted(namespace, topic, create=allow_auto_create)
         if await namespace.existing.has(topic):
             return namespace.partitioned.count(topic)
@@ -300,6 +323,8 @@ class Namespaces:
         if not allow_auto_create:
             raise _missing(topic)
         if topic.is_partition or not namespace.policies.effective.auto_topic_creation:
+            return 0
+        if topic.is_system:
             return 0
         count = namespace.policies.effective.auto_created_partitions
         if not count:
@@ -334,7 +359,8 @@ class Namespaces:
             return namespace
         if topic.is_partition and namespace.partitioned.count(topic.partitioned_base):
             raise _missing(topic)
-        if not (create and namespace.policies.effective.auto_topic_creation):
+        may_create = namespace.policies.effective.auto_topic_creation or topic.is_system
+        if not (create and may_create):
             raise _missing(topic)
         await self._check_topic_limit(namespace, topic, 1)
         return namespace

@@ -11,8 +11,9 @@ policies, of its namespace's or of the configuration, if the result for it is di
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
+from broker.config import SUBSCRIPTION_TYPES
 from broker.policies.effective import EffectivePolicies, resolve
 
 if TYPE_CHECKING:
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
 
 TopicKey = tuple[str, str]
 """Domain and local name of a topic that is no partition."""
+OF_SYSTEM_TOPICS: Final[Mapping[str, Any]] = {
+    "autoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": True},
+    "encryption_required": False,
+    "max_consumers_per_subscription": 0,
+    "max_consumers_per_topic": 0,
+    "max_producers_per_topic": 0,
+    "max_subscriptions_per_topic": 0,
+    "message_ttl_in_seconds": 0,
+    "schema_compatibility_strategy": "ALWAYS_COMPATIBLE",
+    "subscription_types_enabled": SUBSCRIPTION_TYPES,
+}
+"""The policies that a topic of brokers has in place of its own: what limits tenants does not hold
+for it. They do not come from the topic in which policies are kept, which is such a topic itself."""
 
 
 class PolicyWatcher(Protocol):
@@ -81,7 +95,8 @@ class NamespacePolicies:
 
     def of_topic(self, topic: TopicName) -> TopicPolicies:
         """The level of a topic of the namespace."""
-        return TopicPolicies(self, (topic.domain, topic.partitioned_base.local_name))
+        fixed = OF_SYSTEM_TOPICS if topic.is_system else None
+        return TopicPolicies(self, (topic.domain, topic.partitioned_base.local_name), fixed)
 
     async def replace(self, record: Policies) -> None:
         """The namespace has other policies now. Returns when all watchers have acted on them.
@@ -92,20 +107,22 @@ class NamespacePolicies:
         await _tell(self.resolve())
 
     async def replace_topics(self, records: Mapping[TopicKey, Mapping[str, Any]]) -> None:
-        """These topics have policies of their own now, and no others. The mapping is copied.
+        """These topics have policies of their own from now on, and no others. After a change of the
+        mapping call `topic_changed`.
 
         Raises: as `replace`.
         """
-        before, self._topics = self._topics, dict(records)
-        changed = [key for key in {**before, **records} if before.get(key) != self._topics.get(key)]
-        await _tell(
-            [
-                topic
-                for key in changed
-                for topic in list(self._watched.get(key, ()))
-                if topic.resolve()
-            ]
-        )
+        before, self._topics = self._topics, records
+        watched = list(self._watched)
+        await self._topics_changed([key for key in watched if before.get(key) != records.get(key)])
+
+    async def topic_changed(self, key: TopicKey) -> None:
+        """This topic has other policies of its own now. Raises: as `replace`."""
+        await self._topics_changed([key])
+
+    async def _topics_changed(self, keys: list[TopicKey]) -> None:
+        watched = [topic for key in keys for topic in list(self._watched.get(key, ()))]
+        await _tell([topic for topic in watched if topic.resolve()])
 
     def record_of(self, key: TopicKey) -> Mapping[str, Any] | None:
         """The policies of a topic of its own: fields as those of the namespace's record."""
@@ -142,10 +159,23 @@ class NamespacePolicies:
 class TopicPolicies:
     """The level of one topic."""
 
-    __slots__ = ("_namespace", "_of_namespace", "_own", "_record", "_seen", "_watcher", "key")
+    __slots__ = (
+        "_fixed",
+        "_namespace",
+        "_of_namespace",
+        "_own",
+        "_record",
+        "_seen",
+        "_watcher",
+        "key",
+    )
 
-    def __init__(self, namespace: NamespacePolicies, key: TopicKey) -> None:
+    def __init__(
+        self, namespace: NamespacePolicies, key: TopicKey, fixed: Mapping[str, Any] | None = None
+    ) -> None:
+        """`fixed` is in place of what the topic says."""
         self._namespace = namespace
+        self._fixed = fixed
         self._watcher: PolicyWatcher | None = None
         self.key = key
         self._record: Mapping[str, Any] | None = None
@@ -158,7 +188,7 @@ class TopicPolicies:
     def effective(self) -> EffectivePolicies:
         """The policies in force. Asked for each request of a client, so only a change costs."""
         of_namespace = self._namespace.effective
-        record = self._namespace.record_of(self.key)
+        record = self._fixed or self._namespace.record_of(self.key)
         if record is None:
             return of_namespace
         if record is not self._record or of_namespace is not self._of_namespace:

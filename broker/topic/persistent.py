@@ -31,8 +31,9 @@ from broker.topic.subscribe_rates import SubscribeRates
 from broker.topic.topic import Topic
 from ledgers.replication import Replication
 from protocol import commands
-from protocol.errors import BrokerError, NotAllowed, ServerError
+from protocol.errors import BrokerError, NotAllowed, ServerError, ServiceNotReady
 from protocol.metadata import broker_entry_metadata, count_messages
+from protocol.position import EARLIEST
 from protocol.templates import ReceiptTemplate
 
 if TYPE_CHECKING:
@@ -52,7 +53,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-INTERNAL_CURSORS: Final = frozenset({DEDUP_CURSOR, "__compaction"})
+COMPACTION_CURSOR: Final = "__compaction"
+"""Where Pulsar compacts from. It keeps the policies of topics, which nobody consumes."""
+COMPACTED_LEDGER: Final = "CompactedTopicLedger"
+"""Property of its position: the ledger with the messages that compaction has kept."""
+INTERNAL_CURSORS: Final = frozenset({DEDUP_CURSOR, COMPACTION_CURSOR})
 """Cursors that do not belong to subscriptions."""
 TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 MESSAGE_INDEX_MAX: Final = 2**62
@@ -128,9 +133,21 @@ class PersistentTopic(Topic):
             if name not in INTERNAL_CURSORS:
                 request = SubscriptionRequest(name=name, properties=dict(cursor.properties))
                 await self.open_subscription_in_turn(request)
+        if self.name.is_policy_log:
+            await self._keep_policies()
         await self.apply_policies()
         if self.services.entry_interceptor is not None:
             self.message_index = await self._last_message_index()
+
+    async def _keep_policies(self) -> None:
+        """Raises: ServiceNotReady: what is in force may be in a ledger that Vela cannot read."""
+        cursor = await self.ledger.open_cursor(COMPACTION_CURSOR, EARLIEST)
+        if COMPACTED_LEDGER in cursor.position_properties:
+            raise ServiceNotReady(
+                f"{self.name.full} was compacted by a broker of Pulsar, and Vela cannot read what "
+                "that keeps: let a broker of Pulsar serve this namespace, or set "
+                "topicLevelPoliciesEnabled=false and do without the policies of its topics"
+            )
 
     async def _last_message_index(self) -> int:
         newest = await self.newest_entry()

@@ -7,12 +7,15 @@ import pytest
 from broker.admin.tests.conftest import CONFIG
 from broker.admin.tests.test_policies import copies
 from broker.app import running_broker
-from broker.namespaces.names import topic_policies_path
 from broker.topic.producer import NO_LIMITS
-from protocol.topic_name import PERSISTENT, TopicName
+from protocol.topic_name import TopicName
 
 N = "persistent/public/default"
-NODES = topic_policies_path("public/default", PERSISTENT)
+
+
+async def with_policies(broker):
+    namespace = await broker.service.namespaces.get("public/default")
+    return sorted(local_name for _domain, local_name in namespace.topic_level.map.fields)
 
 
 async def topic_of(broker, name):
@@ -75,8 +78,6 @@ async def test_wrong_persistence_is_refused_as_for_a_namespace(http):
         assert await http("POST", f"{N}/a/persistence", body) == (400, reason)
     status, reason = await http("POST", f"{N}/a/persistence", copies(2, 2, 2))
     assert (status, "Bookkeeper-Ensemble must be 1" in reason) == (400, True)
-    status, reason = await http("POST", f"{N}/a/persistence?isGlobal=true", copies(1, 1, 1))
-    assert (status, "isGlobal" in reason) == (501, True)
     assert await http("GET", f"{N}/a/persistence") == (200, None)
 
 
@@ -94,12 +95,12 @@ async def test_policies_are_removed_with_their_topic(http, broker):
     await http("PUT", f"{N}/parts/partitions", 2)
     for name in ("a", "parts"):
         assert await http("POST", f"{N}/{name}/persistence", copies(1, 1, 1, 4.0)) == (204, None)
-    assert await broker.admin.store.children(NODES) == ["a", "parts"]
+    assert await with_policies(broker) == ["a", "parts"]
     await http("DELETE", f"{N}/a")
     await http("DELETE", f"{N}/parts-partition-0")
-    assert await broker.admin.store.children(NODES) == ["parts"]
+    assert await with_policies(broker) == ["parts"]
     await http("DELETE", f"{N}/parts/partitions")
-    assert await broker.admin.store.children(NODES) == []
+    assert await with_policies(broker) == []
     await http("PUT", f"{N}/a")
     assert await http("GET", f"{N}/a/persistence") == (200, None)
 
@@ -108,7 +109,7 @@ async def test_policies_are_removed_with_a_topic_that_nobody_uses(http, broker):
     await http("PUT", f"{N}/a")
     await http("POST", f"{N}/a/persistence", copies(1, 1, 1, 4.0))
     await broker.service.collect_idle(await topic_of(broker, "a"))
-    assert await broker.admin.store.children(NODES) == []
+    assert await with_policies(broker) == []
 
 
 async def test_policies_of_a_topic_survive_a_restart(tmp_path):

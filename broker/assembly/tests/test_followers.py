@@ -14,13 +14,12 @@ from broker.config import BrokerConfig
 from broker.namespaces.names import (
     DYNAMIC_CONFIGURATION_PATH,
     policies_path,
-    topic_policies_path,
 )
 from broker.namespaces.namespaces import Namespaces
 from metadata.memory_store import MemoryStore
 from metadata.store import MetadataUnavailable
 from protocol.errors import MetadataError
-from protocol.topic_name import PERSISTENT, TopicName
+from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
 
 CONFIG = replace(BrokerConfig(), brokerServicePort=0, webServicePort=0)
@@ -65,27 +64,6 @@ async def test_policies_of_another_session_reach_watching_topics(nursery):
     applied = topic.applied
     await put(store.another_session(), policies_path("public/unknown"), fields)
     assert topic.applied == applied
-
-
-async def test_policies_of_a_topic_of_another_session_reach_it_and_no_other(nursery):
-    store = MemoryStore()
-    namespaces = Namespaces(store, CONFIG)
-    await namespaces.bootstrap(BrokerAddress("pulsar://a:1", "http://a:1"))
-    namespace = await namespaces.find("public/default")
-    names = [TopicName.parse(each) for each in ("t-partition-3", "other")]
-    levels = [namespace.policies.of_topic(each) for each in names]
-    partition, other = Topic(), Topic()
-    levels[0].watch(partition)
-    levels[1].watch(other)
-    await nursery.start(PolicyChanges(store, namespaces).run)
-    path = f"{topic_policies_path('public/default', PERSISTENT)}/t"
-    await put(store.another_session(), path, {"deduplicationEnabled": True})
-    await eventually(lambda: partition.applied == 1)
-    assert [each.effective.deduplication for each in levels] == [True, False]
-    await store.another_session().delete(path)
-    await eventually(lambda: partition.applied == 2)
-    assert levels[0].effective.deduplication is False
-    assert other.applied == 0
 
 
 class OutOfReach:

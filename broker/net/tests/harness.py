@@ -12,6 +12,7 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.index_memory import MemoryIndex
 from bookie.memory_disk import MemoryDisk
+from broker.assembly.change_events import start_policy_log
 from broker.authorization.authorizer import Authorizer, rules_from
 from broker.authorization.enforcement import Enforcement
 from broker.authorization.tenant_admins import TenantAdmins
@@ -227,18 +228,19 @@ async def running(limits=None, clock=None, tls=None, authentication=None, **sett
         service.ownership = SoleBroker(address)
         await namespaces.bootstrap(address)
         await nursery.start(service.run)
+        await start_policy_log(nursery, service)
         await nursery.start(listener.run)
         if authorizer is not None:
             await nursery.start(Enforcement(store, authorizer, service.topics).run)
         harness = Harness(service, listener, nursery, store, factory)
-        harness.authorizer = authorizer
-        harness.tls_port = tls_port
+        harness.authorizer, harness.tls_port = authorizer, tls_port
         try:
             yield harness
         finally:
             with trio.CancelScope(shield=True):
                 for stream in harness.streams:
                     await trio.aclose_forcefully(stream)
+                namespaces.policy_log.stop()
                 await service.close()
                 nursery.cancel_scope.cancel()
     await bookie.aclose()
