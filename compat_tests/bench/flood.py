@@ -280,9 +280,10 @@ def main() -> int:
         run = Run(pairs, options.only or list(FLOODS), options.seconds)
         if options.more:
             run.report.restore(json.loads((output / "flood.json").read_text()))
-            about["rounds"] = rounds + run.report.rounds_of_victim
+        before = run.report.rounds_of_victim
+        about["rounds"] = before + rounds
         run.start()
-        for number in range(rounds):
+        for number in range(before, before + rounds):
             run.round(number)
     except OracleAbsent as absent:
         print(f"the table needs real Pulsar: {absent}; or --only-server vela", file=sys.stderr)
