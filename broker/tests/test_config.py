@@ -140,11 +140,11 @@ def test_known_keys_without_effect_are_accepted_and_reported(tmp_path: Path):
     assert told == [("loadBalancerDebugModeEnabled", "has no effect")]
 
 
-def test_policies_of_topics_that_cannot_be_set_are_reported(tmp_path: Path):
-    """The stock value of later versions of Pulsar, too: users of that file may count on it."""
-    loaded = load_config([write(tmp_path, "topicLevelPoliciesEnabled=true\n")], {})
-    told = [(notice.setting.key, notice.text) for notice in loaded.notices]
-    assert told == [("topicLevelPoliciesEnabled", "has no effect")]
+def test_policies_of_topics_can_be_switched_off(tmp_path: Path):
+    assert load_config([write(tmp_path, "")], {}).config.topicLevelPoliciesEnabled
+    loaded = load_config([write(tmp_path, "topicLevelPoliciesEnabled=false\n")], {})
+    assert not loaded.config.topicLevelPoliciesEnabled
+    assert not loaded.notices
 
 
 def test_old_key_names_are_understood(tmp_path: Path):

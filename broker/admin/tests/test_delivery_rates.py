@@ -79,7 +79,12 @@ async def test_the_rate_of_one_subscription(http, broker):
         assert await http("POST", path, ignored) == (204, None)
         assert await http("GET", path) == (200, TEN)
     assert (await http("POST", path, 5))[0] == 400
-    assert (await http("POST", f"{path}?isGlobal=true", TEN))[0] == 501
+    for_all = f"{path}?isGlobal=true"
+    assert await http("GET", for_all) == (200, None)
+    assert await http("POST", for_all, FULL) == (204, None)
+    assert await http("GET", for_all) == (200, FULL)
+    assert await http("GET", path) == (200, TEN)
+    assert await http("DELETE", for_all) == (204, None)
     await http("POST", f"{N}/a/other/dispatchRate", FULL)
     assert rates.effective.delivery.of_subscription("s").messages == 10
     assert rates.effective.delivery.of_subscription("other").period_seconds == 2
