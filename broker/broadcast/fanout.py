@@ -79,6 +79,10 @@ RETRY_LAST_SECONDS: Final = 5.0
 _log = structlog.get_logger()
 
 
+def _no_step() -> bool:
+    return False
+
+
 @final
 class Fanout:
     """See the module docstring."""
@@ -448,5 +452,6 @@ class Fanout:
         """Stop for good. Tasks end at their next step."""
         self._closed = True
         self.gate.close()
+        self._next_step = _no_step  # it refers to this object
         self._queue.clear()
         self._window.close()

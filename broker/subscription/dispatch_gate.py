@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from broker.subscription.factory import TopicContext
 
 
+def _nothing() -> None:
+    pass
+
+
 class Allowance(NamedTuple):
     """What one step may send."""
 
@@ -88,6 +92,7 @@ class DispatchGate:
         """Nothing is sent any more."""
         for each in self.limits:
             each.forget(self)
+        self._resume = _nothing  # it refers to the owner of the gate
 
     def take_turn(self) -> None:
         """There are tokens of a limit that it waited for."""
