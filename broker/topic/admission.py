@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import ConsumerBusy, NotAllowed, ProducerBusy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from broker.config import BrokerConfig
     from broker.policies.effective import EffectivePolicies
@@ -27,10 +27,10 @@ def check_producers(
     config: BrokerConfig,
     address: str,
     count: int,
-    others: Iterable[str],
+    others: Callable[[], Iterable[str]],
 ) -> None:
-    """Whether one more producer may come from this address. `others`: the addresses of the `count`
-    present ones, which are looked at only if that matters.
+    """Whether one more producer may come from this address. `others` has the addresses of the
+    `count` present ones, and is called only if that matters.
 
     Raises: BrokerError ProducerBusy.
     """
@@ -45,7 +45,7 @@ def check_consumers(
     config: BrokerConfig,
     address: str,
     count: int,
-    others: Iterable[str],
+    others: Callable[[], Iterable[str]],
 ) -> None:
     """As `check_producers`. Raises: BrokerError ConsumerBusy."""
     if 0 < policies.counts.consumers_max <= count:
@@ -54,11 +54,11 @@ def check_consumers(
         raise ConsumerBusy("Topic reached max same address consumers limit")
 
 
-def _too_many(limit: int, address: str, others: Iterable[str]) -> bool:
+def _too_many(limit: int, address: str, others: Callable[[], Iterable[str]]) -> bool:
     if limit <= 0:
         return False
     host = host_of(address)
-    return sum(host_of(other) == host for other in others) >= limit
+    return sum(host_of(other) == host for other in others()) >= limit
 
 
 def check_subscriptions(policies: EffectivePolicies, count: int, topic_name: str) -> None:

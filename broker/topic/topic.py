@@ -149,7 +149,7 @@ class Topic(ProducerTopic):
                 self.services.config,
                 session.remote_address,
                 len(names),
-                (each.session.remote_address for each in names.values()),
+                self._addresses_of_producers,
             )
         producer = Producer(self, session, request, self.services.clock.wall_ms())
         before = self.access.producers.get(request.name)
@@ -310,15 +310,21 @@ class Topic(ProducerTopic):
             self.services.config,
             consumer.session.remote_address,
             self.consumer_count(),
-            (
-                other.session.remote_address
-                for each in self.subscriptions.values()
-                for other in each.consumers
-            ),
+            self._addresses_of_consumers,
         )
         handle = subscription.add_consumer(consumer, request)
         self.touch()
         return handle
+
+    def _addresses_of_producers(self) -> list[str]:
+        return [each.session.remote_address for each in self.access.producers.values()]
+
+    def _addresses_of_consumers(self) -> list[str]:
+        return [
+            consumer.session.remote_address
+            for each in self.subscriptions.values()
+            for consumer in each.consumers
+        ]
 
     def consumer_count(self) -> int:
         """Connected consumers of all subscriptions."""

@@ -37,21 +37,20 @@ OTHERS = ["/10.0.0.1:1001", "/10.0.0.2:1000", "/10.0.0.1:1002"]
     ],
 )
 def test_an_address_may_have_so_many(check, code, text):
-    check(POLICIES, LIMITED, HERE, 2, OTHERS[:2])
-    check(POLICIES, LIMITED, "/10.0.0.3:1", 3, OTHERS)
-    check(POLICIES, DEFAULT_CONFIG, HERE, 3, OTHERS)
+    check(POLICIES, LIMITED, HERE, 2, lambda: OTHERS[:2])
+    check(POLICIES, LIMITED, "/10.0.0.3:1", 3, lambda: OTHERS)
+    check(POLICIES, DEFAULT_CONFIG, HERE, 3, lambda: OTHERS)
     with pytest.raises(BrokerError, match=text) as refused:
-        check(POLICIES, LIMITED, HERE, 3, OTHERS)
+        check(POLICIES, LIMITED, HERE, 3, lambda: OTHERS)
     assert refused.value.server_error == code
 
 
 def test_without_such_a_limit_no_address_is_looked_at():
     def addresses():
         raise AssertionError
-        yield ""
 
-    check_producers("t", POLICIES, DEFAULT_CONFIG, HERE, 9, addresses())
-    check_consumers(POLICIES, DEFAULT_CONFIG, HERE, 9, addresses())
+    check_producers("t", POLICIES, DEFAULT_CONFIG, HERE, 9, addresses)
+    check_consumers(POLICIES, DEFAULT_CONFIG, HERE, 9, addresses)
 
 
 def test_the_host_of_an_address_of_either_kind():
