@@ -67,8 +67,11 @@ class Place:
             assert status == 204, (path, status, told)
 
     def told(self, method: str, path: str, body: Any = None) -> list[Any]:
-        """Status and answer. Why JSON cannot be read is said in words of each server's own."""
+        """Status and answer. Why JSON cannot be read is said in words of each server's own. Names
+        are sorted: those in a set of Java have another order in each process."""
         status, answer = self.ask(method, path, body)
+        if isinstance(answer, list) and all(isinstance(each, str) for each in answer):
+            answer = sorted(answer)
         return [status, None if status == 400 else answer]
 
     def set(self, path: str, value: Any) -> None:
