@@ -38,12 +38,12 @@ def zookeeper(certificates, tmp_path_factory):
 
 async def test_nodes_belong_to_the_user_who_made_them(zookeeper, certificates):
     own = certificates.zookeeper_access("vela", "sesame")
-    url = f"zk:{zookeeper.tls_hosts}/root"
+    url = f"zk:{zookeeper.tls_hosts}/tree"
     store = await open_store(url, SECONDS, own)
     stranger = certificates.zookeeper_access("eve", "guess")
     with pytest.raises(MetadataUnavailable, match=NO_PERMISSION):
         await open_store(url, SECONDS, stranger)
-    other = await open_store(url.removesuffix("/root"), SECONDS, stranger)
+    other = await open_store(url.removesuffix("/tree"), SECONDS, stranger)
     seen = []
     stop = store.watch("/a", seen.append)
     try:
@@ -55,9 +55,9 @@ async def test_nodes_belong_to_the_user_who_made_them(zookeeper, certificates):
             while "/a/b" not in seen:  # noqa: ASYNC110
                 await trio.sleep(0.01)
         for refused in (
-            lambda: other.get("/root/a/b"),
-            lambda: other.put("/root/a/b", b"3", None),
-            lambda: other.delete("/root/a/b", 1),
+            lambda: other.get("/tree/a/b"),
+            lambda: other.put("/tree/a/b", b"3", None),
+            lambda: other.delete("/tree/a/b", 1),
         ):
             with pytest.raises(MetadataUnavailable, match=NO_PERMISSION):
                 await refused()
@@ -71,7 +71,7 @@ async def test_nodes_belong_to_the_user_who_made_them(zookeeper, certificates):
     client = KazooClient(zookeeper.hosts)
     await trio.to_thread.run_sync(client.start)
     try:
-        for path in ("/root", "/root/a", "/root/a/b"):
+        for path in ("/tree", "/tree/a", "/tree/a/b"):
             with pytest.raises(NoAuthError):
                 client.get(path)
     finally:
