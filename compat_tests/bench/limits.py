@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from compat_tests.bench.__main__ import OUTPUT, commit, how_vela_runs, machine
 from compat_tests.bench.rounds import tell
+from compat_tests.bench.tree import OUTPUT, commit, how_vela_runs, machine
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.vela_server import VelaServer
