@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from security.regular_file import read_regular
 from security.tls_rules import path_of
 from security.tls_suites import UnusableTls
 
@@ -42,8 +43,7 @@ class PemFiles:
 def content_of(key: str, path: str) -> bytes:
     """The content of the file that `key` names. Raises: UnusableTls."""
     try:
-        with open(path_of(path), "rb") as file:
-            content = file.read(_FILE_BYTES_MAX + 1)
+        content = read_regular(path_of(path), _FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:  # ValueError: of a path with a zero byte
         reason = error.strerror if isinstance(error, OSError) else None
         raise UnusableTls(f"{key}={path} cannot be read: {reason or error}") from None

@@ -22,6 +22,7 @@ from security.authentication.identity import (
     ProviderRefused,
 )
 from security.authentication.service import METHOD_HEADER
+from security.regular_file import read_regular
 from security.tls_rules import path_of
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ class TokenCredentials:
         if not self.path:
             return self.token.encode()
         try:
-            with open(self.path, "rb") as file:
-                content = file.read(CREDENTIAL_BYTES_MAX + 1).strip()
+            content = read_regular(self.path, CREDENTIAL_BYTES_MAX + 1).strip()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "this is no path"
             raise CredentialUnreadable(
