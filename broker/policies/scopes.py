@@ -80,7 +80,7 @@ class BrokerPolicies:
         """Apply another configuration. Raises: as `NamespacePolicies.replace`."""
         self.config = config
         namespaces = list(self._namespaces)
-        await in_slices(each.resolve() for each in namespaces)
+        await in_slices(map(NamespacePolicies.resolve, namespaces))
         await _tell(topic for each in namespaces for topic in each.watched())
 
 
