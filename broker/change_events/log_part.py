@@ -232,7 +232,11 @@ class LogPart:
             return [Event("", Kept(position, flaw=f"it is no message: {error}"))]
         if messages and is_marker(messages[0].metadata):
             return []
-        return [await self._event(connection, each, position) for each in messages]
+        return [
+            await self._event(connection, each, position)
+            for each in messages
+            if each.single is None or not each.single.compacted_out
+        ]
 
     async def _event(
         self, connection: OwnerConnection, message: ReceivedMessage, position: Position
