@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Final, final
 from google.protobuf.message import DecodeError
 
 from broker.entry import Entry
+from broker.policies.topic_events import BATCH_MAX
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import ProtocolError
 from protocol.message_id import MessageId, position_of, to_wire
 from protocol.metadata import batch_messages, is_batch, is_marker, peek_and_payload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from protocol.position import Position
 
 _SIZE: Final = struct.Struct(">i")
@@ -93,21 +92,27 @@ class Survivors:
         return [entry for position, entry in self._entries.items() if position not in gone]
 
 
-def _keys_in(entry: Entry) -> Iterator[tuple[str, bool]]:
-    """Key of each message, and whether it has a value. What has no key means nothing to anybody."""
+def _keys_in(entry: Entry) -> list[tuple[str, bool]]:
+    """Key of each message, and whether it has a value. What no reader takes means nothing: messages
+    without a key, and all of an entry that cannot be read to its end."""
     try:
         metadata, payload = peek_and_payload(entry.data)
         if is_marker(metadata):
-            return
+            return []
         if not is_batch(metadata):
-            if metadata.partition_key:
-                yield metadata.partition_key, bool(payload) and not metadata.null_value
-            return
-        for single, content in batch_messages(payload, metadata.num_messages_in_batch):
-            if single.partition_key:
-                yield single.partition_key, bool(content) and not single.null_value
+            found = [(metadata.partition_key, bool(payload) and not metadata.null_value)]
+        else:
+            count = metadata.num_messages_in_batch
+            if count > BATCH_MAX:
+                return []
+            found = [
+                (single.partition_key, bool(content) and not single.null_value)
+                for single, content in batch_messages(payload, count)
+                if not single.compacted_out
+            ]
     except (ProtocolError, ValueError):
-        return  # nobody can read it, or what is left of the batch
+        return []
+    return [(key, has_value) for key, has_value in found if key and isinstance(key, str)]
 
 
 def encode_kept(entry: Entry) -> bytes:

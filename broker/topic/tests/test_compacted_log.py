@@ -10,18 +10,11 @@ from broker.entry import Entry
 from broker.topic.compacted_log import DamagedCompaction, Survivors, decode_kept, encode_kept
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
+from protocol.errors import ProtocolError
 from protocol.metadata import batch_messages, is_batch, peek_and_payload
 
 KEYS = ["a", "b", "c", "d"]
 MESSAGES = st.tuples(st.sampled_from(["", *KEYS]), st.binary(max_size=3))
-ENTRIES = st.lists(
-    st.one_of(
-        MESSAGES,
-        st.lists(MESSAGES, min_size=1, max_size=3),
-        st.just(b"\x0e\x01 no message"),
-    ),
-    max_size=30,
-)
 
 
 def _batch(messages):
@@ -32,6 +25,23 @@ def _batch(messages):
         ).SerializeToString()
         content += len(single).to_bytes(4, "big") + single + value
     return c.message(content, num_messages_in_batch=len(messages))
+
+
+CUT_BATCH = _batch([("a", b"1"), ("b", b"2")])[:-1]
+"""Nobody takes a message of it, not even the first."""
+KEY_OF_BYTES = c.message(b"x", checksum=False, partition_key="kkkk").replace(
+    b"kkkk", b"\xff\xfe\xff\xfe"
+)
+ENTRIES = st.lists(
+    st.one_of(
+        MESSAGES,
+        st.lists(MESSAGES, min_size=1, max_size=3),
+        st.just(b"\x0e\x01 no message"),
+        st.just(CUT_BATCH),
+        st.just(KEY_OF_BYTES),
+    ),
+    max_size=30,
+)
 
 
 def entry_of(given_entry, number):
@@ -51,17 +61,16 @@ def played(entries, state=None):
     for entry in entries:
         try:
             metadata, payload = peek_and_payload(entry.data)
-        except Exception:
-            continue
-        if is_batch(metadata):
-            messages = [
-                (single.partition_key, bytes(content))
-                for single, content in batch_messages(payload, metadata.num_messages_in_batch)
-            ]
-        else:
             messages = [(metadata.partition_key, bytes(payload))]
+            if is_batch(metadata):
+                messages = [
+                    (single.partition_key, bytes(content))
+                    for single, content in batch_messages(payload, metadata.num_messages_in_batch)
+                ]
+        except ProtocolError:
+            continue
         for key, value in messages:
-            if key:
+            if key and isinstance(key, str):
                 state[key] = value
     return {key: value for key, value in state.items() if value}
 
