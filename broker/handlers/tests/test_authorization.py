@@ -14,6 +14,7 @@ from broker.net.tests.harness import T, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.connection import COMMANDS
+from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
 
 E = pb.ServerError
@@ -185,6 +186,24 @@ async def test_a_grant_that_another_broker_revokes_ends_what_is_open_here():
         assert (await connection.expect(T.CLOSE_PRODUCER, timeout=1.0)).producer_id == 1
         await connection.send(c.producer(TOPIC, 1, connection.rid()))
         assert (await connection.error()).error == E.AuthorizationError
+
+
+async def test_what_the_broker_itself_has_open_outlives_changes_of_grants():
+    log = "persistent://public/default/__change_events"
+    async with authorized() as broker:
+        name = TopicName.parse(TOPIC)
+        await broker.service.get_or_load_topic(name, create=True)
+        await broker.service.namespaces.set_topic_policy(name, "max_producers_per_topic", 5)
+        [reader] = broker.topic(log).subscriptions.values()
+        [writer] = broker.topic(log).access.producers.values()
+        await granted(broker, {"a": ["consume"]})
+        # A stranger ends at the same look at grants as the broker would.
+        connection = await broker.connect_as("a")
+        await connection.subscribe(log, "s", durable=False)
+        await granted(broker, {})
+        await connection.expect(T.CLOSE_CONSUMER)
+        assert reader.consumers
+        assert list(broker.topic(log).access.producers.values()) == [writer]
 
 
 @contextmanager
