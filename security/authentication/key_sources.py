@@ -15,8 +15,8 @@ from urllib.parse import unquote, unquote_to_bytes, urlsplit
 from security.authentication.identity import ProviderRefused
 from settings.plain_file import read_plain_file
 
-_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""A file of `htpasswd` with 50,000 users."""
+_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""More than a key has, and enough for the passwords of 100,000 users."""
 
 
 def read_source(key: str, source: str) -> bytes:

@@ -148,7 +148,13 @@ def broken(rules, tmp_path, what):
     if what == "missing":
         return replace(rules, key_path=str(path)), r"tlsKeyFilePath=.*cannot be read: No such file"
     if what == "directory":
-        return replace(rules, certificate_path=str(tmp_path)), "tlsCertificateFilePath=.*directory"
+        told = "tlsCertificateFilePath=.*Is a directory"
+        return replace(rules, certificate_path=str(tmp_path)), told
+    if what == "pipe":
+        os.mkfifo(path)
+        return replace(rules, key_path=str(path)), "tlsKeyFilePath=.*not a regular file"
+    if what == "endless":
+        return replace(rules, trusted_path="/dev/zero"), "tlsTrustCertsFilePath=.*not a regular file"
     if what == "no certificate":
         path.write_text("hello")
         return (
@@ -177,6 +183,8 @@ def broken(rules, tmp_path, what):
     [
         "missing",
         "directory",
+        "pipe",
+        "endless",
         "no certificate",
         "no key",
         "no authorities",
@@ -253,6 +261,21 @@ async def test_a_half_replaced_pair_keeps_the_former_one_and_is_told_once(
     await contexts.check()
     _, theirs = shaken(contexts.current, client_context(authority))
     assert theirs.getpeercert(binary_form=True) == renewed.der
+
+
+async def test_a_pipe_in_the_place_of_a_file_does_not_stop_the_looks(rules, authority):
+    """A thread that waits for a writer could not be ended, and the process not be stopped."""
+    contexts = TlsContexts(rules)
+    first, aside = contexts.current, f"{rules.key_path}.aside"
+    os.rename(rules.key_path, aside)
+    os.mkfifo(rules.key_path)
+    with structlog.testing.capture_logs() as logs, trio.fail_after(5):
+        await contexts.check()
+    assert "not a regular file" in logs[0]["reason"]
+    assert contexts.current is first
+    os.replace(aside, rules.key_path)
+    await contexts.check()
+    assert contexts.current is first
 
 
 async def test_files_are_looked_at_after_the_configured_time(rules, authority, autojump_clock):

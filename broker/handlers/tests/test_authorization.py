@@ -110,6 +110,21 @@ async def test_grants_of_produce_and_consume_are_apart():
         assert (await reader.error()).message == "Client is not authorized to Produce"
 
 
+async def test_a_client_that_may_produce_and_consume_cannot_change_policies_by_their_log():
+    log = "persistent://public/default/__change_events"
+    async with authorized() as broker:
+        await granted(broker, {"client": ["produce", "consume"]})
+        await broker.service.namespaces.set_topic_policy(
+            TopicName.parse(TOPIC), "max_producers_per_topic", 5
+        )
+        client = await broker.connect_as("client")
+        await client.send(c.producer(log, 1, client.rid()))
+        assert (await client.error()).error == E.AuthorizationError
+        await client.send(c.subscribe(log, "__compaction", 1, client.rid()))
+        assert (await client.error()).error == E.AuthorizationError
+        await (await broker.connect_as("root")).producer(log)
+
+
 async def test_both_roles_of_a_proxied_client_are_asked():
     async with authorized() as broker:
         await granted(broker, {"proxy": ["produce"], "client": ["produce", "consume"]})
