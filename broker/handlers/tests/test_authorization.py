@@ -211,10 +211,10 @@ async def test_what_the_broker_itself_has_open_outlives_changes_of_grants():
         await broker.service.namespaces.set_topic_policy(name, "max_producers_per_topic", 5)
         [reader] = broker.topic(log).subscriptions.values()
         [writer] = broker.topic(log).access.producers.values()
-        await granted(broker, {"a": ["consume"]})
-        # A stranger ends at the same look at grants as the broker would.
+        await granted(broker, {"a": ["produce", "consume"]})
+        # This topic is opened, and looked at, after that of the broker.
         connection = await broker.connect_as("a")
-        await connection.subscribe(log, "s", durable=False)
+        await connection.subscribe("persistent://public/default/later", "s")
         await granted(broker, {})
         await connection.expect(T.CLOSE_CONSUMER)
         assert reader.consumers
