@@ -309,16 +309,23 @@ class Topic(ProducerTopic):
         if not subscription.admits(consumer.durable):
             kind = "Durable" if subscription.durable else "NonDurable"
             raise NotAllowed(f"{kind} subscription with the same name already exists.")
-        check_consumers(
-            self.policies.effective,
-            self.services.config,
-            consumer.session.remote_address,
-            self.consumer_count(),
-            self._addresses_of_consumers,
-        )
+        self.check_room(consumer.session.remote_address)
         handle = subscription.add_consumer(consumer, request)
         self.touch()
         return handle
+
+    def check_room(self, address: str) -> None:
+        """Whether one more consumer may come from this address.
+
+        Raises: BrokerError ConsumerBusy.
+        """
+        check_consumers(
+            self.policies.effective,
+            self.services.config,
+            address,
+            self.consumer_count(),
+            self._addresses_of_consumers,
+        )
 
     def _addresses_of_producers(self) -> list[str]:
         return [each.session.remote_address for each in self.access.producers.values()]
