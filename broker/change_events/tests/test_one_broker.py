@@ -6,11 +6,13 @@ import dataclasses
 import json
 
 import pytest
+import structlog
 import trio
 
 from broker.admin.tests.conftest import CONFIG
 from broker.app import running_broker
 from broker.change_events.log_part import BATCH_MAX, PERMITS
+from broker.change_events.namespace_log import FLAWS_TOLD_MAX
 from broker.namespaces.names import topic_policies_path
 from broker.net.tests.harness import running
 from broker.policies.change_event_schema import EVENT_SCHEMA_TEXT
@@ -167,6 +169,50 @@ async def test_damaged_messages_concern_their_topic_alone_until_a_change_replace
             await load(broker)
         await set_limit(broker, 6)
         assert limit_of(await load(broker)) == 6
+
+
+async def test_policies_that_cannot_be_in_force_or_whose_schema_is_of_no_use_are_replaced():
+    """Both say that any change replaces them."""
+    loop = {"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]}
+    definition = json.loads(EVENT_SCHEMA_TEXT)
+    definition["fields"].append({"name": "z", "type": loop})
+    schema = pb.Schema(name="s", type=pb.Schema.Avro, schema_data=json.dumps(definition).encode())
+    quorums = dict.fromkeys(
+        ("bookkeeperAckQuorum", "bookkeeperEnsemble", "bookkeeperWriteQuorum"), 0
+    )
+    bad = {"persistence": {**quorums, "managedLedgerMaxMarkDeleteRate": 0.0}}
+    for is_unreadable in (False, True):
+        async with running() as broker:
+            await load(broker)
+            await set_limit(broker, 5)
+            connection = await broker.connect()
+            version = b""
+            if is_unreadable:
+                answer = await connection.producer(LOG.full, 9, schema=schema)
+                version = answer.schema_version
+            else:
+                await connection.producer(LOG.full, 9)
+            payload = b"x" if is_unreadable else SCHEMA.write(event_of(A.full, bad, CLUSTER))
+            await publish(connection, 0, A.full, payload, schema_version=version)
+            level = await level_of(broker)
+            await eventually(lambda level=level: level.map.damage)
+            await set_limit(broker, 6)
+            assert not level.map.damage
+            assert limit_of(await load(broker)) == 6
+
+
+async def test_of_many_messages_that_cannot_be_used_the_first_are_told():
+    async with running() as broker:
+        await set_limit(broker, 5)
+        connection = await broker.connect()
+        await connection.producer(LOG.full, 9)
+        with structlog.testing.capture_logs() as logs:
+            for number in range(FLAWS_TOLD_MAX + 20):
+                await publish(connection, number, A.full + "x" * 5_000, b"x")
+            await set_limit(broker, 6)
+        told = [each for each in logs if each["log_level"] == "error"]
+        assert len(told) == FLAWS_TOLD_MAX + 1
+        assert max(len(str(each)) for each in told) < 1_000
 
 
 async def test_messages_that_cannot_be_of_pulsar_are_ignored_and_the_log_is_read_on():
