@@ -13,10 +13,10 @@ from typing import Final
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from security.authentication.identity import ProviderRefused
-from security.regular_file import read_regular
+from settings.plain_file import read_plain_file
 
-FILE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""More than a key has, and enough for the passwords of a hundred thousand users."""
+_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""More than a key has, and enough for the passwords of 100,000 users."""
 
 
 def read_source(key: str, source: str) -> bytes:
@@ -58,11 +58,11 @@ def _of_data_url(key: str, url: str) -> bytes:
 
 def _of_file(key: str, path: Path) -> bytes:
     try:
-        content = read_regular(path, FILE_BYTES_MAX + 1)
+        content = read_plain_file(path, _FILE_BYTES_MAX)
     except OSError as error:
         raise ProviderRefused(f"{key}: cannot read {path}: {error.strerror}") from None
     except ValueError:
-        raise ProviderRefused(f"{key} is no valid file: URL") from None
-    if len(content) > FILE_BYTES_MAX:
-        raise ProviderRefused(f"{key}: {path} has over {FILE_BYTES_MAX} bytes")
+        raise ProviderRefused(f"{key} is no path of a file") from None
+    if len(content) > _FILE_BYTES_MAX:
+        raise ProviderRefused(f"{key}: {path} is larger than {_FILE_BYTES_MAX:,} bytes")
     return content

@@ -225,6 +225,8 @@ def test_http_shows_a_token_as_bearer():
         ({"tokenSecretKey": ""}, "needs tokenSecretKey or tokenPublicKey"),
         ({"tokenSecretKey": data_url(bytes(31))}, "tokenSecretKey: the secret has 31 bytes"),
         ({"tokenSecretKey": "file:///nowhere"}, "cannot read /nowhere"),
+        ({"tokenSecretKey": "file:///dev/zero"}, "cannot read /dev/zero: it is not a regular"),
+        ({"tokenSecretKey": "/dev"}, "cannot read /dev: Is a directory"),
         ({"tokenSecretKey": "!!!"}, "neither a file that exists nor base64"),
         ({"tokenSecretKey": "data:;base64,!!!"}, "no valid data: URL"),
         ({"tokenSecretKey": "", "tokenPublicKey": data_url(b"x")}, "no public key in DER or PEM"),
