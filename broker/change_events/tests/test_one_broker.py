@@ -109,6 +109,36 @@ async def test_the_log_keeps_its_messages_and_has_no_limits_of_tenants():
         assert LOG.full not in names
 
 
+async def test_no_rate_of_the_namespace_its_group_or_the_broker_holds_up_policies():
+    """A group whose budget is used up by its messages, or a rate of a byte a second, would keep the
+    policies of topics from being set and read, and so topics from being loaded."""
+    slow = {
+        "publishMaxMessageRate": {CLUSTER: {"publishThrottlingRateInByte": 1}},
+        "topicDispatchRate": {
+            CLUSTER: {"dispatchThrottlingRateInByte": 1, "ratePeriodInSecond": 1000}
+        },
+        "clusterSubscribeRate": {
+            CLUSTER: {"subscribeThrottlingRatePerConsumer": 1, "ratePeriodInSecond": 1000}
+        },
+        "resource_group_name": "g",
+    }
+    broker_rates = {"brokerPublisherThrottlingMaxByteRate": 1, "dispatchThrottlingRateInByte": 1}
+    async with running(**broker_rates) as broker:
+        namespaces = broker.service.namespaces
+        await namespaces.resource_groups.put(
+            "g", {"publishRateInBytes": 1, "dispatchRateInBytes": 1}
+        )
+        topic = await load(broker)
+        await namespaces.change_policies(NAME, lambda record: record.with_fields(**slow))
+        with trio.fail_after(10):
+            for value in range(1, 9):
+                await set_limit(broker, value)
+                assert limit_of(topic) == value
+            await broker.service.unload_topic(LOG)
+            await broker.service.unload_topic(A)
+            assert limit_of(await load(broker)) == 8
+
+
 async def test_policies_of_a_deleted_topic_are_deleted_and_those_of_others_stay():
     async with running() as broker:
         other = TopicName.parse("b")
