@@ -269,11 +269,18 @@ class NamespaceLog:
         so finds whether it had been made. Raises: BrokerError, Refusal."""
         async with self._writing:
             pause_seconds = RETRY_FIRST_SECONDS
+            lost: LinkLost | None = None
             while True:
-                await self.wait_live()
+                try:
+                    await self.wait_live()
+                except ServiceNotReady:
+                    if lost is None:
+                        raise
+                    raise self._in_doubt(lost) from None
                 try:
                     await make()
-                except LinkLost as lost:
+                except LinkLost as error:
+                    lost = error
                     if pause_seconds > RETRY_LAST_SECONDS:
                         raise self._in_doubt(lost) from None
                 except Malformed as malformed:

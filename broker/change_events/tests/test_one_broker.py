@@ -13,13 +13,14 @@ from broker.admin.tests.conftest import CONFIG
 from broker.app import running_broker
 from broker.change_events.log_part import BATCH_MAX, PERMITS
 from broker.change_events.namespace_log import FLAWS_TOLD_MAX
+from broker.follow.owner_connection import LinkLost
 from broker.namespaces.names import topic_policies_path
 from broker.net.tests.harness import running
 from broker.policies.change_event_schema import EVENT_SCHEMA_TEXT
 from broker.policies.topic_events import EventSchema, event_of, policies_in
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
-from protocol.errors import MetadataError, TopicNotFound
+from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
 from protocol.topic_name import PERSISTENT, TopicName
 from runtime.testing.conditions import eventually
 
@@ -302,6 +303,27 @@ async def test_what_another_wrote_in_between_is_kept():
         assert (counts.producers_max, counts.consumers_max) == (6, 3)
         fields = {LIMIT: 6, "max_consumers_per_topic": 3}
         assert level.map.own_fields(A, is_global=False) == fields
+
+
+async def test_a_change_that_may_have_been_made_is_not_called_impossible():
+    """When the broker stops between a change and its answer."""
+    async with running() as broker:
+        await load(broker)
+        await set_limit(broker, 5)
+        log = next(iter(broker.service.namespaces.policy_log._logs.values()))
+        publish_own = log._publish
+
+        async def lost(key, policies, base):
+            await publish_own(key, policies, base)
+            log._has_ended = True
+            raise LinkLost("the broker stops")
+
+        log._publish = lost
+        with pytest.raises(ServiceNotReady, match="The change may have been made"):
+            await set_limit(broker, 6)
+        with pytest.raises(ServiceNotReady) as caught:
+            await set_limit(broker, 7)
+        assert "may have been made" not in str(caught.value)
 
 
 async def test_policies_of_very_many_topics_are_read():
