@@ -31,6 +31,7 @@ from runtime.readers import STRANGERS
 from runtime.send_queue import SendQueue
 from runtime.transport import Taken, share_of
 from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX
+from security.openssl_turns import FED_BYTES, FED_BYTES_MIN, GAIN_MIN, READS_PER_TURN
 from security.slices import slices_of
 from security.tls_faults import reason_of
 
@@ -46,10 +47,6 @@ log = structlog.get_logger()
 
 SLICE_BYTES: Final = 64 * 1024
 """Encrypted at a time: four records."""
-FED_BYTES: Final = 32 * 1024
-"""Given to OpenSSL at a time, which handles a stream of key updates in one call."""
-READS_PER_TURN: Final = 256
-"""Calls of OpenSSL in a turn. Each gives one record, which may be of one byte."""
 UNSENT_BYTES_MAX: Final = 2 * SLICE_BYTES
 GOODBYE_SECONDS_MAX: Final = 1.0
 """How long a peer whose handshake failed has to read the alert."""
@@ -78,6 +75,7 @@ class TlsTransport:
         "_engine",
         "_failure",
         "_fed",
+        "_fed_bytes",
         "_handshakes",
         "_has_rest",
         "_incoming",
@@ -128,6 +126,7 @@ class TlsTransport:
         self._received = b""
         self._fed = 0
         """Bytes of `_received` that OpenSSL has."""
+        self._fed_bytes = FED_BYTES_MIN
         self._is_ended = False
         """The peer has closed."""
         # Sending.
@@ -269,10 +268,12 @@ class TlsTransport:
         while not self._is_finished:
             await self._send_unsent_if_many()
             piece = self._decrypt() if self._has_rest else None
+            if piece is None and not self._has_rest:
+                self._arrived(await self._below.receive())
+                continue
+            await trio.lowlevel.checkpoint()
             if piece is not None:
-                await trio.lowlevel.checkpoint()
                 return piece
-            self._arrived(await self._below.receive())
         while await self._below.receive():
             pass  # after `finish_sending` it is only of interest that the peer closes
         return b""
@@ -324,17 +325,21 @@ class TlsTransport:
         if self._failure:
             raise trio.BrokenResourceError(self._failure)
         self._has_rest = True
-        size = reads = 0
+        size = reads = fed = begin = 0
         while size < DECRYPTED_BYTES_MAX and reads < READS_PER_TURN:
-            if not self._incoming.pending and not engine.pending() and not self._feed():
-                self._has_rest = False
-                break
+            if not self._incoming.pending and not engine.pending():
+                fed, begin = self._feed(fed, size - begin), size
+                if not fed:
+                    self._has_rest = False
+                    break
             reads += 1
             try:
                 count = read(DECRYPTED_BYTES_MAX - size, scratch[size:])
             except ssl.SSLWantReadError:
-                if not self._feed():
-                    self._has_rest = False
+                is_poor = size - begin < GAIN_MIN * fed
+                fed, begin = self._feed(fed, size - begin), size
+                if not fed or is_poor:
+                    self._has_rest = fed > 0
                     break
                 continue
             except ssl.SSLZeroReturnError:
@@ -358,20 +363,23 @@ class TlsTransport:
             return bytes(scratch[:size])
         return b"" if self._is_ended and not self._has_rest else None
 
-    def _feed(self) -> bool:
-        """Give OpenSSL more of what has come. Returns whether there was some."""
+    def _feed(self, fed: int, gained: int) -> int:
+        """Give OpenSSL more of what has come, after it was fed so many bytes and has decrypted so
+        many of them. Returns how many there were."""
+        if fed:
+            self._fed_bytes = FED_BYTES_MIN if gained < GAIN_MIN * fed else FED_BYTES
         received, begin = self._received, self._fed
         if begin == len(received):
-            return False
-        end = begin + FED_BYTES
+            return 0
+        end = min(len(received), begin + self._fed_bytes)
         if not begin and end >= len(received):
             self._incoming.write(received)
         else:
             self._incoming.write(memoryview(received)[begin:end])
-        self._fed = min(end, len(received))
-        if self._fed == len(received):
+        self._fed = end
+        if end == len(received):
             self._received, self._fed = b"", 0
-        return True
+        return end - begin
 
     # --- sending ------------------------------------------------------------------------
 

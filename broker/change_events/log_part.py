@@ -344,7 +344,7 @@ class LogPart:
     async def _written(
         self, connection: OwnerConnection, event: object, base: Kept | None, version: bytes
     ) -> tuple[bytes, bytes]:
-        if base is not None and base.version not in (NO_VERSION, version):
+        if base is not None and not base.flaw and base.version not in (NO_VERSION, version):
             schema = await self._schema(connection, base.version)
             if schema.has(event["topicPoliciesEvent"]["policies"]):  # type: ignore[index]
                 return schema.write(event), base.version

@@ -45,6 +45,10 @@ RETRY_LAST_SECONDS: Final = 3.0
 READ_SECONDS_MAX: Final = 20.0
 """How long a request waits for the log."""
 MERGES_MAX: Final = 10
+FLAWS_TOLD_MAX: Final = 100
+"""Lines of the log about messages that cannot be used, for each reading of a namespace's."""
+REASON_CHARS_MAX: Final = 500
+"""Of such a line: a message may have megabytes."""
 
 log = structlog.get_logger()
 
@@ -84,6 +88,7 @@ class NamespaceLog:
         self._failure: LinkLost | BrokerError | None = None
         self._has_ended = False
         self._writing = trio.Lock()
+        self._flaws_told = 0
         self._not_applied: dict[str, Exception] = {}
         """By key: why a loaded topic does not have these policies."""
         self._problem = "its owner has not answered yet"
@@ -141,6 +146,7 @@ class NamespaceLog:
         if not (exists or self.create or level.nodes.found):
             raise _Gone
         self._map = level.empty_map()
+        self._flaws_told = 0
         self._failure = None
         async with trio.open_nursery() as nursery:
             self._parts = [
@@ -206,19 +212,11 @@ class NamespaceLog:
                 raise Malformed("it is about a topic of another namespace")
             key = self._map.apply(event.key, event.kept)
         except Malformed as malformed:
-            log.error(
-                "a message in the policies of topics is ignored",
-                namespace=level.namespace_name,
-                position=event.kept.position,
-                reason=str(malformed),
-            )
+            self._tell("a message in the policies of topics is ignored", event, str(malformed))
             return
         if key in self._map.damage:
-            log.error(
-                "policies of a topic are damaged",
-                position=event.kept.position,
-                reason=self._map.damage[key].message,
-            )
+            reason = self._map.damage[key].message
+            self._tell("policies of a topic are damaged", event, reason)
         if self._map is not level.map:
             return
         self._not_applied.pop(event.key, None)
@@ -227,6 +225,23 @@ class NamespaceLog:
         except Exception as error:
             self._not_applied[event.key] = error
             log.error("policies not applied", topic=event.key, exc_info=error)
+
+    def _tell(self, text: str, event: Event, reason: str) -> None:
+        self._flaws_told += 1
+        if self._flaws_told > FLAWS_TOLD_MAX:
+            return
+        log.error(
+            text,
+            namespace=self._level.namespace_name,
+            position=event.kept.position,
+            reason=reason[:REASON_CHARS_MAX],
+        )
+        if self._flaws_told == FLAWS_TOLD_MAX:
+            log.error(
+                "more such messages are not told: see who may produce to the log",
+                namespace=self._level.namespace_name,
+                log=self._level.log_topic.full,
+            )
 
     async def wait_live(self) -> None:
         """Return when the policies are as they are written. Raises: ServiceNotReady."""
@@ -254,11 +269,18 @@ class NamespaceLog:
         so finds whether it had been made. Raises: BrokerError, Refusal."""
         async with self._writing:
             pause_seconds = RETRY_FIRST_SECONDS
+            lost: LinkLost | None = None
             while True:
-                await self.wait_live()
+                try:
+                    await self.wait_live()
+                except ServiceNotReady:
+                    if lost is None:
+                        raise
+                    raise self._in_doubt(lost) from None
                 try:
                     await make()
-                except LinkLost as lost:
+                except LinkLost as error:
+                    lost = error
                     if pause_seconds > RETRY_LAST_SECONDS:
                         raise self._in_doubt(lost) from None
                 except Malformed as malformed:
@@ -272,10 +294,10 @@ class NamespaceLog:
         base = self._map.of(key)
         last = None if base is None else base.position
         for _ in range(MERGES_MAX):
-            before = {} if base is None else base.policies or {}
+            before = {} if base is None or self._is_damaged(key) else base.policies or {}
             value = change(fields_in(before, self._cluster).get(field))
             after = with_fields(before, {field: value}, self._cluster)
-            if after == before and not (base is not None and base.flaw):
+            if after == before and not self._is_damaged(key):
                 return
             position = await self._publish(key, after, base)
             kept = self._map.of(key)
@@ -286,6 +308,11 @@ class NamespaceLog:
                 return
             base, last = kept.before, position
         raise ServiceNotReady("The policies of the topic keep being changed by others; try again")
+
+    def _is_damaged(self, key: str) -> bool:
+        """Whether the next change replaces everything that is said of the topic."""
+        topic = topic_of(key)
+        return (topic.domain, topic.local_name) in self._map.damage
 
     async def _publish(self, key: str, policies: Mapping[str, Any], base: Kept | None) -> Position:
         """Returns the place of the message, which has been read back."""

@@ -119,6 +119,17 @@ class DeliveryRates:
         return self.own.get(name, self.subscription)
 
 
+NO_DELIVERY_RATES: Final = DeliveryRates(
+    topic=NO_DISPATCH_RATE,
+    subscription=NO_DISPATCH_RATE,
+    broker=NO_DISPATCH_RATE,
+    subscribe=SubscribeRate(),
+    counts_entries=False,
+    limits_caught_up=False,
+    backlog_entries_min=0,
+)
+
+
 def dispatch_rate(policy: str, value: Json) -> Json:
     """The body of a request, complete. Raises: Refusal."""
     given = object_of(policy, value)

@@ -7,7 +7,7 @@ configuration. Only this module knows which field and which key belong together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, final
 
 from broker.config import SUBSCRIPTION_TYPES
@@ -15,13 +15,18 @@ from broker.policies.backlog_quotas import QUOTA_KEYS, BacklogQuotas, quotas_of
 from broker.policies.clusters import REPLICATION_FIELD
 from broker.policies.counts import COUNT_KEYS, Counts, counts_of
 from broker.policies.delays import DELAY_KEYS, Delays, delays_of
-from broker.policies.delivery_rates import DELIVERY_RATE_KEYS, DeliveryRates, delivery_rates_of
+from broker.policies.delivery_rates import (
+    DELIVERY_RATE_KEYS,
+    NO_DELIVERY_RATES,
+    DeliveryRates,
+    delivery_rates_of,
+)
 from broker.policies.given import AUTO_UPDATE_STRATEGIES
 from broker.policies.grants import grants_in
 from broker.policies.idle import IDLE_KEYS, Idle, idle_of
 from broker.policies.levels import Levels
 from broker.policies.persistence import Persistence, persistence_in, persistence_of
-from broker.policies.rates import RATE_KEYS, Rates, rates_of
+from broker.policies.rates import NO_RATES, RATE_KEYS, Rates, rates_of
 from broker.policies.record import Policies
 
 if TYPE_CHECKING:
@@ -187,6 +192,12 @@ def resolve(
         delivery=delivery_rates_of(config, levels),
         resource_group=str(namespace.fields.get("resource_group_name") or ""),
     )
+
+
+def without_rates(policies: EffectivePolicies) -> EffectivePolicies:
+    """The same without those of namespaces and groups, and of the broker: for what brokers say to
+    each other, which would otherwise wait for the messages of a tenant."""
+    return replace(policies, rates=NO_RATES, delivery=NO_DELIVERY_RATES, resource_group="")
 
 
 def _positive(value: Json) -> int:

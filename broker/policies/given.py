@@ -101,7 +101,7 @@ def entry_filters(policy: str, value: Json) -> Json:
 
 def auto_update_strategy(policy: str, value: Json) -> str:
     """One of them, which decides where the namespace has no strategy of the present kind."""
-    if value not in AUTO_UPDATE_STRATEGIES:
+    if not isinstance(value, str) or value not in AUTO_UPDATE_STRATEGIES:
         raise Refusal(400, f"{policy} must be one of {', '.join(AUTO_UPDATE_STRATEGIES)}")
     return str(value)
 

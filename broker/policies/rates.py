@@ -78,6 +78,9 @@ class Rates:
     """Of all topics of the broker together; no namespace and no topic overrides it."""
 
 
+NO_RATES: Final = Rates(NO_PUBLISH_RATE, NO_PUBLISH_RATE)
+
+
 def rates_of(config: BrokerConfig, levels: Levels) -> Rates:
     """Those in force."""
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from broker.config import SUBSCRIPTION_TYPES
-from broker.policies.effective import EffectivePolicies, resolve
+from broker.policies.effective import EffectivePolicies, resolve, without_rates
 from broker.slices import for_each, in_slices
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ OF_SYSTEM_TOPICS: Final[Mapping[str, Any]] = {
     "subscription_types_enabled": SUBSCRIPTION_TYPES,
 }
 """The policies that a topic of brokers has in place of its own: what limits tenants does not hold
-for it. They do not come from the topic in which policies are kept, which is such a topic itself."""
+for it, and no rate either (`without_rates`). They do not come from the topic in which policies are
+kept, which is such a topic itself."""
 
 
 class PolicyWatcher(Protocol):
@@ -209,7 +210,8 @@ class TopicPolicies:
             return of_namespace
         if record is not self._record or of_namespace is not self._of_namespace:
             self._record, self._of_namespace = record, of_namespace
-            self._own = self._namespace.resolve_topic(record)
+            found = self._namespace.resolve_topic(record)
+            self._own = found if self._fixed is None else without_rates(found)
         return self._own
 
     def watch(self, watcher: PolicyWatcher) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from broker.policies.topic_events import fields_in, message_key, topic_of
+from broker.policies.topic_events import Malformed, fields_in, message_key, topic_of
 from protocol.errors import MetadataError
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class TopicPolicyMap:
     def apply(self, key: str, kept: Kept) -> TopicKey:
         """Take the next message. Returns its topic. Raises: Malformed: it is about none."""
         topic = topic_of(key)
+        if key not in (message_key(topic, is_global=each) for each in (False, True)):
+            raise Malformed("its key is not the full name of a topic that is no partition")
         last = self._kept.get(key)
         if last is not None:
             last = Kept(last.position, last.version, last.policies, last.flaw)

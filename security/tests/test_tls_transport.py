@@ -10,12 +10,16 @@ from itertools import repeat
 import pytest
 import structlog
 import trio
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.send_queue import SendQueue
 from runtime.transport import Taken
 from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, Handshakes
+from security.openssl_turns import FED_BYTES, FED_BYTES_MIN
 from security.slices import slices_of
 from security.testing.certificates import Authority
 from security.testing.memory import MemoryClient, MemoryTransport
@@ -451,3 +455,45 @@ async def test_small_records_take_several_turns(contexts):
         link.client.flush()
         await until(lambda: len(link.bytes) == 5_000)
         assert max(map(len, link.got)) <= 256
+
+
+class KeyUpdates:
+    """What sends records of a client with TLS 1.3 that only say that another key follows (RFC 8446
+    4.6.3), which no library makes by the thousand."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def _expanded(self, label: bytes, size: int) -> bytes:
+        label = b"tls13 " + label
+        info = size.to_bytes(2) + bytes([len(label)]) + label + bytes(1)
+        return HKDFExpand(SHA384(), size, info).derive(self._secret)
+
+    def record(self) -> bytes:
+        head, content = b"\x17\x03\x03\x00\x16", b"\x18\x00\x00\x01\x00\x16"
+        key, nonce = self._expanded(b"key", 32), self._expanded(b"iv", 12)
+        self._secret = self._expanded(b"traffic upd", 48)
+        return head + AESGCM(key).encrypt(nonce, content, head)
+
+
+@pytest.mark.parametrize("by_pieces", [False, True])
+async def test_a_stream_of_key_updates_takes_many_short_turns(contexts, tmp_path, by_pieces):
+    """A megabyte of them, which anyone may send, took a second of one turn."""
+    keys = tmp_path / "keys"
+    contexts[1].keylog_filename = str(keys)
+    try:
+        async with linked(contexts) as link:
+            lines = (each.split() for each in keys.read_text().splitlines())
+            (secret,) = (each[2] for each in lines if each[0] == "CLIENT_TRAFFIC_SECRET_0")
+            updates = KeyUpdates(bytes.fromhex(secret))
+            data = b"".join(updates.record() for _ in range(4_000))
+            turns, size = 0, FED_BYTES if by_pieces else len(data)
+            decrypt = TlsTransport._decrypt
+            for start in range(0, len(data), size):
+                link.server._arrived(data[start : start + size])
+                while link.server._has_rest:
+                    assert decrypt(link.server) is None
+                    turns += 1
+            assert turns >= len(data) / (3 * FED_BYTES_MIN)
+    finally:
+        contexts[1].keylog_filename = None

@@ -6,18 +6,21 @@ import dataclasses
 import json
 
 import pytest
+import structlog
 import trio
 
 from broker.admin.tests.conftest import CONFIG
 from broker.app import running_broker
 from broker.change_events.log_part import PERMITS
+from broker.change_events.namespace_log import FLAWS_TOLD_MAX
+from broker.follow.owner_connection import LinkLost
 from broker.namespaces.names import topic_policies_path
 from broker.net.tests.harness import running
 from broker.policies.change_event_schema import EVENT_SCHEMA_TEXT
 from broker.policies.topic_events import BATCH_MAX, EventSchema, event_of, policies_in
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
-from protocol.errors import MetadataError, TopicNotFound
+from protocol.errors import MetadataError, ServiceNotReady, TopicNotFound
 from protocol.topic_name import PERSISTENT, TopicName
 from runtime.testing.conditions import eventually
 
@@ -107,6 +110,36 @@ async def test_the_log_keeps_its_messages_and_has_no_limits_of_tenants():
         assert LOG.full not in names
 
 
+async def test_no_rate_of_the_namespace_its_group_or_the_broker_holds_up_policies():
+    """A group whose budget is used up by its messages, or a rate of a byte a second, would keep the
+    policies of topics from being set and read, and so topics from being loaded."""
+    slow = {
+        "publishMaxMessageRate": {CLUSTER: {"publishThrottlingRateInByte": 1}},
+        "topicDispatchRate": {
+            CLUSTER: {"dispatchThrottlingRateInByte": 1, "ratePeriodInSecond": 1000}
+        },
+        "clusterSubscribeRate": {
+            CLUSTER: {"subscribeThrottlingRatePerConsumer": 1, "ratePeriodInSecond": 1000}
+        },
+        "resource_group_name": "g",
+    }
+    broker_rates = {"brokerPublisherThrottlingMaxByteRate": 1, "dispatchThrottlingRateInByte": 1}
+    async with running(**broker_rates) as broker:
+        namespaces = broker.service.namespaces
+        await namespaces.resource_groups.put(
+            "g", {"publishRateInBytes": 1, "dispatchRateInBytes": 1}
+        )
+        topic = await load(broker)
+        await namespaces.change_policies(NAME, lambda record: record.with_fields(**slow))
+        with trio.fail_after(10):
+            for value in range(1, 9):
+                await set_limit(broker, value)
+                assert limit_of(topic) == value
+            await broker.service.unload_topic(LOG)
+            await broker.service.unload_topic(A)
+            assert limit_of(await load(broker)) == 8
+
+
 async def test_policies_of_a_deleted_topic_are_deleted_and_those_of_others_stay():
     async with running() as broker:
         other = TopicName.parse("b")
@@ -169,6 +202,50 @@ async def test_damaged_messages_concern_their_topic_alone_until_a_change_replace
         assert limit_of(await load(broker)) == 6
 
 
+async def test_policies_that_cannot_be_in_force_or_whose_schema_is_of_no_use_are_replaced():
+    """Both say that any change replaces them."""
+    loop = {"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]}
+    definition = json.loads(EVENT_SCHEMA_TEXT)
+    definition["fields"].append({"name": "z", "type": loop})
+    schema = pb.Schema(name="s", type=pb.Schema.Avro, schema_data=json.dumps(definition).encode())
+    quorums = dict.fromkeys(
+        ("bookkeeperAckQuorum", "bookkeeperEnsemble", "bookkeeperWriteQuorum"), 0
+    )
+    bad = {"persistence": {**quorums, "managedLedgerMaxMarkDeleteRate": 0.0}}
+    for is_unreadable in (False, True):
+        async with running() as broker:
+            await load(broker)
+            await set_limit(broker, 5)
+            connection = await broker.connect()
+            version = b""
+            if is_unreadable:
+                answer = await connection.producer(LOG.full, 9, schema=schema)
+                version = answer.schema_version
+            else:
+                await connection.producer(LOG.full, 9)
+            payload = b"x" if is_unreadable else SCHEMA.write(event_of(A.full, bad, CLUSTER))
+            await publish(connection, 0, A.full, payload, schema_version=version)
+            level = await level_of(broker)
+            await eventually(lambda level=level: level.map.damage)
+            await set_limit(broker, 6)
+            assert not level.map.damage
+            assert limit_of(await load(broker)) == 6
+
+
+async def test_of_many_messages_that_cannot_be_used_the_first_are_told():
+    async with running() as broker:
+        await set_limit(broker, 5)
+        connection = await broker.connect()
+        await connection.producer(LOG.full, 9)
+        with structlog.testing.capture_logs() as logs:
+            for number in range(FLAWS_TOLD_MAX + 20):
+                await publish(connection, number, A.full + "x" * 5_000, b"x")
+            await set_limit(broker, 6)
+        told = [each for each in logs if each["log_level"] == "error"]
+        assert len(told) == FLAWS_TOLD_MAX + 1
+        assert max(len(str(each)) for each in told) < 1_000
+
+
 async def test_messages_that_cannot_be_of_pulsar_are_ignored_and_the_log_is_read_on():
     """A text that is no UTF-8 is bytes, a batch may have a million messages, and a key may name
     a topic of another namespace."""
@@ -226,6 +303,27 @@ async def test_what_another_wrote_in_between_is_kept():
         assert (counts.producers_max, counts.consumers_max) == (6, 3)
         fields = {LIMIT: 6, "max_consumers_per_topic": 3}
         assert level.map.own_fields(A, is_global=False) == fields
+
+
+async def test_a_change_that_may_have_been_made_is_not_called_impossible():
+    """When the broker stops between a change and its answer."""
+    async with running() as broker:
+        await load(broker)
+        await set_limit(broker, 5)
+        log = next(iter(broker.service.namespaces.policy_log._logs.values()))
+        publish_own = log._publish
+
+        async def lost(key, policies, base):
+            await publish_own(key, policies, base)
+            log._has_ended = True
+            raise LinkLost("the broker stops")
+
+        log._publish = lost
+        with pytest.raises(ServiceNotReady, match="The change may have been made"):
+            await set_limit(broker, 6)
+        with pytest.raises(ServiceNotReady) as caught:
+            await set_limit(broker, 7)
+        assert "may have been made" not in str(caught.value)
 
 
 async def test_policies_of_very_many_topics_are_read():

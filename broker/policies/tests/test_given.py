@@ -89,6 +89,7 @@ def test_other_wrong_values():
     assert refusal(publishMaxMessageRate=5)[0] == 400
     assert refusal(publishMaxMessageRate={"c": {"publishThrottlingRateInMsg": "x"}})[0] == 400
     assert refusal(schema_compatibility_strategy="BAD")[0] == 400
+    assert refusal(schema_auto_update_compatibility_strategy={"a": 1})[0] == 400
     assert refusal(autoTopicCreationOverride={"allowAutoTopicCreation": True})[0] == 412
 
 

@@ -319,5 +319,6 @@ def test_a_message_that_cannot_be_read_leaves_its_topic_in_doubt_and_no_other():
     two = {"maxProducerPerTopic": 6, "maxConsumerPerTopic": 1}
     read_map.apply(A.full, Kept((0, 3), policies=two))
     assert "too many" in read_map.damage[key].message
-    with pytest.raises(Malformed):
-        read_map.apply("x://y", Kept((0, 4)))
+    for odd in ("x://y", "a", f"{A.full}-partition-1", "__G__a"):
+        with pytest.raises(Malformed):
+            read_map.apply(odd, Kept((0, 4)))
