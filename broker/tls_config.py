@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from security.tls_rules import TlsRules, violated_rule
+from security.tls_suites import TlsChoice
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -12,27 +13,28 @@ if TYPE_CHECKING:
 
 def binary_tls(config: BrokerConfig) -> TlsRules:
     """Of brokerServicePortTls."""
-    return _rules(config, config.tlsProtocols, config.tlsCiphers, "")
+    return _rules(config, TlsChoice(protocols=config.tlsProtocols, ciphers=config.tlsCiphers))
 
 
 def web_tls(config: BrokerConfig) -> TlsRules:
     """Of webServicePortTls: the same files, other protocols and ciphers."""
-    return _rules(config, config.webServiceTlsProtocols, config.webServiceTlsCiphers, "webService")
+    choice = TlsChoice(
+        protocols=config.webServiceTlsProtocols,
+        ciphers=config.webServiceTlsCiphers,
+        protocols_key="webServiceTlsProtocols",
+        ciphers_key="webServiceTlsCiphers",
+    )
+    return _rules(config, choice)
 
 
-def _rules(
-    config: BrokerConfig, protocols: tuple[str, ...], ciphers: tuple[str, ...], prefix: str
-) -> TlsRules:
+def _rules(config: BrokerConfig, choice: TlsChoice) -> TlsRules:
     return TlsRules(
         certificate_path=config.tlsCertificateFilePath,
         key_path=config.tlsKeyFilePath,
         trusted_path=config.tlsTrustCertsFilePath,
         requires_client_certificate=config.tlsRequireTrustedClientCertOnConnect,
         accepts_untrusted=config.tlsAllowInsecureConnection,
-        protocols=protocols,
-        ciphers=ciphers,
-        protocols_key=f"{prefix}TlsProtocols" if prefix else "tlsProtocols",
-        ciphers_key=f"{prefix}TlsCiphers" if prefix else "tlsCiphers",
+        choice=choice,
         check_seconds=float(config.tlsCertRefreshCheckDurationSec),
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.bench import cluster_report as report
-from compat_tests.bench.cluster import LOADS
+from compat_tests.bench.cluster import BENCHMARK, LOADS
 from compat_tests.bench.cluster_servers import CLUSTERS, MIXED, PULSAR, VELA
 from compat_tests.bench.results import Origin, Record, Results
 from compat_tests.bench.rounds import SPARE_ATTEMPTS, Rounds
@@ -73,7 +73,7 @@ class TestTable:
         assert report.rows({report.STEADY: record([1], [], [1])}) == []
 
     def test_the_page_tells_the_conditions_and_the_rounds(self):
-        page = report.document({report.STEADY: record([1, 2], [1, 2], [1, 2])}, "a machine")
+        page = BENCHMARK.document({report.STEADY: record([1, 2], [1, 2], [1, 2])}, "a machine")
         assert "E/Qw/Qa 3/2/2" in page
         assert "journals are synced on all sides" in page
         assert "(b) Vela broker, real bookies" in page

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from compat_tests.bench.flood import Program
 from compat_tests.bench.flood_report import ALONE, FLOODS, OTHER, SAME, Report
 from compat_tests.bench.flood_victim import figures
+from compat_tests.oracle.steady_load import wait_until
+from compat_tests.oracle.vela_server import VelaServer
 
 
 def measured(p99):
@@ -54,3 +59,29 @@ def test_the_page_has_all_floods_that_were_measured_and_what_failed():
 def test_figures_are_in_milliseconds():
     found = figures([number * 1_000_000 for number in range(1, 101)])
     assert (found["p50"], found["p99"], found["max"]) == (51.0, 100.0, 100.0)
+
+
+@pytest.fixture(scope="module")
+def vela(tmp_path_factory):
+    server = VelaServer(tmp_path_factory.mktemp("flood"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize(
+    ("kind", "counter"),
+    [("1KB", "msgInCounter"), ("1MB", "msgInCounter"), ("acks", "msgOutCounter")],
+)
+def test_a_flood_is_under_way_until_it_is_ended(vela, kind, counter):
+    path = f"persistent/public/default/flood-{kind}"
+    topic = path.replace("/", "://", 1)
+    flood = Program("compat_tests.bench.flood_loads", kind, str(vela.broker_port), topic)
+    try:
+        assert flood.line(60) == "begun\n"
+        wait_until(lambda: vela.http("GET", f"/admin/v2/{path}/stats")[1][counter] > 100)
+        assert json.loads(flood.finish())["done"] > 0
+    finally:
+        flood.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from compat_tests.bench.backlog_bounds import LIMIT_BYTES, POLICIES, Bound
 from compat_tests.bench.limits import BYTES, CASES, MESSAGES, Case, Sample, document, held
 
 CASE = Case("a", 100, MESSAGES)
@@ -45,4 +46,17 @@ def test_a_policy_limits_the_unit_of_its_case_alone():
 
 def test_the_page_says_what_was_missed():
     results = [held(server, CASES[0], samples(0, 1_000)) for server in ("vela", "pulsar")]
-    assert document(results, "Measured here.").count("**missed**") == 2
+    bounds = [
+        Bound("vela", POLICIES[0], LIMIT_BYTES),
+        Bound("pulsar", POLICIES[0], 2 * LIMIT_BYTES),
+    ]
+    assert document(results, bounds, "Measured here.").count("**missed**") == 3
+
+
+def test_a_backlog_two_percent_over_its_quota_is_the_most_and_a_small_one_shows_nothing():
+    def is_met(share: float) -> bool:
+        return Bound("vela", POLICIES[0], int(share * LIMIT_BYTES)).is_met
+
+    assert is_met(1.019)
+    assert not is_met(1.021)
+    assert not is_met(0.5)

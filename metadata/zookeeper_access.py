@@ -15,6 +15,7 @@ from typing import Final, final
 
 from security.tls_client_rules import TlsClientRules
 from security.tls_rules import TlsKeyNames, path_of
+from settings.plain_file import read_plain_file
 from settings.reading import ConfigError, read_properties
 
 PATH_KEY: Final = "metadataStoreConfigPath"
@@ -33,6 +34,7 @@ _WITHOUT_EFFECT: Final = frozenset({"zookeeper.clientCnxnSocket"})
 """It chooses among classes of Java."""
 _KNOWN: Final = _OF_TLS | _WITHOUT_EFFECT | {_SECURE, _USER, _PASSWORD}
 _PEM: Final = "PEM"
+_PASSWORD_BYTES_MAX: Final = 4_096
 _NAMES: Final = TlsKeyNames(_KEY_STORE, _KEY_STORE, _TRUST_STORE)
 HOW_TO_CONVERT: Final = (
     "Vela reads PEM files; make them of a keystore with openssl pkcs12 -in a.p12 -out a.pem -nodes"
@@ -122,10 +124,11 @@ def _digest(path: str, values: dict[str, str]) -> str:
         )
     if password.startswith("file:"):
         try:
-            password = Path(path_of(password)).read_text(encoding="utf-8").strip()
+            content = read_plain_file(path_of(password), _PASSWORD_BYTES_MAX)
+            password = content.decode("utf-8").strip()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise AccessRefused(f"{_PASSWORD}: cannot read {password}: {reason}") from None
-        if not password:
+        if not password or len(content) > _PASSWORD_BYTES_MAX:
             raise AccessRefused(f"{_PASSWORD}: the file holds no password")
     return f"{user}:{password}"

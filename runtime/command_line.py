@@ -75,8 +75,11 @@ def log_to_stderr(level: str) -> None:
     """Log lines of this level and above, for people."""
     import structlog
 
+    from runtime.spared_lines import SparedLines
+
     structlog.configure(
         processors=[
+            SparedLines(),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from security.tls_rules import path_of
 from security.tls_suites import UnusableTls
+from settings.plain_file import read_plain_file
 
 _FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Larger than the certificates of all public authorities."""
@@ -42,8 +43,7 @@ class PemFiles:
 def content_of(key: str, path: str) -> bytes:
     """The content of the file that `key` names. Raises: UnusableTls."""
     try:
-        with open(path_of(path), "rb") as file:
-            content = file.read(_FILE_BYTES_MAX + 1)
+        content = read_plain_file(path_of(path), _FILE_BYTES_MAX)
     except (OSError, ValueError) as error:  # ValueError: of a path with a zero byte
         reason = error.strerror if isinstance(error, OSError) else None
         raise UnusableTls(f"{key}={path} cannot be read: {reason or error}") from None

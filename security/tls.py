@@ -18,8 +18,9 @@ import trio
 
 from security.pem import PemFiles, check_pair, content_of
 from security.tls_faults import reason_of
-from security.tls_rules import negotiable_of, path_of
-from security.tls_suites import TLS_1_2, UnusableTls
+from security.tls_rules import path_of
+from security.tls_suites import UnusableTls
+from security.tls_versions import limit
 
 if TYPE_CHECKING:
     from security.tls_rules import TlsRules
@@ -29,7 +30,6 @@ log = structlog.get_logger()
 CHECK_SECONDS_MIN: Final = 1.0
 """0 means for every new connection in Pulsar: so often is nearly the same, and costs connections
 nothing."""
-_VERSION: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 @final
@@ -92,7 +92,7 @@ def _context(rules: TlsRules, files: PemFiles) -> ssl.SSLContext:
     _check_pair(rules, files)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    _limit(context, rules)
+    limit(context, rules.choice)
     try:
         context.load_cert_chain(
             path_of(rules.certificate_path), path_of(rules.key_path), password=_no_password
@@ -113,23 +113,6 @@ def _context(rules: TlsRules, files: PemFiles) -> ssl.SSLContext:
         required = rules.requires_client_certificate
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     return context
-
-
-def _limit(context: ssl.SSLContext, rules: TlsRules) -> None:
-    """Versions and suites. Raises: UnusableTls."""
-    agreed = negotiable_of(rules)
-    context.minimum_version = _VERSION[agreed.versions[0]]
-    context.maximum_version = _VERSION[agreed.versions[-1]]
-    if not agreed.suites or TLS_1_2 not in agreed.versions:
-        return
-    try:
-        context.set_ciphers(":".join(agreed.suites))
-        known = {each["name"] for each in context.get_ciphers()}
-    except ssl.SSLError:
-        known = set()
-    for name in agreed.suites:
-        if name not in known:
-            raise UnusableTls(f"{rules.ciphers_key}: this OpenSSL has no cipher {name}")
 
 
 def _check_pair(rules: TlsRules, files: PemFiles) -> None:

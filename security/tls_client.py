@@ -17,6 +17,7 @@ from security.tls import CHECK_SECONDS_MIN
 from security.tls_faults import reason_of
 from security.tls_rules import path_of
 from security.tls_suites import UnusableTls
+from security.tls_versions import limit
 
 if TYPE_CHECKING:
     from security.tls_client_rules import TlsClientRules
@@ -87,6 +88,7 @@ def _context(rules: TlsClientRules, files: PemFiles) -> ssl.SSLContext:
     """Raises: UnusableTls."""
     names = rules.names
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    limit(context, rules.choice)
     context.check_hostname = rules.verifies_host_name and not rules.accepts_untrusted
     context.verify_mode = ssl.CERT_NONE if rules.accepts_untrusted else ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

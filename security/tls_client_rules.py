@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from security.tls_rules import TlsKeyNames
+from security.tls_suites import ANY, TlsChoice
 
 BROKER_CLIENT_NAMES: Final = TlsKeyNames(
     "brokerClientCertificateFilePath", "brokerClientKeyFilePath", "brokerClientTrustCertsFilePath"
@@ -25,6 +26,8 @@ class TlsClientRules:
     key_path: str = ""
     verifies_host_name: bool = False
     accepts_untrusted: bool = False
+    choice: TlsChoice = ANY
+    """Versions and cipher suites that are offered."""
     check_seconds: float = 300.0
     """How often the files are looked at."""
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 from urllib.parse import unquote, urlsplit
 
-from security.tls_suites import UnusableTls, negotiable
-
-if TYPE_CHECKING:
-    from security.tls_suites import Negotiable
+from security.tls_suites import ANY, TlsChoice
 
 
 @final
@@ -49,10 +46,8 @@ class TlsRules:
     accepts_untrusted: bool = False
     """tlsAllowInsecureConnection: any client may connect, and none is asked for a certificate."""
     names: TlsKeyNames = BROKER_NAMES
-    protocols: tuple[str, ...] = ()
-    ciphers: tuple[str, ...] = ()
-    protocols_key: str = "tlsProtocols"
-    ciphers_key: str = "tlsCiphers"
+    choice: TlsChoice = ANY
+    """Versions and cipher suites."""
     check_seconds: float = 300.0
     """How often the files are looked at (tlsCertRefreshCheckDurationSec)."""
 
@@ -82,18 +77,4 @@ def violated_rule(rules: TlsRules) -> str:
             f"{rules.names.requires_certificate} needs {rules.names.trusted}: the PEM file of the "
             "authorities that sign clients' certificates"
         )
-    try:
-        negotiable_of(rules)
-    except UnusableTls as error:
-        return str(error)
-    return ""
-
-
-def negotiable_of(rules: TlsRules) -> Negotiable:
-    """The versions and suites of a port. Raises: UnusableTls."""
-    return negotiable(
-        rules.protocols,
-        rules.ciphers,
-        protocols_key=rules.protocols_key,
-        ciphers_key=rules.ciphers_key,
-    )
+    return rules.choice.violated_rule()

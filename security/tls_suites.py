@@ -34,7 +34,7 @@ class UnusableTls(Exception):
 @final
 @dataclass(frozen=True, slots=True)
 class Negotiable:
-    """What a server agrees to."""
+    """What one side agrees to."""
 
     versions: tuple[str, ...] = VERSIONS
     """One or both of VERSIONS, the lower first."""
@@ -42,31 +42,49 @@ class Negotiable:
     """OpenSSL's names of suites of TLS 1.2; empty: those that are on by default."""
 
 
-def negotiable(
-    protocols: Sequence[str], ciphers: Sequence[str], *, protocols_key: str, ciphers_key: str
-) -> Negotiable:
-    """What the values of two keys ask for; an empty value asks for the default.
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsChoice:
+    """The values of two keys of a configuration, and their names; an empty value asks for the
+    default."""
 
-    Raises: UnusableTls.
-    """
-    versions = _versions(protocols, protocols_key)
-    if not ciphers:
-        return Negotiable(versions)
-    of_1_3 = [name for name in ciphers if name in TLS_1_3_SUITES]
-    if of_1_3 and len(set(of_1_3)) < len(TLS_1_3_SUITES):
-        raise UnusableTls(
-            f"{ciphers_key}: the ciphers of TLS 1.3 can only be chosen together: name all of "
-            f"{', '.join(TLS_1_3_SUITES)}, or none of them for TLS 1.2 alone"
-        )
-    suites = tuple(_openssl_name(name) for name in ciphers if name not in TLS_1_3_SUITES)
-    usable = {TLS_1_3: bool(of_1_3), TLS_1_2: bool(suites)}
-    left = tuple(version for version in versions if usable[version])
-    if not left:
-        raise UnusableTls(
-            f"{ciphers_key} names no cipher of {' or '.join(versions)}, and {protocols_key} allows "
-            "nothing else"
-        )
-    return Negotiable(left, suites)
+    protocols: tuple[str, ...] = ()
+    ciphers: tuple[str, ...] = ()
+    protocols_key: str = "tlsProtocols"
+    ciphers_key: str = "tlsCiphers"
+
+    def negotiable(self) -> Negotiable:
+        """What the values ask for. Raises: UnusableTls."""
+        versions = _versions(self.protocols, self.protocols_key)
+        if not self.ciphers:
+            return Negotiable(versions)
+        of_1_3 = [name for name in self.ciphers if name in TLS_1_3_SUITES]
+        if of_1_3 and len(set(of_1_3)) < len(TLS_1_3_SUITES):
+            raise UnusableTls(
+                f"{self.ciphers_key}: the ciphers of TLS 1.3 can only be chosen together: name all "
+                f"of {', '.join(TLS_1_3_SUITES)}, or none of them for TLS 1.2 alone"
+            )
+        suites = tuple(_openssl_name(name) for name in self.ciphers if name not in TLS_1_3_SUITES)
+        usable = {TLS_1_3: bool(of_1_3), TLS_1_2: bool(suites)}
+        left = tuple(version for version in versions if usable[version])
+        if not left:
+            raise UnusableTls(
+                f"{self.ciphers_key} names no cipher of {' or '.join(versions)}, and "
+                f"{self.protocols_key} allows nothing else"
+            )
+        return Negotiable(left, suites)
+
+    def violated_rule(self) -> str:
+        """The sentence about values that do not fit together, or an empty one."""
+        try:
+            self.negotiable()
+        except UnusableTls as error:
+            return str(error)
+        return ""
+
+
+ANY: Final = TlsChoice()
+"""Nothing is chosen: both versions, with OpenSSL's suites."""
 
 
 def _versions(protocols: Sequence[str], key: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from security.tls_rules import TlsKeyNames, TlsRules, violated_rule
+from security.tls_suites import TlsChoice
 from settings.kinds import Count  # noqa: TC001 - read at run time
 
 TLS_FACTORY: Final = "org.apache.bookkeeper.tls.TLSContextFactory"
@@ -58,11 +59,18 @@ def server_tls(config: BookieTlsConfig) -> TlsRules | None:
         trusted_path=config.tlsTrustStore if config.tlsClientAuthentication else "",
         requires_client_certificate=config.tlsClientAuthentication,
         names=NAMES,
+        choice=versions_and_suites(config),
+        check_seconds=check_seconds(config),
+    )
+
+
+def versions_and_suites(config: BookieTlsConfig) -> TlsChoice:
+    """What bookies and their clients agree to."""
+    return TlsChoice(
         protocols=config.tlsEnabledProtocols,
         ciphers=config.tlsEnabledCipherSuites,
         protocols_key="tlsEnabledProtocols",
         ciphers_key="tlsEnabledCipherSuites",
-        check_seconds=check_seconds(config),
     )
 
 

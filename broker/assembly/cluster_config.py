@@ -32,6 +32,7 @@ from ledgers.speculation import SpeculationRules
 from metadata.opening import UNIX, shared_place
 from security.authentication.own_credentials import PARAMETERS_KEY, PLUGIN_KEY, TLS_PLUGIN
 from security.tls_client_rules import TlsClientRules
+from security.tls_suites import TlsChoice
 from settings.kinds import Bounds, Count, Positive, Ratio
 from settings.rules import Alias, KeyRules
 
@@ -60,6 +61,8 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig, BookieClientTlsConfig):
     brokerClientTrustCertsFilePath: str = ""
     brokerClientCertificateFilePath: str = ""
     brokerClientKeyFilePath: str = ""
+    brokerClientTlsProtocols: tuple[str, ...] = ()
+    brokerClientTlsCiphers: tuple[str, ...] = ()
     tlsHostnameVerificationEnabled: bool = False
 
     # --- ledgers ------------------------------------------------------------------------
@@ -91,6 +94,12 @@ class ClusterBrokerConfig(BrokerConfig, ClusterConfig, BookieClientTlsConfig):
             key_path=self.brokerClientKeyFilePath,
             verifies_host_name=self.tlsHostnameVerificationEnabled,
             accepts_untrusted=self.tlsAllowInsecureConnection,
+            choice=TlsChoice(
+                protocols=self.brokerClientTlsProtocols,
+                ciphers=self.brokerClientTlsCiphers,
+                protocols_key="brokerClientTlsProtocols",
+                ciphers_key="brokerClientTlsCiphers",
+            ),
             check_seconds=float(self.tlsCertRefreshCheckDurationSec),
         )
 
@@ -189,7 +198,7 @@ def _violated_client_rule(config: ClusterBrokerConfig) -> str:
             f"{PLUGIN_KEY}={plugin} needs brokerClientCertificateFilePath and "
             "brokerClientKeyFilePath: the certificate is the credential"
         )
-    return ""
+    return config.broker_client().choice.violated_rule() if config.brokerClientTlsEnabled else ""
 
 
 def store_url(config: ClusterBrokerConfig) -> str:
@@ -230,7 +239,9 @@ CLUSTER_KEYS: Final = KeyRules(
     | {
         "brokerClientAuthenticationParameters",
         "brokerClientAuthenticationPlugin",
+        "brokerClientTlsCiphers",
         "brokerClientTlsEnabled",
+        "brokerClientTlsProtocols",
         "brokerClientTrustCertsFilePath",
         "clusterName",
         "metadataStoreConfigPath",

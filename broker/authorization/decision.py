@@ -135,6 +135,8 @@ def _of_role(role: str | None, right: Right, scope: Scope, facts: Facts, rules: 
 
 def _of_topic(role: str, right: Right, scope: Scope, grants: Grants, rules: Rules) -> Verdict:
     assert scope.topic is not None
+    if scope.topic.is_policy_log and right is not Right.LOOKUP:
+        return Verdict.DENIED  # who writes there sets policies, and who consumes can remove them
     if right is not Right.CONSUME and may(role, "produce", scope.topic, grants, rules):
         return Verdict.ALLOWED
     if right is Right.PRODUCE:

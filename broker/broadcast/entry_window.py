@@ -143,7 +143,10 @@ class EntryWindow:
         return self._entries.get(ordinal)
 
     def _add(self, ordinal: int, ready: ReadyEntry, *, since: int) -> None:
-        """Entries from `since` on came with the same read: the one that was asked for stays."""
+        """Entries from `since` on came with the same read.
+
+        The one that was asked for stays. Those after it are kept while there is room.
+        """
         if self._closed:
             return
         entries = self._entries
@@ -151,7 +154,7 @@ class EntryWindow:
         while entries and self.size_bytes + ready.size_bytes > limit:
             oldest = next(iter(entries))
             if oldest == since:
-                break
+                return
             self._drop(oldest)
         entries[ordinal] = ready
         self.ordinal_of[ready.position] = ordinal

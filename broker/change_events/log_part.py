@@ -21,7 +21,7 @@ from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import BrokerError, ProtocolError
 from protocol.message_id import position_of
-from protocol.metadata import is_encrypted, is_marker
+from protocol.metadata import count_messages, is_encrypted, is_marker
 from protocol.position import EARLIEST
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 PERMITS: Final = 64
 """Messages under way at most: what comes at once takes a few milliseconds to read."""
 PER_SLICE: Final = 16
+BATCH_MAX: Final = 1_000
+"""Messages in one. Pulsar writes each by itself."""
 ANSWER_SECONDS_MAX: Final = 20.0
 SCHEMAS_MAX: Final = 100
 _CONSUMER_ID: Final = 0
@@ -78,6 +80,7 @@ class LogPart:
         """Set when everything that was there at the beginning has been taken."""
         self._target: Position | None = None
         self._read_to: Position = (-1, -1)
+        self._taken = 0
         self._own = EventSchema()
         self._schemas: dict[bytes, EventSchema | Malformed] = {}
         self._own_version: bytes | None = None
@@ -198,19 +201,20 @@ class LogPart:
 
     async def _handle(self, connection: OwnerConnection) -> None:
         """Raises: LinkLost, BrokerError."""
-        handled = granted = 0
+        granted = 0
         async for command, payload in self._frames:
             if payload is None or command.message.consumer_id != _CONSUMER_ID:
                 continue
             position = position_of(command.message.message_id)
-            events = await self._events_in(connection, command, payload, position)
+            count = count_messages(payload)
+            events = await self._events_in(connection, command, payload, position, count)
             for event in events:
                 await self._taker.take(event)
+                self._taken += 1
+                if self._taken % PER_SLICE == 0:
+                    await trio.lowlevel.checkpoint()
             self._read_to = position
-            granted += max(1, len(events))
-            handled += 1
-            if handled % PER_SLICE == 0:
-                await trio.lowlevel.checkpoint()
+            granted += max(1, count)  # the permits that its owner took, also for what is no event
             if 2 * granted >= PERMITS:
                 connection.send(
                     client.flow(_CONSUMER_ID, granted)
@@ -225,8 +229,11 @@ class LogPart:
         command: pb.BaseCommand,
         payload: bytes,
         position: Position,
+        count: int,
     ) -> list[Event]:
         try:
+            if count > BATCH_MAX:
+                raise ValueError(f"it is a batch of {count}")
             messages = client.received_messages(command, payload)
         except (ProtocolError, ValueError) as error:
             return [Event("", Kept(position, flaw=f"it is no message: {error}"))]
@@ -240,6 +247,8 @@ class LogPart:
         metadata, single = message.metadata, message.single
         about = metadata if single is None else single
         key, version = about.partition_key, metadata.schema_version
+        if not isinstance(key, str):  # see `peek`: it is no UTF-8, and so no topic's
+            return Event("", Kept(position, version, flaw="its key is no text"))
         if about.null_value or not message.payload:
             return Event(key, Kept(position, version))
         try:

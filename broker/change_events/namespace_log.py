@@ -22,6 +22,7 @@ from broker.policies.topic_events import (
     event_of,
     fields_in,
     message_key,
+    topic_of,
     with_fields,
 )
 from broker.refusal import Refusal
@@ -201,6 +202,8 @@ class NamespaceLog:
         """See EventTaker."""
         level = self._level
         try:
+            if topic_of(event.key).namespace_name != level.namespace_name:
+                raise Malformed("it is about a topic of another namespace")
             key = self._map.apply(event.key, event.kept)
         except Malformed as malformed:
             log.error(

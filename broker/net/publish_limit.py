@@ -12,21 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-import trio
-
 from runtime.token_bucket import TokenBucket
+from runtime.turn_line import TurnLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import trio
 
     from runtime.clock import Clock
 
 BURST_SECONDS: Final = 1.0
 """The tokens of this time may be used at once, as in Pulsar."""
-WAIT_SECONDS_MIN: Final = 0.01
-"""With a high rate a connection is woken for the tokens of this time, and not for each message."""
-WOKEN_AT_ONCE_MAX: Final = 100
-"""Connections told before other work has a turn."""
 
 
 class PublishingConnection(Protocol):
@@ -40,17 +37,7 @@ class PublishingConnection(Protocol):
 class PublishLimit:
     """The connections that publish under one rate: of a topic, or of the whole broker."""
 
-    __slots__ = (
-        "_buckets",
-        "_clock",
-        "_nursery",
-        "_pause",
-        "_serving",
-        "_waiting",
-        "bytes_taken",
-        "messages_taken",
-        "times_held",
-    )
+    __slots__ = ("_buckets", "_clock", "_line", "bytes_taken", "messages_taken")
 
     def __init__(
         self,
@@ -61,14 +48,11 @@ class PublishLimit:
     ) -> None:
         """0: no limit of this kind. `nursery` runs the timer."""
         self._buckets: tuple[TokenBucket | None, TokenBucket | None] = (None, None)
-        self._pause: trio.CancelScope | None = None
         self._clock = clock
-        self._nursery = nursery
-        self._waiting: dict[PublishingConnection, tuple[int, int]] = {}
+        self._line: TurnLine[PublishingConnection, tuple[int, int]] = TurnLine(
+            self._seconds_until, self._admit, nursery
+        )
         """With messages and bytes of what each of them publishes next."""
-        self._serving = False
-        self.times_held = 0
-        """How often a connection had to wait."""
         self.messages_taken = 0
         """What passed since the limit was made, as `bytes_taken`."""
         self.bytes_taken = 0
@@ -82,73 +66,51 @@ class PublishLimit:
             _bucket(messages, messages_per_second, now),
             _bucket(size_bytes, bytes_per_second, now),
         )
-        if self._pause is not None:
-            self._pause.cancel()
+        self._line.look_again()
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether a connection waits."""
+        return bool(self._line)
+
+    @property
+    def times_held(self) -> int:
+        """How often a connection had to wait."""
+        return self._line.joined
 
     def admits(self, connection: PublishingConnection, messages: int, size_bytes: int) -> bool:
         """Whether a message (or a batch) may be published now; its tokens are then taken. If not,
         the connection is told when they have been."""
-        now = self._clock.now()
         amounts = (messages, size_bytes)
-        if not self._waiting and self._seconds_until(amounts, now) == 0:
-            self._take(amounts, now)
+        if not self._line and self._seconds_until(amounts) == 0:
+            self._take(amounts)
             return True
-        self.times_held += 1
-        self._waiting[connection] = amounts
-        if not self._serving:
-            self._serving = True
-            self._nursery().start_soon(self._serve)
+        self._line.join(connection, amounts)
         return False
 
     def forget(self, connection: PublishingConnection) -> None:
         """It publishes no more under this rate."""
-        self._waiting.pop(connection, None)
+        self._line.forget(connection)
 
-    def _seconds_until(self, amounts: tuple[int, int], now: float) -> float:
+    def _seconds_until(self, amounts: tuple[int, int]) -> float:
+        now = self._clock.now()
         longest = 0.0
         for bucket, amount in zip(self._buckets, amounts, strict=True):
             if bucket is not None:
                 longest = max(longest, bucket.seconds_until(amount, now))
         return longest
 
-    @property
-    def is_holding(self) -> bool:
-        """Whether a connection waits."""
-        return bool(self._waiting)
-
-    def _take(self, amounts: tuple[int, int], now: float) -> None:
+    def _take(self, amounts: tuple[int, int]) -> None:
+        now = self._clock.now()
         self.messages_taken += amounts[0]
         self.bytes_taken += amounts[1]
         for bucket, amount in zip(self._buckets, amounts, strict=True):
             if bucket is not None:
                 bucket.take(amount, now)
 
-    async def _serve(self) -> None:
-        """Tell those that wait, one after the other, until none does."""
-        try:
-            while self._waiting:
-                now = self._clock.now()
-                seconds = self._tell(now)
-                if self._waiting:
-                    with trio.CancelScope() as self._pause:
-                        await trio.sleep(max(seconds, WAIT_SECONDS_MIN) if seconds else 0)
-        finally:
-            self._serving = False
-            self._pause = None
-
-    def _tell(self, now: float) -> float:
-        """Returns the time until the first of those that are left may be told."""
-        for _ in range(WOKEN_AT_ONCE_MAX):
-            if not self._waiting:
-                break
-            connection, amounts = next(iter(self._waiting.items()))
-            seconds = self._seconds_until(amounts, now)
-            if seconds > 0:
-                return seconds
-            del self._waiting[connection]
-            self._take(amounts, now)
-            connection.publish_admitted()
-        return 0.0
+    def _admit(self, connection: PublishingConnection, amounts: tuple[int, int]) -> None:
+        self._take(amounts)
+        connection.publish_admitted()
 
 
 def _bucket(before: TokenBucket | None, rate: float, now: float) -> TokenBucket | None:

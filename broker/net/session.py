@@ -94,6 +94,8 @@ class Session(Generic[P, C]):
         self._limits_passed = 0
         """How many limits have admitted the message that waits for the next one."""
         self._held_by: PublishLimit | None = None
+        self._was_held = False
+        """Since the last look at its credential."""
         self.handshake = Handshake()
         self.connected = False
         """The same as `handshake.connected`, for the hot path."""
@@ -493,6 +495,7 @@ class Session(Generic[P, C]):
             limit = limits[self._limits_passed]
             if not limit.admits(self, messages, size_bytes):
                 self._held_by = limit
+                self._was_held = True
                 return False
             self._limits_passed += 1
         self._limits_passed = 0
@@ -573,10 +576,14 @@ class Session(Generic[P, C]):
     def check_credential(self, wall_seconds: float) -> None:
         """Ask for a new credential if this one has expired, or end the connection. Called every
         `authenticationRefreshCheckSeconds`."""
-        action = LeaseAction.NOTHING if self.lease is None else self.lease.check(wall_seconds)
+        lease = self.lease
+        if lease is None:
+            return
+        # While a publish rate holds it, an answer is not read.
+        action = lease.check(wall_seconds, was_unread=self._was_held)
+        self._was_held = self._held_by is not None
         if action is LeaseAction.CHALLENGE:
-            assert self.lease is not None
-            method = self.lease.identity.method
+            method = lease.identity.method
             self.outbox.put(commands.auth_challenge(self.protocol_version, method))
         elif action is LeaseAction.CLOSE_CANNOT_RENEW:
             self.close("the credential has expired, and the client cannot renew it")

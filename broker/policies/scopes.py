@@ -7,6 +7,12 @@ The policies of a partitioned topic are those of each of its partitions.
 `effective` of a namespace or a topic is always the current state. A topic that acts on a change of
 a policy, and not only on request, watches its own level. It is notified after a change of its own
 policies, of its namespace's or of the configuration, if the result for it is different.
+
+A change of a namespace goes through its topics in slices (`_tell`), and several changes may do so
+at once. Each topic is compared, and acts, with what is in force when it is its turn. So the last
+change counts for every topic, whichever of the changes comes to it last. A topic that acts on an
+earlier change, or failed to, is told by the later one, too: none ends before the topics have what
+it was made for.
 """
 
 from __future__ import annotations
@@ -15,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from broker.config import SUBSCRIPTION_TYPES
 from broker.policies.effective import EffectivePolicies, resolve
+from broker.slices import for_each, in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from broker.config import BrokerConfig
     from broker.policies.grants import Grants
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
 
 TopicKey = tuple[str, str]
 """Domain and local name of a topic that is no partition."""
+TOLD_AT_ONCE: Final = 32
+"""Topics that act on a change in one turn of the event loop: about a millisecond."""
 OF_SYSTEM_TOPICS: Final[Mapping[str, Any]] = {
     "autoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": True},
     "encryption_required": False,
@@ -70,8 +79,9 @@ class BrokerPolicies:
     async def use(self, config: BrokerConfig) -> None:
         """Apply another configuration. Raises: as `NamespacePolicies.replace`."""
         self.config = config
-        changed = [topic for each in list(self._namespaces) for topic in each.resolve()]
-        await _tell(changed)
+        namespaces = list(self._namespaces)
+        await in_slices(map(NamespacePolicies.resolve, namespaces))
+        await _tell(topic for each in namespaces for topic in each.watched())
 
 
 @final
@@ -104,7 +114,8 @@ class NamespacePolicies:
         Raises: the error of a watcher, after the others were notified; ExceptionGroup of several.
         """
         self.record = record
-        await _tell(self.resolve())
+        self.resolve()
+        await _tell(self.watched())
 
     async def replace_topics(self, records: Mapping[TopicKey, Mapping[str, Any]]) -> None:
         """These topics have policies of their own from now on, and no others. After a change of the
@@ -112,31 +123,31 @@ class NamespacePolicies:
 
         Raises: as `replace`.
         """
-        before, self._topics = self._topics, records
-        watched = list(self._watched)
-        await self._topics_changed([key for key in watched if before.get(key) != records.get(key)])
+        self._topics = records
+        await _tell(self.watched())
 
     async def topic_changed(self, key: TopicKey) -> None:
         """This topic has other policies of its own now. Raises: as `replace`."""
-        await self._topics_changed([key])
-
-    async def _topics_changed(self, keys: list[TopicKey]) -> None:
-        watched = [topic for key in keys for topic in list(self._watched.get(key, ()))]
-        await _tell([topic for topic in watched if topic.resolve()])
+        watched = self._watched.get(key)
+        if watched:
+            await _tell(list(watched))
 
     def record_of(self, key: TopicKey) -> Mapping[str, Any] | None:
         """The policies of a topic of its own: fields as those of the namespace's record."""
         return self._topics.get(key)
 
-    def resolve(self) -> list[TopicPolicies]:
-        """Compute the policies in force. Returns the watched topics for which they changed."""
+    def resolve(self) -> None:
+        """Compute the policies in force."""
         self.effective = resolve(self._broker.config, self.record, None, self.bookie_groups)
-        watched = (topic for topics in self._watched.values() for topic in topics)
-        return [topic for topic in watched if topic.resolve()]
+
+    def watched(self) -> Iterator[TopicPolicies]:
+        """Those that watch. Others may come and go between two steps: who comes has what is in
+        force then."""
+        for topics in list(self._watched.values()):
+            yield from list(topics)
 
     def watch(self, topic: TopicPolicies) -> None:
-        """Include the topic in `resolve`."""
-        topic.resolve()
+        """Include the topic in `watched`."""
         self._watched.setdefault(topic.key, set()).add(topic)
 
     def forget(self, topic: TopicPolicies) -> None:
@@ -160,12 +171,14 @@ class TopicPolicies:
     """The level of one topic."""
 
     __slots__ = (
+        "_ended",
         "_fixed",
         "_namespace",
         "_of_namespace",
         "_own",
         "_record",
         "_seen",
+        "_told",
         "_watcher",
         "key",
     )
@@ -183,6 +196,9 @@ class TopicPolicies:
         self._own = namespace.effective
         """What the two before it result in."""
         self._seen = self.effective
+        """What its watcher was told last."""
+        self._told = self._ended = 0
+        """How often the watcher was told, and which time it last ended without an error."""
 
     @property
     def effective(self) -> EffectivePolicies:
@@ -199,6 +215,7 @@ class TopicPolicies:
     def watch(self, watcher: PolicyWatcher) -> None:
         """Notify this watcher of changes, until `unwatch`."""
         self._watcher = watcher
+        self._seen = self.effective
         self._namespace.watch(self)
 
     def unwatch(self) -> None:
@@ -206,24 +223,28 @@ class TopicPolicies:
         self._watcher = None
         self._namespace.forget(self)
 
-    def resolve(self) -> bool:
-        """Whether the policies in force changed since the last call."""
-        before, self._seen = self._seen, self.effective
-        return before != self._seen
-
     async def tell(self) -> None:
-        """Let the watcher act. Raises: its error."""
-        if self._watcher is not None:
-            await self._watcher.apply_policies()
+        """Let the watcher act, unless it has acted on what is in force. Raises: its error."""
+        watcher, in_force = self._watcher, self.effective
+        if watcher is None or (in_force == self._seen and self._ended == self._told):
+            return
+        self._seen = in_force
+        self._told = told = self._told + 1
+        await watcher.apply_policies()
+        self._ended = max(self._ended, told)
 
 
 async def _tell(topics: Iterable[TopicPolicies]) -> None:
+    """Of all topics, TOLD_AT_ONCE in a turn. Raises: see `NamespacePolicies.replace`."""
     failures: list[Exception] = []
-    for topic in topics:
+
+    async def tell(topic: TopicPolicies) -> None:
         try:
             await topic.tell()
         except Exception as error:
             failures.append(error)
+
+    await for_each(topics, tell, TOLD_AT_ONCE)
     if len(failures) == 1:
         raise failures[0]
     if failures:

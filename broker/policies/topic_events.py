@@ -26,16 +26,27 @@ if TYPE_CHECKING:
 Json = Any
 
 GLOBAL_PREFIX: Final = "__G__"
+EVENT_BYTES_MAX: Final = 128 * 1024
+"""Policies of two thousand subscriptions. To read so many bytes takes milliseconds."""
+SCHEMA_CHARS_MAX: Final = 64 * 1024
+"""That of Pulsar has 6,000."""
+SCHEMA_DEPTH_MAX: Final = 16
+"""Of types in types; in that of Pulsar it is 10."""
 _EVENT: Final = "topicPoliciesEvent"
 _UNREADABLE: Final = (
     EOFError,
     IndexError,
     KeyError,
     OverflowError,
+    RecursionError,
     TypeError,
     ValueError,
     struct.error,
 )
+_BYTES_MIN: Final[Mapping[str, int]] = dict.fromkeys(
+    ("boolean", "bytes", "double", "float", "int", "long", "string"), 1
+)
+"""Primitive types without that of null, which takes no byte."""
 
 NAMES: Final[Mapping[str, str]] = {
     "autoSubscriptionCreationOverride": "autoSubscriptionCreationOverride",
@@ -98,22 +109,32 @@ class Malformed(Exception):
 
 @final
 class EventSchema:
-    """One version of the schema, to read and write with."""
+    """One version of the schema, to read and write with.
+
+    Whoever may produce to the log may have registered it. So each value must take a byte of the
+    message, and no type may contain itself: with an array of nulls a few bytes would stand for
+    billions of values, and a type in itself would use up the stack of the library.
+    """
 
     def __init__(self, text: str | None = None) -> None:
         """None: that of Pulsar 4.0.8. Raises: Malformed."""
+        if text is not None and len(text) > SCHEMA_CHARS_MAX:
+            raise Malformed(f"its schema has over {SCHEMA_CHARS_MAX} characters")
         try:
             definition = EVENT_SCHEMA if text is None else json.loads(text)
             self._parsed: Json = fastavro.parse_schema(definition)
             self._types: dict[str, Json] = {}
             self._collect(self._parsed)
+            self._check_bounded(self._parsed, ())
             fields = self._fields(self._record_in(self._fields(self._parsed)[_EVENT]))
             self._policies = self._fields(self._record_in(fields["policies"]))
-        except (fastavro.schema.SchemaParseException, RecursionError, *_UNREADABLE) as error:
+        except (fastavro.schema.SchemaParseException, AttributeError, *_UNREADABLE) as error:
             raise Malformed(f"its schema is not one of policies: {error!r}") from None
 
     def read(self, payload: bytes) -> Json:
         """The whole record. Raises: Malformed."""
+        if len(payload) > EVENT_BYTES_MAX:
+            raise Malformed(f"its value has over {EVENT_BYTES_MAX} bytes")
         source = io.BytesIO(payload)
         try:
             event = fastavro.schemaless_reader(source, self._parsed, None)
@@ -130,6 +151,8 @@ class EventSchema:
             fastavro.schemaless_writer(out, self._parsed, self._complete(self._parsed, event))
         except (AttributeError, *_UNREADABLE) as error:
             raise Malformed(f"a value is not one of its policy: {error}") from None
+        if out.tell() > EVENT_BYTES_MAX:
+            raise Malformed(f"all policies of the topic would have over {EVENT_BYTES_MAX} bytes")
         return out.getvalue()
 
     def has(self, fields: Mapping[str, Json]) -> bool:
@@ -147,12 +170,38 @@ class EventSchema:
                 self._collect(field["type"])
             self._collect(schema.get("items") or schema.get("values"))
 
+    def _check_bounded(self, schema: Json, within: tuple[str, ...]) -> None:
+        """`within`: the types around it, named or not. Raises: ValueError."""
+        if len(within) > SCHEMA_DEPTH_MAX:
+            raise ValueError("its types are too deep")
+        if isinstance(schema, list):
+            for each in schema:
+                if each != "null":
+                    self._check_bounded(each, (*within, ""))
+            return
+        kind = schema if isinstance(schema, str) else schema["type"]
+        if kind in _BYTES_MIN:
+            if not isinstance(schema, str) and "logicalType" in schema:
+                raise ValueError("it has logical types")
+        elif isinstance(schema, str):
+            if schema in within:
+                raise ValueError("a type contains itself")
+            if schema not in self._types:
+                raise ValueError(f"{schema} takes no byte")
+        elif kind == "record" and schema["fields"]:
+            for field in schema["fields"]:
+                self._check_bounded(field["type"], (*within, schema["name"]))
+        elif kind in ("array", "map"):
+            self._check_bounded(schema["items" if kind == "array" else "values"], (*within, ""))
+        elif kind != "enum":
+            raise ValueError(f"a type is a {kind}")
+
     @staticmethod
     def _fields(record: Json) -> dict[str, Json]:
         return {each["name"]: each["type"] for each in record["fields"]}
 
     def _record_in(self, schema: Json) -> Json:
-        branch = next(each for each in schema if each != "null")
+        (branch,) = (each for each in schema if each != "null")
         return self._types[branch] if isinstance(branch, str) else branch
 
     def _complete(self, schema: Json, value: Json) -> Json:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 
 _SWEPT_AT_MIN: Final = 64
+SKIPPED_PER_SLICE: Final = 256
 
 
 @final
@@ -48,14 +49,20 @@ class DueOrder(Generic[K]):
         """It is not due any more."""
         self._places.pop(key, None)
 
-    def take_due(self, now: float) -> Iterator[K]:
+    def take_due(self, now: float) -> Iterator[K | None]:
         """Those that are due, the earliest first. One that is taken is not planned any more. Others
-        may be planned meanwhile: those that are due by the same time come, too."""
+        may be planned meanwhile: those that are due by the same time come, too. None is a slice of
+        former places that were skipped."""
+        skipped = 0
         while self._heap and self._heap[0][0] <= now:
             place = heappop(self._heap)
             if self._is_valid(place):
                 del self._places[place[2]]
                 yield place[2]
+            else:
+                skipped += 1
+                if skipped % SKIPPED_PER_SLICE == 0:
+                    yield None
 
     def _is_valid(self, place: tuple[float, int, K]) -> bool:
         return self._places.get(place[2]) == place[1]

@@ -31,7 +31,10 @@ class Counting(Protocol):
 
     messages_taken: int
     bytes_taken: int
-    times_held: int
+
+    @property
+    def times_held(self) -> int:
+        """How often somebody had to wait."""
 
     @property
     def is_holding(self) -> bool:

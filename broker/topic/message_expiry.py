@@ -40,8 +40,8 @@ log = structlog.get_logger()
 
 AT_ONCE: Final = 8
 LOOK_AGAIN_SECONDS: Final = 600
-COLLECTED_EVERY: Final = 200
-"""Topics."""
+COLLECTED_EVERY: Final = 50
+"""Topics: about 10,000 objects that live, 2 ms."""
 _NOW: Final = 0
 
 
@@ -69,14 +69,20 @@ class MessageExpiry:
         self._clock = clock
         self._order: DueOrder[ExpiringTopic] = DueOrder()
         self._looked_at = 0
+        self._looking: dict[ExpiringTopic, bool] = {}
+        """Those that are being looked at, and whether they have to be looked at again at once."""
 
     def watch(self, topic: ExpiringTopic) -> None:
         """It has another time to live now: look at it with the next check."""
-        self._order.plan(topic, _NOW)
+        if topic in self._looking:
+            self._looking[topic] = True
+        else:
+            self._order.plan(topic, _NOW)
 
     def forget(self, topic: ExpiringTopic) -> None:
         """It has none any more, or is closed."""
         self._order.forget(topic)
+        self._looking.pop(topic, None)
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -89,22 +95,25 @@ class MessageExpiry:
         now_ms = self._clock.wall_ms()
         await for_each(self._order.take_due(now_ms), self._expire, AT_ONCE)
 
-    async def _expire(self, topic: ExpiringTopic) -> None:
-        if topic.closing:
+    async def _expire(self, topic: ExpiringTopic | None) -> None:
+        if topic is None or topic.closing:
             return
         self._looked_at += 1
         if self._looked_at % COLLECTED_EVERY == 0:
             collect_young()
         soonest_ms = self._clock.wall_ms() + 1  # not again in this check
-        self._order.plan(topic, soonest_ms)  # before the wait: it may be forgotten meanwhile
+        self._looking[topic] = False
+        due_ms = soonest_ms
         try:
             due_ms = await topic.expire_messages()
         except Exception as error:
             if not topic.closing:
                 log.warning("cannot expire messages", topic=topic.name.full, **told(error))
-            return
-        latest_ms = self._clock.wall_ms() + LOOK_AGAIN_SECONDS * 1000
-        if topic in self._order:
+        again = self._looking.pop(topic, None)
+        if again:
+            self._order.plan(topic, _NOW)
+        elif again is not None:
+            latest_ms = self._clock.wall_ms() + LOOK_AGAIN_SECONDS * 1000
             self._order.plan(topic, min(max(due_ms, soonest_ms), latest_ms))
 
 

@@ -10,17 +10,12 @@ measured in separate quiet hours, each with its commit and date.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import psutil
 
 from compat_tests.bench import report
 from compat_tests.bench.disk_room import ROOM_AT_QUICK_START_BYTES, ROOM_AT_START_BYTES
@@ -29,14 +24,13 @@ from compat_tests.bench.results import SERVERS, Origin, Results
 from compat_tests.bench.rounds import Rounds, run, tell, wanted_scenarios
 from compat_tests.bench.scenarios import SCENARIOS, Bench, warm_up
 from compat_tests.bench.session import Session, new_server
+from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, pulsar_home
 
 if TYPE_CHECKING:
     from compat_tests.bench.results import Figures
 
 NAMES = [report.START, *SCENARIOS]
-OUTPUT = TREE / "docs" / "performance"
-QUICK_OUTPUT = TREE / "build" / "performance-quick"
 
 
 def _arguments() -> argparse.Namespace:
@@ -58,36 +52,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--report", action="store_true", help="write table and plot again, and end")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
     return parser.parse_args()
-
-
-def commit() -> str:
-    """The commit of this tree, marked when files other than the results differ from it."""
-
-    def git(*arguments: str) -> str:
-        ran = subprocess.run(
-            ["git", *arguments], cwd=TREE, capture_output=True, text=True, check=False
-        )
-        return ran.stdout.strip() if ran.returncode == 0 else ""
-
-    changed = git("status", "--porcelain", "-uno", "--", ".", ":!docs/performance")
-    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + (
-        " with changes" if changed else ""
-    )
-
-
-def machine() -> str:
-    """Processors, memory and Python."""
-    memory = psutil.virtual_memory().total / 2**30
-    return f"{os.cpu_count()} processors, {memory:.0f} GiB, Python {platform.python_version()}"
-
-
-def how_vela_runs() -> str:
-    """With compiled hot modules or from the sources, as a process of this tree finds it."""
-    asked = "from broker.hot_modules import use_compiled; print(use_compiled())"
-    ran = subprocess.run(
-        [sys.executable, "-c", asked], cwd=TREE, capture_output=True, text=True, check=True
-    )
-    return ran.stdout.replace(";", ",").partition(",")[0].strip()
 
 
 class Run:

@@ -20,8 +20,8 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.bench import fanout_report as report
-from compat_tests.bench.__main__ import commit, how_vela_runs, machine
 from compat_tests.bench.fanout_report import Measured, Row
+from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent, pulsar_home
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.server_process import ServerFailed
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from compat_tests.oracle.server_process import ServerProcess
 
-OUTPUT = TREE / "docs" / "performance"
-QUICK_OUTPUT = TREE / "build" / "performance-quick"
 SIZE_BYTES = 10_000
 MESSAGES = 15
 QUICK_MESSAGES = 3

@@ -23,17 +23,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from compat_tests.bench.__main__ import commit, how_vela_runs, machine
 from compat_tests.bench.flood_report import ALONE, FLOODS, OTHER, RATIO_MAX, SAME, Report
 from compat_tests.bench.session import new_server
+from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent
 from compat_tests.oracle.server_process import ServerFailed
 
 if TYPE_CHECKING:
     from compat_tests.oracle.server_process import ServerProcess
 
-OUTPUT: Final = TREE / "docs" / "performance"
-QUICK_OUTPUT: Final = TREE / "build" / "performance-quick"
 CONFIGURATION: Final = {"gcWaitTime": "5000", "journalMaxBackups": "0"}
 """Space of deleted topics comes back soon, and old journal files do not pile up."""
 VICTIM_TOPIC: Final = "persistent://victim/quiet/topic"

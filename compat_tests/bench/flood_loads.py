@@ -21,6 +21,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from broker.perf.blocking_connection import BlockingConnection
+from broker.perf.target import Target
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
 
@@ -106,7 +107,7 @@ class Publisher:
     """One producer that has as many messages under way as it may."""
 
     def __init__(self, port: int, topic: str, size_bytes: int, pending_max: int) -> None:
-        self._connection = connection = BlockingConnection(HOST, port)
+        self._connection = connection = BlockingConnection(Target(HOST, port))
         connection.find_topic(topic)
         connection.send(client.producer(topic, 1, connection.next_request_id()))
         connection.wait_for(_Type.PRODUCER_SUCCESS)
@@ -199,7 +200,7 @@ def _acknowledge(stop: Stop, port: int, topic: str) -> int:
 
 
 def _acknowledge_all(stop: Stop, port: int, topic: str, subscription: str) -> int:
-    connection = BlockingConnection(HOST, port)
+    connection = BlockingConnection(Target(HOST, port))
     connection.send(
         client.subscribe(
             topic,

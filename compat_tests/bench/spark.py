@@ -18,12 +18,12 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.bench import spark_report as report
-from compat_tests.bench.__main__ import commit, how_vela_runs, machine
 from compat_tests.bench.rounds import turns
 from compat_tests.bench.spark_load import DataSet, Tail, publish, served_bytes
 from compat_tests.bench.spark_program import NO_JAR, SPARK3
 from compat_tests.bench.spark_reader import ReadFailed, SparkReader
 from compat_tests.bench.spark_report import Backfill, Measured, Results, Variant
+from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
 from compat_tests.clients.driver import ClientAbsent
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent, pulsar_home
 from compat_tests.oracle.pulsar_server import PulsarServer
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from compat_tests.oracle.server_process import ServerProcess
 
-OUTPUT = TREE / "docs" / "performance"
-QUICK_OUTPUT = TREE / "build" / "performance-quick"
 PIPELINE_PYTHON = TREE / ".venv-pipeline" / "bin" / "python"
 READ_SECONDS_MAX = 240.0
 IDLE_SECONDS = 15.0

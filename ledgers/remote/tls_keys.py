@@ -15,6 +15,7 @@ from bookie.process.tls import (
     BookieTlsConfig,
     check_seconds,
     not_pem,
+    versions_and_suites,
     violated_factory_rule,
 )
 from security.tls_client_rules import TlsClientRules, missing_file
@@ -55,6 +56,7 @@ def client_tls(config: ClientTlsConfig) -> TlsClientRules | None:
         certificate_path=config.tlsCertificatePath if shows else "",
         key_path=(config.clientKeyStore or config.tlsKeyStore) if shows else "",
         verifies_host_name=config.tlsHostnameVerificationEnabled,
+        choice=versions_and_suites(config),
         check_seconds=check_seconds(config),
     )
 
@@ -69,6 +71,7 @@ def violated_client_rule(config: ClientTlsConfig) -> str:
         or not_pem("clientKeyStoreType", config.clientKeyStoreType, config.clientKeyStore)
         or not_pem("clientTrustStoreType", config.clientTrustStoreType, config.clientTrustStore)
         or missing_file(rules)
+        or rules.choice.violated_rule()
     )
 
 

@@ -59,6 +59,7 @@ def test_tls_has_the_keys_of_zookeepers_client(tmp_path):
         (f"{DIGEST}password=secret", "belong together"),
         (f"{DIGEST}username=a:b\n{DIGEST}password=secret", "no colon"),
         (f"{DIGEST}username=a\n{DIGEST}password=file:///secret", "cannot read file:///secret"),
+        (f"{DIGEST}username=a\n{DIGEST}password=file:///dev/zero", "it is not a regular file"),
         ("secret", "expected key=value"),
     ],
 )

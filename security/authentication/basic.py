@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 PASSWORD_BYTES_MAX: Final = 1_024
 _BASIC: Final = "Basic "
 _WRONG: Final = "unknown user or wrong password"
+BCRYPT_COST_MAX: Final = 16
+"""One password takes some seconds with it, and twice as long with each more."""
+_NO_HASH: Final = (
+    "is not user:hash with a hash of apr1, bcrypt or crypt; make it with htpasswd -m or -B"
+)
 _KINDS: Final = (
     (re.compile(r"\$apr1\$"), apr_md5_crypt),
     (re.compile(r"\$2[aby]\$"), bcrypt),
@@ -62,6 +67,7 @@ class BasicProvider:
 
     def __init__(self, hashes: Mapping[str, str], verifications: Verifications) -> None:
         self._hashes = hashes
+        self._stored = tuple(hashes.values())
         self._verifications = verifications
         self._digest_key = secrets.token_bytes(32)
         self._digests: dict[str, bytes] = {}
@@ -81,14 +87,17 @@ class BasicProvider:
 
     async def _verify(self, name: str, password: bytes) -> None:
         stored = self._hashes.get(name)
-        # An unknown user takes as long as a wrong password: otherwise the time would tell.
-        right = await self._verifications.hash(
-            _matches, password, stored or next(iter(self._hashes.values()))
-        )
+        right = await self._verifications.hash(_matches, password, stored or self._decoy(name))
         if stored is None or not right:
             raise AuthenticationFailed(
                 _WRONG, Flaw.UNKNOWN_USER if stored is None else Flaw.PASSWORD
             )
+
+    def _decoy(self, name: str) -> str:
+        """A hash for a user that is unknown, always the same one: otherwise the time would tell who
+        is known, also where the hashes of users take different times."""
+        digest = hashlib.blake2b(name.encode(), key=self._digest_key, digest_size=8).digest()
+        return self._stored[int.from_bytes(digest) % len(self._stored)]
 
     def credential_of(self, headers: Headers) -> bytes:
         """RFC 7617. Raises: AuthenticationFailed."""
@@ -113,15 +122,30 @@ def basic_provider(config: AuthenticationConfig, verifications: Verifications) -
         if not line.strip():
             continue
         user, colon, stored = line.strip().partition(":")
-        if not user or not colon or not any(kind.match(stored) for kind, _ in _KINDS):
-            raise ProviderRefused(
-                f"basicAuthConf: line {number} is not user:hash with a hash of apr1, bcrypt or"
-                " crypt; make it with htpasswd -m or -B"
-            )
+        flaw = _flaw_of(stored) if user and colon else _NO_HASH
+        if flaw:
+            raise ProviderRefused(f"basicAuthConf: line {number} {flaw}")
         hashes[user] = stored
     if not hashes:
         raise ProviderRefused("basicAuthConf names no user")
     return BasicProvider(hashes, verifications)
+
+
+def _flaw_of(stored: str) -> str:
+    """Why this is no hash for which a password can be checked; empty: it is one."""
+    scheme = next((scheme for kind, scheme in _KINDS if kind.match(stored)), None)
+    try:
+        if scheme is None or not scheme.from_string(stored).checksum:
+            return _NO_HASH
+        cost = scheme.from_string(stored).rounds if scheme is bcrypt else 0
+    except (ValueError, TypeError):
+        return _NO_HASH
+    if cost > BCRYPT_COST_MAX:
+        return (
+            f"has a hash of bcrypt with the cost {cost}, which takes too long; at most"
+            f" {BCRYPT_COST_MAX} is served: make it with htpasswd -B -C 12"
+        )
+    return ""
 
 
 def _matches(password: bytes, stored: str) -> bool:

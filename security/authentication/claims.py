@@ -72,11 +72,20 @@ class ClaimRules:
         found = claims.get(self.role_claim)
         if isinstance(found, list):
             found = found[0] if found else None
-        if not isinstance(found, str) or not found.strip():
+        if not isinstance(found, str) or not found.strip() or not _is_text(found):
             raise AuthenticationFailed(
                 f"the token names no role (claim {self.role_claim})", Flaw.CLAIM
             )
         return found
+
+
+def _is_text(found: str) -> bool:
+    """Half of a surrogate pair can be said in JSON, and cannot be sent or stored."""
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _time(claims: Claims, name: str) -> float | None:
@@ -84,6 +93,9 @@ def _time(claims: Claims, name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise AuthenticationFailed(f"the claim {name} of the token is no time", Flaw.CLAIM)
-    return float(math.floor(value))
+    try:
+        if not isinstance(value, bool) and isinstance(value, int | float):
+            return float(math.floor(value))
+    except (OverflowError, ValueError):
+        pass  # not finite, or an integer that is no float
+    raise AuthenticationFailed(f"the claim {name} of the token is no time", Flaw.CLAIM)

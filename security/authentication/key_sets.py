@@ -22,6 +22,10 @@ WELL_KNOWN: Final = "/.well-known/openid-configuration"
 KEYS_MAX: Final = 100
 _ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "ES256", "ES384", "ES512"})
 """Those of Pulsar's provider."""
+_PUBLIC: Final = ("kty", "alg", "n", "e", "crv", "x", "y")
+"""Members of public keys. To make sense of those of a private key can take libraries minutes."""
+_MEMBER_CHARS_MAX: Final = 2_800
+"""In base64url: RSA with 16,384 bits, beyond which OpenSSL does not verify."""
 
 
 def discovery_url(issuer: str) -> str:
@@ -67,8 +71,13 @@ def keys_of(document: bytes) -> Mapping[str, VerificationKey]:
 def _key_of(entry: dict[str, Any]) -> VerificationKey | None:
     """None: it cannot verify tokens. Many issuers leave `alg` out: then the kind of key decides."""
     algorithm = entry.get("alg")
+    public: dict[str, Any] = {name: entry[name] for name in _PUBLIC if name in entry}
+    if not all(
+        isinstance(each, str) and len(each) <= _MEMBER_CHARS_MAX for each in public.values()
+    ):
+        return None
     try:
-        found = verifying(PyJWK(entry).key)
+        found = verifying(PyJWK(public).key)
     except Exception:  # whatever the document of a stranger makes libraries raise
         return None
     wanted = _ALGORITHMS if algorithm is None else _ALGORITHMS & {str(algorithm)}

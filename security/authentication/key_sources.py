@@ -9,9 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from security.authentication.identity import ProviderRefused
+from settings.plain_file import read_plain_file
+
+_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""More than a key has, and enough for the passwords of 100,000 users."""
 
 
 def read_source(key: str, source: str) -> bytes:
@@ -53,6 +58,11 @@ def _of_data_url(key: str, url: str) -> bytes:
 
 def _of_file(key: str, path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        content = read_plain_file(path, _FILE_BYTES_MAX)
     except OSError as error:
         raise ProviderRefused(f"{key}: cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise ProviderRefused(f"{key} is no path of a file") from None
+    if len(content) > _FILE_BYTES_MAX:
+        raise ProviderRefused(f"{key}: {path} is larger than {_FILE_BYTES_MAX:,} bytes")
+    return content

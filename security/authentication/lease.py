@@ -3,15 +3,21 @@
 Pulsar's rule: every `authenticationRefreshCheckSeconds` it is looked whether the credential has
 expired. If so, a client that can renew it is asked to (AUTH_CHALLENGE), and has until the next look
 to answer. Any other client is disconnected.
+
+A look does not count if the client was not read since the one before: its answer may have come. So
+that nobody goes on for ever with an expired credential, that holds for `UNREAD_SECONDS_MAX`.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from security.authentication.identity import Identity
+
+UNREAD_SECONDS_MAX: Final = 300.0
+"""After the challenge. Then the client has to connect again, and loses nothing by it."""
 
 
 class LeaseAction(Enum):
@@ -28,31 +34,34 @@ class LeaseAction(Enum):
 class Lease:
     """The credential of one connection."""
 
-    __slots__ = ("_can_renew", "_challenged", "identity", "renewing")
+    __slots__ = ("_can_renew", "_challenged_at", "identity", "renewing")
 
     def __init__(self, identity: Identity, *, can_renew: bool) -> None:
         self.identity = identity
         """Of the credential that is renewed."""
         self._can_renew = can_renew
-        self._challenged = False
+        self._challenged_at: float | None = None
         self.renewing = False
         """Whether an answer to a challenge is being verified."""
 
-    def check(self, now: float) -> LeaseAction:
-        """What is due at `now`, Unix time."""
+    def check(self, now: float, *, was_unread: bool = False) -> LeaseAction:
+        """What is due at `now`, Unix time. `was_unread`: whether this side has stopped reading the
+        connection since the last look."""
         expires_at = self.identity.expires_at
         if expires_at is None or now <= expires_at:
             return LeaseAction.NOTHING
         if not self._can_renew:
             return LeaseAction.CLOSE_CANNOT_RENEW
-        if self._challenged:
+        if self._challenged_at is not None:
+            if was_unread and now - self._challenged_at <= UNREAD_SECONDS_MAX:
+                return LeaseAction.NOTHING
             return LeaseAction.CLOSE_NO_ANSWER
-        self._challenged = True
+        self._challenged_at = now
         return LeaseAction.CHALLENGE
 
     def answered(self) -> None:
         """An answer has come."""
-        self._challenged = False
+        self._challenged_at = None
 
     def renewed(self, identity: Identity) -> bool:
         """Go on with the new credential. Returns whether it is of the same role: if not, nothing

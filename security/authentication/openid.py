@@ -75,7 +75,8 @@ class OpenIDProvider:
         if not isinstance(key_id, str):
             raise AuthenticationFailed("the token names no key (kid)", Flaw.UNKNOWN_KEY)
         key = await self._keys.key_of(issuer, key_id)
-        if header.get("alg") not in key.algorithms:
+        algorithm = header.get("alg")
+        if not isinstance(algorithm, str) or algorithm not in key.algorithms:
             raise AuthenticationFailed(
                 "the algorithm of the token is not that of its key", Flaw.ALGORITHM
             )

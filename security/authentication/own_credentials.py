@@ -23,6 +23,7 @@ from security.authentication.identity import (
 )
 from security.authentication.service import METHOD_HEADER
 from security.tls_rules import path_of
+from settings.plain_file import read_plain_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,8 +80,7 @@ class TokenCredentials:
         if not self.path:
             return self.token.encode()
         try:
-            with open(self.path, "rb") as file:
-                content = file.read(CREDENTIAL_BYTES_MAX + 1).strip()
+            content = read_plain_file(self.path, CREDENTIAL_BYTES_MAX).strip()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "this is no path"
             raise CredentialUnreadable(

@@ -15,7 +15,7 @@ from runtime.testing.conditions import eventually
 from security.testing.certificates import Authority
 from security.tls import TlsContexts
 from security.tls_rules import TlsRules, violated_rule
-from security.tls_suites import UnusableTls
+from security.tls_suites import TlsChoice, UnusableTls
 
 
 @pytest.fixture(scope="module")
@@ -126,12 +126,12 @@ def test_renegotiation_is_off_and_old_versions_are_refused(rules, authority):
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     assert shaken(server, old)[1].version() == "TLSv1.2"
     with pytest.raises(ssl.SSLError):
-        shaken(TlsContexts(replace(rules, protocols=("TLSv1.3",))).current, old)
+        shaken(TlsContexts(replace(rules, choice=TlsChoice(protocols=("TLSv1.3",)))).current, old)
 
 
 def test_named_ciphers_are_the_only_ones(rules, authority):
     name = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
-    server = TlsContexts(replace(rules, ciphers=(name,))).current
+    server = TlsContexts(replace(rules, choice=TlsChoice(ciphers=(name,)))).current
     _, theirs = shaken(server, client_context(authority))
     assert theirs.cipher()[0] == "ECDHE-ECDSA-AES256-GCM-SHA384"
     assert theirs.version() == "TLSv1.2"
@@ -148,7 +148,13 @@ def broken(rules, tmp_path, what):
     if what == "missing":
         return replace(rules, key_path=str(path)), r"tlsKeyFilePath=.*cannot be read: No such file"
     if what == "directory":
-        return replace(rules, certificate_path=str(tmp_path)), "tlsCertificateFilePath=.*directory"
+        told = "tlsCertificateFilePath=.*Is a directory"
+        return replace(rules, certificate_path=str(tmp_path)), told
+    if what == "pipe":
+        os.mkfifo(path)
+        return replace(rules, key_path=str(path)), "tlsKeyFilePath=.*not a regular file"
+    if what == "endless":
+        return replace(rules, trusted_path="/dev/zero"), "tlsTrustCertsFilePath=.*not a regular file"
     if what == "no certificate":
         path.write_text("hello")
         return (
@@ -177,6 +183,8 @@ def broken(rules, tmp_path, what):
     [
         "missing",
         "directory",
+        "pipe",
+        "endless",
         "no certificate",
         "no key",
         "no authorities",
@@ -193,9 +201,9 @@ def test_a_file_that_cannot_be_used_is_named_in_one_line(rules, tmp_path, what):
 
 def test_unknown_ciphers_are_named(rules):
     with pytest.raises(UnusableTls, match=r"tlsCiphers: this OpenSSL has no cipher ALL"):
-        TlsContexts(replace(rules, ciphers=("ALL",)))
+        TlsContexts(replace(rules, choice=TlsChoice(ciphers=("ALL",))))
     with pytest.raises(UnusableTls, match=r"tlsCiphers: this OpenSSL has no cipher NONSENSE"):
-        TlsContexts(replace(rules, ciphers=("NONSENSE",)))
+        TlsContexts(replace(rules, choice=TlsChoice(ciphers=("NONSENSE",))))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +214,7 @@ def test_unknown_ciphers_are_named(rules):
         ({"key_path": ""}, "tlsKeyFilePath is not set"),
         ({"requires_client_certificate": True, "trusted_path": ""}, "needs tlsTrustCertsFilePath"),
         ({"requires_client_certificate": True, "accepts_untrusted": True}, "contradict each other"),
-        ({"protocols": ("TLSv1",)}, "tlsProtocols: 'TLSv1' is not supported"),
+        ({"choice": TlsChoice(protocols=("TLSv1",))}, "tlsProtocols: 'TLSv1' is not supported"),
     ],
 )
 def test_keys_that_do_not_fit_together_are_told_without_reading_files(changes, told):
@@ -253,6 +261,21 @@ async def test_a_half_replaced_pair_keeps_the_former_one_and_is_told_once(
     await contexts.check()
     _, theirs = shaken(contexts.current, client_context(authority))
     assert theirs.getpeercert(binary_form=True) == renewed.der
+
+
+async def test_a_pipe_in_the_place_of_a_file_does_not_stop_the_looks(rules, authority):
+    """A thread that waits for a writer could not be ended, and the process not be stopped."""
+    contexts = TlsContexts(rules)
+    first, aside = contexts.current, f"{rules.key_path}.aside"
+    os.rename(rules.key_path, aside)
+    os.mkfifo(rules.key_path)
+    with structlog.testing.capture_logs() as logs, trio.fail_after(5):
+        await contexts.check()
+    assert "not a regular file" in logs[0]["reason"]
+    assert contexts.current is first
+    os.replace(aside, rules.key_path)
+    await contexts.check()
+    assert contexts.current is first
 
 
 async def test_files_are_looked_at_after_the_configured_time(rules, authority, autojump_clock):

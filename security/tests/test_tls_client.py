@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 
 import pytest
 from structlog.testing import capture_logs
 
 from security.testing.certificates import Authority
+from security.tests.test_tls import shaken
+from security.tls import TlsContexts
 from security.tls_client import TlsClientContexts
 from security.tls_client_rules import TlsClientRules, missing_file
-from security.tls_suites import UnusableTls
+from security.tls_rules import TlsRules
+from security.tls_suites import TlsChoice, UnusableTls
 
 
 @pytest.fixture
@@ -68,12 +72,46 @@ def test_files_that_cannot_be_used_are_named(files, changed, line):
         TlsClientContexts(TlsClientRules(**(files | changed)))
 
 
+def test_a_pipe_is_refused_and_not_waited_for(files, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnusableTls, match=r"brokerClientKeyFilePath=.* not a regular file"):
+        TlsClientContexts(TlsClientRules(**(files | {"key_path": str(tmp_path / "pipe")})))
+
+
 def test_a_key_of_another_certificate_or_in_another_form_is_told(files, tmp_path):
     _, other = Authority("x").issue("x").write(tmp_path, "other")
     with pytest.raises(UnusableTls, match="is not the key of the certificate in"):
         TlsClientContexts(TlsClientRules(**(files | {"key_path": other})))
     with pytest.raises(UnusableTls, match="has no certificates in PEM form"):
         TlsClientContexts(TlsClientRules(**(files | {"trusted_path": files["key_path"]})))
+
+
+@pytest.mark.parametrize(
+    ("choice", "spoken"),
+    [
+        (TlsChoice(protocols=("TLSv1.2",)), ("TLSv1.2", None)),
+        (TlsChoice(protocols=("TLSv1.3",)), ("TLSv1.3", None)),
+        (
+            TlsChoice(ciphers=("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",)),
+            ("TLSv1.2", "ECDHE-ECDSA-AES256-GCM-SHA384"),
+        ),
+    ],
+)
+def test_nothing_is_offered_but_the_named_versions_and_ciphers(files, choice, spoken):
+    server = TlsContexts(
+        TlsRules(certificate_path=files["certificate_path"], key_path=files["key_path"])
+    )
+    client = TlsClientContexts(TlsClientRules(**files, choice=choice)).look()
+    _, theirs = shaken(server.current, client, host="broker")
+    version, cipher = spoken
+    assert theirs.version() == version
+    assert cipher in (None, theirs.cipher()[0])
+
+
+def test_a_cipher_that_cannot_be_offered_is_named(files):
+    choice = TlsChoice(ciphers=("NONSENSE",), ciphers_key="brokerClientTlsCiphers")
+    with pytest.raises(UnusableTls, match="brokerClientTlsCiphers: this OpenSSL has no cipher NON"):
+        TlsClientContexts(TlsClientRules(**files, choice=choice))
 
 
 @pytest.mark.parametrize("lacking", ["trusted_path", "certificate_path", "key_path"])

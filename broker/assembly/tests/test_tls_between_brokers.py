@@ -95,6 +95,23 @@ async def test_a_connection_to_an_owner_verifies_it(keys, authority, tmp_path):
         connection.close("done")
 
 
+async def test_a_broker_offers_the_protocols_that_are_named(keys):
+    config = replace(ClusterBrokerConfig(), **keys)
+
+    async def ignore(_frames):
+        """Nothing is expected."""
+
+    with_1_3 = {**keys, "tlsProtocols": ("TLSv1.3",)}
+    async with two_brokers(**with_1_3) as (leader, _), trio.open_nursery() as nursery:
+        url = leader.address.broker_service_url_tls
+        older = replace(config, brokerClientTlsProtocols=("TLSv1.2",))
+        with pytest.raises(LinkLost, match=r"protocol version"):
+            await OwnerConnection.open(url, nursery, ignore, broker_client_of(older))
+        same = replace(config, brokerClientTlsProtocols=("TLSv1.3",))
+        connection = await OwnerConnection.open(url, nursery, ignore, broker_client_of(same))
+        connection.close("done")
+
+
 def test_files_for_it_that_cannot_be_used_are_named(keys, tmp_path):
     config = replace(ClusterBrokerConfig(), **keys)
     none = str(tmp_path / "none")
@@ -103,6 +120,13 @@ def test_files_for_it_that_cannot_be_used_are_named(keys, tmp_path):
     with pytest.raises(StartError, match=r"brokerClientCertificateFilePath=.*No such file"):
         broker_client_of(replace(config, brokerClientCertificateFilePath=none))
     assert not broker_client_of(replace(config, brokerClientTlsEnabled=False)).is_secure
+
+
+BOTH_WITH_TLS = {
+    "brokerClientTlsEnabled": "true",
+    "brokerServicePortTls": "1",
+    "webServicePortTls": "1",
+}
 
 
 @pytest.mark.parametrize(
@@ -114,6 +138,14 @@ def test_files_for_it_that_cannot_be_used_are_named(keys, tmp_path):
         (
             {"brokerClientTlsEnabled": "true", "brokerServicePortTls": "1"},
             "webServicePortTls is off: with brokerClientTlsEnabled",
+        ),
+        (
+            {**BOTH_WITH_TLS, "brokerClientTlsProtocols": "TLSv1.2,SSLv3"},
+            "brokerClientTlsProtocols: 'SSLv3' is not supported",
+        ),
+        (
+            {**BOTH_WITH_TLS, "brokerClientTlsCiphers": "TLS_AES_128_GCM_SHA256"},
+            "brokerClientTlsCiphers: the ciphers of TLS 1.3 can only be chosen together",
         ),
         ({"brokerClientTlsEnabledWithKeyStore": "true"}, "Vela reads PEM files"),
     ],

@@ -74,6 +74,19 @@ def test_a_grant_to_produce_is_none_to_consume():
     assert verdict("a", Right.CONSUME_IN_NAMESPACE, facts) is Verdict.DENIED
 
 
+def test_the_log_of_policies_is_for_administrators():
+    every = granted(admins={"admin"}, namespace={"a": ["produce", "consume"]})
+    for name in (
+        "persistent://t/n/__change_events",
+        "persistent://t/n/__change_events-partition-1",
+    ):
+        scope = Scope("t", "t/n", TopicName.parse(name), "__compaction")
+        for right in (Right.PRODUCE, Right.CONSUME):
+            assert verdict("a", right, every, scope) is Verdict.DENIED
+            assert verdict("admin", right, every, scope) is Verdict.ALLOWED
+        assert verdict("a", Right.LOOKUP, every, scope) is Verdict.ALLOWED
+
+
 def test_a_grant_on_a_topic_holds_for_its_partitions_and_for_no_other():
     facts = granted(topics={TOPIC.full: {"a": ["consume"]}})
     other = TopicName.parse("persistent://t/n/xy")

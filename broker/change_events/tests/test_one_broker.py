@@ -10,7 +10,7 @@ import trio
 
 from broker.admin.tests.conftest import CONFIG
 from broker.app import running_broker
-from broker.change_events.log_part import PERMITS
+from broker.change_events.log_part import BATCH_MAX, PERMITS
 from broker.namespaces.names import topic_policies_path
 from broker.net.tests.harness import running
 from broker.policies.change_event_schema import EVENT_SCHEMA_TEXT
@@ -167,6 +167,40 @@ async def test_damaged_messages_concern_their_topic_alone_until_a_change_replace
             await load(broker)
         await set_limit(broker, 6)
         assert limit_of(await load(broker)) == 6
+
+
+async def test_messages_that_cannot_be_of_pulsar_are_ignored_and_the_log_is_read_on():
+    """A text that is no UTF-8 is bytes, a batch may have a million messages, and a key may name
+    a topic of another namespace."""
+    async with running() as broker:
+        topic = await load(broker)
+        await set_limit(broker, 5)
+        connection = await broker.connect()
+        await connection.producer(LOG.full, 9)
+        elsewhere = "persistent://public/other/a"
+        value = SCHEMA.write(event_of(elsewhere, {"maxProducerPerTopic": 1}, CLUSTER))
+        await publish(connection, 0, elsewhere, value)
+        for number, null_value in enumerate((True, False), 1):
+            message = c.message(
+                b"x",
+                checksum=False,
+                sequence_id=number,
+                partition_key="kkkk",
+                null_value=null_value,
+            )
+            broken = message.replace(b"kkkk", b"\xff\xfe\xff\xfe")
+            await connection.send(c.send(9, number, broken))
+            await connection.expect(pb.BaseCommand.SEND_RECEIPT)
+        many = c.batch([b""] * (BATCH_MAX + 1), sequence_id=3)
+        await connection.send(c.send(9, 3, many, num_messages=BATCH_MAX + 1))
+        await connection.expect(pb.BaseCommand.SEND_RECEIPT)
+        level = await level_of(broker)
+        await set_limit(broker, 6)
+        assert limit_of(topic) == 6
+        assert not level.map.damage
+        await broker.service.unload_topic(LOG)
+        await set_limit(broker, 7)
+        assert limit_of(topic) == 7
 
 
 async def test_what_another_wrote_in_between_is_kept():

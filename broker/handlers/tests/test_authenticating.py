@@ -12,6 +12,7 @@ from protocol.connection import PROTOCOL_VERSION
 from security.authentication.claims import ClaimRules
 from security.authentication.counts import AuthenticationCounts
 from security.authentication.identity import CREDENTIAL_BYTES_MAX
+from security.authentication.lease import UNREAD_SECONDS_MAX
 from security.authentication.service import Authentication
 from security.authentication.signatures import key_of_secret
 from security.authentication.tests.tokens import NOW, SECRET, token, unsigned
@@ -291,3 +292,41 @@ async def test_an_answer_that_is_too_large_or_that_nobody_asked_for_ends_the_con
         large = await broker.connect(**with_token(token()))
         await large.send(c.auth_response("token", b"x" * (CREDENTIAL_BYTES_MAX + 1)))
         assert "bytes" in await large.closed()
+
+
+# --- behind a publish rate --------------------------------------------------------------
+
+
+async def held(broker, clock, count):
+    """A client with an expired token and so many messages, at a rate of one per second, after the
+    challenge."""
+    connection = await connected(broker, 5, feature_flags=REFRESHES)
+    await connection.producer("t")
+    for number in range(count):
+        await connection.publish(number)
+    await pass_checks(clock)
+    while (await connection.next())[0].type != T.AUTH_CHALLENGE:
+        pass
+    return connection
+
+
+SLOW = {"maxPublishRatePerTopicInMessages": 1, "keepAliveIntervalSeconds": 10_000}
+
+
+async def test_a_client_that_is_held_by_a_publish_rate_is_not_late_with_its_answer(clock):
+    async with guarded(**SLOW) as broker:
+        connection = await held(broker, clock, 8)
+        at = NOW + trio.current_time() + 1000
+        await connection.send(c.auth_response("token", token(exp=at).encode()))
+        await pass_checks(clock, 20)
+        assert broker.topic("t").published.messages() == 8
+        assert session_of(broker).lease.identity.expires_at == pytest.approx(at, abs=1)
+
+
+async def test_a_held_client_that_never_answers_is_disconnected_in_the_end(clock):
+    async with guarded(**SLOW) as broker:
+        await held(broker, clock, 500)
+        await pass_checks(clock, 10)
+        assert broker.service.connections.open
+        await pass_checks(clock, int(UNREAD_SECONDS_MAX / CHECK_SECONDS))
+        assert not broker.service.connections.open

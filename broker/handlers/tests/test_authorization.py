@@ -14,6 +14,7 @@ from broker.net.tests.harness import T, running
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.connection import COMMANDS
+from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
 
 E = pb.ServerError
@@ -107,6 +108,21 @@ async def test_grants_of_produce_and_consume_are_apart():
         await reader.subscribe(TOPIC)
         await reader.send(c.producer(TOPIC, 1, reader.rid()))
         assert (await reader.error()).message == "Client is not authorized to Produce"
+
+
+async def test_a_client_that_may_produce_and_consume_cannot_change_policies_by_their_log():
+    log = "persistent://public/default/__change_events"
+    async with authorized() as broker:
+        await granted(broker, {"client": ["produce", "consume"]})
+        await broker.service.namespaces.set_topic_policy(
+            TopicName.parse(TOPIC), "max_producers_per_topic", 5
+        )
+        client = await broker.connect_as("client")
+        await client.send(c.producer(log, 1, client.rid()))
+        assert (await client.error()).error == E.AuthorizationError
+        await client.send(c.subscribe(log, "__compaction", 1, client.rid()))
+        assert (await client.error()).error == E.AuthorizationError
+        await (await broker.connect_as("root")).producer(log)
 
 
 async def test_both_roles_of_a_proxied_client_are_asked():

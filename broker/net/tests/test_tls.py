@@ -15,6 +15,7 @@ from runtime.testing.conditions import eventually
 from security.testing.certificates import Authority
 from security.tls_port import TlsPort
 from security.tls_rules import TlsRules
+from security.tls_suites import TlsChoice
 
 TOPIC = "persistent://public/default/t"
 
@@ -161,7 +162,9 @@ async def test_both_versions_are_spoken(rules, authority):
         ("TLSv1.2", ssl.TLSVersion.TLSv1_2),
         ("TLSv1.3", ssl.TLSVersion.TLSv1_3),
     ):
-        async with running(tls=TlsPort(replace(rules, protocols=(name,)))) as broker:
+        async with running(
+            tls=TlsPort(replace(rules, choice=TlsChoice(protocols=(name,))))
+        ) as broker:
             context = ssl.create_default_context(cadata=authority.pem.decode())
             context.minimum_version = context.maximum_version = version
 

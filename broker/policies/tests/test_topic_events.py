@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.config import DEFAULT_CONFIG
 from broker.policies.change_event_schema import EVENT_SCHEMA_TEXT
+from broker.policies.effective import flaw_in
 from broker.policies.topic_events import (
+    EVENT_BYTES_MAX,
+    NAMES,
+    SCHEMA_CHARS_MAX,
     EventSchema,
     Malformed,
     event_of,
@@ -182,6 +187,77 @@ def test_what_is_not_known_stays_when_something_else_changes():
 def test_a_schema_of_something_else_is_refused(text):
     with pytest.raises(Malformed):
         EventSchema(text)
+
+
+def with_policy(kind):
+    """The text of Pulsar's schema with one more policy of this type."""
+    text = json.loads(EVENT_SCHEMA_TEXT)
+    content = text["fields"][-1]["type"][1]
+    policies = next(each for each in content["fields"] if each["name"] == "policies")["type"][1]
+    policies["fields"].append({"name": "zeal", "type": kind})
+    return json.dumps(text)
+
+
+LOOP = {"type": "record", "name": "Loop", "fields": [{"name": "next", "type": ["null", "Loop"]}]}
+DEEP = "int"
+for _ in range(40):
+    DEEP = {"type": "array", "items": DEEP}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "array", "items": "null"},
+        {"type": "array", "items": {"type": "record", "name": "E", "fields": []}},
+        {"type": "map", "values": {"type": "fixed", "name": "F", "size": 0}},
+        {"type": "array", "items": {"type": "record", "name": "E", "fields": [
+            {"name": "x", "type": "int"}, {"name": "y", "type": "null"}]}},
+        "null",
+        LOOP,
+        DEEP,
+        {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        ["null", {"type": "long", "logicalType": "timestamp-millis"}],
+    ],
+)  # fmt: skip
+def test_a_schema_in_which_few_bytes_stand_for_much_is_refused(kind):
+    """Whoever may produce to the log registers what it likes."""
+    with pytest.raises(Malformed, match="its schema"):
+        EventSchema(with_policy(kind))
+
+
+def test_types_that_are_named_twice_are_no_loop():
+    schema = EventSchema(
+        with_policy(["null", "org.apache.pulsar.common.policies.data.RetentionPolicies"])
+    )
+    event = event_of(A.full, {"zeal": {"retentionTimeInMinutes": 5}}, CLUSTER)
+    assert policies_in(schema.read(schema.write(event)), A.full)["zeal"]
+
+
+def test_a_schema_or_a_value_that_is_very_large_is_refused():
+    with pytest.raises(Malformed, match="characters"):
+        EventSchema(EVENT_SCHEMA_TEXT + " " * SCHEMA_CHARS_MAX)
+    with pytest.raises(Malformed, match="its value has over"):
+        SCHEMA.read(bytes(EVENT_BYTES_MAX + 1))
+    with pytest.raises(Malformed, match="would have over"):
+        written(A.full, {"replication_clusters": ["c" * 100] * 2_000})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["limit", "policy", "bookkeeperEnsemble", "active"]), inner
+        )
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted({*NAMES, "delayed_delivery_policies"})), JSON))
+def test_fields_of_any_types_are_policies_or_damage(fields):
+    """A schema of a stranger may have any types."""
+    assert isinstance(flaw_in(fields, DEFAULT_CONFIG), str)
 
 
 CHANGES = st.lists(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.topic.due_order import DueOrder
+from broker.topic.due_order import SKIPPED_PER_SLICE, DueOrder
 
 keys = st.integers(0, 5)
 times = st.integers(0, 20)
@@ -31,7 +31,7 @@ def test_the_order_equals_that_of_a_sorted_table(steps):
             order.forget(key)
             planned.pop(key, None)
         else:
-            taken = list(order.take_due(time))
+            taken = [each for each in order.take_due(time) if each is not None]
             due = [each for each in planned if planned[each] <= time]
             assert sorted(taken) == sorted(due)
             assert [planned[each] for each in taken] == sorted(planned[each] for each in due)
@@ -58,3 +58,14 @@ def test_those_planned_meanwhile_come_too_if_they_are_due():
             order.plan("b", 5)
         order.plan("c", 6)
     assert taken == ["a", "b", "b"]
+
+
+def test_former_places_are_skipped_in_slices():
+    order: DueOrder[int] = DueOrder()
+    count = 4 * SKIPPED_PER_SLICE
+    for number in range(count):
+        order.plan(number, 1)
+        order.forget(number)
+        order.plan(-number, 9)
+    order.plan(count, 2)
+    assert list(order.take_due(3)) == [None] * 4 + [count]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from broker.config import DEFAULT_CONFIG
 from broker.net.tests.harness import T, running
+from broker.topic.message_expiry import MessageExpiry
 from protocol import client as c
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
@@ -181,3 +183,24 @@ async def test_without_a_policy_subscriptions_stay():
         clock.seconds += 10**6
         await broker.service.subscription_expiry.check()
         assert broker.topic(TOPIC).subscriptions.keys() == {"s"}
+
+
+async def test_a_time_to_live_that_changes_while_its_topic_is_looked_at_is_looked_at_at_once():
+    class Topic:
+        name = TopicName.parse(TOPIC)
+        closing = ""
+        looks = 0
+
+        async def expire_messages(self):
+            self.looks += 1
+            if self.looks == 1:
+                expiry.watch(self)
+            return 10**15
+
+    topic = Topic()
+    expiry = MessageExpiry(DEFAULT_CONFIG, Moved())
+    expiry.watch(topic)
+    await expiry.check()
+    assert topic.looks == 2
+    await expiry.check()
+    assert topic.looks == 2

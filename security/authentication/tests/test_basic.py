@@ -13,6 +13,8 @@ from security.authentication.config import AuthenticationConfig
 from security.authentication.identity import AuthenticationFailed, Evidence, ProviderRefused
 from security.authentication.verification import Verifications
 
+BCRYPT = "$2y$04$1c7NWKRmE8.6hkom9oyp6.ZsYXWZEIJEpNJyv.A32LcfpD4s8LZcq"
+
 
 def provider(text: str):
     source = "data:;base64," + base64.b64encode(text.encode()).decode()
@@ -99,6 +101,25 @@ async def test_hashing_leaves_the_event_loop_free():
     assert turns > 1
 
 
+async def test_unknown_users_take_the_time_of_any_hash_of_the_file(file, monkeypatch):
+    """With that of the first line, a file with hashes of two kinds would tell who is known."""
+    taken = set()
+
+    async def seen(_self, _work, _password, stored):
+        taken.add(stored)
+        return False
+
+    tested = provider(file)
+    monkeypatch.setattr(Verifications, "hash", seen)
+    for number in range(200):
+        await refusal_of(tested, f"nobody-{number}:secret")
+    assert len(taken) == 4
+    taken.clear()
+    for _ in range(20):
+        await refusal_of(tested, "nobody:secret")
+    assert len(taken) == 1
+
+
 def test_http_shows_user_and_password(file):
     tested = provider(file)
     text = base64.b64encode(b"apr1:secret").decode()
@@ -117,6 +138,11 @@ def test_http_shows_user_and_password(file):
         ("\nalice:secret", "line 2 is not user:hash"),
         ("alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "line 1 is not user:hash"),
         (":$apr1$lsoGYSpi$.XgEcuMv8XMZSSqXwMEzG.", "line 1 is not user:hash"),
+        ("alice:$apr1$lsoGYSpi", "line 1 is not user:hash"),
+        ("alice:$2y$05$torn", "line 1 is not user:hash"),
+        (f"alice:{BCRYPT.replace('$04$', '$xx$')}", "line 1 is not user:hash"),
+        (f"alice:{BCRYPT.replace('$04$', '$31$')}", "cost 31"),
+        (f"alice:{BCRYPT.replace('$04$', '$17$')}", "cost 17"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(text, line):

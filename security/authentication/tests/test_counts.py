@@ -16,7 +16,7 @@ from security.authentication.tests.tokens import NOW, SECRET, token
 
 TOKEN = "AuthenticationProviderToken", "token"
 BASIC = "AuthenticationProviderBasic", "basic"
-USERS = base64.b64encode(b"u:$apr1$x$wrong\n").decode()
+USERS = base64.b64encode(b"u:$apr1$lsoGYSpi$.XgEcuMv8XMZSSqXwMEzG.\n").decode()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from security.authentication.identity import Identity
-from security.authentication.lease import Lease, LeaseAction
+from security.authentication.lease import UNREAD_SECONDS_MAX, Lease, LeaseAction
 
 
 def lease(expires_at: float | None = 10.0, can_renew: bool = True) -> Lease:
@@ -22,6 +22,15 @@ def test_an_expired_credential_is_asked_for_once_and_then_the_connection_ends():
     assert tested.check(10.0) is LeaseAction.NOTHING
     assert tested.check(10.1) is LeaseAction.CHALLENGE
     assert tested.check(11.0) is LeaseAction.CLOSE_NO_ANSWER
+
+
+def test_a_look_does_not_count_if_the_client_was_not_read_but_not_for_ever():
+    tested = lease()
+    assert tested.check(11.0) is LeaseAction.CHALLENGE
+    for now in (12.0, 13.0, 11.0 + UNREAD_SECONDS_MAX):
+        assert tested.check(now, was_unread=True) is LeaseAction.NOTHING
+    assert tested.check(12.0 + UNREAD_SECONDS_MAX, was_unread=True) is LeaseAction.CLOSE_NO_ANSWER
+    assert tested.check(13.0) is LeaseAction.CLOSE_NO_ANSWER
 
 
 def test_a_client_that_cannot_renew_is_disconnected():

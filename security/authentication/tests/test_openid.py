@@ -13,7 +13,7 @@ from security.authentication.config import AuthenticationConfig
 from security.authentication.identity import AuthenticationFailed, Evidence, ProviderRefused
 from security.authentication.openid import openid_provider
 from security.authentication.published_keys import FAILURE_PAUSE_SECONDS
-from security.authentication.tests.tokens import NOW, SECRET, ec_key, rsa_key, token
+from security.authentication.tests.tokens import NOW, SECRET, ec_key, part, rsa_key, token
 
 ISSUER = "https://issuer.test"
 OTHER = "https://other.test/realm"
@@ -128,6 +128,28 @@ async def test_keys_are_fetched_once():
 )
 async def test_other_tokens_are_refused(text, reason):
     assert reason in await World().refusal_of(text())
+
+
+@pytest.mark.parametrize("algorithm", [[], {}, None, 5, ["RS256"], True])
+async def test_an_algorithm_that_is_no_text_is_refused(algorithm):
+    header, payload, signature = issued().split(".")
+    header = part({"alg": algorithm, "kid": "a"})
+    assert "algorithm" in await World().refusal_of(f"{header}.{payload}.{signature}")
+
+
+async def test_members_of_private_and_enormous_keys_are_not_looked_at():
+    world = World()
+    entry = jwk(rsa_key(), "a", "RS256")
+    enormous = part(b"\x07" * 100_000)
+    world.issuers.keys = [
+        {**entry, "kid": "b", "n": enormous},
+        {**entry, "kid": "c", "e": enormous},
+        {**entry, "kid": "d", "n": [entry["n"]]},
+        {**entry, "d": enormous},
+    ]
+    assert await world.role_of(issued()) == "alice"
+    for key_id in ("b", "c", "d"):
+        assert "no key with the id" in await world.refusal_of(issued(kid=key_id))
 
 
 async def test_nothing_is_fetched_for_a_foreign_issuer():

@@ -76,6 +76,7 @@ def test_without_a_plugin_nothing_is_shown():
         (f"{PACKAGE}oauth2.AuthenticationOAuth2", "{}", "OAuth2 is not supported"),
         (TOKEN, "", "has no token: give token:..., or file:///path"),
         (TOKEN, "file:///no/such", "cannot read the token in /no/such: No such file"),
+        (TOKEN, "file:///dev/zero", "cannot read the token in /dev/zero: it is not a regular file"),
         (TOKEN, '{"tokn": "secret"}', "has no token"),
         (TOKEN, "{secret", "is no JSON object"),
         (TOKEN, '{"token": ["secret"]}', "is no JSON object of texts"),
