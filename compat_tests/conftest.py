@@ -254,7 +254,7 @@ def _choose_for_cluster(cluster: str, config: pytest.Config, items: list[pytest.
         if client is None or call is None:
             return layout.has_vela_broker and item.get_closest_marker("broadcast") is not None
         name, scenario = client.args[0], call.params["scenario"]
-        if item.get_closest_marker("guarded") is not None:
+        if any(item.get_closest_marker(name) for name in ("guarded", "standalone")):
             return False
         return name in CLIENT_TITLES and not (results and results.has_equal(name, scenario))
 
@@ -270,6 +270,7 @@ def _choose_for_cluster(cluster: str, config: pytest.Config, items: list[pytest.
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "client(name): the stock client that runs the scenario")
     config.addinivalue_line("markers", "guarded: the servers want credentials; not on clusters")
+    config.addinivalue_line("markers", "standalone: servers of its own; not on clusters")
     config.addinivalue_line("markers", "broadcast: needs a broker of Vela, standalone or not")
     # The stock clients and their schema libraries warn about themselves; Vela's own code is
     # under the strict filters of its own suites.

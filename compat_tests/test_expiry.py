@@ -1,96 +1,129 @@
-"""Time to live and expiration of subscriptions: the same happens on both servers.
+"""What expires by itself is the same on both servers: messages, subscriptions, unused topics.
 
-Both look once a minute at most, so this takes two minutes or more, nearly all of it waiting.
+Both look once a minute at most, so this takes two minutes, nearly all of it waiting. The clients
+therefore wait at the same time.
 """
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
 
-import pulsar
 import pytest
 
-from compat_tests.clients.admin_requests import AdminRequests
+from compat_tests.clients.builds import go_command, java_command
+from compat_tests.clients.driver import ClientAbsent, Driver
+from compat_tests.clients.python.expiry import WAIT_SECONDS, expiry
+from compat_tests.clients.python.scenario import Stage
 from compat_tests.conftest import start_servers
+from compat_tests.matrix import MATRICES
+from compat_tests.oracle.comparison import ScenarioFailed, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from compat_tests.conftest import Compare, Servers
+    from compat_tests.oracle.comparison import Player
     from compat_tests.oracle.server_process import ServerProcess
 
-EACH_MINUTE = {
+AT_THEIR_OWN_TIME = {
     "messageExpiryCheckIntervalInMinutes": "1",
     "subscriptionExpiryCheckIntervalInMinutes": "1",
+    "brokerDeleteInactiveTopicsFrequencySeconds": "1",
+    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": "3600",
 }
-WAIT_SECONDS = 240
-TTL_SECONDS = 5
+SCENARIO = "expiry"
+PROGRAMS: dict[str, Callable[[], list[str]]] = {"java": java_command, "go": go_command}
 
 
-class Topic:
-    """A topic with messages, one subscription in use and one that is not."""
+class Playing(NamedTuple):
+    """Both servers, and the first attempt of each client on each of them."""
 
-    def __init__(self, server: ServerProcess) -> None:
-        self._ask = AdminRequests(server.web_url)
-        self._client = pulsar.Client(server.service_url)
-        namespace = "/admin/v2/namespaces/public/expiry"
-        self._path = "/admin/v2/persistent/public/expiry/t"
-        self._done("PUT", namespace)
-        self._done("POST", f"{namespace}/messageTTL", 3_600)
-        self._done("POST", f"{namespace}/subscriptionExpirationTime", 1)
-        self._name = "persistent://public/expiry/t"
-        self._used = self._client.subscribe(self._name, "used", receiver_queue_size=1)
-        self._client.subscribe(self._name, "unused").close()
-        self._reader = self._client.create_reader(self._name, pulsar.MessageId.earliest)
-        self._producer = self._client.create_producer(self._name)
-        for number in range(10):
-            self._producer.send(b"old %d" % number)
-        self._done("POST", f"{self._path}/messageTTL?messageTTL={TTL_SECONDS}")
-
-    def _done(self, method: str, path: str, body: Any = None) -> None:
-        status, told = self._ask.raw(method, path, body)
-        assert status == 204, (method, path, status, told)
-
-    def subscriptions(self) -> dict[str, Any]:
-        """Their statistics."""
-        shown: dict[str, Any] = self._ask("GET", f"{self._path}/stats")[1]["subscriptions"]
-        return shown
-
-    def play(self) -> list[Any]:
-        """What is seen."""
-        end = time.monotonic() + WAIT_SECONDS
-        while self.subscriptions()["used"]["msgBacklog"]:
-            assert time.monotonic() < end, "nothing expires"
-            time.sleep(1)
-        shown = self.subscriptions()
-        seen: list[Any] = [
-            sorted(each["msgBacklog"] for each in shown.values()),
-            sorted(each["totalMsgExpired"] for each in shown.values()),
-            shown["used"]["lastExpireTimestamp"] > 0,
-        ]
-        while "unused" in self.subscriptions():
-            assert time.monotonic() < end, "no subscription expires"
-            time.sleep(1)
-        self._producer.send(b"new")
-        received = self._used.receive(10_000)
-        if received.data() != b"new":  # It was with the client when it expired.
-            received = self._used.receive(10_000)
-        seen.append(received.data())
-        self._used.acknowledge(received)
-        self._client.close()
-        return seen
+    servers: Servers
+    players: dict[str, Player]
+    begun: dict[tuple[str, str], Future[Trace]]
+    absent: dict[str, str]
 
 
-@pytest.mark.slow
-def test_what_expires_is_the_same(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    only = pytestconfig.getoption("--only-server")
-    servers = start_servers(tmp_path, only, EACH_MINUTE)
-    try:
-        topics = {name: Topic(server) for name, server in servers.items()}
-        seen = {name: topic.play() for name, topic in topics.items()}
-        assert len(set(map(repr, seen.values()))) == 1, seen
-        assert next(iter(seen.values())) == [[0, 0, 0], [10, 10, 10], True, b"new"]
-    finally:
+def _in_python(keys_directory: Path) -> Player:
+    def play(server: ServerProcess, mark: str) -> Trace:
+        stage = Stage(server, SCENARIO, keys_directory, mark)
+        try:
+            expiry(stage)
+        except Exception:
+            raise ScenarioFailed(traceback.format_exc(limit=-5), stage.trace) from None
+        finally:
+            stage.close()
+        return stage.trace
+
+    return play
+
+
+def _in_program(drivers: dict[str, Driver]) -> Player:
+    return lambda server, mark: drivers[server.name].play(SCENARIO, server, mark)
+
+
+@pytest.fixture(scope="module")
+def playing(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, keys_directory: Path
+) -> Iterator[Playing]:
+    directory = tmp_path_factory.mktemp("expiry")
+    players = {"python": _in_python(keys_directory)}
+    absent: dict[str, str] = {}
+    with ExitStack() as stack:
+        for client, command in PROGRAMS.items():
+            try:
+                built = command()
+            except ClientAbsent as missing:
+                absent[client] = str(missing)
+                MATRICES[client].skipped(client, str(missing))
+                continue
+            drivers = {
+                name: Driver(
+                    client,
+                    built,
+                    directory / f"{client}-{name}.log",
+                    keys_directory,
+                    2 * WAIT_SECONDS,
+                )
+                for name in ("vela", "pulsar")
+            }
+            for driver in drivers.values():
+                stack.callback(driver.close)
+            players[client] = _in_program(drivers)
+        servers = start_servers(
+            directory, pytestconfig.getoption("--only-server"), AT_THEIR_OWN_TIME
+        )
         for server in servers.values():
-            server.kill()
-            server.close()
+            stack.callback(server.close)
+            stack.callback(server.kill)
+        pool = stack.enter_context(ThreadPoolExecutor(len(players) * len(servers)))
+        begun = {
+            (client, name): pool.submit(play, server, "")
+            for client, play in players.items()
+            for name, server in servers.items()
+        }
+        yield Playing(servers, players, begun, absent)
+
+
+@pytest.mark.standalone
+@pytest.mark.parametrize(
+    ("client", "scenario"),
+    [
+        pytest.param(client, SCENARIO, marks=pytest.mark.client(client))
+        for client in ("python", *PROGRAMS)
+    ],
+)
+def test_the_same_expires(client: str, scenario: str, playing: Playing, compare: Compare) -> None:
+    if client in playing.absent:
+        pytest.skip(playing.absent[client])
+
+    def play(server: ServerProcess, mark: str) -> Trace:
+        if mark:
+            return playing.players[client](server, mark)
+        return playing.begun[client, server.name].result()
+
+    compare(client, scenario, playing.servers, play)

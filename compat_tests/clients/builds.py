@@ -20,7 +20,7 @@ GO_SCENARIOS = CLIENTS / "go" / "scenarios.txt"
 def scenario_names(listing: Path, mark: str = "") -> list[str]:
     """The scenarios of a program: a line each, with or without a mark before it. `own-server NAME`
     ends servers; `vela-only NAME` shows a feature that real Pulsar does not have; `guarded NAME` is
-    for servers that want credentials."""
+    for servers that want credentials, `each-minute NAME` for those that expire things so often."""
     lines = [line.split() for line in listing.read_text().splitlines() if line and line[0] != "#"]
     return [words[-1] for words in lines if words[:-1] == ([mark] if mark else [])]
 

@@ -70,11 +70,13 @@ class Stage:
         """A topic name of this scenario's own; the same on both servers."""
         return f"{domain}://public/default/python-{self.scenario_name}{self.mark}{suffix}"
 
-    def new_client(self) -> pulsar.Client:
+    def new_client(
+        self, operation_timeout_seconds: int = OPERATION_TIMEOUT_SECONDS
+    ) -> pulsar.Client:
         """A client of its own connection; closed with the stage."""
         client = pulsar.Client(
             self.server.service_url,
-            operation_timeout_seconds=OPERATION_TIMEOUT_SECONDS,
+            operation_timeout_seconds=operation_timeout_seconds,
             logger=pulsar.FileLogger(
                 pulsar.LoggerLevel.Warn, str(self.server.directory / "python-client.log")
             ),

@@ -17,7 +17,13 @@ public final class Main {
     private static final Map<String, Scenario> SCENARIOS = new TreeMap<>();
 
     static {
+        Backlogs.register(SCENARIOS);
+        Behaviour.register(SCENARIOS);
+        Benchmark.register(SCENARIOS);
+        Expiry.register(SCENARIOS);
         Limits.register(SCENARIOS);
+        PolicyValues.register(SCENARIOS);
+        Rates.register(SCENARIOS);
         Messages.register(SCENARIOS);
         Subscriptions.register(SCENARIOS);
         Acknowledgement.register(SCENARIOS);

@@ -27,6 +27,8 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
+import org.apache.pulsar.client.admin.PulsarAdmin;
+import org.apache.pulsar.client.admin.PulsarAdminException;
 import org.apache.pulsar.client.api.Authentication;
 import org.apache.pulsar.client.api.AuthenticationFactory;
 import org.apache.pulsar.client.api.Consumer;
@@ -42,6 +44,8 @@ import org.apache.pulsar.client.api.SubscriptionType;
 /** A scenario's client, topic names and trace. The trace has no ids, times or addresses. */
 final class Stage implements AutoCloseable {
     static final int RECEIVE_SECONDS = 10;
+    private static final int PATIENT_MILLIS = 20_000;
+    private static final int IMPATIENT_MILLIS = 500;
     private static final int TURN_MILLIS = 20;
     private static final int TOGETHER_SECONDS_MAX = 30;
     private static final Gson GSON =
@@ -53,7 +57,12 @@ final class Stage implements AutoCloseable {
     final String keys;
     private final BufferedReader answers;
     private final PrintStream out;
+    /** Of the clients of the scenario before: the next one need not wait for their threads. */
+    private static CompletableFuture<Void> closingOfFormer =
+            CompletableFuture.completedFuture(null);
     private final List<PulsarClient> clients = new ArrayList<>();
+    private PulsarAdmin admin;
+    private PulsarClient impatient;
 
     Stage(JsonObject request, BufferedReader answers, PrintStream out) {
         this.serviceUrl = request.get("service_url").getAsString();
@@ -68,6 +77,11 @@ final class Stage implements AutoCloseable {
         return "persistent://" + topicBase;
     }
 
+    /** The last part of the topic's name, which no other scenario has. */
+    String name() {
+        return topicBase.substring(topicBase.lastIndexOf('/') + 1);
+    }
+
     String topic(String suffix) {
         return topic() + "-" + suffix;
     }
@@ -76,13 +90,31 @@ final class Stage implements AutoCloseable {
         return "non-persistent://" + topicBase;
     }
 
+    /** The administrator's client. */
+    PulsarAdmin admin() throws PulsarClientException {
+        if (admin == null) {
+            admin = PulsarAdmin.builder().serviceHttpUrl(webUrl).build();
+        }
+        return admin;
+    }
+
     PulsarClient newClient() throws PulsarClientException {
-        PulsarClient client = PulsarClient.builder()
+        return newClient(PATIENT_MILLIS);
+    }
+
+    /** One that soon gives up where it takes an error for a passing one. */
+    PulsarClient impatientClient() throws PulsarClientException {
+        if (impatient == null) {
+            impatient = newClient(IMPATIENT_MILLIS);
+        }
+        return impatient;
+    }
+
+    private PulsarClient newClient(int operationMillis) throws PulsarClientException {
+        return kept(PulsarClient.builder()
                 .serviceUrl(serviceUrl)
-                .operationTimeout(20, TimeUnit.SECONDS)
-                .build();
-        clients.add(client);
-        return client;
+                .operationTimeout(operationMillis, TimeUnit.MILLISECONDS)
+                .build());
     }
 
     /** A client that shows the token in a file of the keys, read again whenever one is needed. */
@@ -159,10 +191,14 @@ final class Stage implements AutoCloseable {
     /** The name of the client's own exception. */
     static String nameOf(Exception refused) {
         Throwable cause = refused;
-        while (!(cause instanceof PulsarClientException) && cause.getCause() != null) {
+        while (!isOfClient(cause) && cause.getCause() != null) {
             cause = cause.getCause();
         }
         return cause.getClass().getSimpleName();
+    }
+
+    private static boolean isOfClient(Throwable error) {
+        return error instanceof PulsarClientException || error instanceof PulsarAdminException;
     }
 
     /** Have the server stopped, killed or started; returns when that is done. */
@@ -335,19 +371,26 @@ final class Stage implements AutoCloseable {
     }
 
 
+    /** Close all clients, and wait: one alone takes two seconds to end its threads. */
     void closeClients() {
-        for (PulsarClient client : clients) {
-            try {
-                client.close();
-            } catch (PulsarClientException ignoredAlreadyClosed) {
-                // the scenario closed it itself
-            }
-        }
+        closing().join();
+    }
+
+    private CompletableFuture<Void> closing() {
+        CompletableFuture<?>[] all = clients.stream()
+                .map(client -> client.closeAsync().exceptionally(alreadyClosed -> null))
+                .toArray(CompletableFuture[]::new);
         clients.clear();
+        impatient = null;
+        return CompletableFuture.allOf(all);
     }
 
     @Override
     public void close() {
-        closeClients();
+        closingOfFormer.join();
+        closingOfFormer = closing();
+        if (admin != null) {
+            admin.close();
+        }
     }
 }
