@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -19,6 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
 from security.tls_rules import path_of
 from security.tls_suites import UnusableTls
 from settings.plain_file import read_plain_file
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Larger than the certificates of all public authorities."""
@@ -57,6 +60,16 @@ def first_certificate(certificates: bytes) -> bytes | None:
     if not certificates:
         return None
     return x509.load_pem_x509_certificates(certificates)[0].public_bytes(Encoding.DER)
+
+
+def invalidity_of(certificates: bytes, now: datetime) -> str:
+    """Why clients refuse the first certificate at this time; empty: they need not."""
+    certificate = x509.load_pem_x509_certificates(certificates)[0]
+    if certificate.not_valid_after_utc < now:
+        return f"it expired at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+    if certificate.not_valid_before_utc > now:
+        return f"it is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"
+    return ""
 
 
 def check_pair(certificate_name: str, certificates: bytes, key_name: str, key: bytes) -> None:

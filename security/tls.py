@@ -11,12 +11,13 @@ each certificate of that file is an authority, also one that another has signed.
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 import trio
 
-from security.pem import PemFiles, check_pair, content_of
+from security.pem import PemFiles, check_pair, content_of, invalidity_of
 from security.tls_faults import reason_of
 from security.tls_rules import path_of
 from security.tls_suites import UnusableTls
@@ -112,6 +113,13 @@ def _context(rules: TlsRules, files: PemFiles) -> ssl.SSLContext:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         required = rules.requires_client_certificate
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    invalidity = invalidity_of(files.certificates, datetime.now(UTC))
+    if invalidity:
+        log.warning(
+            "clients that check the certificate refuse it",
+            certificate=rules.certificate_path,
+            reason=invalidity,
+        )
     return context
 
 

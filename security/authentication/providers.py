@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from security.authentication.basic import basic_provider
 from security.authentication.certificate import CertificateProvider
 from security.authentication.counts import AuthenticationCounts
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from security.authentication.config import AuthenticationConfig
     from security.authentication.identity import Provider
     from security.authentication.published_keys import Fetch
+
+log = structlog.get_logger()
 
 _PACKAGE: Final = "org.apache.pulsar.broker.authentication."
 _TOKEN: Final = f"{_PACKAGE}AuthenticationProviderToken"
@@ -42,6 +46,8 @@ def authentication_of(
         for name in config.authenticationProviders
         if name.strip()
     ]
+    if not providers:
+        log.warning("authenticationProviders is empty: no credential is right")
     counts = AuthenticationCounts(
         wall_seconds, watches_expiry=any(each.counts_expiry for each in providers)
     )

@@ -264,6 +264,16 @@ async def test_a_half_replaced_pair_keeps_the_former_one_and_is_told_once(
     assert theirs.getpeercert(binary_form=True) == renewed.der
 
 
+def test_an_expired_certificate_is_told_at_the_start(rules, authority):
+    credentials = authority.issue("localhost", "localhost", days=-1)
+    replaced(rules.certificate_path, credentials.chain_pem)
+    replaced(rules.key_path, credentials.key_pem())
+    with structlog.testing.capture_logs() as logs:
+        TlsContexts(rules)
+    assert [each["log_level"] for each in logs] == ["warning"]
+    assert "it expired at" in logs[0]["reason"]
+
+
 async def test_a_pipe_in_the_place_of_a_file_does_not_stop_the_looks(rules, authority):
     """A thread that waits for a writer could not be ended, and the process not be stopped."""
     contexts = TlsContexts(rules)
