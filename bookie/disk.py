@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 from bookie import direct_io
 from bookie.errors import DiskFailed, DiskFull
+from bookie.freed_space import FreedSpace
 from bookie.permissions import DIRECTORY_MODE, FILE_MODE, restrict_if_only, restrict_tree
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ JOIN_BELOW_BYTES: Final = 4096
 """Average size of parts below which joining them is cheaper than writing them as a vector."""
 DIRECT_BYTES_MIN: Final = 128 << 10
 """Synced writes of at least this size bypass the page cache if that is possible."""
+_FREED: Final = FreedSpace()
 
 
 class DiskFile(Protocol):
@@ -103,6 +105,10 @@ class Disk(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove a file."""
+
+    def remove_unread(self, path: str) -> None:
+        """Remove a file that nothing has open. The space of a large one comes back bit by bit, so
+        that the syncs of others need not wait for it."""
 
     def sync_directory(self, path: str) -> None:
         """Make the names in this directory durable."""
@@ -337,6 +343,10 @@ class RealDisk:
     def remove(self, path: str) -> None:
         """unlink(2)."""
         os.unlink(path)
+
+    def remove_unread(self, path: str) -> None:
+        """unlink(2), and ftruncate(2) in steps."""
+        _FREED.remove(path)
 
     def sync_directory(self, path: str) -> None:
         """fsync of the directory."""

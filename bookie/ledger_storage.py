@@ -35,6 +35,9 @@ logger = structlog.get_logger()
 pack_u32: Final = Struct(">I").pack
 _SLICE_ENTRIES: Final = 256
 _SLICE_BYTES: Final = 1 << 20
+_SYNC_BYTES: Final = 4 << 20
+"""A flush makes so much durable at a time. A device that is given the whole half at once lets the
+records of the journal wait for it: their p99 is then twice as long."""
 _READ_BYTES_MAX: Final = 1 << 20
 _READ_BYTES_MIN: Final = 64 << 10
 SPARE_BYTES: Final = 4 << 20
@@ -268,7 +271,16 @@ class LedgerStorage:
 class _SliceWriter:
     """Collects records and writes them slice by slice; location batches come out at the end."""
 
-    __slots__ = ("_by_ledger", "_index", "_keys", "_logs", "_offset", "_parts", "batches")
+    __slots__ = (
+        "_by_ledger",
+        "_index",
+        "_keys",
+        "_logs",
+        "_offset",
+        "_parts",
+        "_unsynced_bytes",
+        "batches",
+    )
 
     def __init__(self, logs: EntryLogs, index: EntryIndex) -> None:
         self._logs = logs
@@ -277,6 +289,7 @@ class _SliceWriter:
         self._keys: list[tuple[bytes, int]] = []
         self._by_ledger: dict[int, int] = {}
         self._offset = 0
+        self._unsynced_bytes = 0
         self.batches: list[IndexBatch] = []
 
     def add_ledger(self, ledger_id: int, items: Iterable[tuple[int, tuple[bytes, bytes]]]) -> None:
@@ -314,6 +327,10 @@ class _SliceWriter:
         if self._offset < JOIN_BELOW_BYTES * len(parts):
             parts = [b"".join(parts)]  # as the disk would do, which would have to count them first
         base = self._logs.append(parts, self._offset, self._by_ledger)
+        self._unsynced_bytes += self._offset
+        if self._unsynced_bytes >= _SYNC_BYTES:
+            self._logs.sync()
+            self._unsynced_bytes = 0
         batch = self._index.new_batch()
         put, pack = batch.put, pack_u64
         for key, offset in self._keys:

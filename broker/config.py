@@ -135,6 +135,7 @@ class BrokerConfig(AuthenticationConfig):
     preciseTimeBasedBacklogQuotaCheck: bool = False
     ttlDurationDefaultInSeconds: Count = 0
     messageExpiryCheckIntervalInMinutes: Positive = 5
+    brokerServiceCompactionMonitorIntervalInSeconds: Positive = 60
     subscriptionExpirationTimeMinutes: Count = 0
     subscriptionExpiryCheckIntervalInMinutes: Positive = 5
     statsUpdateFrequencyInSecs: Positive = 60

@@ -150,6 +150,7 @@ class BrokerService:
             nursery.start_soon(Housekeeping(self, self.services).run)
             nursery.start_soon(self.backlog_checks.run)
             nursery.start_soon(self.services.message_expiry.run)
+            nursery.start_soon(self.services.log_compactions.run)
             nursery.start_soon(self.subscription_expiry.run)
             task_status.started()
 

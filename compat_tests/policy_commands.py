@@ -33,6 +33,8 @@ class Policy:
     """Whether `get` of a topic has `--applied`."""
     pauses: int = 3
     """How many there are after a change for a topic."""
+    for_all: bool = True
+    """Whether a topic's subcommands have `--global`."""
 
     def lines(self, group: str, target: str) -> list[str]:
         """The subcommands about a namespace or a topic."""
@@ -47,6 +49,11 @@ class Policy:
             lines += [f"{group} set-{self.name} {value} {end}", *settled, *reads]
         if self.remove:
             lines += [f"{group} {self.remove}-{self.name} {end}", *settled, *reads]
+        if group == "topicPolicies" and self.for_all:
+            everywhere = f"--global {end}"
+            reads += [read.replace(name, f"{name} --global") for read in reads]
+            lines += [f"{group} set-{self.name} {self.values[0]} {everywhere}", *settled, *reads]
+            lines += [f"{group} {self.remove}-{self.name} {everywhere}", *settled, *reads]
         return [" ".join(line.split()) for line in lines]
 
 
@@ -133,7 +140,7 @@ OF_TOPICS: Final = (
     Policy("max-unacked-messages-per-subscription", ("-m 3", "-m -1")),
     Policy("inactive-topic-policies", _INACTIVE),
     Policy("max-subscriptions-per-topic", ("-s 3", "-s -1"), applied=False),
-    Policy("schema-compatibility-strategy", ("-s BACKWARD", "-s UNDEFINED")),
+    Policy("schema-compatibility-strategy", ("-s BACKWARD", "-s UNDEFINED"), for_all=False),
     Policy("entry-filters-per-topic", ("-efn absent",)),
     Policy("auto-subscription-creation", ("-e", "")),
     Policy("dispatcher-pause-on-ack-state-persistent", ("",)),

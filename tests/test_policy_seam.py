@@ -47,7 +47,7 @@ def test_topics_know_policies_and_not_namespaces() -> None:
 
 
 def test_policies_stand_below_topics_and_namespaces() -> None:
-    below = ("broker.config", "broker.policies", "broker.refusal")
+    below = ("broker.config", "broker.policies", "broker.refusal", "broker.slices")
     for path in (BROKER / "policies").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("broker."):

@@ -37,7 +37,10 @@ async def _get(request: AdminRequest) -> JSONResponse | str:
     own = (record.get(OF_SUBSCRIPTIONS) or {}).get(request.names["subscription"]) or {}
     value = own.get(OWN_DISPATCH)
     if value is None and request.flag("applied"):
-        value = SUBSCRIPTION_DISPATCH_RATE.applied_to(request, namespace)
+        of_topic = SUBSCRIPTION_DISPATCH_RATE
+        value = of_topic.of(record, request.context.config.clusterName)
+        if value is None:
+            value = of_topic.applied_to(request, namespace)
     return "" if value is None else JSONResponse(value)
 
 

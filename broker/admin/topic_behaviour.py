@@ -60,6 +60,10 @@ def _refuse_other_clusters(context: AdminContext, value: Json) -> None:
     check_replication_of_topic(value, own, (own,))
 
 
+_REPLICATED_NOWHERE: Final = (
+    "Please do not use the global topic level policy when namespace-level replication is not "
+    "enabled, because the global level policy relies on namespace-level replication"
+)
 POLICIES: Final = (
     TopicPolicy(
         "autoSubscriptionCreation",
@@ -133,6 +137,7 @@ POLICIES: Final = (
         lambda policies: list(policies.replication_clusters),
         null=[],
         refuse=_refuse_other_clusters,
+        one_cluster_only=_REPLICATED_NOWHERE,
     ),
     TopicPolicy(
         "retention",

@@ -82,6 +82,8 @@ class TopicPolicy:
     """The answer of GET when it is not set; None: an empty one."""
     stored_topics_only: str = ""
     """Why it cannot be set on a topic that is not stored; empty: it can."""
+    one_cluster_only: str = ""
+    """Why it cannot be set for all clusters; empty: it can."""
 
     def of(self, record: dict[str, Json], cluster: str) -> Json:
         """Its value in a record; None: there is none."""
@@ -89,15 +91,16 @@ class TopicPolicy:
         return (value or {}).get(cluster) if self.by_cluster else value
 
     def applied_to(self, request: AdminRequest, namespace: Namespace) -> Json:
-        """Of a topic that says nothing itself. A value for each cluster is shown as the namespace
-        has it, also one that limits nothing, as in Pulsar."""
+        """Of a topic that says nothing itself in this cluster, or with `isGlobal` in all. What it
+        says in all clusters is in force here, but not shown, as in Pulsar. A value for each
+        cluster is shown as the namespace has it, also one that limits nothing."""
         assert self.applied is not None
         value: Json = None
         if self.by_cluster:
             record = namespace.policies.record.fields
             value = self.of(record, request.context.config.clusterName)
         if value is None:
-            value = self.applied(namespace.policies.of_topic(request.topic).effective)
+            value = self.applied(namespace.policies.effective)
         return value
 
 
@@ -306,6 +309,8 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
         value = policy.check(policy.path, body)
         if policy.stored_topics_only and not request.topic.persistent:
             raise Refusal(405, policy.stored_topics_only)
+        if policy.one_cluster_only and request.flag("isGlobal"):
+            raise precondition_failed(policy.one_cluster_only)
         policy.refuse(request.context, value)
         levels = Levels(own_record(request, namespace), namespace.policies.record.fields)
         if flaw := policy.conflict(levels, value, request.context.config):

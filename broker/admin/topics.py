@@ -153,6 +153,7 @@ async def create(request: AdminRequest) -> None:
             )
     if await context.namespaces.topic_exists(topic):
         raise conflict("This topic already exists")
+    await context.namespaces.check_new_topic(topic)
     if properties and SHADOW_SOURCE in properties and context.create_shadow is not None:
         await context.create_shadow(topic, text_map(properties))
         return

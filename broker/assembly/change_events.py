@@ -21,6 +21,7 @@ from broker.handlers.table import BrokerCommands
 from broker.namespaces.topic_policies import NoPolicyLog
 from broker.net.session import AnySession, Session
 from runtime.transport import StreamTransport
+from security.caller import THIS_BROKER
 
 if TYPE_CHECKING:
     from broker.broker_client import BrokerClient
@@ -62,6 +63,7 @@ class LogOwners:
     async def _serve(self, stream: trio.SocketStream) -> None:
         transport = StreamTransport(stream, PEER)
         session: AnySession = Session(self._service.connections, self._commands, transport)
+        session.caller = THIS_BROKER
         try:
             await session.run()
         except Exception as error:

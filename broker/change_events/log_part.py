@@ -15,7 +15,13 @@ import trio
 
 from broker.follow.owner_connection import LinkLost
 from broker.policies.change_event_schema import EVENT_SCHEMA_PROPERTIES, EVENT_SCHEMA_TEXT
-from broker.policies.topic_events import GLOBAL_PREFIX, EventSchema, Malformed, policies_in
+from broker.policies.topic_events import (
+    BATCH_MAX,
+    GLOBAL_PREFIX,
+    EventSchema,
+    Malformed,
+    policies_in,
+)
 from broker.policies.topic_policy_map import NO_VERSION, Kept
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
@@ -40,8 +46,6 @@ if TYPE_CHECKING:
 PERMITS: Final = 64
 """Messages under way at most: what comes at once takes a few milliseconds to read."""
 PER_SLICE: Final = 16
-BATCH_MAX: Final = 1_000
-"""Messages in one. Pulsar writes each by itself."""
 ANSWER_SECONDS_MAX: Final = 20.0
 SCHEMAS_MAX: Final = 100
 _CONSUMER_ID: Final = 0
@@ -239,7 +243,11 @@ class LogPart:
             return [Event("", Kept(position, flaw=f"it is no message: {error}"))]
         if messages and is_marker(messages[0].metadata):
             return []
-        return [await self._event(connection, each, position) for each in messages]
+        return [
+            await self._event(connection, each, position)
+            for each in messages
+            if each.single is None or not each.single.compacted_out
+        ]
 
     async def _event(
         self, connection: OwnerConnection, message: ReceivedMessage, position: Position

@@ -25,7 +25,7 @@ from broker.subscription.consumer import (
 )
 from broker.subscription.request import SubscriptionRequest
 from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, TYPE_NAMES
-from broker.topic.admission import check_subscription_type, host_of
+from broker.topic.admission import host_of, type_not_enabled
 from broker.topic.subscribe_rates import SubscribingConsumer
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
@@ -147,7 +147,7 @@ class _Subscribing:
             return None
         try:
             topic.check_open()
-            _check(topic, body, request)
+            _check(topic, self._session.remote_address, body, request)
             if not self._has_cleared:
                 topic.check_subscribe_rate(self._known_as())
             subscription = topic.subscriptions.get(request.name)
@@ -264,11 +264,18 @@ def _ask_again(session: ClientSession, consumer_id: int, error: BrokerError) -> 
         session.send(commands.close_consumer(consumer_id))
 
 
-def _check(topic: Topic, body: pb.CommandSubscribe, request: SubscriptionRequest) -> None:
+def _check(
+    topic: Topic, address: str, body: pb.CommandSubscribe, request: SubscriptionRequest
+) -> None:
     topic.check_subscription_name(request.name)
     policies = topic.policies.effective
-    if topic.persistent:
-        check_subscription_type(policies, TYPE_NAMES.get(body.subType, ""), topic.name.full)
+    type_name = TYPE_NAMES.get(body.subType, "")
+    is_enabled = not topic.persistent or type_name in policies.subscription_types
+    if request.name not in topic.subscriptions or not is_enabled:
+        # Before a subscription is made, which would stay. Pulsar asks this before the type, too.
+        topic.check_room(address)
+    if not is_enabled:
+        raise type_not_enabled(type_name, topic.name.full)
     if request.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
         raise NotAllowed(
             "readCompacted only allowed on persistent topics and"

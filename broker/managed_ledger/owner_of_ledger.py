@@ -22,6 +22,9 @@ _COMPONENT: Final = ("component", b"managed-ledger")
 _MANAGED_LEDGER: Final = "pulsar/managed-ledger"
 _CURSOR: Final = "pulsar/cursor"
 _NAME_PARTS: Final = 4
+_COMPACTED: Final = ("component", b"compacted-ledger")
+_COMPACTED_TOPIC: Final = "pulsar/compactedTopic"
+_COMPACTED_TO: Final = "pulsar/compactedTo"
 _VELA: Final = ("application", b"vela")
 _BROADCAST: Final = ("component", b"broadcast")
 
@@ -32,6 +35,15 @@ def ledger_custom_metadata(name: str, cursor_name: str | None = None) -> dict[st
     custom[_MANAGED_LEDGER] = name.encode()
     if cursor_name is not None:
         custom[_CURSOR] = cursor_name.encode()
+    return custom
+
+
+def compacted_custom_metadata(topic_name: str, up_to: bytes) -> dict[str, bytes]:
+    """For a ledger with what was kept of a topic; `up_to`: the last message id, as clients
+    serialize it."""
+    custom = dict([_APPLICATION, _COMPACTED])
+    custom[_COMPACTED_TOPIC] = topic_name.encode()
+    custom[_COMPACTED_TO] = up_to
     return custom
 
 

@@ -372,16 +372,36 @@ class Namespaces:
         namespace = await self.get(topic.namespace_name)
         if await namespace.existing.has(topic):
             raise conflict("This topic already exists")
-        await self._check_topic_limit(namespace, topic, count)
+        try:
+            await self._check_topic_limit(namespace, topic, count)
+        except NotAllowed as error:
+            raise precondition_failed(error.message) from None
         await namespace.partitioned.create(topic, count, properties)
 
+    async def check_new_topic(self, topic: TopicName) -> None:
+        """Whether the namespace may have one more topic, for administrative calls.
+
+        Raises: Refusal.
+        """
+        namespace = await self.get(topic.namespace_name)
+        if await namespace.existing.has(topic):
+            return
+        try:
+            await self._check_topic_limit(namespace, topic, 1)
+        except NotAllowed as error:
+            raise conflict(error.message) from None
+
     async def _check_topic_limit(self, namespace: Namespace, topic: TopicName, count: int) -> None:
+        """As in Pulsar, non-persistent topics do not count, and one with more partitions than the
+        limit is refused. Raises: NotAllowed."""
         limit = namespace.policies.effective.counts.topics_max
         if not limit or topic.is_system:
             return
-        existing = await self.topics(namespace.name, PERSISTENT, with_system=False)
+        existing: list[str] = []
+        if topic.persistent:
+            existing = await self.topics(namespace.name, PERSISTENT, with_system=False)
         if len(existing) + count > limit:
-            raise NotAllowed(f"Exceed maximum number of topics in namespace {namespace.name}")
+            raise NotAllowed("Exceed maximum number of topics in namespace.")
 
 
 def _refuse_deleted(namespace: Namespace, topic: TopicName, *, create: bool) -> None:

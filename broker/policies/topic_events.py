@@ -28,6 +28,8 @@ Json = Any
 GLOBAL_PREFIX: Final = "__G__"
 EVENT_BYTES_MAX: Final = 128 * 1024
 """Policies of two thousand subscriptions. To read so many bytes takes milliseconds."""
+BATCH_MAX: Final = 1_000
+"""Messages in one. Pulsar writes each by itself."""
 SCHEMA_CHARS_MAX: Final = 64 * 1024
 """That of Pulsar has 6,000."""
 SCHEMA_DEPTH_MAX: Final = 16

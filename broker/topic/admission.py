@@ -67,7 +67,6 @@ def check_subscriptions(policies: EffectivePolicies, count: int, topic_name: str
         raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {topic_name}")
 
 
-def check_subscription_type(policies: EffectivePolicies, name: str, topic_name: str) -> None:
-    """Whether consumers of this type may subscribe. Raises: BrokerError NotAllowedError."""
-    if name not in policies.subscription_types:
-        raise NotAllowed(f"Topic[{{{topic_name}}}] doesn't support {name} sub type!")
+def type_not_enabled(name: str, topic_name: str) -> NotAllowed:
+    """The refusal of consumers of this type."""
+    return NotAllowed(f"Topic[{{{topic_name}}}] doesn't support {name} sub type!")

@@ -24,6 +24,7 @@ from broker.topic.backlog_keeper import BacklogKeeper
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
 from broker.topic.failures import told
+from broker.topic.log_compaction import COMPACTION_CURSOR, LogCompaction
 from broker.topic.message_expiry import expire_backlogs
 from broker.topic.newest_message import NewestOfTopic
 from broker.topic.producer import Producer, Publish
@@ -31,9 +32,8 @@ from broker.topic.subscribe_rates import SubscribeRates
 from broker.topic.topic import Topic
 from ledgers.replication import Replication
 from protocol import commands
-from protocol.errors import BrokerError, NotAllowed, ServerError, ServiceNotReady
+from protocol.errors import BrokerError, NotAllowed, ServerError
 from protocol.metadata import broker_entry_metadata, count_messages
-from protocol.position import EARLIEST
 from protocol.templates import ReceiptTemplate
 
 if TYPE_CHECKING:
@@ -53,10 +53,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-COMPACTION_CURSOR: Final = "__compaction"
-"""Where Pulsar compacts from. It keeps the policies of topics, which nobody consumes."""
-COMPACTED_LEDGER: Final = "CompactedTopicLedger"
-"""Property of its position: the ledger with the messages that compaction has kept."""
 INTERNAL_CURSORS: Final = frozenset({DEDUP_CURSOR, COMPACTION_CURSOR})
 """Cursors that do not belong to subscriptions."""
 TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
@@ -107,6 +103,8 @@ class PersistentTopic(Topic):
         self._applying = trio.Lock()
         self.backlog = BacklogKeeper(self, ledger, services.config, services.clock)
         self._ttl_seconds = 0
+        self.compaction = LogCompaction(name, ledger) if name.is_policy_log else None
+        """Of a log of policies. Other topics are not compacted."""
         self._subscribes = SubscribeRates()
         self._newest = NewestOfTopic(ledger)
         self._taken = 0
@@ -120,9 +118,10 @@ class PersistentTopic(Topic):
         if not self._subscribes.admits(consumer, rate, self.services.clock.now()):
             raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
-    def subscription_ledger(self) -> LedgerPort:
+    def subscription_ledger(self, *, compacted: bool) -> LedgerPort:
         """The ledger that its subscriptions read."""
-        return self.ledger
+        compaction = self.compaction
+        return self.ledger if compaction is None or not compacted else compaction.log
 
     async def recover(self) -> None:
         """Restore the state that the cursors of the ledger hold: subscriptions and
@@ -133,21 +132,12 @@ class PersistentTopic(Topic):
             if name not in INTERNAL_CURSORS:
                 request = SubscriptionRequest(name=name, properties=dict(cursor.properties))
                 await self.open_subscription_in_turn(request)
-        if self.name.is_policy_log:
-            await self._keep_policies()
+        if self.compaction is not None:
+            await self.compaction.load()
+            self.services.log_compactions.watch(self.compaction, self.name)
         await self.apply_policies()
         if self.services.entry_interceptor is not None:
             self.message_index = await self._last_message_index()
-
-    async def _keep_policies(self) -> None:
-        """Raises: ServiceNotReady: what is in force may be in a ledger that Vela cannot read."""
-        cursor = await self.ledger.open_cursor(COMPACTION_CURSOR, EARLIEST)
-        if COMPACTED_LEDGER in cursor.position_properties:
-            raise ServiceNotReady(
-                f"{self.name.full} was compacted by a broker of Pulsar, and Vela cannot read what "
-                "that keeps: let a broker of Pulsar serve this namespace, or set "
-                "topicLevelPoliciesEnabled=false and do without the policies of its topics"
-            )
 
     async def _last_message_index(self) -> int:
         newest = await self.newest_entry()
@@ -518,7 +508,14 @@ class PersistentTopic(Topic):
 
     def newest_message(self) -> Coroutine[Any, Any, Entry | None]:
         """See `Topic.newest_message`."""
-        return self._newest.message()
+        newest = self._newest.message()
+        return newest if self.compaction is None else self._newest_of(self.compaction, newest)
+
+    @staticmethod
+    async def _newest_of(
+        compaction: LogCompaction, newest: Coroutine[Any, Any, Entry | None]
+    ) -> Entry | None:
+        return compaction.log.newest(await newest)
 
     async def terminate(self) -> Position:
         """Accept no more messages. Consumers are told once they have drained the topic.
@@ -570,11 +567,15 @@ class PersistentTopic(Topic):
     async def delete_storage(self) -> None:
         """Delete the ledger with its cursors and all other data under the topic's name."""
         await self.services.factory.delete(self.ledger.name)
+        if self.compaction is not None:
+            await self.compaction.delete()
         self._disconnect()
 
     def _disconnect(self) -> None:
         """Nobody refers to it any more."""
         self.services.message_expiry.forget(self)
+        if self.compaction is not None:
+            self.services.log_compactions.forget(self.compaction)
         self.backlog.disconnect()
         self.ledger.disconnect()
 

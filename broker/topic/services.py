@@ -10,6 +10,7 @@ from broker.policies.rates import NO_PUBLISH_RATE
 from broker.subscription.dispatch_limit import DispatchLimit
 from broker.subscription.throttled import BROKER
 from broker.topic.group_limits import GroupLimits
+from broker.topic.log_compaction import LogCompactions
 from broker.topic.message_expiry import MessageExpiry
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class TopicServices:
         """For a topic that cannot continue. It is loaded again on the next request."""
         self.message_expiry = MessageExpiry(config, clock)
         """Of the topics with a time to live."""
+        self.log_compactions = LogCompactions(config)
+        """Of the logs of policies."""
         self.running_in: trio.Nursery | None = None
         self.resource_groups = GroupLimits(clock, lambda: self.nursery)
         self._broker_publish_rate = NO_PUBLISH_RATE

@@ -122,8 +122,10 @@ class Topic(ProducerTopic):
         """Raises: BrokerError: it subscribes too often. A topic that stores nothing has no such
         rate, as in Pulsar."""
 
-    def subscription_ledger(self) -> LedgerPort | None:
-        """The ledger that its subscriptions read; None for a topic that stores nothing."""
+    def subscription_ledger(self, *, compacted: bool) -> LedgerPort | None:
+        """The ledger that its subscriptions read, or what compaction has kept of it; None for a
+        topic that stores nothing."""
+        del compacted
         return None
 
     # --- producers ----------------------------------------------------------------------
@@ -245,13 +247,14 @@ class Topic(ProducerTopic):
 
     # --- subscriptions ------------------------------------------------------------------
 
-    def context(self) -> TopicContext:
-        """The parts of this topic that its subscriptions use."""
+    def context(self, *, compacted: bool = False) -> TopicContext:
+        """The parts of this topic that its subscriptions use. `compacted`: one that reads only what
+        compaction has kept."""
         services = self.services
         return TopicContext(
             topic_name=self.name.full,
             partition=self.name.partition_index,
-            ledger=self.subscription_ledger(),
+            ledger=self.subscription_ledger(compacted=compacted),
             clock=services.clock,
             config=services.subscription_config,
             nursery=services.nursery,
@@ -286,7 +289,8 @@ class Topic(ProducerTopic):
             if self.persistent:
                 policies = self.policies.effective
                 check_subscriptions(policies, len(self.subscriptions), self.name.full)
-            subscription = await self.services.subscription_kinds.open(request, self.context())
+            context = self.context(compacted=request.read_compacted and not request.durable)
+            subscription = await self.services.subscription_kinds.open(request, context)
             self.subscriptions[request.name] = subscription
             self.touch()
         return subscription
@@ -305,16 +309,23 @@ class Topic(ProducerTopic):
         if not subscription.admits(consumer.durable):
             kind = "Durable" if subscription.durable else "NonDurable"
             raise NotAllowed(f"{kind} subscription with the same name already exists.")
-        check_consumers(
-            self.policies.effective,
-            self.services.config,
-            consumer.session.remote_address,
-            self.consumer_count(),
-            self._addresses_of_consumers,
-        )
+        self.check_room(consumer.session.remote_address)
         handle = subscription.add_consumer(consumer, request)
         self.touch()
         return handle
+
+    def check_room(self, address: str) -> None:
+        """Whether one more consumer may come from this address.
+
+        Raises: BrokerError ConsumerBusy.
+        """
+        check_consumers(
+            self.policies.effective,
+            self.services.config,
+            address,
+            self.consumer_count(),
+            self._addresses_of_consumers,
+        )
 
     def _addresses_of_producers(self) -> list[str]:
         return [each.session.remote_address for each in self.access.producers.values()]

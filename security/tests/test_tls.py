@@ -154,7 +154,8 @@ def broken(rules, tmp_path, what):
         os.mkfifo(path)
         return replace(rules, key_path=str(path)), "tlsKeyFilePath=.*not a regular file"
     if what == "endless":
-        return replace(rules, trusted_path="/dev/zero"), "tlsTrustCertsFilePath=.*not a regular file"
+        trusted = replace(rules, trusted_path="/dev/zero")
+        return trusted, "tlsTrustCertsFilePath=.*not a regular file"
     if what == "no certificate":
         path.write_text("hello")
         return (

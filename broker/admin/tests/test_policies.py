@@ -230,3 +230,19 @@ async def test_a_new_namespace_takes_schema_updates_as_configured(http, broker):
         None,
     )
     assert await http("GET", "namespaces/public/n2/isAllowAutoUpdateSchema") == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "policy", "value"),
+    [
+        ("PUT", "schemaCompatibilityStrategy", "BAD"),
+        ("POST", "subscriptionAuthMode", "BAD"),
+        ("POST", "inactiveTopicPolicies", {"inactiveTopicDeleteMode": "BAD"}),
+    ],
+)
+async def test_a_name_that_a_policy_does_not_know_is_refused_with_those_it_knows(
+    http, method, policy, value
+):
+    status, reason = await http(method, f"{N}/{policy}", value)
+    assert status == 400
+    assert "must be one of" in reason

@@ -55,6 +55,34 @@ async def test_a_policy_of_a_topic_is_set_shown_and_taken_back(http, path, metho
     assert await http("GET", f"{url}?applied=true") == (200, of_broker)
 
 
+@pytest.mark.parametrize(("path", "method", "body", "of_broker"), TOPICS)
+async def test_a_policy_of_all_clusters_is_in_force_and_not_shown_as_one_of_this(
+    http, path, method, body, of_broker
+):
+    if path == "replication":
+        return
+    await http("PUT", f"{N}/t")
+    url = f"{N}/t/{path}"
+    for_all = f"{url}?isGlobal=true"
+    unset = False if path.startswith("dispatcherPause") else None
+    assert await http("GET", f"{for_all}&applied=true") == (200, of_broker)
+    assert await http(method, for_all, body) == (204, None)
+    assert await http("GET", for_all) == (200, body)
+    assert await http("GET", f"{for_all}&applied=true") == (200, body)
+    assert await http("GET", url) == (200, unset)
+    assert await http("GET", f"{url}?applied=true") == (200, of_broker)
+    assert await http("DELETE", for_all) == (204, None)
+    assert await http("GET", for_all) == (200, unset)
+
+
+async def test_replication_of_topics_cannot_be_set_for_all_clusters(http):
+    await http("PUT", f"{N}/t")
+    status, reason = await http("POST", f"{N}/t/replication?isGlobal=true", ["standalone"])
+    assert status == 412
+    assert "namespace-level replication is not enabled" in reason
+    assert await http("GET", f"{N}/t/replication?isGlobal=true") == (200, None)
+
+
 NAMESPACES = [
     # path, method, body, answer when it is not set, whether DELETE takes it back
     ("compactionThreshold", "PUT", 3_000_000_000, None, True),

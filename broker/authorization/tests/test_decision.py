@@ -19,7 +19,7 @@ from broker.authorization.operations import Right
 from broker.policies.grants import ACTIONS, Grants, grants_in
 from protocol.topic_name import TopicName
 from security.authentication.original_principal import flaw_of
-from security.caller import UNAUTHENTICATED, Caller
+from security.caller import THIS_BROKER, UNAUTHENTICATED, Caller
 
 TOPIC = TopicName.parse("persistent://t/n/x")
 PARTITION = TopicName.parse("persistent://t/n/x-partition-3")
@@ -50,6 +50,12 @@ def test_without_a_grant_nothing_is_allowed():
     for right in Right:
         expected = Verdict.ALLOWED if right is Right.NONE else Verdict.DENIED
         assert verdict("a", right, granted()) is expected
+
+
+def test_the_broker_itself_may_do_everything():
+    for right in Right:
+        assert decide(THIS_BROKER, right, SCOPE, Facts(), Rules()).is_allowed
+        assert decide(THIS_BROKER, right, SCOPE, granted(prefix=True), Rules()).is_allowed
 
 
 def test_a_caller_without_a_role_may_nothing():

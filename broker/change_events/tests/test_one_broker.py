@@ -10,11 +10,11 @@ import trio
 
 from broker.admin.tests.conftest import CONFIG
 from broker.app import running_broker
-from broker.change_events.log_part import BATCH_MAX, PERMITS
+from broker.change_events.log_part import PERMITS
 from broker.namespaces.names import topic_policies_path
 from broker.net.tests.harness import running
 from broker.policies.change_event_schema import EVENT_SCHEMA_TEXT
-from broker.policies.topic_events import EventSchema, event_of, policies_in
+from broker.policies.topic_events import BATCH_MAX, EventSchema, event_of, policies_in
 from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import MetadataError, TopicNotFound

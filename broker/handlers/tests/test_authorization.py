@@ -203,6 +203,24 @@ async def test_a_grant_that_another_broker_revokes_ends_what_is_open_here():
         assert (await connection.error()).error == E.AuthorizationError
 
 
+async def test_what_the_broker_itself_has_open_outlives_changes_of_grants():
+    log = "persistent://public/default/__change_events"
+    async with authorized() as broker:
+        name = TopicName.parse(TOPIC)
+        await broker.service.get_or_load_topic(name, create=True)
+        await broker.service.namespaces.set_topic_policy(name, "max_producers_per_topic", 5)
+        [reader] = broker.topic(log).subscriptions.values()
+        [writer] = broker.topic(log).access.producers.values()
+        await granted(broker, {"a": ["produce", "consume"]})
+        # This topic is opened, and looked at, after that of the broker.
+        connection = await broker.connect_as("a")
+        await connection.subscribe("persistent://public/default/later", "s")
+        await granted(broker, {})
+        await connection.expect(T.CLOSE_CONSUMER)
+        assert reader.consumers
+        assert list(broker.topic(log).access.producers.values()) == [writer]
+
+
 @contextmanager
 def held_topics(monkeypatch, store):
     """Topics that are not loaded yet wait until the event given is set."""

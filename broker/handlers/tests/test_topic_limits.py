@@ -103,6 +103,23 @@ async def test_a_non_persistent_topic_takes_subscriptions_of_any_type_and_number
         assert len(broker.topic(topic).subscriptions) == 2
 
 
+async def test_a_consumer_over_a_limit_leaves_no_subscription():
+    busy = (E.ConsumerBusy, "Topic reached max consumers limit")
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.subscribe(TOPIC, "s", sub_type=S.Shared)
+        await limit_topic(broker, "max_consumers_per_topic", 1)
+        await limit_topic(broker, "max_subscriptions_per_topic", 1)
+        await limit_topic(broker, "subscription_types_enabled", ["Exclusive"])
+        for durable in (True, False):
+            frame = c.subscribe(TOPIC, "other", 2, connection.rid(), durable=durable)
+            assert await refused(connection, frame) == busy
+        # As in Pulsar, a consumer for whom there is no room is told so, whatever its type.
+        frame = c.subscribe(TOPIC, "s", 2, connection.rid(), sub_type=S.Shared)
+        assert await refused(connection, frame) == busy
+        assert list(broker.topic(TOPIC).subscriptions) == ["s"]
+
+
 async def test_a_consumer_over_a_limit_takes_nobodys_place():
     """A silent connection is closed only if it holds what another one asks for."""
     async with running(

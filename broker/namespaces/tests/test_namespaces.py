@@ -320,8 +320,8 @@ async def test_limits_of_tenants_and_of_their_namespaces():
 async def test_topic_limit_of_a_namespace():
     namespaces, store = await fresh(maxTopicsPerNamespace=2)
     await put_ledger(store, TOPIC)
-    with pytest.raises(NotAllowed):
-        await namespaces.create_partitioned_topic(TopicName.parse("b"), 2)
+    too_many = "Exceed maximum number of topics in namespace."
+    await refused(namespaces.create_partitioned_topic(TopicName.parse("b"), 2), 412, too_many)
     await namespaces.check_topic(TopicName.parse("b"), create=True)
     await put_ledger(store, TopicName.parse("b"))
     with pytest.raises(NotAllowed):

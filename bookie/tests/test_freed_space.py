@@ -1,0 +1,57 @@
+"""Large removed files give their space back, and nobody waits for it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from bookie.disk import RealDisk
+from bookie.freed_space import FreedSpace
+
+STEP_BYTES = 4096
+
+
+def threads():
+    return [each for each in threading.enumerate() if each.name == "free space"]
+
+
+def ended():
+    for thread in threads():
+        thread.join(30)
+    return not threads()
+
+
+@pytest.mark.parametrize("size", [0, 1, STEP_BYTES, STEP_BYTES + 1, 50 * STEP_BYTES])
+def test_a_removed_file_has_no_name_at_once_and_no_blocks_in_the_end(tmp_path, size):
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * size)
+    freed = FreedSpace(STEP_BYTES)
+    with open(path, "rb") as file:
+        freed.remove(str(path))
+        assert not path.exists()
+        assert ended()
+        left = os.fstat(file.fileno()).st_size
+    assert left == (size if size <= STEP_BYTES else 0)  # small ones are left to their last user
+
+
+def test_many_files_are_freed_one_after_the_other_by_one_thread(tmp_path):
+    freed = FreedSpace(STEP_BYTES)
+    with ExitStack() as stack:
+        files = []
+        for number in range(20):
+            path = tmp_path / str(number)
+            path.write_bytes(b"x" * (10 * STEP_BYTES))
+            files.append(stack.enter_context(open(path, "rb")))
+            freed.remove(str(path))
+            assert len(threads()) <= 1
+        assert ended()
+        assert [os.fstat(file.fileno()).st_size for file in files] == [0] * 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        RealDisk().remove_unread(str(tmp_path / "no"))
