@@ -163,6 +163,7 @@ strangers: setup-dev
 crash: setup-dev
 	$(BIN)/python -m tests.crash.kill9 --rounds 100 --output docs/performance/kill9.json
 	$(BIN)/python -m tests.crash.broadcast_kill9 --rounds 100 --output docs/performance/broadcast-kill9.json
+	$(BIN)/python -m tests.crash.policies_kill9 --rounds 100 --output docs/performance/policies-kill9.json
 
 damage: setup-dev
 	$(BIN)/python -m tests.damage.flips --places 300
