@@ -8,7 +8,7 @@ single entries (redelivery) that continues no earlier read fetches only those en
 
 Invariants: at most one fetch per starting position is in progress, and other readers wait for it.
 There are at most `_PREFETCHES_MAX` prefetches per topic. Fetched entries count against the cache
-bound of the broker.
+bound of the broker. A run of thousands of small entries is made in slices.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _RUN_ENTRIES_MAX: Final = 5_000
+ENTRIES_PER_SLICE: Final = 1_000
+"""Made of what was read in one slice: a quarter of a millisecond."""
 _SEQUENTIAL_COUNT_MIN: Final = 16
 _PREFETCHES_MAX: Final = 4
 _SMALL_READ_BYTES: Final = 64 * 1024
@@ -164,7 +166,13 @@ class BacklogReader:
             payloads = await reader.read(entry_id, last, bytes_max)
         except LedgerError as error:
             raise BrokerError(ServerError.PersistenceError, str(error)) from error
-        return [
-            Entry(payload, -1, (ledger_id, number))
-            for number, payload in enumerate(payloads, entry_id)
-        ]
+        entries: list[Entry] = []
+        for start in range(0, len(payloads), ENTRIES_PER_SLICE):
+            if start:
+                await trio.lowlevel.checkpoint()
+            part = payloads[start : start + ENTRIES_PER_SLICE]
+            entries += [
+                Entry(payload, -1, (ledger_id, number))
+                for number, payload in enumerate(part, entry_id + start)
+            ]
+        return entries

@@ -45,7 +45,52 @@ def test_planning_again_and_again_keeps_it_small():
     order: DueOrder[str] = DueOrder()
     for number in range(10_000):
         order.plan("a", number)
-    assert len(order._heap) < 100
+    assert len(order._heap) + len(order._aside) < 100
+
+
+class CountedKey:
+    """Counts the look-ups of all keys."""
+
+    looked_up = 0
+
+    def __hash__(self):
+        CountedKey.looked_up += 1
+        return id(self)
+
+
+def test_no_call_looks_at_many_places_however_many_keys_there_are():
+    order: DueOrder[CountedKey] = DueOrder()
+    keys = [CountedKey() for _ in range(1_000)]
+
+    def looked_up_at_most(call):
+        most = 0
+        for key in keys:
+            before = CountedKey.looked_up
+            call(key)
+            most = max(most, CountedKey.looked_up - before)
+            places = len(order._heap) + len(order._aside)
+            assert places <= 3 * len(keys) + 100
+        return most
+
+    for due in range(20):
+        assert looked_up_at_most(lambda key, due=due: order.plan(key, due)) <= 8
+    assert looked_up_at_most(order.forget) <= 8
+    assert looked_up_at_most(lambda key: order.plan(key, 1)) <= 8
+    assert [key for key in order.take_due(1) if key is not None] == keys
+
+
+@given(st.lists(times, min_size=70, max_size=150), st.integers(0, 100))
+def test_the_order_holds_while_it_is_swept(dues, more):
+    order: DueOrder[int] = DueOrder()
+    for key, due in enumerate(dues):
+        order.plan(key, 30)
+        order.plan(key, due)
+    for key in range(more):
+        order.plan(key % len(dues), 25)
+    planned = dict(enumerate(dues)) | {key % len(dues): 25 for key in range(more)}
+    taken = [each for each in order.take_due(30) if each is not None]
+    assert sorted(taken) == sorted(planned)
+    assert [planned[each] for each in taken] == sorted(planned.values())
 
 
 def test_those_planned_meanwhile_come_too_if_they_are_due():
