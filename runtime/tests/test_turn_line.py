@@ -43,12 +43,14 @@ def test_a_long_line_leaves_other_work_its_turns():
         turns = []
         async with trio.open_nursery() as nursery:
             line = TurnLine(lambda _: 0.0, lambda number, _: turns.append(number), lambda: nursery)
-            for number in range(3 * CALLED_AT_ONCE_MAX):
+            for number in range(10 * CALLED_AT_ONCE_MAX):
                 line.join(number, None)
             seen = 0
             while line:
                 await trio.lowlevel.checkpoint()
-                assert len(turns) - seen <= CALLED_AT_ONCE_MAX
+                # trio runs the tasks of a pass in any order: at the end of one, at the start of
+                # the next.
+                assert len(turns) - seen <= 2 * CALLED_AT_ONCE_MAX
                 seen = len(turns)
 
     run_with_clock(run)
