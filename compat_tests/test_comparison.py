@@ -187,7 +187,7 @@ def test_the_page_marks_what_was_played_again(tmp_path: Path):
 def test_a_run_of_some_files_leaves_the_page_as_it_was(tmp_path: Path):
     for name in ("test_one.py", "test_other.py"):
         (tmp_path / name).write_text('pytestmark = pytest.mark.client("java")')
-    (tmp_path / "test_of_nobody.py").write_text("")
+    (tmp_path / "test_of_nobody.py").write_text("written('pytestmark = pytest.mark.client()')")
     page = tmp_path / "page.md"
     matrix = Matrix(page, ("# Page",), {"java": "Java 4"}, tmp_path)
     matrix.expect("java", "reader", "test_one.py")
