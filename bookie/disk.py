@@ -104,11 +104,7 @@ class Disk(Protocol):
         """Replace `target` atomically."""
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
-
-    def remove_unread(self, path: str) -> None:
-        """Remove a file that nothing has open. The space of a large one comes back bit by bit, so
-        that the syncs of others need not wait for it."""
+        """Remove a file. Those that have it open can read it."""
 
     def sync_directory(self, path: str) -> None:
         """Make the names in this directory durable."""
@@ -155,7 +151,7 @@ def _failure(error: OSError, what: str, path: str) -> Exception:
 class RealFile:
     """A file of the operating system."""
 
-    __slots__ = ("_descriptor", "_direct", "_direct_tried", "path")
+    __slots__ = ("__weakref__", "_descriptor", "_direct", "_direct_tried", "path")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
@@ -281,6 +277,11 @@ class RealFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed."""
+        return self._descriptor >= 0
+
     def __del__(self) -> None:
         """The last user of a shared read handle closes it by dropping it."""
         self.close()
@@ -323,7 +324,7 @@ class RealDisk:
         """O_CREAT | O_EXCL."""
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            return RealFile(path, os.open(path, flags, FILE_MODE))
+            return _FREED.opened(lambda: RealFile(path, os.open(path, flags, FILE_MODE)))
         except FileExistsError:
             raise
         except OSError as error:
@@ -331,7 +332,7 @@ class RealDisk:
 
     def open(self, path: str) -> DiskFile:
         """Read and write."""
-        return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return _FREED.opened(lambda: RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC)))
 
     def rename(self, source: str, target: str) -> None:
         """rename(2)."""
@@ -341,11 +342,8 @@ class RealDisk:
             raise _failure(error, "renaming", source) from error
 
     def remove(self, path: str) -> None:
-        """unlink(2)."""
-        os.unlink(path)
-
-    def remove_unread(self, path: str) -> None:
-        """unlink(2), and ftruncate(2) in steps."""
+        """unlink(2). The space of a large file comes back bit by bit, so that the syncs of others
+        need not wait for it."""
         _FREED.remove(path)
 
     def sync_directory(self, path: str) -> None:

@@ -1,8 +1,9 @@
 """Gives the space of large removed files back bit by bit.
 
 A file system frees the blocks of a file in one transaction, for which the syncs of other files
-wait: those of 2 GB, a full journal, take a second. A file that is cut step by step, with pauses,
-lets them pass in between.
+wait: those of a full journal, of 2 GB, take a second, those of an entry log a quarter. A file that
+is cut step by step, with pauses, lets them pass in between. It is cut when nothing in this process
+has it open: a reader may have found it just before its name was removed.
 """
 
 from __future__ import annotations
@@ -12,12 +13,44 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Final, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STEP_BYTES: Final = 16 * 1024 * 1024
 """Freed within a few milliseconds."""
 PAUSE_SHARE: Final = 4
 """A pause is so many times as long as the step before."""
+LOOK_SECONDS: Final = 0.1
+"""Between two looks at whether files are still open."""
+
+
+class OpenFile(Protocol):
+    """A file that this process has opened. It may be dropped without being closed."""
+
+    path: str
+
+    @property
+    def is_open(self) -> bool:
+        """False: it is read and written no more."""
+
+
+F = TypeVar("F", bound=OpenFile)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    descriptor: int
+    directory: str
+    users: WeakSet[OpenFile]
+
+    @property
+    def is_used(self) -> bool:
+        return any(each.is_open for each in self.users)
 
 
 @final
@@ -30,11 +63,19 @@ class FreedSpace:
     def __init__(self, step_bytes: int = STEP_BYTES) -> None:
         self._step_bytes = step_bytes
         self._lock = threading.Lock()
-        self._removed: deque[tuple[int, str]] = deque()
+        self._open: WeakSet[OpenFile] = WeakSet()
+        self._removed: deque[_Removed] = deque()
         self._thread: threading.Thread | None = None
 
+    def opened(self, opening: Callable[[], F]) -> F:
+        """The file that the call opens, which is not cut as long as it is open."""
+        with self._lock:
+            file = opening()
+            self._open.add(file)
+        return file
+
     def remove(self, path: str) -> None:
-        """Remove a file that nothing has open. Its name is gone when this returns.
+        """Remove a file. Its name is gone when this returns.
 
         Raises: OSError: it is as it was.
         """
@@ -42,13 +83,14 @@ class FreedSpace:
             os.unlink(path)
             return
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.unlink(path)
-        except BaseException:
-            os.close(descriptor)
-            raise
         with self._lock:
-            self._removed.append((descriptor, os.path.dirname(path)))
+            try:
+                os.unlink(path)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            users = WeakSet(each for each in self._open if each.path == path)
+            self._removed.append(_Removed(descriptor, os.path.dirname(path), users))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="free space", daemon=True)
                 self._thread.start()
@@ -60,18 +102,22 @@ class FreedSpace:
                 if not self._removed:
                     self._thread = None
                     return
-                descriptor, directory = self._removed.popleft()
+                removed = self._removed.popleft()
+            if removed.is_used:
+                self._removed.append(removed)
+                time.sleep(LOOK_SECONDS)
+                continue
             with contextlib.suppress(OSError):
-                self._free(descriptor, directory)
-            os.close(descriptor)  # of what could not be cut, this frees the rest in one piece
+                self._free(removed)
+            os.close(removed.descriptor)  # what could not be cut is freed in one piece
 
-    def _free(self, descriptor: int, directory: str) -> None:
-        _sync(directory)  # so that no crash brings the name back with a part of the content
-        size = os.fstat(descriptor).st_size
+    def _free(self, removed: _Removed) -> None:
+        _sync(removed.directory)  # so that no crash brings the name back with a part of the content
+        size = os.fstat(removed.descriptor).st_size
         while size > 0:
             size = max(0, size - self._step_bytes)
             begun = time.monotonic()
-            os.ftruncate(descriptor, size)
+            os.ftruncate(removed.descriptor, size)
             time.sleep(PAUSE_SHARE * (time.monotonic() - begun))
 
 

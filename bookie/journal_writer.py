@@ -183,7 +183,7 @@ class JournalWriter:
         old = [i for i in journal_ids(self._disk, self._directory) if i < mark[0]]
         doomed = old[: len(old) - backups] if backups else old
         for journal_id in doomed:
-            self._disk.remove_unread(journal_path(self._directory, journal_id))
+            self._disk.remove(journal_path(self._directory, journal_id))
         return len(doomed)
 
     def close(self) -> None:

@@ -118,10 +118,6 @@ class MemoryDisk:
         """Remove the file."""
         del self._files[path]
 
-    def remove_unread(self, path: str) -> None:
-        """As `remove`."""
-        self.remove(path)
-
     def sync_directory(self, path: str) -> None:
         """Nothing to do."""
 

@@ -249,10 +249,6 @@ class SimDisk:
         with self.power.lock:
             self._change(path, path, None, None)
 
-    def remove_unread(self, path: str) -> None:
-        """As `remove`."""
-        self.remove(path)
-
     def sync_directory(self, path: str) -> None:
         """Names become durable."""
         with self.power.lock:

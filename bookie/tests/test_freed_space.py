@@ -8,8 +8,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from bookie import disk
 from bookie.disk import RealDisk
-from bookie.freed_space import FreedSpace
+from bookie.freed_space import LOOK_SECONDS, FreedSpace
 
 STEP_BYTES = 4096
 
@@ -54,4 +55,26 @@ def test_many_files_are_freed_one_after_the_other_by_one_thread(tmp_path):
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
-        RealDisk().remove_unread(str(tmp_path / "no"))
+        RealDisk().remove(str(tmp_path / "no"))
+
+
+@pytest.mark.parametrize("how", ["closed", "dropped"])
+def test_a_removed_file_is_whole_for_those_that_have_it_open(tmp_path, monkeypatch, how):
+    monkeypatch.setattr(disk, "_FREED", FreedSpace(STEP_BYTES))
+    path, content = str(tmp_path / "log"), b"x" * (10 * STEP_BYTES)
+    real = RealDisk()
+    written = real.create(path)
+    written.write_at(0, content)
+    written.close()
+    reader = real.open(path)
+    with open(path, "rb") as file:
+        real.remove(path)
+        [thread] = threads()
+        thread.join(3 * LOOK_SECONDS)
+        assert thread.is_alive()
+        assert reader.read_at(0, len(content)) == content
+        if how == "closed":
+            reader.close()
+        del reader
+        assert ended()
+        assert os.fstat(file.fileno()).st_size == 0
