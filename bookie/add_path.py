@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 
     from bookie.api import AddSink, EntryBody, Turn
     from bookie.config import BookieConfig
-    from bookie.journal import GroupDone
+    from bookie.disk import Disk, Submissions
+    from bookie.journal import GroupDone, Journal
     from bookie.journal_turns import Batch
     from bookie.layout import Layout
     from bookie.ledger_handle import LedgerHandle
+    from runtime.readers import Readers
 
 logger = structlog.get_logger()
 
@@ -56,8 +58,11 @@ class AddPath:
         self._storages = layout.storages
         self._journals = layout.journals
         self._token = trio.lowlevel.current_trio_token()
-        self.wake: Callable[..., object] = self._token.run_sync_soon
-        """Has something called in the event loop, for journal threads. Set by the owner."""
+        self._wake: Callable[..., object] = self._token.run_sync_soon
+        """Has something called in the event loop, for journal threads."""
+        self._readers: Readers | None = None
+        self._submissions: list[tuple[Journal, Submissions, Callable[[], int]]] = []
+        """The readers call each of them."""
         self._kick_scheduled = False
         self._waiting = {
             id(storage): WaitingAdds(
@@ -343,9 +348,55 @@ class AddPath:
         for sink in sinks:
             await sink.wait()
 
+    def use_readers(self, readers: Readers, disk: Disk) -> None:
+        """The readers of this event loop wake it for journal threads and, while they run, tell
+        when writes are done that it has submitted. Before the first add: answers keep their order
+        within one way only."""
+        self._wake = readers.run_sync_soon
+        self._readers = readers
+        for journal in self._journals:
+            submissions = disk.open_submissions() if journal.can_submit else None
+            if submissions is not None:
+                self._submissions.append((journal, submissions, self._call_of(journal)))
+        readers.on_running(self._readers_run)
+
+    def leave_readers(self) -> None:
+        """They have nothing to call any more."""
+        if self._readers is not None:
+            self._readers_run(running=False)
+            self._submissions = []
+
+    def _call_of(self, journal: Journal) -> Callable[[], int]:
+        def call() -> int:
+            self._submitted_is_done(journal)
+            return 0
+
+        return call
+
+    def _readers_run(self, *, running: bool) -> None:
+        readers = self._readers
+        assert readers is not None
+        for journal, submissions, call in self._submissions:
+            if running:
+                readers.add(submissions.fileno(), call)
+                journal.begin_submissions(submissions)
+            else:
+                readers.remove(submissions.fileno(), call)
+                journal.end_submissions()
+
+    def _submitted_is_done(self, journal: Journal) -> None:
+        try:
+            done = journal.submitted_is_done()
+        except Exception as error:
+            self.fail(error)
+            return
+        if done is not None:
+            self._group_done(done)
+            journal.kick()
+
     def group_done_soon(self, done: GroupDone) -> None:
         """Called by a journal thread."""
-        self.wake(self._group_done, done)
+        self._wake(self._group_done, done)
 
     def journal_room_changed_soon(self) -> None:
         """Called by a journal thread."""

@@ -36,7 +36,7 @@ import contextlib
 import os
 import select
 import threading
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
@@ -67,6 +67,13 @@ _OWN_SHARE: Final = ""
 CHUNK_BYTES_MAX: Final = 1024 * 1024
 
 
+class RunningChanged(Protocol):
+    """A callable that is told whether `run` runs."""
+
+    def __call__(self, *, running: bool) -> None:
+        """See Readers.on_running."""
+
+
 @final
 class Readers:
     """Sockets that are read without a task each, and the callable for each of them. To be made in
@@ -83,6 +90,7 @@ class Readers:
         "_last_share",
         "_lock",
         "_much",
+        "_on_running",
         "_shares",
         "_soon",
         "_strangers",
@@ -120,6 +128,7 @@ class Readers:
         self._soon: list[tuple[Callable[..., object], tuple[object, ...]]] = []
         """What other threads want to have called. One queue, so that the order stays the same
         when `run` begins and ends."""
+        self._on_running: list[RunningChanged] = []
         self._lock = threading.Lock()
         self._token = trio.lowlevel.current_trio_token()
 
@@ -186,13 +195,24 @@ class Readers:
         for call, arguments in soon:
             call(*arguments)
 
+    def on_running(self, call: RunningChanged) -> None:
+        """Call when `run` begins (or at once if it has), and when it ends: nothing that is added is
+        noticed before and afterwards."""
+        self._on_running.append(call)
+        if self._wake != -1:
+            call(running=True)
+
     async def run(self) -> None:
         """Call readers until cancelled."""
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.add(self._wake, self._woken)
         try:
+            for call in self._on_running:
+                call(running=True)
             await self._run()
         finally:
+            for call in self._on_running:
+                call(running=False)
             self.remove(self._wake, self._woken)
             with self._lock:
                 os.close(self._wake)
