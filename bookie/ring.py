@@ -20,7 +20,7 @@ import mmap
 import os
 import struct
 import sys
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from bookie.direct_io import is_aligned
 from bookie.failures import failure
@@ -28,7 +28,7 @@ from bookie.failures import failure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bookie.disk import DiskFile
+    from bookie.direct_io import DirectWriter
 
     _Call = Callable[..., int]
 
@@ -50,6 +50,15 @@ _RING_AT: Final = 0
 _ENTRIES_AT: Final = 0x10000000
 _SYNCED_WRITE: Final[int] = getattr(os, "RWF_DSYNC", 0)
 _REFUSALS: Final = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class Submittable(Protocol):
+    """A file that may be written past the page cache."""
+
+    path: str
+
+    def direct(self) -> DirectWriter | None:
+        """None: it may not."""
 
 
 def open_ring() -> Ring | None:
@@ -122,7 +131,7 @@ class Ring:
         """Readable when the write is done."""
         return self._descriptor
 
-    def submit(self, file: DiskFile, offset: int, parts: list[bytes], size: int) -> bool:
+    def submit(self, file: Submittable, offset: int, parts: list[bytes], size: int) -> bool:
         """See Submissions."""
         direct = file.direct()
         if direct is None or not is_aligned(offset, size):
