@@ -120,6 +120,45 @@ async def test_a_consumer_over_a_limit_leaves_no_subscription():
         assert list(broker.topic(TOPIC).subscriptions) == ["s"]
 
 
+async def test_a_subscription_that_nobody_made_is_missed_before_the_type_is_refused():
+    missing = (E.SubscriptionNotFound, "Subscription does not exist")
+    async with running(
+        allowAutoSubscriptionCreation=False, subscriptionTypesEnabled=("Shared",)
+    ) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        for compacted in (True, False):
+            frame = c.subscribe(TOPIC, "s", 1, connection.rid(), read_compacted=compacted)
+            assert await refused(connection, frame) == missing
+
+
+@pytest.mark.parametrize(
+    ("domain", "text"),
+    [
+        ("persistent", "readCompacted only allowed on failover or exclusive subscriptions"),
+        ("non-persistent", "readCompacted only valid on persistent topics"),
+    ],
+)
+async def test_who_cannot_read_compacted_is_told_after_there_is_room(domain, text):
+    topic = f"{domain}://public/default/t"
+    async with running(subscriptionTypesEnabled=("Exclusive",)) as broker:
+        connection = await broker.connect()
+        await connection.subscribe(topic, "s")
+
+        async def compacted(name):
+            fields = {"sub_type": S.Shared, "read_compacted": True}
+            return await refused(
+                connection, c.subscribe(topic, name, 2, connection.rid(), **fields)
+            )
+
+        for name in ("s", "other"):
+            assert await compacted(name) == (E.NotAllowedError, text)
+        assert list(broker.topic(topic).subscriptions) == ["s"]
+        await limit_topic(broker, "max_consumers_per_topic", 1, topic)
+        for name in ("s", "other"):
+            assert (await compacted(name))[0] == E.ConsumerBusy
+
+
 async def test_a_consumer_over_a_limit_takes_nobodys_place():
     """A silent connection is closed only if it holds what another one asks for."""
     async with running(

@@ -97,6 +97,16 @@ class Wire:
             )
         )
 
+    def try_consumer(self, topic: str, subscription: str, **fields: Any) -> list[Any]:
+        """Subscribe a consumer that leaves again; code and text of a refusal."""
+        owner, consumer_id = self._owner_of(topic), next(self._ids)
+        answer = owner.ask(
+            lambda number: client.subscribe(topic, subscription, consumer_id, number, **fields)
+        )
+        if answer.type != pb.BaseCommand.ERROR:
+            owner.ask(lambda number: client.close_consumer(consumer_id, number))
+        return _told(answer)
+
     def try_publish(self, topic: str, message: bytes) -> list[Any]:
         """Publish one message with a producer of its own; code and text of a refusal."""
         owner, producer_id = self._owner_of(topic), next(self._ids)
