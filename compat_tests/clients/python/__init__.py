@@ -23,6 +23,7 @@ from compat_tests.clients.python import (
     schemas,
     subscriptions,
     topic_behaviour,
+    topic_numbers,
     topics,
 )
 from compat_tests.clients.python.scenario import SCENARIOS
@@ -49,5 +50,6 @@ __all__ = [
     "schemas",
     "subscriptions",
     "topic_behaviour",
+    "topic_numbers",
     "topics",
 ]

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_SECONDS: Final = 30.0
 LOOKUPS_MAX: Final = 20
 """As many redirects as stock clients follow."""
+UNASKED: Final = frozenset(
+    {
+        pb.BaseCommand.ACTIVE_CONSUMER_CHANGE,
+        pb.BaseCommand.CLOSE_CONSUMER,
+        pb.BaseCommand.CLOSE_PRODUCER,
+        pb.BaseCommand.PONG,
+    }
+)
+"""What a broker tells without a request of this client."""
 CONSUMER_ID: Final = 1
 PRODUCER_ID: Final = 2
 
@@ -200,10 +209,7 @@ class _Connection:
             for command, _ in self._client.receive(data):
                 if command.type == pb.BaseCommand.PING:
                     self._socket.sendall(client.pong())
-                elif command.type not in (
-                    pb.BaseCommand.PONG,
-                    pb.BaseCommand.ACTIVE_CONSUMER_CHANGE,
-                ):
+                elif command.type not in UNASKED:
                     return command
 
 
