@@ -120,6 +120,21 @@ async def test_a_consumer_over_a_limit_leaves_no_subscription():
         assert list(broker.topic(TOPIC).subscriptions) == ["s"]
 
 
+async def test_a_topic_with_more_subscriptions_than_its_limit_is_loaded_with_all_of_them():
+    async with running() as broker:
+        connection = await broker.connect()
+        for number, name in enumerate(("a", "b", "c")):
+            await connection.subscribe(TOPIC, name, number)
+        await limit_topic(broker, "max_subscriptions_per_topic", 1)
+        await broker.service.unload_topic(TopicName.parse(TOPIC))
+        other = await broker.connect()
+        for number, name in enumerate(("a", "b", "c")):
+            await other.subscribe(TOPIC, name, number)
+        code, _ = await refused(other, c.subscribe(TOPIC, "d", 4, other.rid()))
+        assert code == E.NotAllowedError
+        assert sorted(broker.topic(TOPIC).subscriptions) == ["a", "b", "c"]
+
+
 async def test_a_subscription_that_nobody_made_is_missed_before_the_type_is_refused():
     missing = (E.SubscriptionNotFound, "Subscription does not exist")
     async with running(
