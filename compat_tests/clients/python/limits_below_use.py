@@ -3,6 +3,7 @@ as far as there is room."""
 
 from __future__ import annotations
 
+import time
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from compat_tests.clients.python.scenario import (
     Stage,
     receive_many,
     scenario,
+    send_all,
     texts,
 )
 
@@ -133,3 +135,36 @@ def _sizes(stage: Stage, place: Place) -> None:
     producer.send(b"x" * 1_000)
     place.set(f"{place.path}/maxMessageSize", 100)
     stage.see_message("larger than the limit", consumer.receive(10_000))
+
+
+@scenario("limits-of-zero")
+def limits_of_zero(stage: Stage) -> None:
+    """No limit by count, whatever the namespace says. By rate, 0 and less say nothing: that of the
+    namespace counts."""
+    place = Place(stage)
+    there = _InUse(stage, place, "t")
+    attempts = {
+        "maxProducers": ("maxProducersPerTopic", there.produces),
+        "maxConsumers": ("maxConsumersPerTopic", there.consumes),
+        "maxConsumersPerSubscription": ("maxConsumersPerSubscription", there.consumes),
+        "maxSubscriptionsPerTopic": ("maxSubscriptionsPerTopic", there.subscribes_anew),
+    }
+    for policy, (of_namespace, attempt) in attempts.items():
+        there.limit(of_namespace, 1)
+        error = {"maxProducers": "ProducerBusy", "maxSubscriptionsPerTopic": "NotAllowedError"}
+        there.refuses(f"one over {of_namespace}", error.get(policy, "ConsumerBusy"), attempt)
+        place.set(f"{there.path}/{policy}", 0)
+        until(stage, f"{policy} of 0", "none", attempt)
+        there.limit(of_namespace, None)
+    place.set(f"{place.namespace}/publishRate", {"publishThrottlingRateInMsg": 20})
+    for rate in (0, -1):
+        value = {"publishThrottlingRateInMsg": rate, "publishThrottlingRateInByte": rate}
+        path = f"{place.path.removesuffix('/t')}/rate{rate}"
+        status, told = place.ask.raw("PUT", path)
+        assert status == 204, told
+        place.set(f"{path}/publishRate", value)
+        until(stage, "rate", value, lambda path=path: place.ask("GET", f"{path}/publishRate")[1])
+        producer = stage.client.create_producer(f"{place.topic.removesuffix('/t')}/rate{rate}")
+        start = time.monotonic()
+        send_all(producer, [str(number) for number in range(45)])  # A second's pass at once.
+        stage.see(f"held by {rate}", 0.6 < time.monotonic() - start < 20)
