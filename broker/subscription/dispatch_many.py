@@ -134,7 +134,8 @@ class ManyDispatcher:
 
     def limits_changed(self) -> None:
         """Hold and free consumers as the limits say now."""
-        self._in_flight.check_limits()
+        for consumer in self._in_flight.check_limits():
+            self._rotation.ready(consumer)
         self.settle()
 
     def _report(self) -> None:

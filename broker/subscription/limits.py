@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
+from broker.subscription.unacked import is_below_half
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -93,11 +95,11 @@ class BrokerUnacked:
         if not self.blocked:
             if self.messages >= self.limit:
                 self._block()
-        elif _is_below_half(self.messages, self.limit):
+        elif is_below_half(self.messages, self.limit):
             self._unblock()
         elif messages > self._share:
             self._stopped.add(key)
-        elif key in self._stopped and _is_below_half(messages, self._share):
+        elif key in self._stopped and is_below_half(messages, self._share):
             self._go_on(key)
 
     def _block(self) -> None:
@@ -149,8 +151,3 @@ class BrokerUnacked:
         self._resume.pop(key, None)
         self._stopped.discard(key)
         self.report(key, 0)
-
-
-def _is_below_half(messages: int, limit: int) -> bool:
-    """None at all always is, so that the smallest limits work."""
-    return messages < limit // 2 or not messages

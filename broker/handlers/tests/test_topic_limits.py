@@ -230,6 +230,8 @@ async def test_a_limit_of_unacked_messages_holds_and_frees_consumers_at_once(fie
         )
         await limit_namespace(broker, **{field: 50})
         assert subscription.statistics().unacked_messages == 2  # the topic's own is the nearer one
+        await limit_topic(broker, field, 3)  # It holds more than half of that.
+        await eventually(lambda: subscription.statistics().unacked_messages == 3)
         await limit_topic(broker, field, 4)
         await eventually(lambda: subscription.statistics().unacked_messages == 4)
         await limit_topic(broker, field, None)
