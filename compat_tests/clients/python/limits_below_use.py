@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from compat_tests.clients.admin_requests import AdminRequests, topic_path
 from compat_tests.clients.python.limits import Place
 from compat_tests.clients.python.policies_in_use import error_of, until
 from compat_tests.clients.python.scenario import (
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 SHARED: Final = pulsar.ConsumerType.Shared
 SUBSCRIPTIONS: Final = ("a", "b", "s")
 PAYLOAD: Final = b"there"
+SENT_SECONDS_MAX: Final = 10.0
+PAUSE_SECONDS: Final = 0.1
+"""For acknowledgements, which nobody answers."""
 
 
 class _InUse:
@@ -168,3 +172,39 @@ def limits_of_zero(stage: Stage) -> None:
         start = time.monotonic()
         send_all(producer, [str(number) for number in range(45)])  # A second's pass at once.
         stage.see(f"held by {rate}", 0.6 < time.monotonic() - start < 20)
+
+
+@scenario("unacknowledged-at-half")
+def unacknowledged_at_half(stage: Stage) -> None:
+    """After how many acknowledgements a consumer or a subscription at its limit gets more."""
+    for policy in ("consumer", "subscription"):
+        for limit in (5, 10):
+            stage.see(f"{policy} of {limit}", _until_more(stage, policy, limit))
+
+
+def _until_more(stage: Stage, policy: str, limit: int) -> int:
+    ask = AdminRequests(stage.server.web_url)
+    namespace = f"public/{stage.scenario_name}{stage.mark}-{policy}-{limit}"
+    given = {f"max_unacked_messages_per_{policy}": limit}
+    status, told = ask.raw("PUT", f"/admin/v2/namespaces/{namespace}", given)
+    assert status == 204, told
+    topic = f"persistent://{namespace}/t"
+    consumer = stage.client.subscribe(topic, "s", consumer_type=SHARED)
+    producer = stage.client.create_producer(topic, batching_enabled=False)
+
+    def sent() -> int:
+        shown = ask("GET", f"{topic_path(topic)}/stats")[1]
+        return int(shown["subscriptions"]["s"]["msgOutCounter"])
+
+    for number in range(limit):  # One by one: real Pulsar may send some more at once.
+        producer.send(b"%d" % number)
+        deadline = time.monotonic() + SENT_SECONDS_MAX
+        while sent() <= number:
+            assert time.monotonic() < deadline, f"message {number} is not sent"
+    send_all(producer, ["more"] * 3)
+    for acknowledged in range(limit):
+        if sent() > limit:
+            return acknowledged
+        consumer.acknowledge(consumer.receive(10_000))
+        time.sleep(PAUSE_SECONDS)
+    return limit

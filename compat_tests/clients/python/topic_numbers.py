@@ -78,6 +78,7 @@ class _Counted:
         self._asked("PUT", "q/partitions", 3)
         self._asked("PUT", "r/partitions", 2)
         self._asked("POST", "r/partitions", 3)
+        self._produce("r-partition-2")
         self._refused("x")
         self._produce("p-partition-0")
         self._produce("alone-partition-0")
