@@ -107,7 +107,7 @@ class _Opening:
         broker, session = self._broker, self._session
         topic, body = self._topic, self._body
         try:
-            await _prepare(topic, body)
+            await _prepare(topic, session.remote_address, body)
             schema_version = await broker.schemas.for_producer(
                 topic.name,
                 body.schema if body.HasField("schema") else None,
@@ -174,10 +174,11 @@ class _Opening:
         session.send(_success(self._body.request_id, producer, ready=True))
 
 
-async def _prepare(topic: Topic, body: pb.CommandProducer) -> None:
-    """All checks that can refuse before anything is changed."""
+async def _prepare(topic: Topic, address: str, body: pb.CommandProducer) -> None:
+    """All checks that can refuse before anything is changed, in Pulsar's order."""
     topic.check_open()
     await topic.apply_policies()
+    topic.check_room_to_produce(body.producer_name, address)
     await topic.check_backlog()
     policies = topic.policies.effective
     if policies.encryption_required and not body.encrypted:

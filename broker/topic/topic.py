@@ -143,16 +143,7 @@ class Topic(ProducerTopic):
         """
         self.check_open()
         self.check_publishable()
-        names = self.access.producers
-        if request.name not in names:
-            check_producers(
-                self.name.full,
-                self.policies.effective,
-                self.services.config,
-                session.remote_address,
-                len(names),
-                self._addresses_of_producers,
-            )
+        self.check_room_to_produce(request.name, session.remote_address)
         producer = Producer(self, session, request, self.services.clock.wall_ms())
         before = self.access.producers.get(request.name)
         admission = self.access.admit(producer)
@@ -168,6 +159,22 @@ class Topic(ProducerTopic):
             return producer
         await self._open_producer(producer, admission.new_epoch)
         return producer
+
+    def check_room_to_produce(self, name: str, address: str) -> None:
+        """Whether the producer of this name, or one more, may come from this address.
+
+        Raises: BrokerError ProducerBusy.
+        """
+        names = self.access.producers
+        if name not in names:
+            check_producers(
+                self.name.full,
+                self.policies.effective,
+                self.services.config,
+                address,
+                len(names),
+                self._addresses_of_producers,
+            )
 
     def holder_of_name(self, session: AnySession, request: ProducerRequest) -> Producer | None:
         """The producer of another connection that holds the name of this one."""

@@ -239,6 +239,20 @@ async def test_a_limit_of_unacked_messages_holds_and_frees_consumers_at_once(fie
         await eventually(lambda: subscription.statistics().unacked_messages == 5)
 
 
+async def test_a_producer_over_a_limit_leaves_no_subscription_and_no_schema():
+    schema = pb.Schema(name="", type=pb.Schema.String, schema_data=b"")
+    async with running(maxProducersPerTopic=1) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        frame = c.producer(
+            TOPIC, 2, connection.rid(), initial_subscription_name="init", schema=schema
+        )
+        code, _ = await refused(connection, frame)
+        assert code == E.ProducerBusy
+        assert not broker.topic(TOPIC).subscriptions
+        assert await broker.service.schemas.newest(TopicName.parse(TOPIC)) is None
+
+
 async def test_producers_of_one_address_are_limited():
     async with running(maxSameAddressProducersPerTopic=1) as broker:
         connection, other = await broker.connect(), await broker.connect()
