@@ -253,6 +253,20 @@ async def test_a_producer_over_a_limit_leaves_no_subscription_and_no_schema():
         assert await broker.service.schemas.newest(TopicName.parse(TOPIC)) is None
 
 
+async def test_a_producer_whose_schema_is_refused_leaves_no_subscription():
+    first = pb.Schema(name="", type=pb.Schema.String, schema_data=b"")
+    other = pb.Schema(name="", type=pb.Schema.Int64, schema_data=b"")
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC, 1, schema=first)
+        frame = c.producer(
+            TOPIC, 2, connection.rid(), initial_subscription_name="init", schema=other
+        )
+        code, _ = await refused(connection, frame)
+        assert code == E.IncompatibleSchema
+        assert not broker.topic(TOPIC).subscriptions
+
+
 async def test_producers_of_one_address_are_limited():
     async with running(maxSameAddressProducersPerTopic=1) as broker:
         connection, other = await broker.connect(), await broker.connect()

@@ -1,6 +1,6 @@
-"""Consumers that a topic has several reasons to refuse: which one they are told, and what is left.
+"""Clients that a topic has several reasons to refuse: which one they are told, and what is left.
 
-A subscription that only a refused consumer asked for must not be there afterwards: it would hold
+A subscription that only a refused client asked for must not be there afterwards: it would hold
 messages for ever.
 """
 
@@ -10,7 +10,7 @@ import time
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-from compat_tests.clients.admin_requests import AdminRequests, topic_path
+from compat_tests.clients.admin_requests import AdminRequests, schema_path, topic_path
 from compat_tests.clients.python.scenario import Stage, scenario
 from compat_tests.clients.python.wire import Wire
 from protocol import pulsar_api_pb2 as pb
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EXCLUSIVE: Final = pb.CommandSubscribe.Exclusive
 SHARED: Final = pb.CommandSubscribe.Shared
 REMOVAL_SECONDS_MAX: Final = 5.0
-POLICIES: Final[Mapping[str, Any]] = {
+OF_CONSUMERS: Final[Mapping[str, Any]] = {
     "max_consumers_per_topic": 1,
     "max_consumers_per_subscription": 1,
     "max_subscriptions_per_topic": 1,
@@ -30,6 +30,12 @@ POLICIES: Final[Mapping[str, Any]] = {
 }
 """One consumer of one subscription, made by an administrator, is within each of them. The type
 that is enabled is its own."""
+OF_PRODUCERS: Final[Mapping[str, Any]] = {
+    "max_producers_per_topic": 1,
+    "max_subscriptions_per_topic": 1,
+    "encryption_required": True,
+    "autoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": False},
+}
 ASKED: Final[Mapping[str, dict[str, Any]]] = {
     "exclusive": {"sub_type": EXCLUSIVE},
     "shared": {"sub_type": SHARED},
@@ -47,46 +53,83 @@ def refused_consumers(stage: Stage) -> None:
     """Every two of the reasons at once, beside a consumer that was there before."""
     wire = Wire(stage.server.service_url)
     try:
-        for reasons in _every_two():
+        for reasons in _every_two(OF_CONSUMERS):
             for holder in ("Exclusive", "Shared"):
-                attempts = _Attempts(stage, wire, reasons, holder)
+                given = {reason: OF_CONSUMERS[reason] or [holder] for reason in reasons}
+                attempts = _Attempts(stage, wire, holder, given)
                 for domain in ("persistent", "non-persistent"):
                     stage.see(f"{holder} {domain}", reasons)
-                    attempts.at(f"{domain}://{attempts.namespace}/t")
+                    attempts.of_consumers(f"{domain}://{attempts.namespace}/t", holder)
     finally:
         wire.close()
 
 
-def _every_two() -> Iterable[tuple[str, ...]]:
+@scenario("refused-producers")
+def refused_producers(stage: Stage) -> None:
+    """Every two of the reasons at once, and what is left of those who were refused."""
+    wire = Wire(stage.server.service_url)
+    try:
+        for reasons in _every_two(OF_PRODUCERS):
+            given = {reason: OF_PRODUCERS[reason] for reason in reasons}
+            attempts = _Attempts(stage, wire, "producers", given)
+            for domain in ("persistent", "non-persistent"):
+                stage.see(domain, reasons)
+                attempts.of_producers(f"{domain}://{attempts.namespace}/t")
+    finally:
+        wire.close()
+
+
+def _every_two(policies: Iterable[str]) -> Iterable[tuple[str, ...]]:
+    names = list(policies)
     for count in range(3):
-        yield from combinations(POLICIES, count)
+        yield from combinations(names, count)
 
 
 class _Attempts:
     """Those in one namespace, which has these policies from its beginning: real Pulsar may load a
     topic with the policies of a little earlier."""
 
-    def __init__(self, stage: Stage, wire: Wire, reasons: tuple[str, ...], holder: str) -> None:
-        self._stage, self._wire, self._holder = stage, wire, holder
+    def __init__(self, stage: Stage, wire: Wire, name: str, given: dict[str, Any]) -> None:
+        self._stage, self._wire = stage, wire
         self._ask = AdminRequests(stage.server.web_url)
-        name = "-".join((holder, *(reason.replace("_", "") for reason in reasons)))
-        self.namespace = f"public/{stage.scenario_name}{stage.mark}-{name}"
-        given = {reason: POLICIES[reason] or [holder] for reason in reasons}
+        full = "-".join((name, *(reason.replace("_", "") for reason in given)))
+        self.namespace = f"public/{stage.scenario_name}{stage.mark}-{full}"
         self._make(f"/admin/v2/namespaces/{self.namespace}", given)
 
-    def at(self, topic: str) -> None:
+    def of_consumers(self, topic: str, holder: str) -> None:
         """One after the other; those that come leave again."""
         path = topic_path(topic)
         self._make(path)
         if topic.startswith("persistent"):
             self._make(f"{path}/subscription/there")
-        number = pb.CommandSubscribe.SubType.Value(self._holder)
+        number = pb.CommandSubscribe.SubType.Value(holder)
         holds = self._wire.keep_consumer(topic, "there", sub_type=number)
         assert holds == ["SUCCESS"], holds
         for what, fields in ASKED.items():
             told = self._wire.try_consumer(topic, **({"subscription": "there"} | fields))
-            self._stage.see(what, [text.replace(self.namespace, "NAMESPACE") for text in told])
+            self._see(what, told)
         self._stage.see("subscriptions", self._left(path))
+
+    def of_producers(self, topic: str) -> None:
+        """Three that want a subscription and a schema to be made for them. The last one's schema is
+        no successor of the others'."""
+        path = topic_path(topic)
+        self._make(path)
+        for number, kind in enumerate((pb.Schema.String, pb.Schema.String, pb.Schema.Int64)):
+            told = self._wire.keep_producer(
+                topic,
+                initial_subscription_name=f"initial-{number}",
+                schema=pb.Schema(name="", type=kind, schema_data=b""),
+            )
+            # Its text has names of Java's classes on Pulsar.
+            told = told[:1] if told[0] == "IncompatibleSchema" else told
+            self._see(f"producer {number}", told)
+        status, names = self._ask("GET", f"{path}/subscriptions")
+        self._stage.see("subscriptions", [status, sorted(names)])
+        self._stage.see("schema", self._ask("GET", schema_path(topic))[0])
+
+    def _see(self, what: str, told: Iterable[str]) -> None:
+        self._stage.see(what, [text.replace(self.namespace, "NAMESPACE") for text in told])
 
     def _left(self, path: str) -> list[str]:
         """The subscriptions that stay. Real Pulsar removes those that keep nothing a little
