@@ -109,7 +109,7 @@ class LoopWatchdog(trio.abc.Instrument):
             took -= self._told
             self._told = 0.0
             if took > CALLBACK_SECONDS_MAX:
-                self._part_ended(".".join(task.name.rsplit(".", 2)[-2:]), took)
+                self._part_ended(task_name(task.name), took)
         self._part_begun = now
 
     def called(self, call: Callable[..., object], seconds: float) -> None:
@@ -157,6 +157,15 @@ class LoopWatchdog(trio.abc.Instrument):
             self._stalls[kind, name] = stall
         stall.wall.add(wall)
         stall.cpu.add(min(cpu, wall))
+
+
+def task_name(name: str) -> str:
+    """The function that a task runs, without its package. Trio knows compiled methods only by a
+    description, which ends with the address of the object."""
+    described = name.partition(" of ")[0].partition(" at 0x")[0]
+    if described != name:
+        name = described.split(" ")[-1]
+    return ".".join(name.rsplit(".", 2)[-2:])
 
 
 def callback_name(call: Callable[..., object]) -> str:

@@ -6,6 +6,7 @@ import gc
 import time
 from functools import partial
 
+import pytest
 import trio
 import trio.testing
 
@@ -19,6 +20,7 @@ from runtime.watchdog import (
     TURN_SECONDS_MAX,
     LoopWatchdog,
     callback_name,
+    task_name,
     watchdog_of_loop,
     watching,
 )
@@ -178,6 +180,19 @@ def test_names_are_bounded():
     assert len(names) == NAMES_MAX + 1
     assert OTHER in names
     assert sum(each.wall.cumulative()[-1] for each in dog.stalls().values()) == 3 * NAMES_MAX
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("broker.subscription.pump.Pump._go_on", "Pump._go_on"),
+        ("<bound method Outbox.run of <broker.net.outbox.Outbox object at 0x7f2e>>", "Outbox.run"),
+        ("<cyfunction pump.<locals>.go_on at 0x7f2e>", "<locals>.go_on"),
+        ("<TrioToken.run_sync_soon task>", "<TrioToken.run_sync_soon task>"),
+    ],
+)
+def test_tasks_are_named_by_functions_and_never_by_objects(name, short):
+    assert task_name(name) == short
 
 
 class Owner:
