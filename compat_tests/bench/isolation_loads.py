@@ -91,11 +91,13 @@ class Backlog:
             for number, (topic, subscription) in enumerate(self._places(place))
         ]
         done = 0
-        is_begun = False
+        waiting = set(range(len(counts)))
+        """Those that have received nothing yet."""
         while not stop.look():
-            if not is_begun and all(counts):
-                is_begun = True
-                begun()
+            if waiting:
+                waiting = {number for number in waiting if not counts[number]}
+                if not waiting:
+                    begun()
             ended = [number for number, count in enumerate(counts) if count >= self.messages]
             if ended:
                 drop_from_page_cache(place.directory, writes_out=False)
