@@ -86,7 +86,7 @@ class PersistentTopic(Topic):
         self.entry_sizes = EntrySizes()
         self._observers: tuple[PublishObserver, ...] = ()
         """For subscriptions that measure the stages of delivery."""
-        self.dedup: DedupStore | None = None
+        self.dedup: DedupStore[Publish] | None = None
         self.message_index = -1
         """Index of the newest message; kept only with an entry interceptor."""
         self._dropping = False
@@ -278,7 +278,7 @@ class PersistentTopic(Topic):
             self.backlog.appended()
 
     def _answer_with_copies(
-        self, dedup: DedupStore, entries: list[Entry], contexts: list[Any]
+        self, dedup: DedupStore[Publish], entries: list[Entry], contexts: list[Any]
     ) -> None:
         """Copies of a message are answered after it and before what follows it: each producer gets
         its receipts in the order in which it sent."""
