@@ -101,6 +101,7 @@ HOT_MODULES: Final = (
     "broker.topic.non_persistent",
     "broker.topic.persistent",
     "broker.topic.producer",
+    "broker.topic.publish_answers",
     "broker.topic.services",
     "broker.topic.topic",
     "broker.turn",
