@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 import structlog
 import trio
 
-from broker.subscription.compatibility import check_compatible, in_the_way
+from broker.subscription.compatibility import check_compatible, check_reads_compacted, in_the_way
 from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_gate import Allowance, DispatchGate
 from broker.subscription.dispatchers import new_dispatcher
@@ -33,7 +33,7 @@ from broker.subscription.snapshot import (
 )
 from broker.subscription.start import seek_mark_delete
 from broker.subscription.statistics import at_once
-from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
+from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
 from protocol.commands import reached_end_of_topic
 from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST
@@ -115,11 +115,8 @@ class PersistentSubscription:
         """Attach, or refuse with the reason."""
         del request  # the consumer or the cursor has all relevant fields
         self._check_open()
-        if consumer.read_compacted and consumer.sub_type not in (EXCLUSIVE, FAILOVER):
-            raise BrokerError(
-                ServerError.NotAllowedError,
-                "readCompacted only allowed on failover or exclusive subscriptions",
-            )
+        if consumer.read_compacted:
+            check_reads_compacted(consumer.sub_type, persistent=True)
         check_compatible(self.consumers, consumer)
         consumers_max = self.context.limits.max_consumers_per_subscription
         if consumer.sub_type != EXCLUSIVE and 0 < consumers_max <= len(self.consumers):

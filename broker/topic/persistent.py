@@ -123,10 +123,10 @@ class PersistentTopic(Topic):
         deduplication."""
         epoch = self.ledger.properties.get(TOPIC_EPOCH_PROPERTY)
         self.access.epoch = None if epoch is None else int(epoch)
-        for name, cursor in list(self.ledger.cursors.items()):
+        for name in list(self.ledger.cursors):
             if name not in INTERNAL_CURSORS:
-                request = SubscriptionRequest(name=name, properties=dict(cursor.properties))
-                await self.open_subscription_in_turn(request)
+                # There may be more than their limit, which is for new ones.
+                await self.open_kept_subscription(name)
         if self.compaction is not None:
             await self.compaction.load()
             self.services.log_compactions.watch(self.compaction, self.name)

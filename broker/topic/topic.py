@@ -259,18 +259,36 @@ class Topic(TopicStorage):
 
         Raises: BrokerError.
         """
+        return await self._open_in_turn(request, self._check_subscriptions)
+
+    async def copy_subscription(self, request: SubscriptionRequest) -> Subscription:
+        """As `open_subscription`, for one that other partitions of the topic have. There may be
+        more of them than the limit, which is for new ones.
+
+        Raises: BrokerError.
+        """
+        return await self.operations.run(
+            request.name, lambda: self._open_in_turn(request, lambda: None)
+        )
+
+    async def _open_in_turn(
+        self, request: SubscriptionRequest, check_new: Callable[[], None]
+    ) -> Subscription:
         self.check_open()
         await self._finish_drop(request.name)
         subscription = self.subscriptions.get(request.name)
         if subscription is None:
-            if self.persistent:
-                policies = self.policies.effective
-                check_subscriptions(policies, len(self.subscriptions), self.name.full)
+            check_new()
             context = self.context(compacted=request.read_compacted and not request.durable)
             subscription = await self.services.subscription_kinds.open(request, context)
             self.subscriptions[request.name] = subscription
             self.touch()
         return subscription
+
+    def _check_subscriptions(self) -> None:
+        """Those of topics that store nothing are not limited. Raises: BrokerError."""
+        if self.persistent:
+            check_subscriptions(self.policies.effective, len(self.subscriptions), self.name.full)
 
     def attach_consumer(
         self, subscription: Subscription, consumer: Consumer, request: SubscriptionRequest
