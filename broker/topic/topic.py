@@ -36,7 +36,7 @@ from protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
     from typing import Any
 
     from broker.net.session import AnySession
@@ -211,10 +211,9 @@ class Topic(TopicStorage):
         for producer in list(self.access.producers.values()):
             producer.session.disconnect_producer(producer)
             self.remove_producer(producer)
-        reason = "The topic is being closed; look up again"
         for producer in self._turns.waiting():
             self.access.remove(producer)
-            self._turns.refuse(producer, ServiceNotReady(reason))
+            self._turns.refuse(producer, ServiceNotReady("The topic is being closed; look up again"))
 
     def end_producer(self, producer: Producer, reason: BrokerError) -> None:
         """Disconnect one producer. The reason is what it is told if it is still waiting."""
