@@ -103,6 +103,7 @@ HOT_MODULES: Final = (
     "broker.topic.producer",
     "broker.topic.publish_answers",
     "broker.topic.services",
+    "broker.topic.storage",
     "broker.topic.topic",
     "broker.turn",
     "runtime.fair_queue",
