@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import trio
 
 from runtime.fair_queue import FairQueue
+from runtime.watchdog import CALLBACK_SECONDS_MAX, watchdog_of_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,8 +96,10 @@ class Readers:
         "_soon",
         "_strangers",
         "_token",
+        "_told",
         "_waiting",
         "_wake",
+        "_watchdog",
         "chunk_bytes_max",
     )
 
@@ -130,6 +133,10 @@ class Readers:
         when `run` begins and ends."""
         self._on_running: list[RunningChanged] = []
         self._lock = threading.Lock()
+        self._watchdog = watchdog_of_loop()
+        """Is told of calls that take long."""
+        self._told = 0.0
+        """Seconds of a call of which it has been told already."""
         self._token = trio.lowlevel.current_trio_token()
 
     def __len__(self) -> int:
@@ -192,8 +199,15 @@ class Readers:
     def _call_soon(self) -> None:
         with self._lock:
             soon, self._soon = self._soon, []
+        watchdog = self._watchdog
+        begun = trio.current_time()
         for call, arguments in soon:
             call(*arguments)
+            now = trio.current_time()
+            if now - begun > CALLBACK_SECONDS_MAX and watchdog is not None:
+                self._told += now - begun
+                watchdog.called(call, now - begun)
+            begun = now
 
     def on_running(self, call: RunningChanged) -> None:
         """Call when `run` begins (or at once if it has), and when it ends: nothing that is added is
@@ -293,4 +307,9 @@ class Readers:
             self._much.discard(descriptor)
         if descriptor in self._closed and descriptor in self._calls:
             self.call_again(descriptor)
-        return trio.current_time()
+        now = trio.current_time()
+        if now - begun > CALLBACK_SECONDS_MAX and self._watchdog is not None:
+            seconds, self._told = now - begun - self._told, 0.0
+            if seconds > CALLBACK_SECONDS_MAX:
+                self._watchdog.called(call, seconds)
+        return now
