@@ -22,6 +22,10 @@ Strangers: anyone can begin a handshake, and each of its calls takes a milliseco
 theirs are one share together (`STRANGERS`), in which a call costs all that a share may use before
 others, and a turn has `STRANGERS_PER_TURN_MAX` such calls at most.
 
+During a turn the set is looked at again every `LOOK_SECONDS`, so what has come little by little is
+served between two calls of those who want all they can get. What threads want to have called
+(finished groups of the journals) comes first, at each look: it ends work that was let in before.
+
 After `TURN_SECONDS` of calls all other tasks run, and also after `ENDED_PER_TURN` connections have
 ended or paused in the turn, because each of them wakes a task of its own.
 
@@ -36,6 +40,7 @@ import contextlib
 import os
 import select
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -47,6 +52,8 @@ if TYPE_CHECKING:
 
 FOUND_AT_ONCE_MAX = 1024
 TURN_SECONDS = 0.001
+LOOK_SECONDS = 0.0002
+"""About one call of a publisher's chunk, or of 64 acknowledgements. A look takes 1 us."""
 LITTLE_BYTES = 8 * 1024
 """A connection that read no more than this in its last call is expected to read little."""
 QUANTUM_BYTES: Final = 64 * 1024
@@ -80,6 +87,7 @@ class Readers:
         "_ended",
         "_epoll",
         "_found",
+        "_is_asked",
         "_last_share",
         "_lock",
         "_much",
@@ -117,10 +125,13 @@ class Readers:
         """When it was called after another one."""
         self._wake = -1
         """Readable when `run`, while it runs, has to look at the queues."""
-        self._soon: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+        self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         """What other threads want to have called. One queue, so that the order stays the same
         when `run` begins and ends."""
+        self._is_asked = False
+        """What is in this queue will be called without asking again."""
         self._lock = threading.Lock()
+        """Of `_wake`. Not of the queue: a thread may wait for the interpreter while it holds it."""
         self._token = trio.lowlevel.current_trio_token()
 
     def __len__(self) -> int:
@@ -171,19 +182,21 @@ class Readers:
         """Call in the event loop, in the order of these calls. For other threads. It is like
         trio's function of this name, which it uses unless `run` runs, and takes less CPU: the loop
         finds the wish among its sockets."""
+        self._soon.append((call, arguments))
+        if self._is_asked:
+            return
+        self._is_asked = True
         with self._lock:
-            self._soon.append((call, arguments))
-            if len(self._soon) > 1:
-                return  # the first one has asked
             if self._wake == -1:
                 self._token.run_sync_soon(self._call_soon)
             else:
                 os.eventfd_write(self._wake, 1)
 
     def _call_soon(self) -> None:
-        with self._lock:
-            soon, self._soon = self._soon, []
-        for call, arguments in soon:
+        self._is_asked = False  # first: what comes from now on may be too late for this call
+        soon = self._soon
+        while soon:
+            call, arguments = soon.popleft()
             call(*arguments)
 
     async def run(self) -> None:
@@ -197,6 +210,7 @@ class Readers:
             with self._lock:
                 os.close(self._wake)
                 self._wake = -1
+                self._is_asked = False
                 if self._soon:
                     self._token.run_sync_soon(self._call_soon)
 
@@ -217,17 +231,24 @@ class Readers:
             self._call_found()
 
     def _find(self) -> None:
+        """Queue what has become readable, and call what threads want."""
         waiting = self._waiting
+        is_woken = False
         while True:
             found = self._epoll.poll(0, FOUND_AT_ONCE_MAX)
             for descriptor, events in found:
+                if descriptor == self._wake:
+                    is_woken = True
+                    continue
                 if events != select.EPOLLIN:
                     self._closed.add(descriptor)
                 if descriptor not in waiting:
                     waiting.add(descriptor)
                     self._put(descriptor, is_much=descriptor in self._much)
             if len(found) < FOUND_AT_ONCE_MAX:
-                return
+                break
+        if is_woken:
+            self._woken()
 
     def _put(self, descriptor: int, *, is_much: bool) -> None:
         self._found.put((self._shares.get(descriptor, _OWN_SHARE), is_much), descriptor)
@@ -236,6 +257,7 @@ class Readers:
         self._ended = self._strangers = 0
         now = trio.current_time()
         end = now + TURN_SECONDS
+        look = now + LOOK_SECONDS
         while self._found:
             now = self._call(self._found.take(), now)
             if (
@@ -244,6 +266,9 @@ class Readers:
                 or self._strangers >= STRANGERS_PER_TURN_MAX
             ):
                 return
+            if now >= look:
+                self._find()
+                look = now + LOOK_SECONDS
 
     def _call(self, descriptor: int, begun: float) -> float:
         """Call the reader of this descriptor. Returns the time afterwards."""
