@@ -91,6 +91,21 @@ class FairQueue(Generic[K, V]):
 
         Raises: IndexError: nothing waits.
         """
+        flow = self._next()
+        self._size -= 1
+        is_new = bool(self._new) and self._new[0] is flow
+        self._in_a_row = self._in_a_row + 1 if is_new else 0
+        self._served = flow
+        return flow.items.popleft()
+
+    def first(self) -> V:
+        """The item that `take` would return.
+
+        Raises: IndexError: nothing waits.
+        """
+        return self._next().items[0]
+
+    def _next(self) -> _Flow[K, V]:
         if not self._size:
             raise IndexError("nothing waits")
         while True:
@@ -100,10 +115,7 @@ class FairQueue(Generic[K, V]):
                 flow.credit += self._quantum
                 self._pass_others(is_new)
             elif flow.items:
-                self._size -= 1
-                self._in_a_row = self._in_a_row + 1 if is_new else 0
-                self._served = flow
-                return flow.items.popleft()
+                return flow
             elif is_new:
                 self._pass_others(is_new)  # or it could go first again and again
             else:

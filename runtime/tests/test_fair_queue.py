@@ -110,7 +110,9 @@ def test_each_flow_keeps_its_order_nothing_is_lost_and_backlogged_flows_share(it
     got = defaultdict(list)
     used = Counter()
     while queue:
-        flow, number, cost = queue.take()
+        first = queue.first() if data.draw(st.booleans()) else None
+        flow, number, cost = item = queue.take()
+        assert first in (None, item)
         queue.charge(cost)
         got[flow].append(number)
         used[flow] += cost
