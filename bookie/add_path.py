@@ -61,7 +61,7 @@ class AddPath:
         self._wake: Callable[..., object] = self._token.run_sync_soon
         """Has something called in the event loop, for journal threads."""
         self._readers: Readers | None = None
-        self._submissions: list[tuple[Journal, Submissions, Callable[[], int]]] = []
+        self._submissions: list[tuple[Journal, Submissions, Callable[[], None]]] = []
         """The readers call each of them."""
         self._kick_scheduled = False
         self._waiting = {
@@ -366,10 +366,9 @@ class AddPath:
             self._readers_run(running=False)
             self._submissions = []
 
-    def _call_of(self, journal: Journal) -> Callable[[], int]:
-        def call() -> int:
+    def _call_of(self, journal: Journal) -> Callable[[], None]:
+        def call() -> None:
             self._submitted_is_done(journal)
-            return 0
 
         return call
 
@@ -378,10 +377,10 @@ class AddPath:
         assert readers is not None
         for journal, submissions, call in self._submissions:
             if running:
-                readers.add(submissions.fileno(), call)
+                readers.add_urgent(submissions.fileno(), call)
                 journal.begin_submissions(submissions)
             else:
-                readers.remove(submissions.fileno(), call)
+                readers.remove_urgent(submissions.fileno())
                 journal.end_submissions()
 
     def _submitted_is_done(self, journal: Journal) -> None:

@@ -11,7 +11,8 @@ reservations, because the metadata and the indexes need it.
 While groups are small the space is also filled with zeros ahead, one piece per several groups. A
 file system records whether reserved space was written yet, so the sync of a first write also has to
 commit the journal of the file system; the sync of an overwrite does not. Large groups are rare and
-bear that cost themselves. Reserved space reads as zeros anyway, and zeros are only written after
+bear that cost themselves, and so does a small one between large ones, which would overwrite the
+zeros at once. Reserved space reads as zeros anyway, and zeros are only written after
 the last group, so a reader cannot tell the difference.
 
 The size of a file shows later that it was not cut. Each group tells the size that was durable
@@ -90,6 +91,7 @@ class JournalWriter:
         "_size_max",
         "_submitted",
         "_sync",
+        "_was_small",
         "_zeroed",
         "mark",
     )
@@ -117,6 +119,8 @@ class JournalWriter:
         self._sequence = 0
         self._submitted = 0
         """The size of the group that is under way."""
+        self._was_small = True
+        """The last group."""
         self._reserved_mb = 0
         """The size of the file."""
         self._claimed_mb = 0
@@ -171,7 +175,8 @@ class JournalWriter:
         if end > self._preallocated and self._preallocate_size:
             self._preallocate(file, end + max(self._preallocate_size, size))
         if self._sync:
-            if size < SMALL_GROUP_BYTES and end > self._zeroed:
+            was_small, self._was_small = self._was_small, size < SMALL_GROUP_BYTES
+            if was_small and self._was_small and end > self._zeroed:
                 zeros = min(ZEROED_AHEAD_BYTES, self._preallocated - end)
                 if zeros > 0:
                     group.append(_ZEROS[:zeros])
@@ -199,7 +204,7 @@ class JournalWriter:
         size = sum(map(len, group))
         end = position + size
         zeros = 0
-        if end > self._zeroed:
+        if end > self._zeroed and self._was_small:
             zeros = min(ZEROED_AHEAD_BYTES, self._preallocated - end)
             group.append(_ZEROS[:zeros])
         if not to.submit(file, position, group, size + zeros):
@@ -211,6 +216,7 @@ class JournalWriter:
     def group_is_durable(self) -> int:
         """The group of `submit_group` is. Returns its bytes."""
         size = self._submitted
+        self._was_small = True
         self._claimed_mb = self._reserved_mb
         self._moved(self._position + size)
         return size

@@ -220,7 +220,9 @@ class Topic(TopicStorage):
             self.remove_producer(producer)
         for producer in self._turns.waiting():
             self.access.remove(producer)
-            self._turns.refuse(producer, ServiceNotReady("The topic is being closed; look up again"))
+            self._turns.refuse(
+                producer, ServiceNotReady("The topic is being closed; look up again")
+            )
 
     def end_producer(self, producer: Producer, reason: BrokerError) -> None:
         """Disconnect one producer. The reason is what it is told if it is still waiting."""
