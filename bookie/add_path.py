@@ -28,6 +28,7 @@ from bookie.errors import DiskFailed, StorageError
 from bookie.journal import EMPTY_BODY
 from bookie.ledger_handle import is_storable
 from bookie.statistics import LatencyHistogram
+from bookie.submitted_groups import SubmittedGroups
 from settings.kinds import or_no_limit
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
 
     from bookie.api import AddSink, EntryBody, Turn
     from bookie.config import BookieConfig
-    from bookie.disk import Disk, Submissions
-    from bookie.journal import GroupDone, Journal
+    from bookie.disk import Disk
+    from bookie.journal import GroupDone
     from bookie.journal_turns import Batch
     from bookie.layout import Layout
     from bookie.ledger_handle import LedgerHandle
-    from runtime.readers import Readers
+    from bookie.submitted_groups import LoopReaders
 
 logger = structlog.get_logger()
 
@@ -60,9 +61,7 @@ class AddPath:
         self._token = trio.lowlevel.current_trio_token()
         self._wake: Callable[..., object] = self._token.run_sync_soon
         """Has something called in the event loop, for journal threads."""
-        self._readers: Readers | None = None
-        self._submissions: list[tuple[Journal, Submissions, Callable[[], None]]] = []
-        """The readers call each of them."""
+        self.submitted = SubmittedGroups(layout.journals, self._group_done, self.fail)
         self._kick_scheduled = False
         self._waiting = {
             id(storage): WaitingAdds(
@@ -348,50 +347,10 @@ class AddPath:
         for sink in sinks:
             await sink.wait()
 
-    def use_readers(self, readers: Readers, disk: Disk) -> None:
-        """The readers of this event loop wake it for journal threads and, while they run, tell
-        when writes are done that it has submitted. Before the first add: answers keep their order
-        within one way only."""
+    def use_readers(self, readers: LoopReaders, disk: Disk) -> None:
+        """See Bookie."""
         self._wake = readers.run_sync_soon
-        self._readers = readers
-        for journal in self._journals:
-            submissions = disk.open_submissions() if journal.can_submit else None
-            if submissions is not None:
-                self._submissions.append((journal, submissions, self._call_of(journal)))
-        readers.on_running(self._readers_run)
-
-    def leave_readers(self) -> None:
-        """They have nothing to call any more."""
-        if self._readers is not None:
-            self._readers_run(running=False)
-            self._submissions = []
-
-    def _call_of(self, journal: Journal) -> Callable[[], None]:
-        def call() -> None:
-            self._submitted_is_done(journal)
-
-        return call
-
-    def _readers_run(self, *, running: bool) -> None:
-        readers = self._readers
-        assert readers is not None
-        for journal, submissions, call in self._submissions:
-            if running:
-                readers.add_urgent(submissions.fileno(), call)
-                journal.begin_submissions(submissions)
-            else:
-                readers.remove_urgent(submissions.fileno())
-                journal.end_submissions()
-
-    def _submitted_is_done(self, journal: Journal) -> None:
-        try:
-            done = journal.submitted_is_done()
-        except Exception as error:
-            self.fail(error)
-            return
-        if done is not None:
-            self._group_done(done)
-            journal.kick()
+        self.submitted.use(readers, disk)
 
     def group_done_soon(self, done: GroupDone) -> None:
         """Called by a journal thread."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from bookie.cookie import CookieStore
     from bookie.disk import Disk
     from bookie.index import EntryIndex
-    from runtime.readers import Readers
+    from bookie.submitted_groups import LoopReaders
 
 logger = structlog.get_logger()
 
@@ -148,7 +148,7 @@ class Bookie:
             if adds.failure is None:
                 await adds.barrier_all()
             await self._checkpointer.aclose()
-            adds.leave_readers()
+            adds.submitted.leave()
             for journal in self._journals:
                 journal.stop()
             await trio.to_thread.run_sync(self._close_files)
@@ -158,9 +158,10 @@ class Bookie:
         and the end of a turn hands its adds to the journal."""
         self._adds.turn = turn
 
-    def use_readers(self, readers: Readers) -> None:
+    def use_readers(self, readers: LoopReaders) -> None:
         """The readers of this event loop wake it when records are durable, for less CPU than trio
-        does. To be set before the first add."""
+        does, and the loop submits small groups of records. To be set before the first add: answers
+        keep their order within one way only."""
         self._adds.use_readers(readers, self._disk)
 
     def set_live_ledgers(self, live_ledgers: Callable[[], Awaitable[set[int]]] | None) -> None:

@@ -156,7 +156,10 @@ class HeldCalls:
         self._held = []
         self._is_holding = True
 
-    def __call__(self, call, *arguments):
+    def on_running(self, call):
+        pass
+
+    def run_sync_soon(self, call, *arguments):
         self._token.run_sync_soon(self._take, call, arguments)
 
     def _take(self, call, arguments):
@@ -175,7 +178,7 @@ async def test_adds_that_wait_for_their_answers_are_bounded_in_bytes():
     config = BookieServerConfig(add_bytes_pending_max=100_000)
     async with served_bookie(config, served=itself) as (bookie, server), peer_of(server) as peer:
         answers_of_journal = HeldCalls()
-        bookie.set_wake(answers_of_journal)
+        bookie.use_readers(answers_of_journal)
         async with trio.open_nursery() as nursery:
             packets = [add(7, entry_id, b"x" * 10_000) for entry_id in range(1_000)]
             nursery.start_soon(peer.send, *packets)
