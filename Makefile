@@ -10,6 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA_DIR ?=
 RUN_ARGS ?=
 BENCH_ARGS ?=
+COMPAT_ARGS ?=
 # How many seeds, the first one, and how many processes share them.
 SEEDS ?= 100
 FROM ?= 0
@@ -20,7 +21,7 @@ FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-limits bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-isolation bench-limits bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -43,6 +44,7 @@ help:
 	@echo 'make bench-failover  CPU per message with 1, 2 and 4 brokers; 20,000 topics, one of two brokers killed'
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
 	@echo 'make bench-flood  a tenant beside floods of another one, and real Pulsar beside, 20 minutes (Java 17, Maven; "--quick")'
+	@echo 'make bench-isolation  a small producer beside cold readers, large messages, a flood and scrapes, and real Pulsar beside, 25 minutes (Java 17; "--quick")'
 	@echo 'make bench-followers  the same on four brokers of a cluster, checked; what followers cost the owner'
 	@echo 'make bench-spark  Spark reading topics of Vela and of real Pulsar (Java 17, Maven; "--quick")'
 	@echo 'make token-expiry  stock clients over 1,000 ends of a token each (Java 17, Maven, Go)'
@@ -110,10 +112,10 @@ lint: setup-dev
 	$(BIN)/mypy
 
 compat: setup-dev
-	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark -m 'not slow'
+	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark -m 'not slow' $(COMPAT_ARGS)
 
 compat-all: setup-dev
-	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark
+	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark $(COMPAT_ARGS)
 
 compat-migration: setup-dev
 	$(BIN)/python -m pytest compat_tests/test_migration.py compat_tests/test_mixed_cluster.py -m slow
@@ -124,7 +126,7 @@ compat-cluster: setup-dev
 	done; exit $$status
 
 compat-spark: setup-dev
-	$(BIN)/python -m pytest compat_tests/spark
+	$(BIN)/python -m pytest compat_tests/spark $(COMPAT_ARGS)
 
 bench: compile
 	$(BIN)/python -m compat_tests.bench $(BENCH_ARGS)
@@ -144,6 +146,9 @@ bench-flood: compile
 
 bench-followers: compile
 	$(BIN)/python -m compat_tests.bench.followers $(BENCH_ARGS)
+
+bench-isolation: compile
+	$(BIN)/python -m compat_tests.bench.isolation $(BENCH_ARGS)
 
 bench-limits: compile
 	$(BIN)/python -m compat_tests.bench.limits $(BENCH_ARGS)

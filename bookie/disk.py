@@ -351,6 +351,7 @@ class RealDisk:
         descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+            _FREED.check()
         except OSError as error:
             raise DiskFailed(f"fsync of directory {path} failed: {error.strerror}") from error
         finally:

@@ -221,8 +221,12 @@ async def _serve(config: BrokerConfig, data_directory: Path | None, running: str
     from broker.app import running_broker
     from runtime.free_memory import return_free_memory
     from runtime.tuning import tune_process
+    from runtime.watchdog import watching_if
 
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with (
+        watching_if(config.eventLoopWatchdogEnabled),
+        trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+    ):
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
             nursery.start_soon(watch_signals, signals, stop)

@@ -79,6 +79,7 @@ async def _serve(config: ClusterBrokerConfig, running: str) -> None:
     from metadata.opening import open_store
     from runtime.free_memory import return_free_memory
     from runtime.tuning import tune_process
+    from runtime.watchdog import watching_if
 
     log = structlog.get_logger()
     url = store_url(config)
@@ -87,7 +88,10 @@ async def _serve(config: ClusterBrokerConfig, running: str) -> None:
         seconds = config.metadataStoreSessionTimeoutMillis / 1000
         return await open_store(url, seconds, config.metadataStoreConfigPath)
 
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with (
+        watching_if(config.eventLoopWatchdogEnabled),
+        trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+    ):
         async with trio.open_nursery() as nursery:
             stop, ready = trio.Event(), trio.Event()
             nursery.start_soon(watch_signals, signals, stop)

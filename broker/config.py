@@ -237,6 +237,8 @@ class BrokerConfig(AuthenticationConfig):
     # --- metrics ------------------------------------------------------------------------
     exposeTopicLevelMetricsInPrometheus: bool = True
     exposeConsumerLevelMetricsInPrometheus: bool = False
+    eventLoopWatchdogEnabled: bool = True
+    """Vela's own."""
 
     # --- bookie: reads over TCP ---------------------------------------------------------
     bookiePort: Annotated[int, Bounds(-1, 65535)] = -1

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from itertools import accumulate
-from typing import TYPE_CHECKING, Final, final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final, final
 
 LATENCY_LIMITS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
 LATENCY_NAMES: Final = ("0_5", "1", "5", "10", "20", "50", "100", "200", "1000")
@@ -91,27 +87,6 @@ class PublishTimes:
     def counts(self) -> list[int]:
         """Messages per bucket of LATENCY_NAMES, then those above all buckets."""
         return list(self._counts)
-
-
-@final
-class Durations:
-    """How long something took, in buckets of these upper bounds (seconds), for Prometheus."""
-
-    __slots__ = ("_counts", "bounds_s", "sum_s")
-
-    def __init__(self, bounds_s: Sequence[float]) -> None:
-        self.bounds_s = tuple(bounds_s)
-        self._counts = [0] * (len(self.bounds_s) + 1)
-        self.sum_s = 0.0
-
-    def add(self, seconds: float) -> None:
-        """It took so long once."""
-        self._counts[bisect_left(self.bounds_s, seconds)] += 1
-        self.sum_s += seconds
-
-    def cumulative(self) -> list[int]:
-        """For each bound how often it took no longer; then how often it was done."""
-        return list(accumulate(self._counts))
 
 
 @final

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from compat_tests.bench.flood import Program
 from compat_tests.bench.flood_loads import PENDING_LARGE_MAX, PENDING_MAX, PERMITS
 from compat_tests.bench.flood_report import ALONE, FLOODS, OTHER, SAME, Report
 from compat_tests.bench.flood_victim import figures
+from compat_tests.bench.victim import Program
 from compat_tests.oracle.steady_load import wait_until
 from compat_tests.oracle.vela_server import VelaServer
 

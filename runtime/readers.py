@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from runtime.fair_queue import FairQueue
+from runtime.watchdog import CALLBACK_SECONDS_MAX, watchdog_of_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +98,7 @@ class Readers:
         "_token",
         "_waiting",
         "_wake",
+        "_watchdog",
         "chunk_bytes_max",
     )
 
@@ -132,6 +134,8 @@ class Readers:
         """What is in this queue will be called without asking again."""
         self._lock = threading.Lock()
         """Of `_wake`. Not of the queue: a thread may wait for the interpreter while it holds it."""
+        self._watchdog = watchdog_of_loop()
+        """Is told of calls that take long."""
         self._token = trio.lowlevel.current_trio_token()
 
     def __len__(self) -> int:
@@ -195,9 +199,15 @@ class Readers:
     def _call_soon(self) -> None:
         self._is_asked = False  # first: what comes from now on may be too late for this call
         soon = self._soon
+        watchdog = self._watchdog
+        begun = trio.current_time()
         while soon:
             call, arguments = soon.popleft()
             call(*arguments)
+            now = trio.current_time()
+            if now - begun > CALLBACK_SECONDS_MAX and watchdog is not None:
+                watchdog.called(call, now - begun)
+            begun = now
 
     async def run(self) -> None:
         """Call readers until cancelled."""
@@ -268,6 +278,7 @@ class Readers:
                 return
             if now >= look:
                 self._find()
+                now = trio.current_time()
                 look = now + LOOK_SECONDS
 
     def _call(self, descriptor: int, begun: float) -> float:
@@ -298,4 +309,7 @@ class Readers:
             self._much.discard(descriptor)
         if descriptor in self._closed and descriptor in self._calls:
             self.call_again(descriptor)
-        return trio.current_time()
+        now = trio.current_time()
+        if now - begun > CALLBACK_SECONDS_MAX and self._watchdog is not None:
+            self._watchdog.called(call, now - begun)
+        return now

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, final
 import trio
 
 from runtime.readers import Readers
+from runtime.watchdog import callback_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -217,6 +218,11 @@ class SocketTransport:
         except Exception as error:  # for the task that waits
             self._end_receiving(error)
         return receiving.size_bytes
+
+    def what_ran(self) -> str:
+        """For the watchdog of the loop: what its receiver did with the last bytes."""
+        receiving = self._receiving
+        return type(self).__name__ if receiving is None else callback_name(receiving.take)
 
     def _end_receiving(self, error: Exception | None) -> None:
         """Wake the caller of `receive_into`. Nothing is read until it calls again."""

@@ -30,6 +30,7 @@ import trio
 from runtime.readers import STRANGERS
 from runtime.send_queue import SendQueue
 from runtime.transport import Taken, share_of
+from runtime.watchdog import callback_name
 from security.handshakes import BEGUN_BYTES, DECRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX
 from security.openssl_turns import FED_BYTES, FED_BYTES_MIN, GAIN_MIN, READS_PER_TURN
 from security.slices import slices_of
@@ -305,6 +306,10 @@ class TlsTransport:
         if self._unsent.pending_bytes > UNSENT_BYTES_MAX:
             return Taken.STOP
         return Taken.IN_PART if self._is_left or self._has_rest else Taken.WHOLE
+
+    def what_ran(self) -> str:
+        """For the watchdog of the loop: what its receiver did with the last bytes."""
+        return f"TLS {callback_name(self._take)}"
 
     def _arrived(self, data: bytes) -> None:
         """From below; empty: the other side has closed."""

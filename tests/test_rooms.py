@@ -45,7 +45,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "pipeline": frozenset({"protocol", "bookie", "broker"}),
     "compat_tests": frozenset(
         {"protocol", "runtime", "security", "metadata", "bookie", "ledgers", "autorecovery"}
-        | {"broker", "pipeline"}
+        | {"broker", "pipeline", "web"}
     ),
     "tests": frozenset(
         {

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from runtime.durations import Durations
+
 
 LINES_PER_PIECE: Final = 64
 
@@ -32,6 +34,17 @@ class Page:
         family = self._families.get(name) or self._family(name, kind, help_text)
         family.labels.append(labels)
         family.values.append(value)
+
+    def add_histogram(
+        self, name: str, help_text: str, labels: Mapping[str, str], durations: Durations
+    ) -> None:
+        """All lines of one histogram."""
+        lines = self.family(name, "histogram", help_text)
+        counts = durations.cumulative()
+        for bound, count in zip((*map(str, durations.bounds_s), "+Inf"), counts, strict=True):
+            lines.append(f"{name}_bucket{label_text({**labels, 'le': bound})} {count}")
+        lines.append(f"{name}_count{label_text(labels)} {counts[-1]}")
+        lines.append(f"{name}_sum{label_text(labels)} {durations.sum_s}")
 
     def _family(self, name: str, kind: str, help_text: str) -> _Family:
         known = self._families.get(name)

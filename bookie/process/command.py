@@ -87,9 +87,13 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
     from bookie.process.running import running_bookie
     from runtime.free_memory import return_free_memory
     from runtime.tuning import tune_process
+    from runtime.watchdog import watching_if
 
     log = structlog.get_logger()
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with (
+        watching_if(config.eventLoopWatchdogEnabled),
+        trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+    ):
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
             nursery.start_soon(watch_signals, signals, stop)

@@ -1,8 +1,8 @@
 """The keys of a bookie that is a process of its own: those of the storage and those of the server.
 
 Names and meanings are BookKeeper's (`bookkeeper.conf`), defaults are BookKeeper's or those of
-Pulsar's file. Vela's own keys are `bindAddress`, `bookieMaxConnections`, `bookieMaxPendingAddsMB`
-and `webServiceAllowedHosts`.
+Pulsar's file. Vela's own keys are `bindAddress`, `bookieMaxConnections`, `bookieMaxPendingAddsMB`,
+`eventLoopWatchdogEnabled` and `webServiceAllowedHosts`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class BookieProcessConfig(BookieConfig, BookieTlsConfig):
     maxBatchReadSize: Positive = 5 * 1024 * 1024
     bookieMaxConnections: NoneAtZero = 4_096
     """Further ones are closed. Fewer where the limit of open files requires it."""
+    eventLoopWatchdogEnabled: bool = True
     bookieMaxPendingAddsMB: Positive = 64
     """Adds without an answer, over all connections. Above it connections are not read."""
 

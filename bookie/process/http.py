@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from bookie.metrics import add_bookie_series
+from runtime.watchdog import watchdog_of_loop
+from web.stall_series import add_stall_series
 from web.state import HEARTBEAT_PATH, METRICS_PATH, heartbeat, json_text, metrics, text
 
 if TYPE_CHECKING:
@@ -67,3 +69,4 @@ class BookieState:
     def _add_series(self, page: Page) -> None:
         if self.bookie is not None:
             add_bookie_series(page, self.bookie, self.server)
+        add_stall_series(page, watchdog_of_loop(), {})

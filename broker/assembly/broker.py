@@ -46,6 +46,7 @@ from broker.subscription.stock import STOCK
 from broker.turn import Turns
 from runtime.clock import SystemClock
 from runtime.readers import Readers
+from runtime.watchdog import watchdog_of_loop
 from security.authentication.identity import ProviderRefused
 from web.callers import CallerRules
 
@@ -184,7 +185,14 @@ def _metrics_of(
 ) -> MetricsSource:
     counts = None if authentication is None else authentication.counts
     return MetricsSource(
-        config, service, storage.bookie, PULSAR_VERSION, reads.server, ports.handshakes, counts
+        config,
+        service,
+        storage.bookie,
+        PULSAR_VERSION,
+        reads.server,
+        ports.handshakes,
+        counts,
+        watchdog_of_loop(),
     )
 
 

@@ -9,8 +9,8 @@ from web.prometheus import label_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.histograms import Durations
     from broker.topic.persistent import PersistentTopic
+    from runtime.durations import Durations
     from web.prometheus import Page
 
 _CHECK: Final = "pulsar_storage_backlog_quota_check_duration_seconds"
@@ -37,9 +37,4 @@ def add_evictions(
 
 def add_check_durations(page: Page, durations: Durations, labels: Mapping[str, str]) -> None:
     """How long checks of all backlogs took."""
-    lines = page.family(_CHECK, "histogram", "Seconds that a check of all backlogs took")
-    counts = durations.cumulative()
-    for bound, count in zip((*map(str, durations.bounds_s), "+Inf"), counts, strict=True):
-        lines.append(f"{_CHECK}_bucket{label_text({**labels, 'le': bound})} {count}")
-    lines.append(f"{_CHECK}_count{label_text(labels)} {counts[-1]}")
-    lines.append(f"{_CHECK}_sum{label_text(labels)} {durations.sum_s}")
+    page.add_histogram(_CHECK, "Seconds that a check of all backlogs took", labels, durations)

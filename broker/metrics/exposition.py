@@ -38,6 +38,7 @@ from broker.metrics.subscription_series import add_series
 from broker.slices import in_slices
 from broker.topic.persistent import PersistentTopic
 from web.prometheus import Page, label_text, quantile
+from web.stall_series import add_stall_series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.service import BrokerService
     from broker.topic.topic import Topic
+    from runtime.watchdog import LoopWatchdog
     from security.authentication.counts import AuthenticationCounts
     from security.handshakes import Handshakes
 
@@ -77,9 +79,11 @@ class MetricsSource:
         bookie_server: BookieServer | None = None,
         handshakes: Mapping[str, Handshakes] | None = None,
         authentication: AuthenticationCounts | None = None,
+        watchdog: LoopWatchdog | None = None,
     ) -> None:
-        """`handshakes`: those of the ports with TLS, by the keys of the ports. `authentication`:
-        None: it is off."""
+        """`handshakes`: those of the ports with TLS, by the keys of the ports. `authentication`,
+        `watchdog`: None: it is off."""
+        self._watchdog = watchdog
         self._handshakes = handshakes or {}
         self._authentication = authentication
         self._config = config
@@ -169,6 +173,7 @@ class MetricsSource:
                 page.add(name, kind, help_text, port, count)
         if self._authentication is not None:
             add_authentication_series(page, self._authentication, self._cluster)
+        add_stall_series(page, self._watchdog, self._cluster)
         page.add("pulsar_broker_topics_count", "gauge", "Topics", labels, len(service.topics))
         add_check_durations(page, service.backlog_checks.durations, self._cluster)
         counts = [0] * (len(LATENCY_NAMES) + 1)

@@ -76,6 +76,9 @@ class Session(Generic[P, C]):
     """One connection. Also the `ConsumerSession` of its consumers. It does not know what producers
     and consumers are: its creator defines that with the `commands`."""
 
+    _last_kind: int = 0
+    """Of the last request of the turn; 0: there were only messages."""
+
     def __init__(self, connections: Connections, commands: Commands, transport: Transport) -> None:
         self.connections = connections
         self.limits = limits = connections.limits
@@ -261,6 +264,7 @@ class Session(Generic[P, C]):
         """One turn, one journal kick, one flush, for the bytes of one receive or (without data) for
         those that an earlier turn has left. Returns whether some are left for another turn."""
         requests = 0
+        self._last_kind = 0
         turns = self.connections.turns
         send_handler = self._send_handler
         turns.begin_turn()
@@ -324,9 +328,15 @@ class Session(Generic[P, C]):
     def _take_ack_runs(self, data: bytes, target: AckRunTarget) -> bytes:
         """The rest after the ACKs at the beginning have been taken."""
         runs, rest = self._decoder.take_ack_runs(data)
+        if runs:
+            self._last_kind = pb.BaseCommand.ACK
         for consumers, position in runs:
             target.ack_run(consumers, position)
         return rest
+
+    def what_ran(self) -> str:
+        """For the watchdog of the loop: the last request of the turn, or that it had none."""
+        return f"session {COMMANDS[self._last_kind or pb.BaseCommand.SEND].name}"
 
     def _count_unfinished(self, received_bytes: int) -> None:
         """After a turn that ends within a frame or that completed one."""
@@ -363,7 +373,7 @@ class Session(Generic[P, C]):
             self.connections.unfinished_frames.holds(self, 0, 0.0)
 
     def _handle(self, command: pb.BaseCommand) -> None:
-        kind = command.type
+        self._last_kind = kind = command.type
         handle = self._handlers.get(kind)
         self.handshake.check(kind)
         if handle is None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.histograms import Durations
 from broker.slices import for_each
 from broker.topic.failures import told
 from broker.topic.persistent import PersistentTopic
+from runtime.durations import Durations
 
 if TYPE_CHECKING:
     from broker.topic.housekeeping import Loaded

@@ -9,11 +9,8 @@ within a round, and the brokers of the other make are stopped (SIGSTOP) meanwhil
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import select
 import shutil
-import subprocess
 import sys
 import time
 from itertools import count
@@ -26,6 +23,7 @@ import psutil
 from compat_tests.bench.flood_report import ALONE, FLOODS, OTHER, RATIO_MAX, SAME, Report
 from compat_tests.bench.session import new_server
 from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
+from compat_tests.bench.victim import MeasureFailed, Program, Victim
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent
 from compat_tests.oracle.server_process import ServerFailed
 
@@ -39,63 +37,8 @@ FLOODED: Final = {"": "flood/free", "limited": "flood/limited"}
 """Namespaces by the last word of a flood's name."""
 LIMIT: Final = {"publishThrottlingRateInMsg": 1000, "publishThrottlingRateInByte": 10_000_000}
 BEGIN_SECONDS_MAX: Final = 120.0
-ANSWER_SECONDS_MAX: Final = 90.0
 SETTLE_SECONDS: Final = 1.0
-WARM_UP_SECONDS: Final = 2.0
 _numbers = count()
-
-
-class MeasureFailed(Exception):
-    """A measurement does not count. The text says why."""
-
-
-class Program:
-    """A child that answers lines with lines."""
-
-    def __init__(self, *command: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            cwd=TREE,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
-
-    def tell(self, line: str) -> None:
-        """Write it to the input of the program."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def line(self, seconds_max: float) -> str:
-        """The next one. Raises: MeasureFailed."""
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], seconds_max)[0]:
-            raise MeasureFailed(f"no word in {seconds_max:g} s")
-        line = self._process.stdout.readline()
-        if not line:
-            raise MeasureFailed(f"the program ended with {self._process.wait()}")
-        return line
-
-    def finish(self) -> str:
-        """End its input, and return its last line. Raises: MeasureFailed."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        return self.line(ANSWER_SECONDS_MAX)
-
-    def close(self) -> None:
-        """End it."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-        self._process.kill()
-        self._process.wait()
 
 
 class Pair:
@@ -107,7 +50,7 @@ class Pair:
         self.brokers = [
             new_server(name, directory / place, configuration) for place in (SAME, OTHER)
         ]
-        self._victim: Program | None = None
+        self._victim: Victim | None = None
 
     def start(self) -> None:
         """Raises: ServerFailed, MeasureFailed."""
@@ -117,10 +60,7 @@ class Pair:
         self._connect_victim()
 
     def _connect_victim(self) -> None:
-        url = self.brokers[0].service_url
-        self._victim = Program("compat_tests.bench.flood_victim", url, VICTIM_TOPIC)
-        self._victim.line(ANSWER_SECONDS_MAX)
-        self._victim_figures(WARM_UP_SECONDS)
+        self._victim = Victim(self.brokers[0].service_url, VICTIM_TOPIC)
 
     def _create(self, broker: ServerProcess) -> None:
         _, clusters = broker.http("GET", "/admin/v2/clusters")
@@ -161,11 +101,7 @@ class Pair:
 
     def _victim_figures(self, seconds: float) -> dict[str, Any]:
         assert self._victim is not None
-        self._victim.tell(str(seconds))
-        measured: dict[str, Any] = json.loads(self._victim.line(seconds + ANSWER_SECONDS_MAX))
-        if "failed" in measured:
-            raise MeasureFailed(measured["failed"])
-        return measured
+        return self._victim.figures(seconds)
 
     def pause(self) -> None:
         """The victim leaves, and the brokers are stopped."""

@@ -73,9 +73,11 @@ def idle_figures(server: Subject, settle_seconds: float, watch_seconds: float) -
     }
 
 
-def drop_from_page_cache(directory: Path) -> None:
-    """Write everything out and ask the kernel to forget the files, so that reads are cold."""
-    os.sync()
+def drop_from_page_cache(directory: Path, *, writes_out: bool = True) -> None:
+    """Write everything out and ask the kernel to forget the files, so that reads are cold. Without
+    the first step, which holds up whoever writes meanwhile, it keeps what is not written yet."""
+    if writes_out:
+        os.sync()
     for path in directory.rglob("*"):
         if path.is_file():
             try:

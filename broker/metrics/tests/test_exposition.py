@@ -15,6 +15,7 @@ from broker.histograms import EntrySizes, MinuteCounts, PublishTimes
 from broker.metrics.authentication_series import add_authentication_series
 from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
+from runtime.watchdog import LoopWatchdog, watching
 from security.authentication.claims import ClaimRules
 from security.authentication.counts import AuthenticationCounts
 from security.authentication.identity import AuthenticationFailed, Flaw, Identity
@@ -117,6 +118,17 @@ async def test_sums_per_namespace_when_topics_are_too_many():
         assert [labels.keys() for labels, _ in found["pulsar_rate_in"]] == [
             {"cluster", "namespace"}
         ]
+
+
+async def test_stalls_of_the_loop_are_counted_where_it_is_watched():
+    watchdog = LoopWatchdog()
+    with watching(watchdog):
+        async with running_broker(CONFIG, None) as broker:
+            watchdog.called(samples, 0.004)
+            found = samples("".join((await broker.admin.metrics.page()).pieces()))
+    labels = {"cluster": "standalone", "kind": "callback", "name": "samples"}
+    assert (labels, 0.004) in found["vela_event_loop_stall_seconds_sum"]
+    assert (labels, 1) in found["vela_event_loop_stall_cpu_seconds_count"]
 
 
 def test_sizes_are_counted_up_to_their_limits():

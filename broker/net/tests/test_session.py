@@ -20,6 +20,7 @@ from protocol import client as c
 from protocol import pulsar_api_pb2 as pb
 from protocol.topic_name import TopicName
 from runtime.testing.conditions import eventually
+from runtime.watchdog import callback_name
 
 
 async def test_connected_tells_version_size_and_only_features_that_exist():
@@ -137,6 +138,18 @@ async def test_connections_that_come_at_once_are_accepted_at_once():
         for one in storm:
             one.close()
         assert turns < 50
+
+
+async def test_a_session_names_the_last_request_of_its_turn_for_the_watchdog():
+    async with running() as broker:
+        connection = await broker.connect()
+        session = next(iter(broker.service.connections.open))
+        assert callback_name(session._take) == "session CONNECT"
+        await connection.send(c.ping())
+        await connection.expect(T.PONG)
+        assert callback_name(session._take) == "session PING"
+        await connection.send(c.ping()[:3])
+        await eventually(lambda: callback_name(session._take) == "session SEND")
 
 
 async def test_ping_is_answered():

@@ -1,0 +1,285 @@
+"""`python -m compat_tests.bench.isolation`: a small producer beside heavy neighbours.
+
+Three parts, each on servers of its own: neighbours of a stock client; scrapes of a server with
+10,000 topics; and publishing on 150 topics while 50 of them are read from the disk. One server is
+under load at a time, and the other one is stopped (SIGSTOP); the makes alternate from round to
+round. The readers of a backlog never acknowledge, so that it is written once and read in every
+round, by when the caches of the brokers have given it up; the page cache is dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from functools import partial
+from itertools import count
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any, Final
+
+from compat_tests.bench.disk_room import disk_of, refusal
+from compat_tests.bench.isolation_report import (
+    ALONE,
+    CASES,
+    COLD_RATES_MB,
+    COLD_TOPICS,
+    NEIGHBOURS,
+    SCRAPES,
+    Report,
+)
+from compat_tests.bench.measurement import drop_from_page_cache
+from compat_tests.bench.session import new_server
+from compat_tests.bench.stalls import between, look
+from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
+from compat_tests.bench.victim import MeasureFailed, Program, Victim
+from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent
+from compat_tests.oracle.server_process import ServerFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compat_tests.oracle.server_process import ServerProcess
+
+CONFIGURATION: Final = {
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "gcWaitTime": "5000",
+    "journalMaxBackups": "0",
+}
+"""Topics stay, space of deleted ones comes back soon, and old journal files do not pile up."""
+PREFIX: Final = "persistent://public/default/isolation"
+MESSAGE_BYTES: Final = 100_000
+ROOM_BYTES: Final = 12 << 30
+TOPICS: Final = 10_000
+BEGIN_SECONDS_MAX: Final = 60.0
+FILL_SECONDS_MAX: Final = 240.0
+SETTLE_SECONDS: Final = 1.0
+_numbers = count()
+_LOADS: Final = "compat_tests.bench.isolation_loads"
+
+
+class Subject:
+    """One server, and the victim that is connected to it."""
+
+    def __init__(self, name: str, directory: Path, part: str) -> None:
+        self.name = name
+        self._part = part
+        self._server = new_server(name, directory, CONFIGURATION)
+        self._victim: Victim | None = None
+
+    def start(self) -> None:
+        """Raises: ServerFailed, MeasureFailed."""
+        self._server.start()
+        if self._part == SCRAPES:
+            _make_topics(self._server)
+        for backlog in {NEIGHBOURS: ["cold"], COLD_TOPICS: [COLD_TOPICS]}.get(self._part, []):
+            filling = Program(_LOADS, *self._load_arguments(backlog), "--fill")
+            try:
+                filling.line(FILL_SECONDS_MAX)
+            finally:
+                filling.close()
+        self._connect_victim()
+
+    def _connect_victim(self) -> None:
+        more = ["--topics", "150", "--size-bytes", str(MESSAGE_BYTES)]
+        arguments = more if self._part == COLD_TOPICS else []
+        self._victim = Victim(self._server.service_url, f"{PREFIX}-victim", *arguments)
+
+    def _load_arguments(self, kind: str) -> list[str]:
+        backlog = kind.startswith("cold")
+        topic = f"{PREFIX}-{kind.replace(' ', '-')}" + ("" if backlog else f"-{next(_numbers)}")
+        server = self._server
+        return [kind, server.service_url, server.web_url, str(server.directory), topic]
+
+    def measure(self, case: str, seconds: float) -> dict[str, Any]:
+        """The victim's figures in one case of the part. Raises: MeasureFailed."""
+        if case == ALONE:
+            return self._watched(partial(self._figures, seconds))
+        if self._part == COLD_TOPICS:
+            rate = int(case) * 1_000_000 // MESSAGE_BYTES
+            return self._beside(COLD_TOPICS, partial(self._figures, seconds, rate))
+        return self._beside(case, partial(self._figures, seconds))
+
+    def _beside(self, kind: str, figures: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if kind.startswith("cold"):
+            drop_from_page_cache(self._server.directory)
+        arguments = self._load_arguments(kind)
+        load = Program(_LOADS, *arguments)
+        try:
+            load.line(BEGIN_SECONDS_MAX)
+            time.sleep(SETTLE_SECONDS)
+            measured = self._watched(figures)
+            done = json.loads(load.finish())
+        finally:
+            load.close()
+            if not kind.startswith("cold"):
+                path = arguments[-1].replace("://", "/")
+                self._server.http("DELETE", f"/admin/v2/{path}?force=true", timeout_seconds=60.0)
+        measured["done per s"] = done["done"] / done["seconds"]
+        return measured
+
+    def _watched(self, figures: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """With what held up the loop meanwhile, of Vela."""
+        if self.name != "vela":
+            return figures()
+        before = look(self._server)
+        measured = figures()
+        return {**measured, "stalls": between(before, look(self._server))}
+
+    def _figures(self, seconds: float, rate: int | None = None) -> dict[str, Any]:
+        assert self._victim is not None
+        return self._victim.figures(seconds, rate)
+
+    def pause(self) -> None:
+        """The victim leaves, and the server is stopped."""
+        self._close_victim()
+        self._server.pause()
+
+    def resume(self) -> None:
+        """The server goes on, and the victim comes. Raises: MeasureFailed."""
+        self._server.resume()
+        self._connect_victim()
+
+    def close(self) -> None:
+        """End everything, and remove what it stored."""
+        self._close_victim()
+        self._server.kill()
+        shutil.rmtree(self._server.directory, ignore_errors=True)
+
+    def _close_victim(self) -> None:
+        victim, self._victim = self._victim, None
+        if victim is not None:
+            victim.close()
+
+
+def _make_topics(server: ServerProcess) -> None:
+    """Loaded, as far as their creation loads them. Raises: MeasureFailed."""
+    path = "/admin/v2/persistent/public/default/many/partitions"
+    status, answer = server.http("PUT", path, TOPICS, timeout_seconds=300.0)
+    if status >= 300:
+        raise MeasureFailed(f"{server.name}: PUT {path}: {status} {answer}")
+
+
+class Run:
+    """One part, on servers of its own."""
+
+    def __init__(
+        self, report: Report, part: str, names: list[str], directory: Path, seconds: float
+    ) -> None:
+        self._report = report
+        self._part = part
+        self._seconds = seconds
+        self._subjects = [Subject(name, directory / part, part) for name in names]
+
+    def start(self) -> None:
+        """All servers, one at a time; each is warmed up."""
+        for subject in self._subjects:
+            subject.start()
+            for case in self._cases():
+                self._measure(subject, case, counts=False)
+            subject.pause()
+
+    def round(self, number: int) -> None:
+        """Each case on each server. Odd rounds go the other way."""
+        for subject in self._subjects if number % 2 else reversed(self._subjects):
+            subject.resume()
+            for case in self._cases():
+                self._measure(subject, case)
+            subject.pause()
+
+    def close(self) -> None:
+        """End the servers, and free the disk."""
+        for subject in self._subjects:
+            subject.close()
+
+    def _cases(self) -> tuple[str, ...]:
+        if self._part == COLD_TOPICS:
+            return tuple(map(str, COLD_RATES_MB))
+        return (ALONE, *CASES[self._part])
+
+    def _measure(self, subject: Subject, case: str, *, counts: bool = True) -> None:
+        name = f"{subject.name}, {self._part}, {case or 'alone'}"
+        try:
+            measured = subject.measure(case, self._seconds if counts else self._seconds / 2)
+        except MeasureFailed as failure:
+            self._report.failures.append(f"{name}: {failure}")
+            _tell(f"{name}: not counted: {failure}")
+            return
+        _tell(f"{name}{'' if counts else ' (warm-up)'}: {json.dumps(measured)}")
+        if counts:
+            self._report.add(subject.name, self._part, case, measured)
+
+
+def _tell(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.bench.isolation")
+    parser.add_argument("--rounds", type=int, help="(3)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement (6)")
+    parts = (*CASES, COLD_TOPICS)
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="these parts")
+    parser.add_argument("--only-server", choices=("vela", "pulsar"))
+    parser.add_argument("--more", action="store_true", help="add to the rounds in the files")
+    parser.add_argument("--quick", action="store_true", help=f"one round; into {QUICK_OUTPUT}")
+    return parser.parse_args()
+
+
+def _run(options: argparse.Namespace, report: Report, rounds: int, directory: Path) -> None:
+    """Raises: OracleAbsent, ServerFailed, MeasureFailed."""
+    names = [options.only_server] if options.only_server else ["vela", "pulsar"]
+    for part in options.only:
+        run = Run(report, part, names, directory, options.seconds)
+        try:
+            run.start()
+            for number in range(rounds):
+                run.round(number)
+        finally:
+            run.close()
+
+
+def main() -> int:
+    """Run, print the tables, write the files; 1 when a bound is missed."""
+    options = _arguments()
+    output = QUICK_OUTPUT if options.quick else OUTPUT
+    output.mkdir(parents=True, exist_ok=True)
+    (TREE / "build").mkdir(exist_ok=True)
+    refused = refusal(disk_of(TREE / "build"), ROOM_BYTES)
+    if refused is not None:
+        print(refused, file=sys.stderr)
+        return 1
+    rounds = options.rounds or (1 if options.quick else 3)
+    report = Report()
+    if options.more:
+        report.restore(json.loads((output / "isolation.json").read_text()))
+    directory = Path(mkdtemp(prefix="isolation-", dir=TREE / "build"))
+    try:
+        _run(options, report, rounds, directory)
+    except OracleAbsent as absent:
+        print(f"the table needs real Pulsar: {absent}; or --only-server vela", file=sys.stderr)
+        return 1
+    except (ServerFailed, MeasureFailed) as failure:
+        print(f"cannot measure: {failure}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    about = {
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "commit": commit(),
+        "vela": how_vela_runs(),
+        "pulsar": PULSAR_VERSION,
+        "machine": machine(),
+        "rounds": report.rounds_begun,
+        "seconds": options.seconds,
+    }
+    (output / "isolation.json").write_text(json.dumps(report.as_json(about), indent=1) + "\n")
+    (output / "isolation.md").write_text(report.document(about))
+    print(f"\n{report.table()}\n\n{report.cold_table()}\n\nwritten: {output}")
+    return 1 if report.missed() or report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
