@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 RUN_BYTES_MAX: Final = 1024 * 1024
 """A run of as many bytes is not continued."""
 SHARED_GROUP_BYTES_MAX: Final = 2 * 1024 * 1024
-"""A few milliseconds of a disk's work. With 512 KB each message of ten topics at full speed, in
-batches, took half as much CPU again."""
+"""A few milliseconds of a disk's work. Smaller groups cost busy ledgers CPU."""
 LITTLE_BYTES: Final = 32 * 1024
 """A larger run is much. To write so little takes a disk hardly longer than to write nothing."""
 SHARED_GROUPS: Final = 64

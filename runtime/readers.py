@@ -105,7 +105,6 @@ class Readers:
         "_soon",
         "_strangers",
         "_token",
-        "_told",
         "_urgent",
         "_waiting",
         "_wake",
@@ -150,8 +149,6 @@ class Readers:
         """Of `_wake`. Not of the queue: a thread may wait for the interpreter while it holds it."""
         self._watchdog = watchdog_of_loop()
         """Is told of calls that take long."""
-        self._told = 0.0
-        """Seconds of a call of which it has been told already."""
         self._token = trio.lowlevel.current_trio_token()
 
     def __len__(self) -> int:
@@ -237,7 +234,6 @@ class Readers:
             call(*arguments)
             now = trio.current_time()
             if now - begun > CALLBACK_SECONDS_MAX and watchdog is not None:
-                self._told += now - begun
                 watchdog.called(call, now - begun)
             begun = now
 
@@ -321,6 +317,7 @@ class Readers:
                 return
             if now >= look:
                 self._find()
+                now = trio.current_time()
                 look = now + LOOK_SECONDS
 
     def _call(self, descriptor: int, begun: float) -> float:
@@ -353,7 +350,5 @@ class Readers:
             self.call_again(descriptor)
         now = trio.current_time()
         if now - begun > CALLBACK_SECONDS_MAX and self._watchdog is not None:
-            seconds, self._told = now - begun - self._told, 0.0
-            if seconds > CALLBACK_SECONDS_MAX:
-                self._watchdog.called(call, seconds)
+            self._watchdog.called(call, now - begun)
         return now
