@@ -218,11 +218,9 @@ class Topic(TopicStorage):
         for producer in list(self.access.producers.values()):
             producer.session.disconnect_producer(producer)
             self.remove_producer(producer)
-        for producer in self._turns.waiting():
-            self.access.remove(producer)
-            self._turns.refuse(
-                producer, ServiceNotReady("The topic is being closed; look up again")
-            )
+        for each in self._turns.waiting():
+            self.access.remove(each)
+            self._turns.refuse(each, ServiceNotReady("The topic is closing; look up again"))
 
     def end_producer(self, producer: Producer, reason: BrokerError) -> None:
         """Disconnect one producer. The reason is what it is told if it is still waiting."""
