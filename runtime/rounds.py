@@ -3,13 +3,12 @@
 A round is the steps of all tasks that can run, between two looks at what has arrived. Many tasks
 with a slice of work each, such as a hundred subscriptions that read their backlogs, would make one
 round as long as all their slices together, and a message that arrives meanwhile would wait for all
-of them. So each asks for its turn before a slice, and a bounded number has one in a round, in the
-order of asking.
+of them. So a bounded number of them does a slice in a round, in the order of asking. One that is
+alone pays a checkpoint for each slice, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, final
 
 import trio
@@ -20,47 +19,26 @@ HEAVY_PER_ROUND: Final = 4
 
 @final
 class Rounds:
-    """Of one event loop, in which all of it is called."""
+    """Of one event loop, in which all of it is called. `async with` it a task does one slice,
+    without an await in it. It leaves in the next round, and makes room there."""
 
-    __slots__ = ("_is_serving", "_per_round", "_used", "_waiting")
+    __slots__ = ("_slots",)
 
     def __init__(self, per_round: int) -> None:
-        """`per_round`: turns in a round."""
-        self._per_round = per_round
-        self._used = 0
-        """Turns of this round."""
-        self._waiting: deque[trio.lowlevel.Task] = deque()
-        self._is_serving = False
+        """`per_round`: slices."""
+        self._slots = trio.Semaphore(per_round)
 
-    async def turn(self) -> None:
-        """Return in a round that has room for a slice. Always a checkpoint."""
-        await trio.lowlevel.checkpoint()
-        if not self._is_serving:
-            self._is_serving = True
-            trio.lowlevel.spawn_system_task(self._serve)
-        if self._used < self._per_round and not self._waiting:
-            self._used += 1
-            return
-        task = trio.lowlevel.current_task()
-        self._waiting.append(task)
+    async def __aenter__(self) -> None:
+        try:
+            self._slots.acquire_nowait()
+        except trio.WouldBlock:
+            await self._slots.acquire()
 
-        def abort(_: object) -> trio.lowlevel.Abort:
-            # One that has been given its turn is no longer in the line, and is not aborted.
-            self._waiting.remove(task)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-
-    async def _serve(self) -> None:
-        """Give turns, round by round, until nobody wants one."""
-        given = 0
-        while self._waiting or self._used:
+    async def __aexit__(self, *_: object) -> None:
+        try:
             await trio.lowlevel.checkpoint()
-            self._used = given
-            given = min(self._per_round, len(self._waiting))
-            for _ in range(given):
-                trio.lowlevel.reschedule(self._waiting.popleft())
-        self._is_serving = False
+        finally:
+            self._slots.release()
 
 
 _of_loop: trio.lowlevel.RunVar[Rounds] = trio.lowlevel.RunVar("heavy rounds")

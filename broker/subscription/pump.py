@@ -10,8 +10,8 @@ A step or a read that fails is logged and tried again, with growing delays. The 
 stored, and the request that caused the step (a publish, or an ack of another consumer) is not
 affected.
 
-No wake-up is lost: the last thing the task does before it ends is a step that found nothing to do,
-and nothing is awaited in between.
+No wake-up is lost: the task ends after a step that found nothing to do, unless `run` was called
+since that step began.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ class Pump:
     def run_in_turn(self) -> None:
         """Dispatch soon, in the turn of its task: for what concerns many subscriptions at once, and
         is no news of one."""
-        if self._stepping:
+        if self._stepping or self._active:
             self._again = True
-        elif not self._active and not self._closed:
+        elif not self._closed:
             self._active = True
             self._nursery.start_soon(self._go_on, Step.MORE)
 
@@ -102,9 +102,9 @@ class Pump:
 
     def run(self) -> None:
         """Dispatch now. Safe at any time, also from within a step."""
-        if self._stepping:
+        if self._stepping or self._active:
             self._again = True
-        elif not self._active and not self._closed:
+        elif not self._closed:
             left = self._step_once()
             if left:
                 self._active = True
@@ -143,9 +143,11 @@ class Pump:
                 else:
                     self.failure = ""
                     retry_seconds = RETRY_FIRST_SECONDS
-                await rounds.turn()
-                if not self._closed:
-                    left = self._step_once()
+                async with rounds:
+                    if not self._closed:
+                        left = self._step_once()
+                if self._again and not left:
+                    left = Step.MORE
         self.failure = ""
         self._active = False
 

@@ -27,8 +27,8 @@ def run(*, tasks, slices_each, light=0):
 
     async def heavy(rounds, name):
         for number in range(slices_each):
-            await rounds.turn()
-            counted.add((number, name))
+            async with rounds:
+                counted.add((number, name))
 
     async def main():
         rounds = Rounds(PER_ROUND)
@@ -54,7 +54,7 @@ def test_nobody_gets_ahead_of_those_that_wait():
         for number, name in part:
             had[name] += 1
             assert had[name] == number + 1
-            assert had[name] - min(had) <= 2  # the first checkpoint of each is in any order
+            assert had[name] - min(had) <= 2
 
 
 def test_one_that_is_alone_has_a_slice_in_every_round():
@@ -66,15 +66,16 @@ async def test_one_that_is_cancelled_leaves_the_line():
     done = []
 
     async def heavy(name):
-        await rounds.turn()
-        done.append(name)
+        async with rounds:
+            done.append(name)
 
     async with trio.open_nursery() as nursery:
         for name in range(3):
             nursery.start_soon(heavy, name)
         with trio.CancelScope() as scope:
             scope.cancel()
-            await rounds.turn()
+            async with rounds:
+                pass
         async with trio.open_nursery() as cancelled:
             for name in range(10, 20):
                 cancelled.start_soon(heavy, name)
@@ -83,7 +84,8 @@ async def test_one_that_is_cancelled_leaves_the_line():
             cancelled.cancel_scope.cancel()
     assert {0, 1, 2} <= set(done)
     with trio.fail_after(5):
-        await rounds.turn()
+        async with rounds:
+            pass
 
 
 async def test_a_loop_has_one_for_all_its_heavy_work():

@@ -77,3 +77,18 @@ async def test_a_backlog_beside_many_others_has_its_turn(nursery):
         await trio.lowlevel.checkpoint()
     assert max(len(consumer.session.received) for _, consumer in served) <= 3 * SLICE_ENTRIES
     await settled()
+
+
+async def test_news_between_the_last_step_of_a_task_and_its_end_are_dispatched(nursery):
+    sent = SentByRound()
+    [(bench, consumer)] = await backlogs(nursery, 1, sent)
+    consumer.session.writable = True
+    bench.subscription.on_writable(consumer)
+    for _ in range(50):  # rounds; the task ends in one of them
+        bench.publish(make_data())
+        await trio.lowlevel.checkpoint()
+        if not bench.subscription.pump.waiting:
+            break
+    assert not bench.subscription.pump.waiting
+    await settled()
+    assert consumer.session.positions() == [each.position for each in bench.ledger.entries]
