@@ -10,6 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DATA_DIR ?=
 RUN_ARGS ?=
 BENCH_ARGS ?=
+COMPAT_ARGS ?=
 # How many seeds, the first one, and how many processes share them.
 SEEDS ?= 100
 FROM ?= 0
@@ -111,10 +112,10 @@ lint: setup-dev
 	$(BIN)/mypy
 
 compat: setup-dev
-	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark -m 'not slow'
+	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark -m 'not slow' $(COMPAT_ARGS)
 
 compat-all: setup-dev
-	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark
+	$(BIN)/python -m pytest compat_tests --ignore compat_tests/spark $(COMPAT_ARGS)
 
 compat-migration: setup-dev
 	$(BIN)/python -m pytest compat_tests/test_migration.py compat_tests/test_mixed_cluster.py -m slow
@@ -125,7 +126,7 @@ compat-cluster: setup-dev
 	done; exit $$status
 
 compat-spark: setup-dev
-	$(BIN)/python -m pytest compat_tests/spark
+	$(BIN)/python -m pytest compat_tests/spark $(COMPAT_ARGS)
 
 bench: compile
 	$(BIN)/python -m compat_tests.bench $(BENCH_ARGS)

@@ -28,6 +28,7 @@ from bookie.errors import DiskFailed, StorageError
 from bookie.journal import EMPTY_BODY
 from bookie.ledger_handle import is_storable
 from bookie.statistics import LatencyHistogram
+from bookie.submitted_groups import SubmittedGroups
 from settings.kinds import or_no_limit
 
 if TYPE_CHECKING:
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
 
     from bookie.api import AddSink, EntryBody, Turn
     from bookie.config import BookieConfig
+    from bookie.disk import Disk
     from bookie.journal import GroupDone
     from bookie.journal_turns import Batch
     from bookie.layout import Layout
     from bookie.ledger_handle import LedgerHandle
+    from bookie.submitted_groups import LoopReaders
 
 logger = structlog.get_logger()
 
@@ -56,8 +59,9 @@ class AddPath:
         self._storages = layout.storages
         self._journals = layout.journals
         self._token = trio.lowlevel.current_trio_token()
-        self.wake: Callable[..., object] = self._token.run_sync_soon
-        """Has something called in the event loop, for journal threads. Set by the owner."""
+        self._wake: Callable[..., object] = self._token.run_sync_soon
+        """Has something called in the event loop, for journal threads."""
+        self.submitted = SubmittedGroups(layout.journals, self._group_done, self.fail)
         self._kick_scheduled = False
         self._waiting = {
             id(storage): WaitingAdds(
@@ -343,9 +347,14 @@ class AddPath:
         for sink in sinks:
             await sink.wait()
 
+    def use_readers(self, readers: LoopReaders, disk: Disk) -> None:
+        """See Bookie."""
+        self._wake = readers.run_sync_soon
+        self.submitted.use(readers, disk)
+
     def group_done_soon(self, done: GroupDone) -> None:
         """Called by a journal thread."""
-        self.wake(self._group_done, done)
+        self._wake(self._group_done, done)
 
     def journal_room_changed_soon(self) -> None:
         """Called by a journal thread."""

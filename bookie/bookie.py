@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from bookie.cookie import CookieStore
     from bookie.disk import Disk
     from bookie.index import EntryIndex
+    from bookie.submitted_groups import LoopReaders
 
 logger = structlog.get_logger()
 
@@ -57,6 +58,7 @@ class Bookie:
     def __init__(self, config: BookieConfig, layout: Layout, disk: Disk) -> None:
         self.config = config
         self._layout = layout
+        self._disk = disk
         self._storages = layout.storages
         self._handles = layout.handles
         self._journals = layout.journals
@@ -146,6 +148,7 @@ class Bookie:
             if adds.failure is None:
                 await adds.barrier_all()
             await self._checkpointer.aclose()
+            adds.submitted.leave()
             for journal in self._journals:
                 journal.stop()
             await trio.to_thread.run_sync(self._close_files)
@@ -155,11 +158,11 @@ class Bookie:
         and the end of a turn hands its adds to the journal."""
         self._adds.turn = turn
 
-    def set_wake(self, wake: Callable[..., object]) -> None:
-        """How journal threads have something called in the event loop: like trio's
-        `run_sync_soon`, which is the default. To be set before the first add: answers keep their
-        order within one way only."""
-        self._adds.wake = wake
+    def use_readers(self, readers: LoopReaders) -> None:
+        """The readers of this event loop wake it when records are durable, for less CPU than trio
+        does, and the loop submits small groups of records. To be set before the first add: answers
+        keep their order within one way only."""
+        self._adds.use_readers(readers, self._disk)
 
     def set_live_ledgers(self, live_ledgers: Callable[[], Awaitable[set[int]]] | None) -> None:
         """Tells garbage collection which ledgers still exist. None: it deletes nothing."""

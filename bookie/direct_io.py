@@ -12,6 +12,7 @@ to the same place through the page cache.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -63,11 +64,12 @@ def is_aligned(offset: int, size: int) -> bool:
 class DirectWriter:
     """One open file and its write buffer. For one thread at a time."""
 
-    __slots__ = ("_descriptor", "_staging")
+    __slots__ = ("_address", "_descriptor", "_staging")
 
     def __init__(self, descriptor: int, staging: memoryview) -> None:
         self._descriptor = descriptor
         self._staging = staging
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(staging))
 
     def write_synced(self, offset: int, parts: Sequence[bytes], size: int) -> bool:
         """Write the parts, `size` bytes together, and make them durable. False: refused or
@@ -88,6 +90,18 @@ class DirectWriter:
                 return False
             raise
         return True
+
+    def stage(self, parts: Sequence[bytes], size: int) -> int:
+        """Copy the parts, `size` bytes together, to where a write can take them. Returns that
+        address, which is aligned; 0: there is no room for so many."""
+        if size > len(self._staging):
+            return 0
+        self._stage(parts)
+        return self._address
+
+    def fileno(self) -> int:
+        """Of the file, open for direct writes."""
+        return self._descriptor
 
     def close(self) -> None:
         """Release the handle and the memory."""

@@ -16,14 +16,15 @@ import os
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from bookie import direct_io
-from bookie.errors import DiskFailed, DiskFull
+from bookie.errors import DiskFailed
+from bookie.failures import failure
 from bookie.freed_space import FreedSpace
 from bookie.permissions import DIRECTORY_MODE, FILE_MODE, restrict_if_only, restrict_tree
+from bookie.ring import open_ring
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _SYNCED_WRITE: Final[int] = getattr(os, "RWF_DSYNC", 0)
 """Flag of pwritev: each write as with O_DSYNC. Linux."""
@@ -54,6 +55,9 @@ class DiskFile(Protocol):
         writes bypass the page cache if possible, so this is for bytes that are not read back
         soon."""
 
+    def direct(self) -> direct_io.DirectWriter | None:
+        """Writes past the page cache. None: not possible here."""
+
     def read_at(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
 
@@ -74,6 +78,30 @@ class DiskFile(Protocol):
 
     def close(self) -> None:
         """Release the handle. Does not sync."""
+
+
+class Submissions(Protocol):
+    """Writes that go on without a thread of this process. One at a time."""
+
+    def fileno(self) -> int:
+        """Becomes readable when the write is done."""
+
+    def submit(self, file: DiskFile, offset: int, parts: list[bytes], size: int) -> bool:
+        """Begin to write the parts, `size` bytes together, and to make them durable. False: not
+        possible; nothing is under way."""
+
+    def result(self) -> bool | None:
+        """None: the write is not done yet. True: it is durable. False: it was refused, or done in
+        part, and the same has to be written in another way.
+
+        Raises: DiskFull, DiskFailed: final, like a failed `sync`.
+        """
+
+    def wait(self) -> bool:
+        """Wait for the result (blocking). Raises as `result`."""
+
+    def close(self) -> None:
+        """Release it. Nothing is under way."""
 
 
 class Disk(Protocol):
@@ -109,6 +137,9 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None:
         """Make the names in this directory durable."""
 
+    def open_submissions(self) -> Submissions | None:
+        """None: there are none here, and threads have to write."""
+
     def free_and_total_bytes(self, path: str) -> tuple[int, int]:
         """Usable free space and size of the file system that holds `path`."""
 
@@ -140,13 +171,6 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
     disk.sync_directory(os.path.dirname(path))
 
 
-def _failure(error: OSError, what: str, path: str) -> Exception:
-    """DiskFull for lack of space, otherwise DiskFailed."""
-    if error.errno in _NO_SPACE:
-        return DiskFull(f"{what} {path}: {error.strerror}; free some space")
-    return DiskFailed(f"{what} {path}: {error.strerror or error}; the bookie stops, check the disk")
-
-
 @final
 class RealFile:
     """A file of the operating system."""
@@ -169,7 +193,7 @@ class RealFile:
                 while written < size:
                     written += os.pwrite(self._descriptor, view[written:], offset + written)
         except OSError as error:
-            raise _failure(error, "writing", self.path) from error
+            raise failure(error, "writing", self.path) from error
 
     def write_parts_at(self, offset: int, parts: list[bytes]) -> None:
         """pwritev; small parts are joined first, which is cheaper than a vector of them."""
@@ -185,7 +209,7 @@ class RealFile:
                     self.write_at(offset, b"".join(vector))
                 offset += wanted
         except OSError as error:
-            raise _failure(error, "writing", self.path) from error
+            raise failure(error, "writing", self.path) from error
 
     def write_parts_synced_at(self, offset: int, parts: list[bytes]) -> None:
         """pwritev with RWF_DSYNC: half the system calls, and half the waits for the interpreter, of
@@ -201,25 +225,30 @@ class RealFile:
                     return
             except OSError as error:
                 if error.errno not in _NOT_SUPPORTED:
-                    raise _failure(error, "writing or syncing", self.path) from error
+                    raise failure(error, "writing or syncing", self.path) from error
         self.write_parts_at(offset, parts)
         self.sync()
 
     def _write_direct(self, offset: int, parts: list[bytes], size: int) -> bool:
         """False: not possible here. The parts have to be written (again) in the usual way."""
+        direct = self.direct()
+        if direct is None or not direct_io.is_aligned(offset, size):
+            return False
+        try:
+            if direct.write_synced(offset, parts, size):
+                return True
+        except OSError as error:
+            raise failure(error, "writing or syncing", self.path) from error
+        direct.close()
+        self._direct = None
+        return False
+
+    def direct(self) -> direct_io.DirectWriter | None:
+        """Opened at the first use."""
         if not self._direct_tried:
             self._direct_tried = True
             self._direct = direct_io.open_direct(self.path, self._descriptor)
-        if self._direct is None or not direct_io.is_aligned(offset, size):
-            return False
-        try:
-            if self._direct.write_synced(offset, parts, size):
-                return True
-        except OSError as error:
-            raise _failure(error, "writing or syncing", self.path) from error
-        self._direct.close()
-        self._direct = None
-        return False
+        return self._direct
 
     def read_at(self, offset: int, size: int) -> bytes:
         """pread until `size` bytes or the end of the file."""
@@ -253,7 +282,7 @@ class RealFile:
         try:
             os.ftruncate(self._descriptor, size)
         except OSError as error:
-            raise _failure(error, "truncating", self.path) from error
+            raise failure(error, "truncating", self.path) from error
 
     def preallocate(self, offset: int, size: int) -> None:
         """posix_fallocate. File systems without support write without reservation. Some keep what
@@ -266,7 +295,7 @@ class RealFile:
                 return
             if self.size() != before:
                 self.truncate(before)
-            raise _failure(error, "preallocating", self.path) from error
+            raise failure(error, "preallocating", self.path) from error
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -328,7 +357,7 @@ class RealDisk:
         except FileExistsError:
             raise
         except OSError as error:
-            raise _failure(error, "creating", path) from error
+            raise failure(error, "creating", path) from error
 
     def open(self, path: str) -> DiskFile:
         """Read and write."""
@@ -339,7 +368,7 @@ class RealDisk:
         try:
             os.rename(source, target)
         except OSError as error:
-            raise _failure(error, "renaming", source) from error
+            raise failure(error, "renaming", source) from error
 
     def remove(self, path: str) -> None:
         """unlink(2). The space of a large file comes back bit by bit, so that the syncs of others
@@ -351,10 +380,15 @@ class RealDisk:
         descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+            _FREED.check()
         except OSError as error:
             raise DiskFailed(f"fsync of directory {path} failed: {error.strerror}") from error
         finally:
             os.close(descriptor)
+
+    def open_submissions(self) -> Submissions | None:
+        """io_uring."""
+        return open_ring()
 
     def free_and_total_bytes(self, path: str) -> tuple[int, int]:
         """statvfs."""

@@ -4,15 +4,18 @@ A file system frees the blocks of a file in one transaction, for which the syncs
 wait: those of a full journal, of 2 GB, take a second, those of an entry log a quarter. A file that
 is cut step by step, with pauses, lets them pass in between. It is cut when nothing in this process
 has it open: a reader may have found it just before its name was removed.
+
+The kernel tells a failed sync once: a later sync of the same directory succeeds. So the failure is
+kept, and `check` tells it to those who sync directories.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 from weakref import WeakSet
@@ -26,6 +29,7 @@ PAUSE_SHARE: Final = 4
 """A pause is so many times as long as the step before."""
 LOOK_SECONDS: Final = 0.1
 """Between two looks at whether files are still open."""
+_DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class OpenFile(Protocol):
@@ -45,8 +49,11 @@ F = TypeVar("F", bound=OpenFile)
 @dataclass(frozen=True, slots=True)
 class _Removed:
     descriptor: int
-    directory: str
+    directory: int
+    """Descriptor of the directory that had the name."""
     users: WeakSet[OpenFile]
+    descriptors: ExitStack
+    """Closes both."""
 
     @property
     def is_used(self) -> bool:
@@ -66,6 +73,18 @@ class FreedSpace:
         self._open: WeakSet[OpenFile] = WeakSet()
         self._removed: deque[_Removed] = deque()
         self._thread: threading.Thread | None = None
+        self._syncing = threading.Lock()
+        """Held from the beginning of a sync until its failure is kept."""
+        self._failure: OSError | None = None
+
+    def check(self) -> None:
+        """Call after each sync of a directory: one of this thread may have been told its failure.
+
+        Raises: OSError: a directory could not be synced, or a removed file not be cut. Each time.
+        """
+        with self._syncing:
+            if self._failure is not None:
+                raise self._failure
 
     def opened(self, opening: Callable[[], F]) -> F:
         """The file that the call opens, which is not cut as long as it is open."""
@@ -82,18 +101,19 @@ class FreedSpace:
         if os.stat(path).st_size <= self._step_bytes:
             os.unlink(path)
             return
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        with self._lock:
-            try:
+        with ExitStack() as stack:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            stack.callback(os.close, descriptor)
+            directory = os.open(os.path.dirname(path) or ".", _DIRECTORY_FLAGS)
+            stack.callback(os.close, directory)
+            with self._lock:
                 os.unlink(path)
-            except BaseException:
-                os.close(descriptor)
-                raise
-            users = WeakSet(each for each in self._open if each.path == path)
-            self._removed.append(_Removed(descriptor, os.path.dirname(path), users))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="free space", daemon=True)
-                self._thread.start()
+                users = WeakSet(each for each in self._open if each.path == path)
+                self._removed.append(_Removed(descriptor, directory, users, stack.pop_all()))
+                if self._thread is None:
+                    run = threading.Thread(target=self._run, name="free space", daemon=True)
+                    self._thread = run
+                    run.start()
 
     def _run(self) -> None:
         """Until nothing is left."""
@@ -107,23 +127,28 @@ class FreedSpace:
                 self._removed.append(removed)
                 time.sleep(LOOK_SECONDS)
                 continue
-            with contextlib.suppress(OSError):
+            with removed.descriptors:  # what could not be cut is freed in one piece
                 self._free(removed)
-            os.close(removed.descriptor)  # what could not be cut is freed in one piece
 
     def _free(self, removed: _Removed) -> None:
-        _sync(removed.directory)  # so that no crash brings the name back with a part of the content
-        size = os.fstat(removed.descriptor).st_size
+        with self._syncing:
+            if self._failure is not None:
+                return
+            try:
+                # No crash may bring the name back with a part of the content.
+                os.fsync(removed.directory)
+            except OSError as error:
+                self._failure = error
+                return
+        try:
+            self._cut(removed.descriptor)
+        except OSError as error:
+            self._failure = error
+
+    def _cut(self, descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
         while size > 0:
             size = max(0, size - self._step_bytes)
             begun = time.monotonic()
-            os.ftruncate(removed.descriptor, size)
+            os.ftruncate(descriptor, size)
             time.sleep(PAUSE_SHARE * (time.monotonic() - begun))
-
-
-def _sync(directory: str) -> None:
-    descriptor = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

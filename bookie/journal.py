@@ -5,6 +5,10 @@ thread takes all waiting lists, writes them as one group, syncs, and answers onc
 `run_sync_soon`. Items that arrive meanwhile form the next group. An idle journal therefore writes
 at once, and groups grow by themselves when it is busy.
 
+A small group that finds the thread idle does not need it: the event loop submits the write, and
+`submitted_is_done` is called when it is durable (`bookie.disk.Submissions`). Meanwhile nothing is
+handed over. So either the loop or the thread uses the writer, never both.
+
 An item is a run: consecutive entries of one ledger for one sink. Adds that continue the last run
 join it (up to `RUN_BYTES_MAX`), so a busy ledger costs one item and one answer per chunk, not per
 entry. All records that must be durable in order use the same queue: master key and fence records
@@ -30,7 +34,7 @@ from __future__ import annotations
 import threading
 import time
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
@@ -45,11 +49,14 @@ if TYPE_CHECKING:
 
     from bookie.api import AddSink, EntryBody
     from bookie.config import BookieConfig
+    from bookie.disk import Submissions
     from bookie.journal_writer import JournalWriter, LogMark
 
 logger = structlog.get_logger()
 
 EMPTY_BODY: EntryBody = (b"", b"")
+SUBMITTED_BYTES_MAX: Final = 32 << 10
+"""A larger group goes to the thread: its checksum and its copy would hold up the event loop."""
 
 
 @final
@@ -82,6 +89,7 @@ class Journal:
 
     __slots__ = (
         "_answer",
+        "_broken",
         "_failed",
         "_group_bytes_max",
         "_handed",
@@ -90,6 +98,10 @@ class Journal:
         "_room_changed",
         "_stop_wanted",
         "_stopped",
+        "_submissions",
+        "_submits",
+        "_submitted",
+        "_submitted_at",
         "_try_wanted",
         "_turns",
         "_worker",
@@ -117,6 +129,15 @@ class Journal:
         self._stopped = False
         self._kept: Batch = []
         """What refused groups held. Journal thread only."""
+        self._submissions: Submissions | None = None
+        self._submits = False
+        """Event loop only."""
+        self._submitted: GroupDone | None = None
+        """The group that was submitted and is not answered. The thread has it after
+        `end_submissions`, otherwise the event loop."""
+        self._submitted_at = 0.0
+        self._broken = False
+        """A submitted write failed."""
         self.is_full = False
         """Groups are refused for lack of space. Written by the journal thread."""
         self._try_wanted = False
@@ -203,16 +224,92 @@ class Journal:
     def kick(self) -> None:
         """Hand over the pending items."""
         batch = self.pending
-        if batch:
-            self.pending = []
-            if self._stopped:
-                self._refuse(batch)
-                return
-            outstanding = self.outstanding
-            for run in batch:
-                outstanding[run] = None
-                self.entries_handed += len(run.bodies)
-            self._handed.put((batch, time.perf_counter()))
+        if not batch or (self._submits and self._submitted is not None):
+            return
+        self.pending = []
+        if self._stopped:
+            self._refuse(batch)
+            return
+        outstanding = self.outstanding
+        is_idle = not outstanding
+        size = 0
+        for run in batch:
+            outstanding[run] = None
+            self.entries_handed += len(run.bodies)
+            size += run.size_bytes
+        now = time.perf_counter()
+        if not (
+            is_idle
+            and self._submits
+            and 0 < size <= SUBMITTED_BYTES_MAX
+            and self._submit(batch, now)
+        ):
+            self._handed.put((batch, now))
+
+    @property
+    def can_submit(self) -> bool:
+        """Whether there is something to make durable."""
+        return self._writer is not None and self._writer.syncs
+
+    def begin_submissions(self, submissions: Submissions) -> None:
+        """From now on `submitted_is_done` is called when the submissions are readable."""
+        self._submissions = submissions
+        self._submits = self._submitted is None and not self._stopped
+
+    def end_submissions(self) -> None:
+        """It is not called any more: a write that is under way is left to the thread."""
+        if self._submits:
+            self._submits = False
+            if self._submitted is not None:
+                self._handed.put(([], time.perf_counter()))
+            self.kick()
+
+    def submitted_is_done(self) -> GroupDone | None:
+        """The group, if one was submitted that is durable now. `kick` follows when it is answered.
+
+        Raises: DiskFull, DiskFailed: the journal must not be used any more.
+        """
+        done = self._submitted
+        if not self._submits or done is None or self._submissions is None:
+            return None
+        try:
+            result = self._submissions.result()
+        except BaseException:
+            self._broken = True
+            self._submitted = None
+            raise
+        if result is None:
+            return None
+        if self._finish(result, done):
+            return done
+        self._submits = False  # the disk does not take such writes
+        self._handed.put((done.batches[0], done.handed_at))
+        self.kick()
+        return None
+
+    def _submit(self, batch: Batch, handed_at: float) -> bool:
+        """False: the thread has to write it."""
+        writer, submissions = self._writer, self._submissions
+        if writer is None or submissions is None or self.is_full or self._kept:
+            return False
+        parts: list[bytes] = []
+        size = _append_records(batch, parts)
+        started = time.perf_counter()
+        if not writer.submit_group(submissions, parts, size + 4 * (len(parts) // 3)):
+            return False
+        entries = _count_entries(batch)
+        self._submitted = GroupDone(self, [batch], entries, size, handed_at, int(Status.OK))
+        self._submitted_at = started
+        return True
+
+    def _finish(self, result: bool, done: GroupDone) -> bool:
+        """False: it has to be written again."""
+        self._submitted = None
+        if result and self._writer is not None:
+            self.bytes_written += self._writer.group_is_durable()
+            self.sync_latency.observe(time.perf_counter() - self._submitted_at)
+            self.groups += 1
+        return result
 
     def give_up(self) -> list[AddRun]:
         """The journal has failed: everything that is not answered, which is forgotten."""
@@ -231,6 +328,7 @@ class Journal:
         """Ask the thread to finish its batches and end; `join` waits for it. Called from the event
         loop, like `kick`, so a batch is either before the end or refused."""
         self._stopped = True
+        self.end_submissions()
         self._handed.put(None)
 
     def join(self) -> None:
@@ -246,8 +344,10 @@ class Journal:
         try:
             while self._run_group():
                 pass
-            if self._writer is not None:
+            if self._writer is not None and not self._broken:
                 self._writer.close()
+            if self._submissions is not None:
+                self._submissions.close()
         except BaseException as error:
             self._failed(error)
 
@@ -255,7 +355,9 @@ class Journal:
         """Write one group. False when asked to stop and nothing is left."""
         turns = self._turns
         if not turns:
-            self._take_handed(self._handed.get())
+            taken = self._handed.get()
+            self._finish_submitted()
+            self._take_handed(taken)
         while not self._stop_wanted:
             try:
                 self._take_handed(self._handed.get_nowait())
@@ -276,6 +378,15 @@ class Journal:
             self._keep(batches)
         self._answer(GroupDone(self, batches, entries, size, handed_at, status))
         return bool(turns) or not self._stop_wanted
+
+    def _finish_submitted(self) -> None:
+        """A write that the event loop has left."""
+        done = self._submitted
+        if done is not None and self._submissions is not None:
+            if self._finish(self._submissions.wait(), done):
+                self._answer(done)
+            else:
+                self._turns.put(done.batches[0], done.handed_at)
 
     def _take_handed(self, taken: tuple[Batch, float] | None) -> None:
         """None: the event loop has asked to stop, and nothing more comes."""

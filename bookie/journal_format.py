@@ -211,6 +211,10 @@ _JOIN_BELOW_BYTES: Final = 4096
 """Average size of records below which one checksum over joined ones is cheaper than many."""
 
 
+GROUP_EXTRA_BYTES: Final = 8 + TRAILER_SIZE
+"""What a group has beside its records and the fill before its trailer."""
+
+
 def finish_group(
     parts: list[bytes],
     size: int,

@@ -2,8 +2,9 @@
 
 As long as everything fits into one group, it is written as it came. If more waits, ledgers take
 turns by bytes (`runtime.fair_queue`). While several ledgers are written, groups are smaller,
-because each record waits for the whole group before its own. The records of a ledger keep their
-order. A record of no ledger is a barrier: it is answered after everything that came before it.
+because each record waits for the whole group before its own. What brings little then has a group by
+itself before what brings much, every second time at most. The records of a ledger keep their order.
+A record of no ledger is a barrier: it is answered after everything that came before it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 RUN_BYTES_MAX: Final = 1024 * 1024
 """A run of as many bytes is not continued."""
 SHARED_GROUP_BYTES_MAX: Final = 2 * 1024 * 1024
-"""About 5 ms of a disk's work."""
+"""A few milliseconds of a disk's work. Smaller groups cost busy ledgers CPU."""
+LITTLE_BYTES: Final = 32 * 1024
+"""A larger run is much. To write so little takes a disk hardly longer than to write nothing."""
 SHARED_GROUPS: Final = 64
 """So many groups are small after the last one with another ledger."""
 LEDGER_QUANTUM_BYTES: Final = 64 * 1024
@@ -74,16 +77,22 @@ class JournalTurns:
     __slots__ = (
         "_batches",
         "_batches_bytes",
+        "_batches_much_bytes",
         "_fair",
         "_ledger_id",
         "_shared_groups",
         "_stretches",
+        "_was_cut",
     )
 
     def __init__(self) -> None:
         self._batches: list[tuple[Batch, float]] = []
         """In the order in which they came, after what is in `_fair`."""
         self._batches_bytes = 0
+        self._batches_much_bytes = 0
+        """Of this, in runs that are much."""
+        self._was_cut = False
+        """The last group was little, with much left for this one."""
         self._ledger_id = -1
         """Of the last run."""
         self._shared_groups = 0
@@ -99,6 +108,8 @@ class JournalTurns:
         self._batches.append((batch, handed_at))
         for run in batch:
             self._batches_bytes += run.size_bytes
+            if run.size_bytes > LITTLE_BYTES:
+                self._batches_much_bytes += run.size_bytes
             if run.ledger_id != self._ledger_id and run.ledger_id >= 0:
                 self._ledger_id = run.ledger_id
                 self._shared_groups = SHARED_GROUPS
@@ -106,12 +117,16 @@ class JournalTurns:
     def group(self, size_bytes_max: int) -> tuple[list[Batch], float]:
         """The next group, which may exceed the size by one batch or one run, and the time at which
         the first of it was handed over."""
-        if self._shared_groups:
+        is_shared = self._shared_groups > 0
+        if is_shared:
             self._shared_groups -= 1
             size_bytes_max = min(size_bytes_max, SHARED_GROUP_BYTES_MAX)
-        if not self._fair and self._batches_bytes <= size_bytes_max:
+        is_mixed = is_shared and 0 < self._batches_much_bytes < self._batches_bytes
+        self._batches_much_bytes = 0
+        if not self._fair and self._batches_bytes <= size_bytes_max and not is_mixed:
             handed = self._batches
             self._batches, self._batches_bytes = [], 0
+            self._was_cut = False
             return [batch for batch, _ in handed], min(
                 (handed_at for _, handed_at in handed), default=math.inf
             )
@@ -119,7 +134,7 @@ class JournalTurns:
             for run in batch:
                 self._wait(run, handed_at)
         self._batches, self._batches_bytes = [], 0
-        return self._fair_group(size_bytes_max)
+        return self._fair_group(size_bytes_max, is_shared=is_shared)
 
     def _wait(self, run: AddRun, handed_at: float) -> None:
         stretch = self._stretches[-1]
@@ -130,12 +145,17 @@ class JournalTurns:
             stretch.waiting += 1
             self._fair.put(run.ledger_id, (run, stretch, handed_at))
 
-    def _fair_group(self, size_bytes_max: int) -> tuple[list[Batch], float]:
+    def _fair_group(self, size_bytes_max: int, *, is_shared: bool) -> tuple[list[Batch], float]:
         fair = self._fair
         group: Batch = []
         first_handed_at = math.inf
         size = 0
+        may_cut = is_shared and not self._was_cut
+        self._was_cut = False
         while fair and (size < size_bytes_max or not group):
+            if may_cut and group and size <= LITTLE_BYTES < fair.first()[0].size_bytes:
+                self._was_cut = True
+                break
             run, stretch, handed_at = fair.take()
             fair.charge(run.size_bytes)
             stretch.waiting -= 1

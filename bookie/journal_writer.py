@@ -11,7 +11,8 @@ reservations, because the metadata and the indexes need it.
 While groups are small the space is also filled with zeros ahead, one piece per several groups. A
 file system records whether reserved space was written yet, so the sync of a first write also has to
 commit the journal of the file system; the sync of an overwrite does not. Large groups are rare and
-bear that cost themselves. Reserved space reads as zeros anyway, and zeros are only written after
+bear that cost themselves, and so does a small one between large ones, which would overwrite the
+zeros at once. Reserved space reads as zeros anyway, and zeros are only written after
 the last group, so a reader cannot tell the difference.
 
 The size of a file shows later that it was not cut. Each group tells the size that was durable
@@ -31,7 +32,7 @@ from bookie.newest_journal import JournalName, NewestJournal
 
 if TYPE_CHECKING:
     from bookie.config import BookieConfig
-    from bookie.disk import Disk, DiskFile
+    from bookie.disk import Disk, DiskFile, Submissions
 
 logger = structlog.get_logger()
 
@@ -88,7 +89,9 @@ class JournalWriter:
         "_salt",
         "_sequence",
         "_size_max",
+        "_submitted",
         "_sync",
+        "_was_small",
         "_zeroed",
         "mark",
     )
@@ -114,6 +117,10 @@ class JournalWriter:
         self._zeroed = 0
         """The reserved space was written up to here; never less than `_position`."""
         self._sequence = 0
+        self._submitted = 0
+        """The size of the group that is under way."""
+        self._was_small = True
+        """The last group."""
         self._reserved_mb = 0
         """The size of the file."""
         self._claimed_mb = 0
@@ -131,6 +138,11 @@ class JournalWriter:
                 directory=directory,
                 error=str(error),
             )
+
+    @property
+    def syncs(self) -> bool:
+        """Whether groups are synced."""
+        return self._sync
 
     @property
     def has_file(self) -> bool:
@@ -163,7 +175,8 @@ class JournalWriter:
         if end > self._preallocated and self._preallocate_size:
             self._preallocate(file, end + max(self._preallocate_size, size))
         if self._sync:
-            if size < SMALL_GROUP_BYTES and end > self._zeroed:
+            was_small, self._was_small = self._was_small, size < SMALL_GROUP_BYTES
+            if was_small and self._was_small and end > self._zeroed:
                 zeros = min(ZEROED_AHEAD_BYTES, self._preallocated - end)
                 if zeros > 0:
                     group.append(_ZEROS[:zeros])
@@ -172,10 +185,40 @@ class JournalWriter:
             self._claimed_mb = self._reserved_mb
         else:
             file.write_parts_at(self._position, group)
-        self._position = end
-        self._zeroed = max(self._zeroed, end)
-        self._sequence += 1
-        self.mark = (self._journal_id, end)
+        self._moved(end)
+        return size
+
+    def submit_group(self, to: Submissions, parts: list[bytes], size_bytes: int) -> bool:
+        """Begin what `write_group` does with a small group; `group_is_durable` follows. Takes over
+        `parts`. False: this group needs `write_group`, and nothing was changed."""
+        file, position = self._file, self._position
+        room = self._alignment + journal_format.GROUP_EXTRA_BYTES
+        if (
+            file is None
+            or not self._sync
+            or position >= self._size_max
+            or position + size_bytes + room > self._preallocated
+        ):
+            return False
+        group = self._finished(parts, size_bytes, 0)
+        size = sum(map(len, group))
+        end = position + size
+        zeros = 0
+        if end > self._zeroed and self._was_small:
+            zeros = min(ZEROED_AHEAD_BYTES, self._preallocated - end)
+            group.append(_ZEROS[:zeros])
+        if not to.submit(file, position, group, size + zeros):
+            return False
+        self._zeroed = max(self._zeroed, end + zeros)
+        self._submitted = size
+        return True
+
+    def group_is_durable(self) -> int:
+        """The group of `submit_group` is. Returns its bytes."""
+        size = self._submitted
+        self._was_small = True
+        self._claimed_mb = self._reserved_mb
+        self._moved(self._position + size)
         return size
 
     def remove_before(self, mark: LogMark, backups: int) -> int:
@@ -201,6 +244,13 @@ class JournalWriter:
             file.truncate(self._position)
         file.sync()
         file.close()
+
+    def _moved(self, end: int) -> None:
+        """A group was written."""
+        self._position = end
+        self._zeroed = max(self._zeroed, end)
+        self._sequence += 1
+        self.mark = (self._journal_id, end)
 
     def _finished(self, parts: list[bytes], size_bytes: int, flags: int) -> list[bytes]:
         """A group at the current position."""

@@ -41,6 +41,9 @@ class MemoryFile:
         self.write_parts_at(offset, parts)
         self.sync()
 
+    def direct(self) -> None:
+        """There is no page cache."""
+
     def read_at(self, offset: int, size: int) -> bytes:
         """A copy of the range."""
         return bytes(self.data[offset : offset + size])
@@ -120,6 +123,9 @@ class MemoryDisk:
 
     def sync_directory(self, path: str) -> None:
         """Nothing to do."""
+
+    def open_submissions(self) -> None:
+        """There are none."""
 
     def free_and_total_bytes(self, path: str) -> tuple[int, int]:
         """Never full: the caches and quotas bound the use."""

@@ -71,3 +71,13 @@ class Entry:
         if count < 0:
             count = self.message_count = count_messages(self.data)
         return count
+
+
+def first_within(entries: list[Entry], bytes_max: int) -> list[Entry]:
+    """The first entries up to so many bytes of `data`, at least one if there are any."""
+    size = 0
+    for index, entry in enumerate(entries):
+        size += len(entry.data)
+        if size > bytes_max and index:
+            return entries[:index]
+    return entries

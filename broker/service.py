@@ -28,8 +28,9 @@ from broker.topic.entry_index import entry_interceptor
 from broker.topic.errors import TopicBusy
 from broker.topic.failures import told
 from broker.topic.housekeeping import Housekeeping
+from broker.topic.ledger_policies import ledger_policies_of
 from broker.topic.non_persistent import NonPersistentTopic
-from broker.topic.persistent import PersistentTopic, ledger_policies_of
+from broker.topic.persistent import PersistentTopic
 from broker.topic.services import TopicServices
 from broker.topic.subscription_expiry import SubscriptionExpiry
 from broker.topic_lists import TopicLists

@@ -53,6 +53,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="with --cluster: only the scenarios that the record does not have as equal yet",
     )
+    parser.addoption(
+        "--oracle-required",
+        action="store_true",
+        help="where real Pulsar cannot be had, the tests that need it fail and are not skipped",
+    )
 
 
 def start_servers(
@@ -64,16 +69,13 @@ def start_servers(
     """Both servers, or the only one that is wanted, with the same configuration; a cluster in the
     place of `vela` if one is named."""
     servers: dict[str, ServerProcess] = {}
-    try:
-        if only != "pulsar":
-            if cluster is None:
-                servers["vela"] = VelaServer(directory / "vela", configuration)
-            else:
-                servers["cluster"] = LAYOUTS[cluster].server(directory / "cluster", configuration)
-        if only != "vela":
-            servers["pulsar"] = PulsarServer(directory / "pulsar", configuration)
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    if only != "pulsar":
+        if cluster is None:
+            servers["vela"] = VelaServer(directory / "vela", configuration)
+        else:
+            servers["cluster"] = LAYOUTS[cluster].server(directory / "cluster", configuration)
+    if only != "vela":
+        servers["pulsar"] = PulsarServer(directory / "pulsar", configuration)
     try:
         with ThreadPoolExecutor(2) as pool:
             starts = [pool.submit(server.start) for server in servers.values()]
@@ -265,6 +267,16 @@ def _choose_for_cluster(cluster: str, config: pytest.Config, items: list[pytest.
         why = layout.left_out.get(scenario.params.get("scenario", "")) if scenario else None
         if why is not None:
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Skip a test that real Pulsar is absent for, whether one of its fixtures has found out, that
+    of an earlier test, or the test itself."""
+    absent = None if call.excinfo is None else call.excinfo.value
+    if isinstance(absent, OracleAbsent) and not item.config.getoption("--oracle-required"):
+        skipped = pytest.CallInfo.from_call(lambda: pytest.skip(str(absent)), call.when)
+        call.excinfo = skipped.excinfo
 
 
 def pytest_configure(config: pytest.Config) -> None:

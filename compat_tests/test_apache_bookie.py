@@ -7,16 +7,12 @@ from kazoo.client import KazooClient
 
 from compat_tests.oracle.apache_bookie import COOKIES, ApacheBookie
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 
 
 def test_a_bookie_that_left_nothing_but_a_cookie_is_started_again(tmp_path: Path):
-    try:
-        zookeeper = ZooKeeperServer(tmp_path / "zookeeper")
-        bookie = ApacheBookie(tmp_path / "bookie", zookeeper.hosts)
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    zookeeper = ZooKeeperServer(tmp_path / "zookeeper")
+    bookie = ApacheBookie(tmp_path / "bookie", zookeeper.hosts)
     uri = f"zk+hierarchical://{zookeeper.hosts}/ledgers"
     shell = BookKeeperShell(tmp_path / "shell", {"metadataServiceUri": uri})
     try:

@@ -18,7 +18,7 @@ from autorecovery.marks import Marks
 from compat_tests.ledger_writing import ENTRIES, a_side, until_auditor_is
 from compat_tests.oracle.apache_bookie import ApacheBookie
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell, Daemon
-from compat_tests.oracle.distribution import TREE, OracleAbsent
+from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_autorecovery import VelaAutorecovery
 from compat_tests.oracle.vela_bookie import VelaBookie
@@ -76,10 +76,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    try:
-        cluster = Cluster(tmp_path_factory.mktemp("autorecovery"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    cluster = Cluster(tmp_path_factory.mktemp("autorecovery"))
     try:
         cluster.told("initnewcluster")
         for bookie in (*cluster.bookies, cluster.apache):

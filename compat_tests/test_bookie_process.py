@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell, Daemon, small_jvm
-from compat_tests.oracle.distribution import TREE, OracleAbsent, pulsar_home
+from compat_tests.oracle.distribution import TREE, pulsar_home
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from metadata.store import MUST_NOT_EXIST
@@ -39,10 +39,7 @@ DIGEST = Digest(DigestType.CRC32C)
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory):
-    try:
-        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start()
     yield server
     server.kill()

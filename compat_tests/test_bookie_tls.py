@@ -12,7 +12,6 @@ from compat_tests.cluster_certificates import ClusterCertificates
 from compat_tests.ledger_writing import ENTRIES, a_side
 from compat_tests.oracle.apache_bookie import ApacheBookie
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from compat_tests.test_bookie_process import stock_keys
@@ -52,10 +51,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    try:
-        made = Cluster(tmp_path_factory.mktemp("tls"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    made = Cluster(tmp_path_factory.mktemp("tls"))
     try:
         made.start()
         yield made

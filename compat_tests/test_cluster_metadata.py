@@ -10,7 +10,7 @@ import sys
 import pytest
 import trio
 
-from compat_tests.oracle.distribution import TREE, OracleAbsent
+from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.pulsar_broker import CLUSTER, PulsarBroker, initialise_cluster
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.vela_broker import VelaBroker
@@ -25,10 +25,7 @@ RANDOM = ("/ledgers/INSTANCEID",)
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory):
-    try:
-        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start()
     yield server
     server.kill()

@@ -8,7 +8,6 @@ import trio
 
 from broker.cluster.records import BundleLoad
 from broker.cluster.tests.cluster_of import cluster_over, resolve, topic
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from metadata.zookeeper_session import ZooKeeperAddress
 from metadata.zookeeper_store import ZooKeeperStore
@@ -22,10 +21,7 @@ _roots = itertools.count()
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    try:
-        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start()
     yield server
     server.kill()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.vela_cluster import VelaCluster, cluster_of
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 
@@ -26,10 +25,7 @@ WAIT_SECONDS = 120.0
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    try:
-        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start()
     try:
         yield server

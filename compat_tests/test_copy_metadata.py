@@ -10,7 +10,7 @@ import pulsar
 import pytest
 
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell
-from compat_tests.oracle.distribution import TREE, OracleAbsent
+from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.pulsar_broker import CLUSTER, PulsarBroker
 from compat_tests.oracle.redirects import ask
 from compat_tests.oracle.steady_load import quiet_client
@@ -47,10 +47,7 @@ class Order(pulsar.schema.Record):
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory):
-    try:
-        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start()
     yield server
     server.kill()

@@ -9,7 +9,6 @@ import uuid
 import pulsar
 import pytest
 
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.shadows import make_shadow, owner_of, spread_bundles, topic_on
 from compat_tests.oracle.steady_load import quiet_client, steady_load, wait_until
 from compat_tests.oracle.vela_cluster import cluster_of
@@ -22,10 +21,7 @@ BROADCAST = {"vela.broadcast": "true"}
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory):
-    try:
-        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start()
     yield server
     server.kill()

@@ -13,7 +13,7 @@ import pulsar
 import pytest
 
 from compat_tests.oracle.bookkeeper_shell import small_jvm
-from compat_tests.oracle.distribution import OracleAbsent, pulsar_home
+from compat_tests.oracle.distribution import pulsar_home
 from compat_tests.oracle.pulsar_broker import CLUSTER, PulsarBroker, initialise_cluster
 from compat_tests.oracle.steady_load import wait_until
 from compat_tests.oracle.vela_bookie import VelaBookie
@@ -29,10 +29,7 @@ def mixed(tmp_path_factory):
     """(a broker of Pulsar, one of Vela) of one cluster, at different addresses of this machine."""
     directory = tmp_path_factory.mktemp("isolation")
     with ExitStack() as stack:
-        try:
-            zookeeper = ZooKeeperServer(directory / "zookeeper")
-        except OracleAbsent as absent:
-            pytest.skip(str(absent))
+        zookeeper = ZooKeeperServer(directory / "zookeeper")
         zookeeper.start()
         stack.callback(zookeeper.kill)
         initialise_cluster(directory, zookeeper.hosts)

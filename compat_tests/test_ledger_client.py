@@ -12,7 +12,6 @@ from bookie.adds import NoTurn
 from bookie.api import LAST_ENTRY, BookieError, Status
 from compat_tests.oracle.apache_bookie import ApacheBookie
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.vela_bookie import VelaBookie
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from ledgers.client import LedgerClient, LedgerClientConfig
@@ -62,10 +61,7 @@ def _made(directory):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
-    try:
-        cluster = Cluster(tmp_path_factory.mktemp("ledger-client"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    cluster = Cluster(tmp_path_factory.mktemp("ledger-client"))
     yield cluster
     cluster.kill()
 

@@ -30,7 +30,6 @@ from compat_tests.migration.topics import (
     Trace,
     WrittenTopic,
 )
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.shared_cluster import Make, SharedCluster, shared_cluster
 
 if TYPE_CHECKING:
@@ -158,11 +157,8 @@ def cluster_on(directory: Path, *bookies: Make, **more: str) -> Iterator[SharedC
     """Storage with a copy of every entry on each bookie."""
     copies = f"{len(bookies)}/{len(bookies)}/{len(bookies)}"
     keys = KEYS | more
-    try:
-        with shared_cluster(directory, keys, bookies=bookies, quorums=copies) as cluster:
-            yield cluster
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    with shared_cluster(directory, keys, bookies=bookies, quorums=copies) as cluster:
+        yield cluster
 
 
 def test_topics_go_from_pulsar_to_vela_and_back(tmp_path: Path) -> None:

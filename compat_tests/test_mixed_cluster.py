@@ -16,7 +16,7 @@ import pulsar
 import pytest
 
 from compat_tests.oracle.apache_bookie import ApacheBookie
-from compat_tests.oracle.distribution import TREE, OracleAbsent
+from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.redirects import ask
 from compat_tests.oracle.shared_cluster import SharedCluster, shared_cluster
 from compat_tests.oracle.steady_consumer import SteadyConsumer, steady_consumer
@@ -182,11 +182,8 @@ def spread(cluster: SharedCluster) -> None:
 def mixed_cluster(directory: Path, **more: str) -> Iterator[SharedCluster]:
     """Storage on two bookies of Pulsar and one of Vela."""
     bookies: tuple[Make, ...] = ("pulsar", "pulsar", "vela")
-    try:
-        with shared_cluster(directory, KEYS | more, bookies=bookies, quorums="2/2/2") as made:
-            yield made
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    with shared_cluster(directory, KEYS | more, bookies=bookies, quorums="2/2/2") as made:
+        yield made
 
 
 @pytest.fixture

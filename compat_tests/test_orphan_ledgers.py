@@ -10,7 +10,7 @@ import trio
 from broker.managed_ledger.ledger_record import LedgerRecord, encode_ledger_record
 from broker.managed_ledger.ledger_table import LedgerRow
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
-from compat_tests.oracle.distribution import TREE, OracleAbsent
+from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from metadata.opening import open_store
 from metadata.store import MUST_NOT_EXIST
@@ -26,10 +26,7 @@ OPEN = 5
 
 @pytest.fixture
 def url(tmp_path):
-    try:
-        server = ZooKeeperServer(tmp_path)
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path)
     server.start()
     yield f"zk:{server.hosts}"
     server.kill()

@@ -3,7 +3,6 @@
 import pulsar
 import pytest
 
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.redirects import ask
 from compat_tests.oracle.shadows import owner_of
 from compat_tests.oracle.steady_load import quiet_client, wait_until
@@ -19,10 +18,7 @@ def persistent(topic, rest=""):
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory):
-    try:
-        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start()
     yield server
     server.kill()

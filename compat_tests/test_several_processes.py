@@ -17,7 +17,6 @@ import trio
 
 from bookie.process.cluster import initialize_ledgers
 from compat_tests.authorized_servers import SECRET, token
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.server_process import ServerFailed
 from compat_tests.oracle.vela_machine import VelaMachine
@@ -193,10 +192,7 @@ def test_a_directory_in_use_is_one_line(tmp_path, machine):
 
 @pytest.fixture
 def zookeeper(tmp_path):
-    try:
-        server = ZooKeeperServer(tmp_path / "zookeeper")
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path / "zookeeper")
     server.start()
     yield server
     server.kill()

@@ -18,7 +18,6 @@ from broker.schemas.conversion import SchemaConversion
 from broker.schemas.registry import SchemaRegistry
 from broker.schemas.schema_info import SchemaInfo
 from compat_tests.oracle.apache_bookie import ApacheBookie
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.pulsar_broker import PulsarBroker, initialise_cluster
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from ledgers.client import LedgerClient, LedgerClientConfig
@@ -125,10 +124,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
-    try:
-        cluster = Cluster(tmp_path_factory.mktemp("shared-schemas"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    cluster = Cluster(tmp_path_factory.mktemp("shared-schemas"))
     yield cluster
     cluster.kill()
 

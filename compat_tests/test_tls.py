@@ -22,7 +22,7 @@ import pytest
 
 from compat_tests.oracle.comparison import difference, play_on_all
 from compat_tests.oracle.configuration import properties
-from compat_tests.oracle.distribution import OracleAbsent, pulsar_home
+from compat_tests.oracle.distribution import pulsar_home
 from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.pulsar_server import PulsarServer
 from compat_tests.oracle.vela_server import VelaServer
@@ -126,10 +126,7 @@ def started(directory: Path, config: pytest.Config, files: Files, **more: str) -
             "tlsTrustCertsFilePath": files.authority,
             **more,
         }
-        try:
-            servers[name] = kind(directory / name, keys)
-        except OracleAbsent as absent:
-            pytest.skip(str(absent))
+        servers[name] = kind(directory / name, keys)
     try:
         with ThreadPoolExecutor(2) as pool:
             for start in [pool.submit(server.start) for server in servers.values()]:

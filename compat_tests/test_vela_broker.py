@@ -9,7 +9,6 @@ from functools import partial
 
 import pytest
 
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.redirects import ask
 from compat_tests.oracle.steady_load import (
     check_nothing_lost,
@@ -31,10 +30,7 @@ def persistent(topic, rest=""):
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory):
-    try:
-        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start()
     yield server
     server.kill()
@@ -445,10 +441,7 @@ def test_a_broker_that_was_stopped_beyond_its_session_accepts_nothing(own):
 
 @pytest.fixture
 def own_zookeeper(tmp_path):
-    try:
-        server = ZooKeeperServer(tmp_path / "own-zookeeper")
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path / "own-zookeeper")
     server.start()
     yield server
     server.kill()

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from compat_tests.oracle.distribution import TREE, OracleAbsent
+from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.vela_broker import VelaBroker
 from compat_tests.oracle.vela_cluster import VelaCluster
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
@@ -13,10 +13,7 @@ from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 
 @pytest.fixture
 def zookeeper(tmp_path):
-    try:
-        server = ZooKeeperServer(tmp_path / "zookeeper")
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path / "zookeeper")
     server.start()
     yield server
     server.kill()

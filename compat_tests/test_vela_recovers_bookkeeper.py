@@ -14,7 +14,7 @@ from autorecovery.fragments import bookies_of
 from compat_tests.ledger_writing import WAIT_SECONDS_MAX, a_side, until_auditor_is
 from compat_tests.oracle.apache_bookie import ApacheBookie
 from compat_tests.oracle.bookkeeper_shell import BookKeeperShell
-from compat_tests.oracle.distribution import TREE, OracleAbsent
+from compat_tests.oracle.distribution import TREE
 from compat_tests.oracle.ports import free_ports
 from compat_tests.oracle.vela_autorecovery import VelaAutorecovery
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
@@ -58,10 +58,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    try:
-        cluster = Cluster(tmp_path_factory.mktemp("recovery"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    cluster = Cluster(tmp_path_factory.mktemp("recovery"))
     try:
         cluster.told("initnewcluster")
         with ThreadPoolExecutor() as pool:

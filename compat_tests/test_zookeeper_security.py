@@ -8,7 +8,6 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from compat_tests.cluster_certificates import ClusterCertificates
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from metadata import zookeeper_store
 from metadata.opening import open_store
@@ -25,12 +24,7 @@ def certificates(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def zookeeper(certificates, tmp_path_factory):
-    try:
-        server = ZooKeeperServer(
-            tmp_path_factory.mktemp("zookeeper"), tls=certificates.zookeeper_tls()
-        )
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), tls=certificates.zookeeper_tls())
     server.start()
     yield server
     server.kill()

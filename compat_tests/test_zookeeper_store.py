@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 import trio
 
-from compat_tests.oracle.distribution import OracleAbsent
 from compat_tests.oracle.zookeeper_server import ZooKeeperServer
 from metadata.store import MetadataUnavailable, SessionState, VersionConflict
 from metadata.tests.conformance import *  # noqa: F403 - the tests of the contract
@@ -22,10 +21,7 @@ WAIT_SECONDS_MAX = 60.0
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    try:
-        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    except OracleAbsent as absent:
-        pytest.skip(str(absent))
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
     server.start()
     yield server
     server.kill()

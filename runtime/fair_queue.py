@@ -6,7 +6,8 @@ uses less than its share waits for at most one quantum of each other such flow, 
 queues of those that want all they can get. Those are served in between, at least once after
 `NEW_IN_A_ROW` items, so that ever new flows do not starve them.
 
-The cost of an item may be known only after it has been worked off: `charge` follows `take`.
+The cost of an item may be known only after it has been worked off: `charge` follows `take`. What is
+put in between belongs to the work, so a flow that is alone and asks for more is not a new one.
 Within a flow the order stays.
 """
 
@@ -39,9 +40,9 @@ class _Flow(Generic[K, V]):
 class FairQueue(Generic[K, V]):
     """See the module docstring. Invariants: a flow is in one of the two lists as long as it is
     known; a flow is known as long as it has items, and until it has passed the others once, or
-    nothing waits."""
+    nothing waits; the flow whose item is being worked off is known, too."""
 
-    __slots__ = ("_flows", "_in_a_row", "_last", "_new", "_old", "_quantum", "_size")
+    __slots__ = ("_flows", "_in_a_row", "_new", "_old", "_quantum", "_served", "_size")
 
     def __init__(self, quantum: int) -> None:
         """`quantum`: the cost that a flow may cause before the next one is served. More than most
@@ -50,7 +51,8 @@ class FairQueue(Generic[K, V]):
         self._flows: dict[K, _Flow[K, V]] = {}
         self._new: deque[_Flow[K, V]] = deque()
         self._old: deque[_Flow[K, V]] = deque()
-        self._last: _Flow[K, V] | None = None
+        self._served: _Flow[K, V] | None = None
+        """Of the item taken last, until its `charge`."""
         self._size = 0
         self._in_a_row = 0
 
@@ -66,9 +68,7 @@ class FairQueue(Generic[K, V]):
     def put(self, key: K, item: V) -> None:
         """At the end of the flow `key`."""
         if not self._size and self._flows:
-            self._flows.clear()
-            self._new.clear()
-            self._old.clear()
+            self._forget()
         flow = self._flows.get(key)
         if flow is None:
             flow = self._flows[key] = _Flow(key, self._quantum)
@@ -76,11 +76,36 @@ class FairQueue(Generic[K, V]):
         flow.items.append(item)
         self._size += 1
 
+    def _forget(self) -> None:
+        """All but the flow that is being served."""
+        self._flows.clear()
+        self._new.clear()
+        self._old.clear()
+        served = self._served
+        if served is not None:
+            self._flows[served.key] = served
+            self._old.append(served)
+
     def take(self) -> V:
         """The next item; `charge` says what it cost.
 
         Raises: IndexError: nothing waits.
         """
+        flow = self._next()
+        self._size -= 1
+        is_new = bool(self._new) and self._new[0] is flow
+        self._in_a_row = self._in_a_row + 1 if is_new else 0
+        self._served = flow
+        return flow.items.popleft()
+
+    def first(self) -> V:
+        """The item that `take` would return.
+
+        Raises: IndexError: nothing waits.
+        """
+        return self._next().items[0]
+
+    def _next(self) -> _Flow[K, V]:
         if not self._size:
             raise IndexError("nothing waits")
         while True:
@@ -90,10 +115,7 @@ class FairQueue(Generic[K, V]):
                 flow.credit += self._quantum
                 self._pass_others(is_new)
             elif flow.items:
-                self._size -= 1
-                self._in_a_row = self._in_a_row + 1 if is_new else 0
-                self._last = flow
-                return flow.items.popleft()
+                return flow
             elif is_new:
                 self._pass_others(is_new)  # or it could go first again and again
             else:
@@ -101,8 +123,9 @@ class FairQueue(Generic[K, V]):
 
     def charge(self, cost: int) -> None:
         """The item taken last cost so much."""
-        if self._last is not None:
-            self._last.credit -= cost
+        served, self._served = self._served, None
+        if served is not None:
+            served.credit -= cost
 
     def _pass_others(self, is_new: bool) -> None:
         self._old.append((self._new if is_new else self._old).popleft())

@@ -22,6 +22,10 @@ Strangers: anyone can begin a handshake, and each of its calls takes a milliseco
 theirs are one share together (`STRANGERS`), in which a call costs all that a share may use before
 others, and a turn has `STRANGERS_PER_TURN_MAX` such calls at most.
 
+During a turn the set is looked at again every `LOOK_SECONDS`, so what has come little by little is
+served between two calls of those who want all they can get. Finished groups of the journals come
+first, at each look: they end work that was let in before.
+
 After `TURN_SECONDS` of calls all other tasks run, and also after `ENDED_PER_TURN` connections have
 ended or paused in the turn, because each of them wakes a task of its own.
 
@@ -36,7 +40,8 @@ import contextlib
 import os
 import select
 import threading
-from typing import TYPE_CHECKING, Final, final
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
@@ -48,6 +53,8 @@ if TYPE_CHECKING:
 
 FOUND_AT_ONCE_MAX = 1024
 TURN_SECONDS = 0.001
+LOOK_SECONDS = 0.0002
+"""About one call of a publisher's chunk, or of 64 acknowledgements. A look takes 1 us."""
 LITTLE_BYTES = 8 * 1024
 """A connection that read no more than this in its last call is expected to read little."""
 QUANTUM_BYTES: Final = 64 * 1024
@@ -63,9 +70,17 @@ SHARED_CHUNK_BYTES: Final = 128 * 1024
 SHARED_SECONDS: Final = 0.1
 """How long a call of another share counts."""
 _WANTED_EVENTS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+_URGENT_EVENTS: Final = select.EPOLLIN | select.EPOLLET
 _OWN_SHARE: Final = ""
 """That of calls from threads."""
 CHUNK_BYTES_MAX: Final = 1024 * 1024
+
+
+class RunningChanged(Protocol):
+    """A callable that is told whether `run` runs."""
+
+    def __call__(self, *, running: bool) -> None:
+        """See Readers.on_running."""
 
 
 @final
@@ -81,14 +96,16 @@ class Readers:
         "_ended",
         "_epoll",
         "_found",
+        "_is_asked",
         "_last_share",
         "_lock",
         "_much",
+        "_on_running",
         "_shares",
         "_soon",
         "_strangers",
         "_token",
-        "_told",
+        "_urgent",
         "_waiting",
         "_wake",
         "_watchdog",
@@ -120,18 +137,22 @@ class Readers:
         """When it was called after another one."""
         self._wake = -1
         """Readable when `run`, while it runs, has to look at the queues."""
-        self._soon: list[tuple[Callable[..., object], tuple[object, ...]]] = []
+        self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         """What other threads want to have called. One queue, so that the order stays the same
         when `run` begins and ends."""
+        self._is_asked = False
+        """What is in this queue will be called without asking again."""
+        self._urgent: dict[int, Callable[[], object]] = {}
+        """Called at each look. By descriptor."""
+        self._on_running: list[RunningChanged] = []
         self._lock = threading.Lock()
+        """Of `_wake`. Not of the queue: a thread may wait for the interpreter while it holds it."""
         self._watchdog = watchdog_of_loop()
         """Is told of calls that take long."""
-        self._told = 0.0
-        """Seconds of a call of which it has been told already."""
         self._token = trio.lowlevel.current_trio_token()
 
     def __len__(self) -> int:
-        return len(self._calls) - (self._wake in self._calls)
+        return len(self._calls)
 
     def add(self, descriptor: int, call: Callable[[], int], share: str = _OWN_SHARE) -> None:
         """Invoke `call` when the descriptor has become readable or broken, until `remove`. The call
@@ -143,6 +164,21 @@ class Readers:
         self._epoll.register(descriptor, _WANTED_EVENTS)
         self._calls[descriptor] = call
         self._shares[descriptor] = share
+
+    def add_urgent(self, descriptor: int, call: Callable[[], object]) -> None:
+        """Invoke `call` as soon as the descriptor is found readable, before all others: what it
+        does is short, and ends work that was let in before.
+
+        Raises: OSError: epoll cannot watch the descriptor.
+        """
+        self._epoll.register(descriptor, _URGENT_EVENTS)
+        self._urgent[descriptor] = call
+
+    def remove_urgent(self, descriptor: int) -> None:
+        """Stop calling. Must be called before the descriptor is closed. Idempotent."""
+        if self._urgent.pop(descriptor, None) is not None:
+            with contextlib.suppress(OSError):  # it is closed and therefore no longer in the set
+                self._epoll.unregister(descriptor)
 
     def use_share(self, descriptor: int, call: Callable[[], int], share: str) -> None:
         """From now on these calls belong to another share."""
@@ -178,39 +214,52 @@ class Readers:
         """Call in the event loop, in the order of these calls. For other threads. It is like
         trio's function of this name, which it uses unless `run` runs, and takes less CPU: the loop
         finds the wish among its sockets."""
+        self._soon.append((call, arguments))
+        if self._is_asked:
+            return
+        self._is_asked = True
         with self._lock:
-            self._soon.append((call, arguments))
-            if len(self._soon) > 1:
-                return  # the first one has asked
             if self._wake == -1:
                 self._token.run_sync_soon(self._call_soon)
             else:
                 os.eventfd_write(self._wake, 1)
 
     def _call_soon(self) -> None:
-        with self._lock:
-            soon, self._soon = self._soon, []
+        self._is_asked = False  # first: what comes from now on may be too late for this call
+        soon = self._soon
         watchdog = self._watchdog
         begun = trio.current_time()
-        for call, arguments in soon:
+        while soon:
+            call, arguments = soon.popleft()
             call(*arguments)
             now = trio.current_time()
             if now - begun > CALLBACK_SECONDS_MAX and watchdog is not None:
-                self._told += now - begun
                 watchdog.called(call, now - begun)
             begun = now
+
+    def on_running(self, call: RunningChanged) -> None:
+        """Call when `run` begins (or at once if it has), and when it ends: nothing that is added is
+        noticed before and afterwards."""
+        self._on_running.append(call)
+        if self._wake != -1:
+            call(running=True)
 
     async def run(self) -> None:
         """Call readers until cancelled."""
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.add(self._wake, self._woken)
+        self.add_urgent(self._wake, self._woken)
         try:
+            for call in self._on_running:
+                call(running=True)
             await self._run()
         finally:
-            self.remove(self._wake, self._woken)
+            for call in self._on_running:
+                call(running=False)
+            self.remove_urgent(self._wake)
             with self._lock:
                 os.close(self._wake)
                 self._wake = -1
+                self._is_asked = False
                 if self._soon:
                     self._token.run_sync_soon(self._call_soon)
 
@@ -231,17 +280,24 @@ class Readers:
             self._call_found()
 
     def _find(self) -> None:
+        """Queue what has become readable, and call what is urgent."""
         waiting = self._waiting
+        urgent: list[Callable[[], object]] = []
         while True:
             found = self._epoll.poll(0, FOUND_AT_ONCE_MAX)
             for descriptor, events in found:
+                if descriptor in self._urgent:
+                    urgent.append(self._urgent[descriptor])
+                    continue
                 if events != select.EPOLLIN:
                     self._closed.add(descriptor)
                 if descriptor not in waiting:
                     waiting.add(descriptor)
                     self._put(descriptor, is_much=descriptor in self._much)
             if len(found) < FOUND_AT_ONCE_MAX:
-                return
+                break
+        for call in urgent:
+            call()
 
     def _put(self, descriptor: int, *, is_much: bool) -> None:
         self._found.put((self._shares.get(descriptor, _OWN_SHARE), is_much), descriptor)
@@ -250,6 +306,7 @@ class Readers:
         self._ended = self._strangers = 0
         now = trio.current_time()
         end = now + TURN_SECONDS
+        look = now + LOOK_SECONDS
         while self._found:
             now = self._call(self._found.take(), now)
             if (
@@ -258,6 +315,10 @@ class Readers:
                 or self._strangers >= STRANGERS_PER_TURN_MAX
             ):
                 return
+            if now >= look:
+                self._find()
+                now = trio.current_time()
+                look = now + LOOK_SECONDS
 
     def _call(self, descriptor: int, begun: float) -> float:
         """Call the reader of this descriptor. Returns the time afterwards."""
@@ -289,7 +350,5 @@ class Readers:
             self.call_again(descriptor)
         now = trio.current_time()
         if now - begun > CALLBACK_SECONDS_MAX and self._watchdog is not None:
-            seconds, self._told = now - begun - self._told, 0.0
-            if seconds > CALLBACK_SECONDS_MAX:
-                self._watchdog.called(call, seconds)
+            self._watchdog.called(call, now - begun)
         return now

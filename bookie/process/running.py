@@ -106,7 +106,7 @@ async def running_bookie(
         await join(config, store)
         bookie = await _open_bookie(config, store, cluster)
         transports = TcpTransports()
-        bookie.set_wake(transports.readers.run_sync_soon)
+        bookie.use_readers(transports.readers)
         stack.push_async_callback(_shielded, bookie.aclose)
         if is_store_of_this_machine(config):
             await cluster.refuse_older_metadata(bookie.ledger_ids())

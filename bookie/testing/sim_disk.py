@@ -11,7 +11,9 @@ Thread-safe, because the bookie uses it from its threads.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import threading
 from typing import TYPE_CHECKING, final
 
@@ -20,9 +22,9 @@ from bookie.index_memory import MemoryBatch, MemoryIndex
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from bookie.disk import DiskFile
+    from bookie.disk import DiskFile, Submissions
     from bookie.index import IndexBatch
 
 SECTOR_SIZE = 512
@@ -142,6 +144,9 @@ class SimFile:
         self.write_parts_at(offset, parts)
         self.sync()
 
+    def direct(self) -> None:
+        """There is no page cache."""
+
     def read_at(self, offset: int, size: int) -> bytes:
         """The visible content."""
         with self._disk.power.lock:
@@ -184,6 +189,67 @@ class SimFile:
 
 
 @final
+class SimSubmissions:
+    """Writes that are carried out when somebody looks for their result."""
+
+    def __init__(self) -> None:
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._write: tuple[DiskFile, int, list[bytes]] | None = None
+        self.submitted = 0
+        self.held = False
+        """The writes take until `release`, or until somebody waits."""
+        self.refuses = False
+        """Nothing can be submitted."""
+        self.refuses_late = False
+        """It is found out afterwards, when a part has been written."""
+        self.closed = False
+
+    def fileno(self) -> int:
+        """An eventfd."""
+        return self._event
+
+    def submit(self, file: DiskFile, offset: int, parts: list[bytes], size: int) -> bool:
+        """See Submissions."""
+        assert self._write is None
+        assert sum(map(len, parts)) == size
+        if self.refuses:
+            return False
+        self._write = file, offset, parts
+        self.submitted += 1
+        if not self.held:
+            os.eventfd_write(self._event, 1)
+        return True
+
+    def release(self) -> None:
+        """What is under way may end."""
+        self.held = False
+        os.eventfd_write(self._event, 1)
+
+    def result(self) -> bool | None:
+        """See Submissions."""
+        return None if self.held else self.wait()
+
+    def wait(self) -> bool:
+        """See Submissions."""
+        assert self._write is not None
+        (file, offset, parts), self._write = self._write, None
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event)
+        if self.refuses_late:
+            file.write_parts_at(offset, parts[:1])
+            return False
+        file.write_parts_synced_at(offset, parts)
+        return True
+
+    def close(self) -> None:
+        """See Submissions."""
+        assert self._write is None
+        if not self.closed:
+            self.closed = True
+            os.close(self._event)
+
+
+@final
 class SimDisk:
     """See the module docstring."""
 
@@ -193,6 +259,7 @@ class SimDisk:
         """None: never full."""
         self.total_bytes = 1 << 40
         self.sync_fails = False
+        self.submissions: Callable[[], Submissions] | None = None
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
         self._pending: dict[str, list[tuple[str, str | None, _Inode | None]]] = {}
@@ -257,6 +324,10 @@ class SimDisk:
             for change in self._pending.pop(path.rstrip("/"), []):
                 _apply_name(self._durable_names, change)
 
+    def open_submissions(self) -> Submissions | None:
+        """As set."""
+        return self.submissions() if self.submissions is not None else None
+
     def free_and_total_bytes(self, path: str) -> tuple[int, int]:
         """As set."""
         free = self.total_bytes if self.free_bytes is None else self.free_bytes
@@ -265,6 +336,7 @@ class SimDisk:
     def restart(self, rng: random.Random, power: Power | None = None) -> SimDisk:
         """The disk that a machine finds after the power loss."""
         disk = SimDisk(power)
+        disk.submissions = self.submissions
         names = dict(self._durable_names)
         for changes in self._pending.values():
             for change in changes[: rng.randint(0, len(changes))]:

@@ -13,6 +13,7 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.testing.sim_disk import Power, SimDisk, SimIndexes
 from protocol.bookkeeper.digests import Digest, DigestType
+from runtime.readers import Readers
 
 KEY = b"k" * 20
 DIGEST = Digest(DigestType.CRC32C)
@@ -108,6 +109,9 @@ class Machine:
         bookie = await self.open(**changes)
         try:
             async with trio.open_nursery() as nursery:
+                readers = Readers()
+                bookie.use_readers(readers)
+                nursery.start_soon(readers.run)
                 await nursery.start(bookie.run)
                 yield bookie
                 nursery.cancel_scope.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ import pytest
 
 from bookie import disk
 from bookie.disk import RealDisk
+from bookie.errors import DiskFailed
 from bookie.freed_space import LOOK_SECONDS, FreedSpace
 
 STEP_BYTES = 4096
@@ -56,6 +58,26 @@ def test_many_files_are_freed_one_after_the_other_by_one_thread(tmp_path):
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         RealDisk().remove(str(tmp_path / "no"))
+
+
+@pytest.mark.parametrize("call", ["fsync", "ftruncate"])
+def test_a_failing_disk_while_space_is_freed_stops_the_bookie(tmp_path, monkeypatch, call):
+    """The kernel tells a failed sync of a directory once, here to the thread that frees."""
+    monkeypatch.setattr(disk, "_FREED", FreedSpace(STEP_BYTES))
+    path = str(tmp_path / "log")
+    real = RealDisk()
+    real.create(path).truncate(2 * STEP_BYTES)
+
+    def fails(*_arguments):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fails)
+        real.remove(path)
+        assert ended()
+    for _ in range(2):
+        with pytest.raises(DiskFailed, match="Input/output error"):
+            real.sync_directory(str(tmp_path))
 
 
 @pytest.mark.parametrize("how", ["closed", "dropped"])

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookie.journal import EMPTY_BODY
-from bookie.journal_turns import LEDGER_QUANTUM_BYTES, AddRun, JournalTurns
+from bookie.journal_turns import (
+    LEDGER_QUANTUM_BYTES,
+    LITTLE_BYTES,
+    SHARED_GROUPS,
+    AddRun,
+    JournalTurns,
+)
 
 GROUP_BYTES = 512 * 1024
 MEGABYTE = 1024 * 1024
@@ -44,7 +50,53 @@ def test_a_small_record_is_in_the_next_group_however_much_another_ledger_has_bro
     (group,) = batches
     assert run_of(2, 0, 0).ledger_id in [run.ledger_id for run in group]
     assert len(group) <= 2
-    assert handed_at == 0.0
+    assert handed_at == 1.0
+
+
+def ledgers_of_next(turns):
+    batches, _ = turns.group(GROUP_BYTES)
+    return [run.ledger_id for batch in batches for run in batch]
+
+
+def test_little_is_a_group_before_much_but_not_twice_in_a_row():
+    flood, quiet = 1, 2
+    turns = JournalTurns()
+    for entry_id in range(10):
+        turns.put([run_of(flood, entry_id, MEGABYTE)], 0.0)
+    assert ledgers_of_next(turns) == [flood]
+    turns.put([run_of(quiet, 0, LITTLE_BYTES)], 1.0)
+    assert ledgers_of_next(turns) == [quiet]
+    for entry_id in range(1, 5):
+        turns.put([run_of(quiet, entry_id, LITTLE_BYTES)], 1.0)
+    assert flood in ledgers_of_next(turns)
+
+
+def test_little_does_not_wait_for_much_that_came_with_it_and_fits():
+    turns = JournalTurns()
+    turns.put([run_of(1, 0, 4 * LITTLE_BYTES)], 0.0)
+    turns.put([run_of(2, 0, 1_000)], 0.0)
+    seen = [ledgers_of_next(turns) for _ in range(2)]
+    assert seen[0] != seen[1]
+    assert not turns
+
+
+def test_a_ledger_that_is_alone_has_one_group_whatever_its_runs_are():
+    turns = JournalTurns()
+    turns.put([run_of(1, 0, 1_000)], 0.0)
+    for _ in range(SHARED_GROUPS):
+        turns.group(GROUP_BYTES)
+    for entry_id, size_bytes in enumerate((1_000, 4 * LITTLE_BYTES, 1_000)):
+        turns.put([run_of(1, entry_id, size_bytes)], 0.0)
+    assert ledgers_of_next(turns) == [1, 1, 1]
+    assert not turns
+
+
+def test_many_ledgers_with_little_each_are_one_group():
+    turns = JournalTurns()
+    for ledger_id in range(400):
+        turns.put([run_of(ledger_id, 0, 1_000)], 0.0)
+    assert len(ledgers_of_next(turns)) == 400
+    assert not turns
 
 
 def test_a_ledger_gets_its_share_of_each_group_beside_a_hundred_others():

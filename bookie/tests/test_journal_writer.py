@@ -111,6 +111,16 @@ def test_large_groups_bring_no_zeros():
     assert max(sizes.seen) < 2 * SMALL_GROUP_BYTES
 
 
+def test_a_small_group_between_large_ones_brings_no_zeros():
+    disk = SimDisk()
+    writer = JournalWriter(disk, "/j", config_of(1, sync=True), 1, NewestJournal(disk, [], 0))
+    sizes = WriteSizes(writer)
+    for entry_id in range(6):
+        _, parts = parts_of(entry_id, 100 if entry_id % 2 else SMALL_GROUP_BYTES)
+        writer.write_group(parts, sum(map(len, parts)))
+    assert max(sizes.seen) < 2 * SMALL_GROUP_BYTES
+
+
 class WriteSizes:
     """Notes how much each write of a journal writer's file brings."""
 

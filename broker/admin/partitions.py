@@ -66,7 +66,7 @@ async def _copy_subscriptions(
     for index in range(before, total if wanted else before):
         partition = await context.service.get_or_load_topic(topic.partition(index), create=True)
         for name in sorted(wanted):
-            await partition.open_subscription(wanted[name])
+            await partition.copy_subscription(wanted[name])
 
 
 async def delete(request: AdminRequest) -> None:

@@ -11,7 +11,8 @@ from broker.authorization.decision import Scope
 from broker.authorization.operations import operation
 from broker.operations import run_owned
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
-from broker.topic.persistent import TOPIC_EPOCH_PROPERTY, PersistentTopic, ledger_policies_of
+from broker.topic.ledger_policies import ledger_policies_of
+from broker.topic.persistent import TOPIC_EPOCH_PROPERTY, PersistentTopic
 from protocol.errors import TopicNotFound
 from protocol.metadata import is_batch
 from protocol.position import EARLIEST

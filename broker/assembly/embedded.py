@@ -94,7 +94,7 @@ class Embedded:
         ledgers = LedgerClient(store, bookies, ledger_client_config(config), clock)
         bookie.set_live_ledgers(ledgers.live_ledgers)
         bookie.set_turn(turns)
-        bookie.set_wake(readers.run_sync_soon)
+        bookie.use_readers(readers)
         managed = ManagedLedgerConfig.from_broker_config(config)
         records = RecordsRead(store)
         factory = ManagedLedgerFactory(records, ledgers, managed, clock)

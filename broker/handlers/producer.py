@@ -107,7 +107,7 @@ class _Opening:
         broker, session = self._broker, self._session
         topic, body = self._topic, self._body
         try:
-            await _prepare(topic, body)
+            await _prepare(topic, session.remote_address, body)
             schema_version = await broker.schemas.for_producer(
                 topic.name,
                 body.schema if body.HasField("schema") else None,
@@ -116,6 +116,7 @@ class _Opening:
             if self._place.cancelled:
                 session.request_ends()
                 return
+            await _open_initial_subscription(topic, body.initial_subscription_name)
             request = _request(broker, body, schema_version)
             holder = None if self._has_cleared else topic.holder_of_name(session, request)
             seconds = broker.config.connectionLivenessCheckTimeoutMillis / 1000
@@ -174,23 +175,28 @@ class _Opening:
         session.send(_success(self._body.request_id, producer, ready=True))
 
 
-async def _prepare(topic: Topic, body: pb.CommandProducer) -> None:
-    """All checks that can refuse before anything is changed."""
+async def _prepare(topic: Topic, address: str, body: pb.CommandProducer) -> None:
+    """All checks that can refuse before anything is changed, in Pulsar's order."""
     topic.check_open()
     await topic.apply_policies()
+    topic.check_room_to_produce(body.producer_name, address)
     await topic.check_backlog()
     policies = topic.policies.effective
     if policies.encryption_required and not body.encrypted:
         raise MetadataError(f"Encryption is required in {topic.name.full}")
-    name = body.initial_subscription_name
-    if name and topic.persistent and name not in topic.subscriptions:
-        if not policies.auto_subscription_creation:
-            raise NotAllowed(
-                "Could not create the initial subscription due to the auto subscription creation"
-                " is not allowed."
-            )
-        topic.check_subscription_name(name)
-        await topic.open_subscription(SubscriptionRequest(name=name, earliest=True))
+
+
+async def _open_initial_subscription(topic: Topic, name: str) -> None:
+    """After the checks of the schema, as in Pulsar: a subscription stays."""
+    if not name or not topic.persistent or name in topic.subscriptions:
+        return
+    if not topic.policies.effective.auto_subscription_creation:
+        raise NotAllowed(
+            "Could not create the initial subscription due to the auto subscription creation"
+            " is not allowed."
+        )
+    topic.check_subscription_name(name)
+    await topic.open_subscription(SubscriptionRequest(name=name, earliest=True))
 
 
 def _request(broker: Broker, body: pb.CommandProducer, version: bytes) -> ProducerRequest:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast, final
 
 from broker.handlers.lookup import parse_topic
 from broker.handlers.pending import PendingConsumer
+from broker.subscription.compatibility import check_reads_compacted
 from broker.subscription.consumer import (
     EPOCH_UNSET,
     NO_OPTIONS,
@@ -24,7 +25,7 @@ from broker.subscription.consumer import (
     KeySharedOptions,
 )
 from broker.subscription.request import SubscriptionRequest
-from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, TYPE_NAMES
+from broker.subscription.sub_types import TYPE_NAMES
 from broker.topic.admission import host_of, type_not_enabled
 from broker.topic.subscribe_rates import SubscribingConsumer
 from protocol import commands
@@ -32,7 +33,6 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.errors import (
     BrokerError,
     MetadataError,
-    NotAllowed,
     ServerError,
     ServiceNotReady,
     SubscriptionNotFound,
@@ -267,27 +267,20 @@ def _ask_again(session: ClientSession, consumer_id: int, error: BrokerError) -> 
 def _check(
     topic: Topic, address: str, body: pb.CommandSubscribe, request: SubscriptionRequest
 ) -> None:
+    """Before a subscription is made, which would stay. The order is Pulsar's."""
     topic.check_subscription_name(request.name)
     policies = topic.policies.effective
     type_name = TYPE_NAMES.get(body.subType, "")
     is_enabled = not topic.persistent or type_name in policies.subscription_types
-    if request.name not in topic.subscriptions or not is_enabled:
-        # Before a subscription is made, which would stay. Pulsar asks this before the type, too.
+    is_new = request.name not in topic.subscriptions
+    if is_new or not is_enabled or request.read_compacted:
         topic.check_room(address)
+    if topic.persistent and request.durable and is_new and not policies.auto_subscription_creation:
+        raise SubscriptionNotFound("Subscription does not exist")
+    if request.read_compacted:
+        check_reads_compacted(body.subType, persistent=topic.persistent)
     if not is_enabled:
         raise type_not_enabled(type_name, topic.name.full)
-    if request.read_compacted and not (topic.persistent and body.subType in (EXCLUSIVE, FAILOVER)):
-        raise NotAllowed(
-            "readCompacted only allowed on persistent topics and"
-            " Failover or Exclusive subscriptions"
-        )
-    if (
-        topic.persistent
-        and request.durable
-        and request.name not in topic.subscriptions
-        and not policies.auto_subscription_creation
-    ):
-        raise SubscriptionNotFound("Subscription does not exist")
 
 
 async def _check_schema(schemas: SchemaRegistry, topic: Topic, body: pb.CommandSubscribe) -> None:

@@ -151,8 +151,8 @@ class Appender:
         """Their size. While a ledger is replaced each of them is looked at."""
         if self._writer is not None:
             return self._writer.length_sent - self._list.table.tail.size_bytes
-        waiting = [*self._pending, *(entry for entry, _ in self._queue)]
-        return sum(len(entry.data) for entry in waiting)
+        pending_bytes = sum(len(entry.data) for entry in self._pending)
+        return pending_bytes + sum(len(entry.data) for entry, _ in self._queue)
 
     # --- the hot path -------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
+from broker.entry import first_within
+
 ENTRY_OVERHEAD_BYTES: Final = 200
 """The cost of an entry beyond its payload. Counted, so that tiny messages are bounded too."""
 
@@ -142,13 +144,7 @@ class TopicCache:
             else:
                 return None
         at = entry_id - run.first
-        entries = run.entries[at : at + count_max]
-        size = 0
-        for index, entry in enumerate(entries):
-            size += len(entry.data)
-            if size > bytes_max and index:
-                return entries[:index]
-        return entries
+        return first_within(run.entries[at : at + count_max], bytes_max)
 
     def ahead_run(self, ledger_id: int, entry_id: int) -> tuple[int, int] | None:
         """First and end of the read-ahead that contains the entry; None if it is in the tail."""

@@ -1,8 +1,10 @@
 """The topics that exist in a namespace.
 
 A persistent topic exists while its managed ledger does, or while it is a partition of a partitioned
-topic. A non-persistent topic exists while the broker has it loaded. A managed ledger that was found
-in the store is remembered until its record changes.
+topic: clients may use each of those, whatever they may create. A partition without a managed ledger
+is not listed, as in Pulsar. Nobody has used it yet, or nobody used it for long enough. A
+non-persistent topic exists while the broker has it loaded. A managed ledger that was found in the
+store is remembered until its record changes.
 """
 
 from __future__ import annotations
@@ -84,11 +86,17 @@ class ExistingTopics:
         topics are not stored: []."""
         if domain != PERSISTENT:
             return []
+        return await sorted_in_slices(_shown(await self._stored(), with_system))
+
+    async def count_of_clients(self) -> int:
+        """How many persistent topics clients have, with all partitions that they may make."""
+        names = chain(await self._stored(), self._partitioned.full_names_of_partitions(PERSISTENT))
+        return len(await sorted_in_slices(_shown(names, with_system=False)))
+
+    async def _stored(self) -> Iterator[str]:
         elements = await self._store.children(managed_ledgers_path(self._namespace_name))
-        prefix = f"{domain}://{self._namespace_name}/"
-        stored = (prefix + decode_name(element) for element in elements)
-        names = chain(stored, self._partitioned.full_names_of_partitions(domain))
-        return await sorted_in_slices(_shown(names, with_system))
+        prefix = f"{PERSISTENT}://{self._namespace_name}/"
+        return (prefix + decode_name(element) for element in elements)
 
     async def partitioned_names(self, domain: str, *, with_system: bool) -> list[str]:
         """Full names of partitioned topics, in order."""

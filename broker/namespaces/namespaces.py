@@ -273,7 +273,7 @@ class Namespaces:
     async def topics(
         self, namespace_name: str, domain: str, *, with_system: bool = True
     ) -> list[str]:
-        """Full names of persistent topics that exist, partitions one by one; [] for an unknown
+        """Full names of persistent topics that are stored, partitions one by one; [] for an unknown
         namespace. Non-persistent topics exist only in the broker's memory: [] here."""
         namespace = await self.find(namespace_name)
         if namespace is None:
@@ -310,7 +310,8 @@ class Namespaces:
         """PARTITIONED_METADATA: partitions of a topic, 0 for one that is not partitioned.
 
         A topic that does not exist is created here only when topics of clients are to be
-        partitioned. The answer for a plain one is 0; its first use creates it.
+        partitioned, without partitions: the first use of each creates it, as in Pulsar. The answer
+        for a plain one is 0; its first use creates it.
 
         Raises: BrokerError: unknown namespace; or unknown topic and not `allow_auto_create`.
         """
@@ -377,6 +378,7 @@ class Namespaces:
         except NotAllowed as error:
             raise precondition_failed(error.message) from None
         await namespace.partitioned.create(topic, count, properties)
+        await namespace.partitioned.make_nodes(topic, count)
 
     async def check_new_topic(self, topic: TopicName) -> None:
         """Whether the namespace may have one more topic, for administrative calls.
@@ -397,10 +399,8 @@ class Namespaces:
         limit = namespace.policies.effective.counts.topics_max
         if not limit or topic.is_system:
             return
-        existing: list[str] = []
-        if topic.persistent:
-            existing = await self.topics(namespace.name, PERSISTENT, with_system=False)
-        if len(existing) + count > limit:
+        existing = await namespace.existing.count_of_clients() if topic.persistent else 0
+        if existing + count > limit:
             raise NotAllowed("Exceed maximum number of topics in namespace.")
 
 

@@ -1,8 +1,9 @@
 """Partitioned topics: a partitioned topic is only a number; each partition is a topic of its own.
 
 Stored at `/admin/partitioned-topics/<namespace>/<domain>/<encoded name>` as Pulsar's
-PartitionedTopicMetadata. `X-partition-i` exists while `i` is below the stored number. The nodes of
-the managed ledgers of its partitions are made with it, because Pulsar's brokers list those.
+PartitionedTopicMetadata. Clients may use `X-partition-i` while `i` is below the stored number. If
+an administrator creates or extends the topic, the nodes of the managed ledgers of its partitions
+are made with it: these are what brokers list, Pulsar's, too.
 
 While a partitioned topic is being deleted its record says so, and clients, which return at once,
 make none of its partitions again.
@@ -89,7 +90,8 @@ class PartitionedTopics:
                     yield f"{prefix}{name}{PARTITION_SUFFIX}{index}"
 
     async def create(self, topic: TopicName, count: int, properties: dict[str, str] | None) -> None:
-        """Make `topic` a partitioned one. The caller checks that no plain topic has its name.
+        """Make `topic` a partitioned one, without making its partitions. The caller checks that no
+        plain topic has its name.
 
         Raises: Refusal.
         """
@@ -102,7 +104,6 @@ class PartitionedTopics:
         if not await create_json(self._store, self.records.path(topic), metadata):
             raise conflict("This topic already exists")
         self.records.found[topic.domain, topic.local_name] = metadata
-        await self.make_nodes(topic, count)
 
     async def make_nodes(self, topic: TopicName, count: int) -> None:
         """Let so many partitions exist, also those that the record does not count yet. Their nodes

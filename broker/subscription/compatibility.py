@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED, TYPE_NAMES
-from protocol.errors import ConsumerBusy
+from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, TYPE_NAMES
+from protocol.errors import ConsumerBusy, NotAllowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,6 +46,17 @@ def check_compatible(present: Iterable[Consumer], consumer: Consumer) -> None:
             f"{_DIFFERENT} Active subscription does not allow out of order delivery while the"
             " connecting consumer allows it."
         )
+
+
+def check_reads_compacted(sub_type: int, *, persistent: bool) -> None:
+    """Whether a consumer of this type may read a topic compacted.
+
+    Raises: BrokerError NotAllowedError.
+    """
+    if not persistent:
+        raise NotAllowed("readCompacted only valid on persistent topics")
+    if sub_type not in (EXCLUSIVE, FAILOVER):
+        raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
 
 
 def in_the_way(present: Iterable[Consumer], consumer: Consumer) -> Consumer | None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from broker.policies.delivery_rates import NO_DISPATCH_RATE
 from broker.subscription.dispatch_limit import DispatchLimit
+from broker.subscription.pump import Step
 from broker.subscription.throttled import NEVER, SUBSCRIPTION, Throttled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.subscription.dispatcher import Dispatcher
     from broker.subscription.factory import TopicContext
 
 
@@ -101,6 +103,21 @@ class DispatchGate:
             self._resume()
         finally:
             self._in_turn = False
+
+    def step(self, dispatcher: Dispatcher, backlog_entries: int, most: Allowance) -> Step:
+        """A step of the dispatcher within the rates."""
+        allowed = self.allowed(backlog_entries, most)
+        if allowed is None:
+            return Step.IDLE
+        entries, messages = dispatcher.entries_out, dispatcher.messages_out
+        size_bytes = dispatcher.bytes_out
+        left = dispatcher.step(allowed.entries, allowed.size_bytes)
+        self.sent(
+            dispatcher.entries_out - entries,
+            dispatcher.messages_out - messages,
+            dispatcher.bytes_out - size_bytes,
+        )
+        return left
 
     def allowed(self, backlog_entries: int, most: Allowance) -> Allowance | None:
         """What a step may send now, of what it could send. None: nothing; `resume` will be called

@@ -134,7 +134,8 @@ class ManyDispatcher:
 
     def limits_changed(self) -> None:
         """Hold and free consumers as the limits say now."""
-        self._in_flight.check_limits()
+        for consumer in self._in_flight.check_limits():
+            self._rotation.ready(consumer)
         self.settle()
 
     def _report(self) -> None:
@@ -258,8 +259,12 @@ class ManyDispatcher:
 
     @property
     def blocked_on_unacked(self) -> bool:
-        """Whether the limit of the subscription blocks it."""
-        return self._in_flight.blocked
+        """Whether its limit or that of the broker blocks it."""
+        return self._in_flight.blocked or self._is_held_by_broker()
+
+    def _is_held_by_broker(self) -> bool:
+        limit = self._context.broker_unacked
+        return limit is not None and limit.holds(self)
 
     @property
     def delayed_messages(self) -> int:
@@ -281,8 +286,7 @@ class ManyDispatcher:
                 f"blocked: {self.unacked_messages} unacked messages reach "
                 "maxUnackedMessagesPerSubscription"
             )
-        limit = self._context.broker_unacked
-        if limit is not None and limit.holds(self):
+        if self._is_held_by_broker():
             return "blocked: unacked messages reach maxUnackedMessagesPerBroker"
         if self._unstorable:
             return "waits for acknowledgements: more holes between them than are stored"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from broker.subscription.redelivery import RedeliveryCounts
-from broker.subscription.unacked import Pending, UnackedTally, blocked_by
+from broker.subscription.unacked import Pending, UnackedTally, is_below_half, is_within_half
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,26 +135,32 @@ class InFlight:
         slots, self._drained = self._drained, []
         return slots
 
-    def check_limits(self) -> None:
-        """The limits are others now: hold what reaches them. `unblocked` frees the rest."""
+    def check_limits(self) -> list[Consumer]:
+        """The limits are others now: hold what reaches them, and nothing else. Returns the
+        consumers freed."""
         limits = self._limits
+        self.blocked = 0 < limits.max_unacked_messages_per_subscription <= self.tally.messages
+        freed: list[Consumer] = []
         for consumer in self.consumers:
             if 0 < limits.max_unacked_messages_per_consumer <= consumer.pending.messages:
                 consumer.blocked_on_unacked = True
                 self._held[consumer] = None
-        if 0 < limits.max_unacked_messages_per_subscription <= self.tally.messages:
-            self.blocked = True
+            elif consumer.blocked_on_unacked:
+                consumer.blocked_on_unacked = False
+                del self._held[consumer]
+                freed.append(consumer)
+        return freed
 
     def unblocked(self) -> list[Consumer]:
         """Lift limits that are no longer exceeded. Returns the consumers freed."""
         limits = self._limits
         if self.blocked:
             limit = limits.max_unacked_messages_per_subscription
-            self.blocked = blocked_by(limit, self.tally.messages, blocked=True)
+            self.blocked = not is_below_half(self.tally.messages, limit)
         freed: list[Consumer] = []
         limit = limits.max_unacked_messages_per_consumer
         for consumer in list(self._held):
-            if not blocked_by(limit, consumer.pending.messages, blocked=True):
+            if is_within_half(consumer.pending.messages, limit):
                 consumer.blocked_on_unacked = False
                 del self._held[consumer]
                 freed.append(consumer)

@@ -1,14 +1,20 @@
 """The limits of subscriptions: those of one topic, and the bound on unacknowledged messages of the
 whole broker, shared by all its subscriptions.
 
-The sum is derived and not counted: each subscription reports its own recomputable number. Over the
-limit, subscriptions that hold more than their share stop. They resume when the sum falls below half
-the limit, so that they do not alternate quickly (BrokerService of Pulsar 4.0).
+The sum is derived and not counted: each subscription reports its own recomputable number. From the
+limit on, subscriptions that hold more than their share stop. One resumes when it holds less than
+half of its share, and all do when the sum is below half of the limit, so that they do not alternate
+quickly (BrokerService of Pulsar 4.0, which looks for the limit only every 30 seconds, and not in
+the first ten minutes).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from broker.subscription.unacked import is_below_half
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +22,8 @@ if TYPE_CHECKING:
     from broker.policies.effective import EffectivePolicies
     from broker.subscription.dispatch_budget import Published
     from broker.subscription.dispatch_limit import DispatchLimit
+
+log: Final = structlog.get_logger()
 
 
 @final
@@ -63,7 +71,7 @@ class SubscriptionLimits:
 class BrokerUnacked:
     """Unacked messages by subscription (any hashable key) against one limit (0: no limit)."""
 
-    __slots__ = ("_held", "_resume", "_share", "blocked", "limit", "messages")
+    __slots__ = ("_held", "_resume", "_share", "_stopped", "blocked", "limit", "messages")
 
     def __init__(self, limit: int, share: float) -> None:
         """`share` of the limit is what a subscription may hold while the limit is reached. With a
@@ -73,6 +81,7 @@ class BrokerUnacked:
         self.messages = 0
         self.blocked = False
         self._held: dict[object, int] = {}
+        self._stopped: set[object] = set()
         self._resume: dict[object, Callable[[], None]] = {}
 
     def report(self, key: object, messages: int) -> None:
@@ -83,13 +92,44 @@ class BrokerUnacked:
         self.messages += messages - before
         if not self.limit:
             return
-        if self.messages >= self.limit:
-            self.blocked = True
-        elif self.blocked and self.messages <= self.limit // 2:
-            self.blocked = False
-            waiting, self._resume = self._resume, {}
-            for resume in waiting.values():
-                resume()
+        if not self.blocked:
+            if self.messages >= self.limit:
+                self._block()
+        elif is_below_half(self.messages, self.limit):
+            self._unblock()
+        elif messages > self._share:
+            self._stopped.add(key)
+        elif key in self._stopped and is_below_half(messages, self._share):
+            self._go_on(key)
+
+    def _block(self) -> None:
+        self.blocked = True
+        self._stopped = {key for key, held in self._held.items() if held > self._share}
+        log.warning(
+            "maxUnackedMessagesPerBroker is reached: subscriptions that hold much get no more"
+            " messages until consumers acknowledge",
+            messages=self.messages,
+            limit=self.limit,
+            share=self._share,
+            subscriptions=len(self._stopped),
+        )
+
+    def _unblock(self) -> None:
+        self.blocked = False
+        log.info(
+            "unacknowledged messages are below half of maxUnackedMessagesPerBroker again",
+            messages=self.messages,
+            limit=self.limit,
+        )
+        stopped, self._stopped = self._stopped, set()
+        for key in stopped:
+            self._go_on(key)
+
+    def _go_on(self, key: object) -> None:
+        self._stopped.discard(key)
+        resume = self._resume.pop(key, None)
+        if resume is not None:
+            resume()
 
     def blocks(self, key: object, resume: Callable[[], None]) -> bool:
         """Whether `key` must not send now. If so, `resume` is called once when it may again.
@@ -97,16 +137,17 @@ class BrokerUnacked:
         Subscriptions that hold no more than their share are still served, so a stuck neighbour does
         not stop them.
         """
-        if not self.holds(key):
+        if key not in self._stopped:
             return False
         self._resume[key] = resume
         return True
 
     def holds(self, key: object) -> bool:
         """Whether `key` must not send now."""
-        return self.blocked and self._held.get(key, 0) > self._share
+        return key in self._stopped
 
     def forget(self, key: object) -> None:
         """The subscription is closed."""
         self._resume.pop(key, None)
+        self._stopped.discard(key)
         self.report(key, 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from broker.subscription.active_consumer import ActiveOrder
-from broker.subscription.compatibility import check_compatible, in_the_way
+from broker.subscription.compatibility import check_compatible, check_reads_compacted, in_the_way
 from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_single import ACTIVE_CHANGE_VERSION_MIN
 from broker.subscription.expirations import Expirations
@@ -92,9 +92,7 @@ class NonPersistentSubscription:
         if self._closed:
             raise BrokerError(ServerError.ServiceNotReady, "Subscription is fenced")
         if consumer.read_compacted:
-            raise BrokerError(
-                ServerError.NotAllowedError, "readCompacted only valid on persistent topics"
-            )
+            check_reads_compacted(consumer.sub_type, persistent=False)
         check_compatible(self.consumers, consumer)
         if self.consumers and consumer.sub_type == EXCLUSIVE:
             raise BrokerError(ServerError.ConsumerBusy, "Exclusive consumer is already connected")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from broker.subscription.dispatch_gate import DispatchGate
     from broker.subscription.dispatcher import Dispatcher
     from broker.subscription.ports import CursorPort
+    from broker.subscription.pump import Pump
     from broker.subscription.rates import Rates
 
 
@@ -78,6 +79,10 @@ class Shown(Subscription, Protocol):
         """Its rates of dispatch."""
 
     @property
+    def pump(self) -> Pump:
+        """What runs the steps of the dispatcher."""
+
+    @property
     def rates(self) -> Mapping[Consumer, Rates]:
         """Of each connected consumer."""
 
@@ -96,6 +101,23 @@ class Shown(Subscription, Protocol):
     @property
     def mark_delete_last_ms(self) -> int:
         """Of the last move of the mark-delete position."""
+
+
+def why_not_dispatching(subscription: Shown) -> str:
+    """Empty when there is nothing to deliver or nothing blocks it."""
+    if not subscription.backlog_entries:
+        return ""
+    dispatcher = subscription.dispatcher
+    if dispatcher is None or not subscription.consumers:
+        return "no consumer"
+    pump = subscription.pump
+    if pump.failure:
+        return f"waiting for storage: {pump.failure}"
+    if reason := dispatcher.why():
+        return reason
+    if reason := subscription.gate.why():
+        return reason
+    return "waiting for storage" if pump.waiting else ""
 
 
 def ranges_by_consumer(

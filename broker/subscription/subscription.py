@@ -12,23 +12,29 @@ does not change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 import structlog
 import trio
 
-from broker.subscription.compatibility import check_compatible, in_the_way
+from broker.subscription.compatibility import check_compatible, check_reads_compacted, in_the_way
 from broker.subscription.consumer_handle import StockConsumerHandle
+from broker.subscription.config import SLICE_BYTES_MAX
 from broker.subscription.dispatch_gate import Allowance, DispatchGate
 from broker.subscription.dispatchers import new_dispatcher
 from broker.subscription.expirations import Expirations
 from broker.subscription.outgoing import ack_bits
 from broker.subscription.pump import Pump, Step
 from broker.subscription.rates import Rates
-from broker.subscription.snapshot import consumer_statistics, subscription_statistics
+from broker.subscription.skip import position_after_unacked
+from broker.subscription.snapshot import (
+    consumer_statistics,
+    subscription_statistics,
+    why_not_dispatching,
+)
 from broker.subscription.start import seek_mark_delete
 from broker.subscription.statistics import at_once
-from broker.subscription.sub_types import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED
+from broker.subscription.sub_types import EXCLUSIVE, KEY_SHARED, SHARED
 from protocol.commands import reached_end_of_topic
 from protocol.errors import BrokerError, ServerError
 from protocol.position import EARLIEST
@@ -45,11 +51,6 @@ if TYPE_CHECKING:
     from broker.subscription.series import Series
     from broker.subscription.statistics import ConsumerStatistics, SubscriptionStatistics
     from protocol.position import Position
-
-SKIP_SLICE_ENTRIES: Final = 2_000
-SLICE_BYTES_MAX: Final = 256 * 1024
-"""Sent in one step, and one entry more: a few tenths of a millisecond."""
-"""Entries examined before other tasks have a turn: about a millisecond."""
 
 _log = structlog.get_logger()
 
@@ -116,11 +117,8 @@ class PersistentSubscription:
         """Attach, or refuse with the reason."""
         del request  # the consumer or the cursor has all relevant fields
         self._check_open()
-        if consumer.read_compacted and consumer.sub_type not in (EXCLUSIVE, FAILOVER):
-            raise BrokerError(
-                ServerError.NotAllowedError,
-                "readCompacted only allowed on failover or exclusive subscriptions",
-            )
+        if consumer.read_compacted:
+            check_reads_compacted(consumer.sub_type, persistent=True)
         check_compatible(self.consumers, consumer)
         consumers_max = self.context.limits.max_consumers_per_subscription
         if consumer.sub_type != EXCLUSIVE and 0 < consumers_max <= len(self.consumers):
@@ -336,25 +334,9 @@ class PersistentSubscription:
         return self.context.operations.start(self.name, lambda: self._skip(count))
 
     async def _skip(self, count: int) -> None:
-        """Other tasks have their turns while many entries are counted."""
         self._check_open()
-        cursor, ledger = self.cursor, self._ledger
-        start, last = cursor.mark_delete, ledger.last_confirmed
-        if not cursor.individually_acked_count:
-            self._skip_to(min(ledger.position_after_n(start, count), last))
-            return
-        position = start
-        left = count
-        looked_at = 0
-        while left > 0 and position < last:
-            position = ledger.next_position(position)
-            if not cursor.is_acked(position):
-                left -= 1
-            looked_at += 1
-            if looked_at % SKIP_SLICE_ENTRIES == 0:
-                await trio.lowlevel.checkpoint()
-                self._check_open()
-        self._skip_to(min(position, last))
+        after = await position_after_unacked(self.cursor, self._ledger, count, self._check_open)
+        self._skip_to(after)
 
     def clear_backlog(self) -> Awaitable[None]:
         """Acknowledge the whole backlog."""
@@ -430,21 +412,9 @@ class PersistentSubscription:
 
     def _step_within_rates(self) -> Step:
         """The same, if any rate of dispatch holds for it."""
-        dispatcher, gate = self.dispatcher, self.gate
-        if self._seeking or dispatcher is None:
+        if self._seeking or self.dispatcher is None:
             return Step.IDLE
-        allowed = gate.allowed(self.cursor.backlog_entries, self._slice)
-        if allowed is None:
-            return Step.IDLE
-        entries, messages = dispatcher.entries_out, dispatcher.messages_out
-        size_bytes = dispatcher.bytes_out
-        left = dispatcher.step(allowed.entries, allowed.size_bytes)
-        gate.sent(
-            dispatcher.entries_out - entries,
-            dispatcher.messages_out - messages,
-            dispatcher.bytes_out - size_bytes,
-        )
-        return left
+        return self.gate.step(self.dispatcher, self.cursor.backlog_entries, self._slice)
 
     def _use_rates(self) -> None:
         """Take up those in force. Without any, a step costs nothing for them."""
@@ -477,19 +447,7 @@ class PersistentSubscription:
 
     def why_not_dispatching(self) -> str:
         """Empty when there is nothing to deliver or nothing blocks it."""
-        if self._seeking:
-            return "a seek is under way"
-        if not self.cursor.backlog_entries:
-            return ""
-        if self.dispatcher is None or not self.consumers:
-            return "no consumer"
-        if self.pump.failure:
-            return f"waiting for storage: {self.pump.failure}"
-        if reason := self.dispatcher.why():
-            return reason
-        if reason := self.gate.why():
-            return reason
-        return "waiting for storage" if self.pump.waiting else ""
+        return "a seek is under way" if self._seeking else why_not_dispatching(self)
 
     def update_rates(self, now: float) -> None:
         """Close a rate window."""

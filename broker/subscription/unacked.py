@@ -4,8 +4,8 @@ Kept for Shared and Key_Shared only, where any consumer may hold any entry. Excl
 need nothing but the cursor. The sums change only in this file, together with the maps they are sums
 of. The property tests recompute them. There is no other unacked counter.
 
-Limits: at `limit` messages the holder is blocked. It is freed at half the limit or below, so that
-it does not alternate quickly, and always at zero, so that a limit of one works.
+Limits: at `limit` messages the holder is blocked. It is freed at about half the limit, so that it
+does not alternate quickly, and always at zero, so that a limit of one works.
 """
 
 from __future__ import annotations
@@ -104,13 +104,11 @@ class PendingAcks:
         return taken
 
 
-def blocked_by(limit: int, messages: int, *, blocked: bool) -> bool:
-    """Whether a holder of `messages` unacked ones must wait, given whether it was waiting.
+def is_within_half(messages: int, limit: int) -> bool:
+    """Whether a consumer that waits because of its limit may go on."""
+    return limit <= 0 or messages <= limit // 2
 
-    A limit of 0 never blocks.
-    """
-    if limit <= 0:
-        return False
-    if blocked:
-        return messages > limit // 2
-    return messages >= limit
+
+def is_below_half(messages: int, limit: int) -> bool:
+    """The same of a subscription, or of all those of the broker: Pulsar wants less of them."""
+    return limit <= 0 or not messages or messages < limit // 2

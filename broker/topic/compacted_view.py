@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, final
 
+from broker.entry import first_within
 from protocol.position import EARLIEST
 
 if TYPE_CHECKING:
@@ -130,10 +131,4 @@ class CompactedLog:
 
     def _kept_from(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
         at = bisect_left(self._positions, position)
-        found = self.kept[at : at + count_max]
-        size = 0
-        for number, entry in enumerate(found):
-            size += len(entry.data)
-            if size > bytes_max and number:
-                return found[:number]
-        return found
+        return first_within(self.kept[at : at + count_max], bytes_max)

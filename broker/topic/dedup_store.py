@@ -13,7 +13,7 @@ stale state. The topic deletes one that it finds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 
 from broker.topic.dedup import Deduplication, Verdict
 from protocol import commands
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from broker.entry import Entry
     from broker.managed_ledger.cursor import Cursor
     from broker.managed_ledger.ledger import ManagedLedger
-    from broker.topic.producer import Publish
     from protocol.position import Position
     from protocol.pulsar_api_pb2 import MessageMetadata
     from protocol.send_fields import Send
@@ -37,8 +36,46 @@ REPLAY_ENTRIES: Final = 1000
 REPLAY_BYTES: Final = 8 * 1024 * 1024
 
 
+class ReceiptSession(Protocol):
+    """The connection of a producer, which takes receipts."""
+
+    def send(self, frame: bytes) -> object:
+        """Queue a frame."""
+
+
+class NamedProducer(Protocol):
+    """A producer whose messages are looked up by its name."""
+
+    @property
+    def name(self) -> str:
+        """Its name, which it may have again after a reconnect."""
+
+    @property
+    def producer_id(self) -> int:
+        """Its number on its connection."""
+
+    @property
+    def session(self) -> ReceiptSession:
+        """Its connection."""
+
+
+class PublishContext(Protocol):
+    """What is kept for a message until it is answered (`Publish`)."""
+
+    @property
+    def producer(self) -> NamedProducer:
+        """Who sent it."""
+
+    @property
+    def send(self) -> Send:
+        """Its command."""
+
+
+PublishT = TypeVar("PublishT", bound=PublishContext)
+
+
 @final
-class DedupStore:
+class DedupStore(Generic[PublishT]):
     """The deduplication state of one topic and its storage."""
 
     __slots__ = (
@@ -59,13 +96,17 @@ class DedupStore:
         self._cursor = cursor
         self._config = config
         self._clock = clock
-        self._rules: Deduplication[Publish] = Deduplication(cursor.position_properties, clock.now())
+        self._rules: Deduplication[PublishT] = Deduplication(
+            cursor.position_properties, clock.now()
+        )
         self._since_snapshot = 0
         self._snapshot_at = clock.now()
         self._snapshot_position = cursor.mark_delete
 
     @classmethod
-    async def open(cls, ledger: ManagedLedger, config: BrokerConfig, clock: Clock) -> DedupStore:
+    async def open(
+        cls, ledger: ManagedLedger, config: BrokerConfig, clock: Clock
+    ) -> DedupStore[PublishT]:
         """Restore the state: the snapshot, then the entries after it."""
         known = DEDUP_CURSOR in ledger.cursors
         start = EARLIEST if known else ledger.last_confirmed
@@ -95,7 +136,7 @@ class DedupStore:
                 )
             position = self._ledger.next_position(entries[-1].position)
 
-    def admit(self, context: Publish, payload: bytes) -> Verdict:
+    def admit(self, context: PublishT, payload: bytes) -> Verdict:
         """Whether to store the message. A duplicate of a stored message is answered here. A
         duplicate of a message in flight is kept; `persisted` or `failed` of that message returns
         it."""
@@ -115,7 +156,7 @@ class DedupStore:
             )
         return verdict
 
-    def persisted(self, context: Publish, entry: Entry) -> list[Publish]:
+    def persisted(self, context: PublishT, entry: Entry) -> list[PublishT]:
         """A message or chunk is durable. Returns the duplicates that wait for an answer."""
         send = context.send
         self._since_snapshot += 1
@@ -124,11 +165,11 @@ class DedupStore:
             return []  # the last chunk may be in flight already, and may still fail
         return self._rules.persisted(context.producer.name, _last_sequence_id(send))
 
-    def failed(self, context: Publish) -> list[Publish]:
+    def failed(self, context: PublishT) -> list[PublishT]:
         """A message was not stored. Returns its duplicates, to be refused."""
         return self._rules.failed(context.producer.name)
 
-    def drop_parked(self) -> list[Publish]:
+    def drop_parked(self) -> list[PublishT]:
         """Deduplication ends. Returns the duplicates that will get no other answer."""
         return self._rules.drop_parked()
 

@@ -9,12 +9,13 @@ entry has no index.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from protocol.metadata import add_broker_entry_metadata
+from protocol.metadata import add_broker_entry_metadata, broker_entry_metadata
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.entry import Entry
     from runtime.clock import Clock
 
 
@@ -27,6 +28,9 @@ class Indexed(Protocol):
 
 EntryInterceptor = Callable[[Indexed, bytes, int], bytes]
 
+MESSAGE_INDEX_MAX: Final = 2**62
+"""No topic has as many messages: an index this large was written by a producer while the broker
+wrote none."""
 _INDEX = "AppendIndexMetadataInterceptor"
 _TIMESTAMP = "AppendBrokerTimestampMetadataInterceptor"
 
@@ -48,3 +52,13 @@ def entry_interceptor(config: BrokerConfig, clock: Clock) -> EntryInterceptor | 
         )
 
     return intercept
+
+
+def message_index_of(newest: Entry | None) -> int:
+    """From which index a topic with this newest entry goes on; -1: it begins."""
+    if newest is None:
+        return -1
+    metadata = broker_entry_metadata(newest.data)
+    if metadata is None or not metadata.HasField("index") or metadata.index > MESSAGE_INDEX_MAX:
+        return -1
+    return metadata.index

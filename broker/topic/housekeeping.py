@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from broker.policies.effective import EffectivePolicies
     from broker.subscription.api import Subscription
     from broker.topic.dedup_store import DedupStore
+    from broker.topic.producer import Publish
     from broker.topic.services import TopicServices
     from broker.topic.topic import Topic
     from protocol.topic_name import TopicName
@@ -99,7 +100,9 @@ class Housekeeping:
                 if number % STEPS_PER_SLICE == 0:
                     await trio.lowlevel.checkpoint()
 
-    async def _snapshot(self, topic: PersistentTopic, dedup: DedupStore, *, by_age: bool) -> None:
+    async def _snapshot(
+        self, topic: PersistentTopic, dedup: DedupStore[Publish], *, by_age: bool
+    ) -> None:
         seconds = topic.policies.effective.deduplication_snapshot_seconds if by_age else 0
         try:
             dedup.forget_inactive(set(topic.access.producers))

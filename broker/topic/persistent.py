@@ -18,30 +18,28 @@ import trio
 
 from broker.entry import Entry
 from broker.histograms import EntrySizes, PublishTimes
-from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
 from broker.subscription.request import SubscriptionRequest
 from broker.topic.backlog_keeper import BacklogKeeper
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DEDUP_CURSOR, DedupStore
+from broker.topic.entry_index import message_index_of
 from broker.topic.failures import told
+from broker.topic.ledger_policies import ledger_policies_of
 from broker.topic.log_compaction import COMPACTION_CURSOR, LogCompaction
 from broker.topic.message_expiry import expire_backlogs
 from broker.topic.newest_message import NewestOfTopic
 from broker.topic.producer import Producer, Publish
+from broker.topic.publish_answers import answer_with_copies, refuse_parked, send_receipts
 from broker.topic.subscribe_rates import SubscribeRates
 from broker.topic.topic import Topic
-from ledgers.replication import Replication
 from protocol import commands
 from protocol.errors import BrokerError, NotAllowed, ServerError
-from protocol.metadata import broker_entry_metadata, count_messages
-from protocol.templates import ReceiptTemplate
+from protocol.metadata import count_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from broker.managed_ledger.ledger import ManagedLedger
-    from broker.net.session import AnySession
-    from broker.policies.effective import EffectivePolicies
     from broker.policies.scopes import TopicPolicies
     from broker.subscription.api import PublishObserver, Subscription
     from broker.subscription.ports import LedgerPort
@@ -56,9 +54,6 @@ log = structlog.get_logger()
 INTERNAL_CURSORS: Final = frozenset({DEDUP_CURSOR, COMPACTION_CURSOR})
 """Cursors that do not belong to subscriptions."""
 TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
-MESSAGE_INDEX_MAX: Final = 2**62
-"""No topic has as many messages: an index this large was written by a producer while the broker
-wrote none."""
 FINISH_SECONDS_MAX: Final = 10.0
 """How long an unload waits for publishes in progress."""
 
@@ -86,7 +81,7 @@ class PersistentTopic(Topic):
         self.entry_sizes = EntrySizes()
         self._observers: tuple[PublishObserver, ...] = ()
         """For subscriptions that measure the stages of delivery."""
-        self.dedup: DedupStore | None = None
+        self.dedup: DedupStore[Publish] | None = None
         self.message_index = -1
         """Index of the newest message; kept only with an entry interceptor."""
         self._dropping = False
@@ -128,25 +123,16 @@ class PersistentTopic(Topic):
         deduplication."""
         epoch = self.ledger.properties.get(TOPIC_EPOCH_PROPERTY)
         self.access.epoch = None if epoch is None else int(epoch)
-        for name, cursor in list(self.ledger.cursors.items()):
+        for name in list(self.ledger.cursors):
             if name not in INTERNAL_CURSORS:
-                request = SubscriptionRequest(name=name, properties=dict(cursor.properties))
-                await self.open_subscription_in_turn(request)
+                # There may be more than their limit, which is for new ones.
+                await self.open_kept_subscription(name)
         if self.compaction is not None:
             await self.compaction.load()
             self.services.log_compactions.watch(self.compaction, self.name)
         await self.apply_policies()
         if self.services.entry_interceptor is not None:
-            self.message_index = await self._last_message_index()
-
-    async def _last_message_index(self) -> int:
-        newest = await self.newest_entry()
-        if newest is None:
-            return -1
-        metadata = broker_entry_metadata(newest.data)
-        if metadata is None or not metadata.HasField("index") or metadata.index > MESSAGE_INDEX_MAX:
-            return -1
-        return metadata.index
+            self.message_index = message_index_of(await self.newest_entry())
 
     async def apply_policies(self) -> None:
         """Apply the policies in force now. Cheap when nothing has changed."""
@@ -186,7 +172,7 @@ class PersistentTopic(Topic):
         elif not wanted:
             if self.dedup is not None:
                 dedup, self.dedup = self.dedup, None
-                self._refuse_parked(
+                refuse_parked(
                     dedup.drop_parked(),
                     BrokerError(
                         ServerError.ServiceNotReady, "deduplication was switched off: send it again"
@@ -263,9 +249,9 @@ class PersistentTopic(Topic):
     def on_appended(self, entries: list[Entry], contexts: list[Any]) -> None:
         """A group is durable: queue the receipts, then let the subscriptions deliver."""
         if self.dedup is None:
-            self._send_receipts(entries, contexts)
+            send_receipts(entries, contexts, self.entry_sizes)
         else:
-            self._answer_with_copies(self.dedup, entries, contexts)
+            answer_with_copies(self.dedup, entries, contexts, self.entry_sizes)
         self._failing = False
         self.published_last_ms = self.services.clock.wall_ms()
         self._answer_up_to(self._answered + len(entries))
@@ -276,55 +262,6 @@ class PersistentTopic(Topic):
                 self._subscription_failed(subscription, error)
         if self.backlog.evicts:
             self.backlog.appended()
-
-    def _answer_with_copies(
-        self, dedup: DedupStore, entries: list[Entry], contexts: list[Any]
-    ) -> None:
-        """Copies of a message are answered after it and before what follows it: each producer gets
-        its receipts in the order in which it sent."""
-        start = 0
-        for end, (entry, context) in enumerate(zip(entries, contexts, strict=True), 1):
-            copies = dedup.persisted(context, entry)
-            if copies:
-                self._send_receipts(entries[start:end], contexts[start:end])
-                self._answer_parked(copies)
-                start = end
-        if start < len(entries):
-            self._send_receipts(entries[start:], contexts[start:])
-
-    def _send_receipts(self, entries: list[Entry], contexts: list[Any]) -> None:
-        """One buffer for each run of messages of one connection."""
-        session: AnySession | None = None
-        template: ReceiptTemplate | None = None
-        producer: Producer | None = None
-        last_ledger_id = -1
-        parts: list[bytes] = []
-        count = answered_bytes = same_size = 0
-        last_size = 1
-        for index, entry in enumerate(entries):
-            publish: Publish = contexts[index]
-            ledger_id, entry_id = entry.position
-            if publish.producer is not producer or ledger_id != last_ledger_id or template is None:
-                producer, last_ledger_id = publish.producer, ledger_id
-                template = ReceiptTemplate(producer.producer_id, ledger_id)
-                if producer.session is not session:
-                    if session is not None:
-                        session.publish_answered(b"".join(parts), count, answered_bytes)
-                    session = producer.session
-                    parts = []
-                    count = answered_bytes = 0
-            size = publish.size
-            count += 1
-            answered_bytes += size
-            if size != last_size:
-                self.entry_sizes.add(last_size, same_size)
-                last_size, same_size = size, 0
-            same_size += 1
-            send = publish.send
-            template.append_to(parts, send.sequence_id, send.highest_sequence_id, entry_id)
-        if session is not None:
-            session.publish_answered(b"".join(parts), count, answered_bytes)
-        self.entry_sizes.add(last_size, same_size)
 
     def _subscription_failed(self, subscription: Subscription, error: Exception) -> None:
         """A subscription cannot deliver. This does not affect publishers or other subscriptions,
@@ -385,7 +322,7 @@ class PersistentTopic(Topic):
             )
         )
         if self.dedup is not None:
-            self._refuse_parked(self.dedup.failed(context), error)
+            refuse_parked(self.dedup.failed(context), error)
         self._answer_up_to(self._answered + 1)
         if error.server_error != ServerError.TopicTerminatedError and not self._dropping:
             if not self._failing:
@@ -438,30 +375,6 @@ class PersistentTopic(Topic):
             await self.services.unload(self.name)
         except Exception as error:
             log.error("cannot unload failed topic", topic=self.name.full, **told(error))
-
-    def _answer_parked(self, parked: list[Publish]) -> None:
-        """Duplicates of messages that were in flight: these are durable now."""
-        for publish in parked:
-            producer, send = publish.producer, publish.send
-            producer.session.send(
-                commands.send_receipt(
-                    producer.producer_id, send.sequence_id, send.highest_sequence_id, -1, -1
-                )
-            )
-            producer.session.publish_done(1, publish.size)
-
-    def _refuse_parked(self, parked: list[Publish], error: BrokerError) -> None:
-        for publish in parked:
-            producer = publish.producer
-            producer.session.send(
-                commands.send_error(
-                    producer.producer_id,
-                    publish.send.sequence_id,
-                    error.server_error,
-                    error.message,
-                )
-            )
-            producer.session.publish_done(1, publish.size)
 
     def _answer_up_to(self, answered: int) -> None:
         self._answered = answered
@@ -578,20 +491,3 @@ class PersistentTopic(Topic):
             self.services.log_compactions.forget(self.compaction)
         self.backlog.disconnect()
         self.ledger.disconnect()
-
-
-def ledger_policies_of(policies: EffectivePolicies) -> LedgerPolicies:
-    """What the topic's ledger does of its policies."""
-    stored = policies.persistence
-    return LedgerPolicies(
-        retention=RetentionPolicy(
-            time_minutes=policies.retention_minutes, size_mb=policies.retention_megabytes
-        ),
-        replication=Replication(
-            stored.ensemble_size,
-            stored.write_quorum_size,
-            stored.ack_quorum_size,
-            policies.bookie_groups,
-        ),
-        mark_delete_rate_max=stored.mark_delete_rate_max,
-    )

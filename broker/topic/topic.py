@@ -21,11 +21,12 @@ from broker.topic.admission import check_consumers, check_producers, check_subsc
 from broker.topic.dispatch_limits import TopicDispatchLimits
 from broker.topic.errors import TopicBusy
 from broker.topic.failures import told
-from broker.topic.producer import NO_LIMITS, Producer, ProducerTopic
+from broker.topic.producer import NO_LIMITS, Producer
 from broker.topic.producer_access import ProducerAccess
 from broker.topic.producer_turns import ProducerTurns
 from broker.topic.publish_limits import TopicPublishLimits
 from broker.topic.publish_totals import PublishTotals
+from broker.topic.storage import TopicStorage
 from protocol.errors import (
     NotAllowed,
     ProducerBusy,
@@ -38,20 +39,16 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
     from typing import Any
 
-    from broker.entry import Entry
     from broker.net.session import AnySession
     from broker.policies.effective import EffectivePolicies
     from broker.policies.scopes import TopicPolicies
-    from broker.subscription.api import ConsumerHandle, PublishObserver, Subscription
+    from broker.subscription.api import ConsumerHandle, Subscription
     from broker.subscription.consumer import Consumer
-    from broker.subscription.ports import LedgerPort
     from broker.subscription.request import SubscriptionRequest
     from broker.topic.producer_request import ProducerRequest
     from broker.topic.producer_turns import Turn
     from broker.topic.services import TopicServices
-    from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.errors import BrokerError
-    from protocol.position import Position
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
@@ -62,7 +59,7 @@ PRODUCERS: Final = ()
 """The key of producer openings and schema registrations among the operations of a topic."""
 
 
-class Topic(ProducerTopic):
+class Topic(TopicStorage):
     """One topic (or one partition of a partitioned topic) in this broker."""
 
     persistent: bool
@@ -118,16 +115,6 @@ class Topic(ProducerTopic):
         if name in self.internal_cursors or name.startswith(REPLICATOR_PREFIX):
             raise ProducerBusy("Subscription with reserved subscription name attempted")
 
-    def check_subscribe_rate(self, consumer: SubscribingConsumer) -> None:
-        """Raises: BrokerError: it subscribes too often. A topic that stores nothing has no such
-        rate, as in Pulsar."""
-
-    def subscription_ledger(self, *, compacted: bool) -> LedgerPort | None:
-        """The ledger that its subscriptions read, or what compaction has kept of it; None for a
-        topic that stores nothing."""
-        del compacted
-        return None
-
     # --- producers ----------------------------------------------------------------------
 
     @property
@@ -143,16 +130,7 @@ class Topic(ProducerTopic):
         """
         self.check_open()
         self.check_publishable()
-        names = self.access.producers
-        if request.name not in names:
-            check_producers(
-                self.name.full,
-                self.policies.effective,
-                self.services.config,
-                session.remote_address,
-                len(names),
-                self._addresses_of_producers,
-            )
+        self.check_room_to_produce(request.name, session.remote_address)
         producer = Producer(self, session, request, self.services.clock.wall_ms())
         before = self.access.producers.get(request.name)
         admission = self.access.admit(producer)
@@ -169,21 +147,27 @@ class Topic(ProducerTopic):
         await self._open_producer(producer, admission.new_epoch)
         return producer
 
+    def check_room_to_produce(self, name: str, address: str) -> None:
+        """Whether the producer of this name, or one more, may come from this address.
+
+        Raises: BrokerError ProducerBusy.
+        """
+        names = self.access.producers
+        if name not in names:
+            check_producers(
+                self.name.full,
+                self.policies.effective,
+                self.services.config,
+                address,
+                len(names),
+                self._addresses_of_producers,
+            )
+
     def holder_of_name(self, session: AnySession, request: ProducerRequest) -> Producer | None:
         """The producer of another connection that holds the name of this one."""
         wanted = Producer(self, session, request, 0)
         holder = self.access.conflict(wanted)
         return None if holder is None or holder.session is session else holder
-
-    def check_publishable(self) -> None:
-        """Raises: BrokerError: the topic accepts no more messages."""
-
-    async def check_backlog(self) -> None:
-        """Raises: BrokerError: no producer may come, because the backlog is over its quota."""
-
-    async def store_epoch(self, epoch: int) -> None:
-        """Make the topic epoch durable before its producer is told."""
-        _ = epoch
 
     async def _open_producer(self, producer: Producer, new_epoch: int | None) -> None:
         if new_epoch is not None:
@@ -234,10 +218,9 @@ class Topic(ProducerTopic):
         for producer in list(self.access.producers.values()):
             producer.session.disconnect_producer(producer)
             self.remove_producer(producer)
-        reason = "The topic is being closed; look up again"
-        for producer in self._turns.waiting():
-            self.access.remove(producer)
-            self._turns.refuse(producer, ServiceNotReady(reason))
+        for each in self._turns.waiting():
+            self.access.remove(each)
+            self._turns.refuse(each, ServiceNotReady("The topic is closing; look up again"))
 
     def end_producer(self, producer: Producer, reason: BrokerError) -> None:
         """Disconnect one producer. The reason is what it is told if it is still waiting."""
@@ -282,18 +265,36 @@ class Topic(ProducerTopic):
 
         Raises: BrokerError.
         """
+        return await self._open_in_turn(request, self._check_subscriptions)
+
+    async def copy_subscription(self, request: SubscriptionRequest) -> Subscription:
+        """As `open_subscription`, for one that other partitions of the topic have. There may be
+        more of them than the limit, which is for new ones.
+
+        Raises: BrokerError.
+        """
+        return await self.operations.run(
+            request.name, lambda: self._open_in_turn(request, lambda: None)
+        )
+
+    async def _open_in_turn(
+        self, request: SubscriptionRequest, check_new: Callable[[], None]
+    ) -> Subscription:
         self.check_open()
         await self._finish_drop(request.name)
         subscription = self.subscriptions.get(request.name)
         if subscription is None:
-            if self.persistent:
-                policies = self.policies.effective
-                check_subscriptions(policies, len(self.subscriptions), self.name.full)
+            check_new()
             context = self.context(compacted=request.read_compacted and not request.durable)
             subscription = await self.services.subscription_kinds.open(request, context)
             self.subscriptions[request.name] = subscription
             self.touch()
         return subscription
+
+    def _check_subscriptions(self) -> None:
+        """Those of topics that store nothing are not limited. Raises: BrokerError."""
+        if self.persistent:
+            check_subscriptions(self.policies.effective, len(self.subscriptions), self.name.full)
 
     def attach_consumer(
         self, subscription: Subscription, consumer: Consumer, request: SubscriptionRequest
@@ -395,9 +396,6 @@ class Topic(ProducerTopic):
         ended.succeed(None)
         return ended
 
-    def watch_publishes(self, observer: PublishObserver, *, begin: bool) -> None:
-        """Only stored topics have subscriptions to notify."""
-
     async def _finish_drop(self, name: str) -> None:
         """The second half of leaving. Opening the name in an earlier turn also does it."""
         subscription = self._abandoned.pop(name, None)
@@ -420,39 +418,6 @@ class Topic(ProducerTopic):
         messages, size_bytes = subscription.delivered()
         self.messages_out_before += messages
         self.bytes_out_before += size_bytes
-
-    async def delete_cursor(self, name: str) -> None:
-        """Delete the position of a subscription."""
-        _ = name
-
-    async def open_kept_subscription(self, name: str) -> None:
-        """Open the subscription of an existing cursor, as when the topic was loaded."""
-        _ = name
-
-    # --- positions ----------------------------------------------------------------------
-
-    def last_position(self) -> Position:
-        """The newest entry; (-1, -1) when there is none."""
-        return (-1, -1)
-
-    def newest_entry(self) -> Coroutine[Any, Any, Entry | None]:
-        """Wait for the entry that is at `last_position` now; None when there is none.
-
-        Raises: BrokerError PersistenceError: storage cannot give it now.
-        """
-        return _no_entry()
-
-    def newest_message(self) -> Coroutine[Any, Any, Entry | None]:
-        """As `newest_entry`, without entries that no client gets: one that waits for the newest
-        message would wait in vain for a marker.
-
-        Raises: BrokerError PersistenceError: storage cannot give it now.
-        """
-        return _no_entry()
-
-    def holds_messages(self) -> bool:
-        """Whether anything is stored."""
-        return self.last_position()[1] >= 0
 
     # --- life ---------------------------------------------------------------------------
 
@@ -535,24 +500,7 @@ class Topic(ProducerTopic):
             for subscription in list(self.subscriptions.values()):
                 subscription.limits_changed()
 
-    def call_after_publishes(self, callback: Callable[[], None]) -> None:
-        """Call once every message taken so far is answered."""
-        callback()
-
-    async def finish_publishes(self) -> None:
-        """Wait until every message taken so far is answered, with a bound."""
-
-    async def close_storage(self) -> None:
-        """Release the storage."""
-
-    async def delete_storage(self) -> None:
-        """Delete the stored data."""
-
 
 def _check_unused(subscription: Subscription, *, force: bool) -> None:
     if subscription.consumers and not force:
         raise TopicBusy("Subscription has active connected consumers")
-
-
-async def _no_entry() -> Entry | None:
-    return None

@@ -39,6 +39,8 @@ from protocol.errors import RemoteProtocolError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from google.protobuf.message import Message
+
     from protocol.bookkeeper.messages import Request, Response
 
 VERSION: Final = 2
@@ -101,7 +103,7 @@ def decode_request(packet: bytes) -> Request:
         return _decode_batch_read(packet, flags)
     if opcode & 0xFF == AUTH:
         message = _auth_message(packet)
-        return AuthRequest(message.authPluginName, message.payload)
+        return AuthRequest(auth_plugin(message), message.payload)
     raise RemoteProtocolError(f"version 2 has no operation {opcode & 0xFF}")
 
 
@@ -140,6 +142,15 @@ def _auth_message(packet: bytes) -> formats.AuthMessage:
     if not message.IsInitialized():
         raise RemoteProtocolError("authentication message without plugin name or payload")
     return message
+
+
+def auth_plugin(message: Message) -> str:
+    """The plugin that an AuthMessage names. What is no UTF-8 in it is replaced, as by BookKeeper.
+
+    protobuf gives such a field as bytes, whatever its type says.
+    """
+    name: object = getattr(message, "authPluginName")  # noqa: B009 - typed, it would be cast to str
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
 
 
 def encode_add_response(status: int, ledger_id: int, entry_id: int) -> bytes:
@@ -249,7 +260,7 @@ def decode_response(packet: bytes) -> Response:
     opcode = _unpack_u32(packet)[0] >> 16
     if opcode == VERSION << 8 | AUTH:
         message = _auth_message(packet)
-        return AuthResponse(OK, message.authPluginName, message.payload)
+        return AuthResponse(OK, auth_plugin(message), message.payload)
     if len(packet) < _RESPONSE_TAIL.size:
         raise RemoteProtocolError(f"response of {len(packet)} bytes is too short")
     _, status, ledger_id, entry_id = _RESPONSE_TAIL.unpack_from(packet)

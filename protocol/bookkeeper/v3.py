@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from protocol.bookkeeper import bookkeeper_pb2 as pb
 from protocol.bookkeeper import messages as m
+from protocol.bookkeeper.v2 import auth_plugin
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _from_wire(request: pb.Request) -> m.Request:
             return _read_from_wire(request)
         case pb.AUTH if request.HasField("authRequest"):
             auth = request.authRequest
-            return m.AuthRequest(auth.authPluginName, auth.payload, txn_id)
+            return m.AuthRequest(auth_plugin(auth), auth.payload, txn_id)
         case pb.WRITE_LAC if request.HasField("writeLacRequest"):
             lac = request.writeLacRequest
             return m.WriteLacRequest(lac.ledgerId, lac.lac, lac.body, lac.masterKey, txn_id)
@@ -342,7 +343,7 @@ def _response_from_wire(response: pb.Response) -> m.Response:
         )
     if response.HasField("authResponse"):
         auth = response.authResponse
-        return m.AuthResponse(_status(response), auth.authPluginName, auth.payload, txn_id)
+        return m.AuthResponse(_status(response), auth_plugin(auth), auth.payload, txn_id)
     if response.HasField("writeLacResponse"):
         write_lac = response.writeLacResponse
         status = _status(response, write_lac.status)

@@ -44,6 +44,19 @@ def test_one_item_goes_before_the_queue_of_a_flow_that_has_been_served():
     assert "quiet" in next_three
 
 
+def test_a_flow_that_is_alone_and_asks_for_more_is_not_a_new_one():
+    queue = FairQueue(2)
+    queue.put("flood", "flood")
+    for _ in range(50):
+        assert queue.take() == "flood"
+        queue.put("flood", "flood")
+        queue.charge(1)
+    queue.put("quiet", "quiet")
+    assert queue.take() == "quiet"
+    queue.charge(1)
+    assert queue.take() == "flood"
+
+
 def test_a_flow_with_one_item_at_a_time_does_not_starve_the_others():
     queue = FairQueue(2)
     for _number in range(100):
@@ -97,7 +110,9 @@ def test_each_flow_keeps_its_order_nothing_is_lost_and_backlogged_flows_share(it
     got = defaultdict(list)
     used = Counter()
     while queue:
-        flow, number, cost = queue.take()
+        first = queue.first() if data.draw(st.booleans()) else None
+        flow, number, cost = item = queue.take()
+        assert first in (None, item)
         queue.charge(cost)
         got[flow].append(number)
         used[flow] += cost

@@ -67,6 +67,42 @@ async def test_one_connection_waits_for_one_quantum_of_a_thousand_of_another_ten
             assert calls.count("quiet") >= len(calls) // 4
 
 
+async def test_what_comes_during_a_turn_is_called_in_it_before_more_of_a_flood(monkeypatch):
+    now = [0.0]
+
+    def current_time():
+        now[0] += 2 * module.LOOK_SECONDS
+        return now[0]
+
+    monkeypatch.setattr(trio, "current_time", current_time)
+    monkeypatch.setattr(module, "TURN_SECONDS", HOUR_SECONDS)
+    readers, calls = Readers(), []
+    quiet, flood = (os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2))
+
+    def call_quiet():
+        calls.append("quiet")
+        return 1
+
+    def call_flood():
+        calls.append("flood")
+        if len(calls) == 10:
+            os.eventfd_write(quiet, 1)
+        if len(calls) < 20:
+            readers.call_again(flood)
+        return QUANTUM_BYTES
+
+    try:
+        readers.add(quiet, call_quiet, "quiet")
+        readers.add(flood, call_flood, "flood")
+        os.eventfd_write(flood, 1)
+        turn(readers)
+        assert calls.index("quiet") == 10
+        assert len(calls) == 20
+    finally:
+        os.close(quiet)
+        os.close(flood)
+
+
 async def test_shares_are_by_bytes_and_by_count(monkeypatch):
     """Chunks of one tenant beside many small requests of another."""
     now = [0.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import pairwise
@@ -298,6 +299,30 @@ async def test_a_call_of_a_thread_wakes_a_task_that_waits_for_sockets():
             await trio.to_thread.run_sync(readers.run_sync_soon, called.set)
             await called.wait()
             nursery.cancel_scope.cancel()
+
+
+async def test_what_a_thread_wants_is_called_before_more_of_those_who_read_much(monkeypatch):
+    monkeypatch.setattr(module, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+    async with running() as (readers, nursery, new_pair):
+        order = []
+
+        def take(data):
+            order.append("flood")
+            if order.count("flood") in (20, 40):
+                thread = threading.Thread(
+                    target=readers.run_sync_soon, args=(order.append, "finished")
+                )
+                thread.start()
+                thread.join()
+            return Taken.IN_PART if len(order) < 100 else Taken.STOP
+
+        for _ in range(3):
+            flood = new_pair()
+            flood.peer.sendall(b"x")
+            nursery.start_soon(flood.transport.receive_into, take)
+        await eventually(lambda: len(order) >= 100)
+    assert [at for at, each in enumerate(order) if each == "finished"] == [20, 41]
 
 
 async def test_strangers_hold_up_others_for_a_bounded_number_of_calls(monkeypatch):

@@ -148,20 +148,44 @@ async def test_a_peer_that_has_closed_its_side_gets_the_answers_to_its_adds():
             assert await peer.answer() is None
 
 
+class HeldCalls:
+    """Keeps back what journal threads have called in the event loop."""
+
+    def __init__(self):
+        self._token = trio.lowlevel.current_trio_token()
+        self._held = []
+        self._is_holding = True
+
+    def on_running(self, call):
+        pass
+
+    def run_sync_soon(self, call, *arguments):
+        self._token.run_sync_soon(self._take, call, arguments)
+
+    def _take(self, call, arguments):
+        if self._is_holding:
+            self._held.append((call, arguments))
+        else:
+            call(*arguments)
+
+    def release(self):
+        self._is_holding = False
+        for call, arguments in self._held:
+            call(*arguments)
+
+
 async def test_adds_that_wait_for_their_answers_are_bounded_in_bytes():
     config = BookieServerConfig(add_bytes_pending_max=100_000)
     async with served_bookie(config, served=itself) as (bookie, server), peer_of(server) as peer:
-        journal = bookie._journals[0]
-        taken = []
-        kick, bookie._adds.kick = bookie._adds.kick, lambda: taken.append(len(journal.pending))
+        answers_of_journal = HeldCalls()
+        bookie.use_readers(answers_of_journal)
         async with trio.open_nursery() as nursery:
             packets = [add(7, entry_id, b"x" * 10_000) for entry_id in range(1_000)]
             nursery.start_soon(peer.send, *packets)
             await wait_until(lambda: server.add_bytes._bytes > 100_000)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert server.add_bytes._bytes < 100_000 + 2 * 256 * 1024
-            bookie._adds.kick = kick
-            bookie.kick()
+            answers_of_journal.release()
             assert len(await answers(peer, 1_000)) == 1_000
         assert server.add_bytes._bytes == 0
 

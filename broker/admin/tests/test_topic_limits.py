@@ -44,3 +44,15 @@ async def test_topics_that_store_nothing_do_not_count(topics):
     for name in ("x", "y"):
         assert await topics("PUT", f"non-persistent/{N}/{name}") == (204, None)
     assert await topics("PUT", f"non-persistent/{N}/p/partitions", 2) == (412, TOO_MANY)
+
+
+async def test_new_partitions_get_all_subscriptions_also_above_their_limit(topics):
+    """A subscription without a place on one of them would miss its messages."""
+    assert await topics("PUT", f"persistent/{N}/p/partitions", 1) == (204, None)
+    for name in ("x", "y"):
+        assert (await topics("PUT", f"persistent/{N}/p/subscription/{name}"))[0] == 204
+    await topics("POST", f"namespaces/{N}/maxSubscriptionsPerTopic", 1)
+    assert await topics("POST", f"persistent/{N}/p/partitions", 2) == (204, None)
+    status, names = await topics("GET", f"persistent/{N}/p-partition-1/subscriptions")
+    assert (status, sorted(names)) == (200, ["x", "y"])
+    assert (await topics("PUT", f"persistent/{N}/p-partition-1/subscription/z"))[0] == 409

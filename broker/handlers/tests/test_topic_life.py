@@ -117,6 +117,18 @@ async def test_a_partitioned_topic_goes_with_its_last_partition(enabled, autojum
         assert await namespaces.partitions_of(PARTS) == (0 if enabled else 3)
 
 
+async def test_a_partition_that_went_is_not_listed_until_it_is_used_again():
+    async with running(brokerDeleteInactiveTopicsMaxInactiveDurationSeconds=0) as broker:
+        await broker.service.namespaces.create_partitioned_topic(PARTS, 2)
+        lists = broker.service.topic_lists
+        parts = [PARTS.partition(index).full for index in range(2)]
+        assert await lists.existing(PARTS.namespace_name, PARTS.domain) == parts
+        await broker.service.collect_idle(await load(broker, parts[0]))
+        assert await lists.existing(PARTS.namespace_name, PARTS.domain) == parts[1:]
+        await (await broker.connect()).producer(parts[0])
+        assert await lists.existing(PARTS.namespace_name, PARTS.domain) == parts
+
+
 def delayed(sequence_id, delay_ms):
     metadata = {} if delay_ms is None else {"deliver_at_time": 1_000 + delay_ms}
     message = c.message(b"x", sequence_id=sequence_id, publish_time=1_000, **metadata)

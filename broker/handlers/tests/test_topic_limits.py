@@ -120,6 +120,60 @@ async def test_a_consumer_over_a_limit_leaves_no_subscription():
         assert list(broker.topic(TOPIC).subscriptions) == ["s"]
 
 
+async def test_a_topic_with_more_subscriptions_than_its_limit_is_loaded_with_all_of_them():
+    async with running() as broker:
+        connection = await broker.connect()
+        for number, name in enumerate(("a", "b", "c")):
+            await connection.subscribe(TOPIC, name, number)
+        await limit_topic(broker, "max_subscriptions_per_topic", 1)
+        await broker.service.unload_topic(TopicName.parse(TOPIC))
+        other = await broker.connect()
+        for number, name in enumerate(("a", "b", "c")):
+            await other.subscribe(TOPIC, name, number)
+        code, _ = await refused(other, c.subscribe(TOPIC, "d", 4, other.rid()))
+        assert code == E.NotAllowedError
+        assert sorted(broker.topic(TOPIC).subscriptions) == ["a", "b", "c"]
+
+
+async def test_a_subscription_that_nobody_made_is_missed_before_the_type_is_refused():
+    missing = (E.SubscriptionNotFound, "Subscription does not exist")
+    async with running(
+        allowAutoSubscriptionCreation=False, subscriptionTypesEnabled=("Shared",)
+    ) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        for compacted in (True, False):
+            frame = c.subscribe(TOPIC, "s", 1, connection.rid(), read_compacted=compacted)
+            assert await refused(connection, frame) == missing
+
+
+@pytest.mark.parametrize(
+    ("domain", "text"),
+    [
+        ("persistent", "readCompacted only allowed on failover or exclusive subscriptions"),
+        ("non-persistent", "readCompacted only valid on persistent topics"),
+    ],
+)
+async def test_who_cannot_read_compacted_is_told_after_there_is_room(domain, text):
+    topic = f"{domain}://public/default/t"
+    async with running(subscriptionTypesEnabled=("Exclusive",)) as broker:
+        connection = await broker.connect()
+        await connection.subscribe(topic, "s")
+
+        async def compacted(name):
+            fields = {"sub_type": S.Shared, "read_compacted": True}
+            return await refused(
+                connection, c.subscribe(topic, name, 2, connection.rid(), **fields)
+            )
+
+        for name in ("s", "other"):
+            assert await compacted(name) == (E.NotAllowedError, text)
+        assert list(broker.topic(topic).subscriptions) == ["s"]
+        await limit_topic(broker, "max_consumers_per_topic", 1, topic)
+        for name in ("s", "other"):
+            assert (await compacted(name))[0] == E.ConsumerBusy
+
+
 async def test_a_consumer_over_a_limit_takes_nobodys_place():
     """A silent connection is closed only if it holds what another one asks for."""
     async with running(
@@ -176,11 +230,41 @@ async def test_a_limit_of_unacked_messages_holds_and_frees_consumers_at_once(fie
         )
         await limit_namespace(broker, **{field: 50})
         assert subscription.statistics().unacked_messages == 2  # the topic's own is the nearer one
+        await limit_topic(broker, field, 3)  # It holds more than half of that.
+        await eventually(lambda: subscription.statistics().unacked_messages == 3)
         await limit_topic(broker, field, 4)
         await eventually(lambda: subscription.statistics().unacked_messages == 4)
         await limit_topic(broker, field, None)
         await publish(4)
         await eventually(lambda: subscription.statistics().unacked_messages == 5)
+
+
+async def test_a_producer_over_a_limit_leaves_no_subscription_and_no_schema():
+    schema = pb.Schema(name="", type=pb.Schema.String, schema_data=b"")
+    async with running(maxProducersPerTopic=1) as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        frame = c.producer(
+            TOPIC, 2, connection.rid(), initial_subscription_name="init", schema=schema
+        )
+        code, _ = await refused(connection, frame)
+        assert code == E.ProducerBusy
+        assert not broker.topic(TOPIC).subscriptions
+        assert await broker.service.schemas.newest(TopicName.parse(TOPIC)) is None
+
+
+async def test_a_producer_whose_schema_is_refused_leaves_no_subscription():
+    first = pb.Schema(name="", type=pb.Schema.String, schema_data=b"")
+    other = pb.Schema(name="", type=pb.Schema.Int64, schema_data=b"")
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer(TOPIC, 1, schema=first)
+        frame = c.producer(
+            TOPIC, 2, connection.rid(), initial_subscription_name="init", schema=other
+        )
+        code, _ = await refused(connection, frame)
+        assert code == E.IncompatibleSchema
+        assert not broker.topic(TOPIC).subscriptions
 
 
 async def test_producers_of_one_address_are_limited():

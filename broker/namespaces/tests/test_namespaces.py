@@ -131,7 +131,32 @@ async def test_clients_topics_can_be_partitioned_by_default():
     namespaces, _ = await fresh(allowAutoTopicCreationType="partitioned", defaultNumPartitions=4)
     assert await namespaces.resolve_for_lookup(TOPIC, True) == 4
     assert await namespaces.partitioned_topics("public/default", PERSISTENT) == [TOPIC.full]
-    assert len(await namespaces.topics("public/default", PERSISTENT)) == 4
+
+
+async def test_only_partitions_that_were_made_are_listed():
+    """As in Pulsar: those of a topic that clients have named are made one by one, as they use
+    them."""
+    namespaces, store = await fresh(
+        allowAutoTopicCreationType="partitioned", defaultNumPartitions=2
+    )
+    await namespaces.resolve_for_lookup(TOPIC, True)
+    assert await namespaces.topics("public/default", PERSISTENT) == []
+    path = f"/managed-ledgers/{TOPIC.partition(1).managed_ledger_name}"
+    await store.put(path, b"", None)
+    partition = TOPIC.partition(1).full
+    assert await namespaces.topics("public/default", PERSISTENT) == [partition]
+    await store.delete(path)
+    assert await namespaces.topics("public/default", PERSISTENT) == []
+    await namespaces.check_topic(TOPIC.partition(1), create=True)
+
+
+async def test_partitions_that_clients_may_make_count_towards_the_limit_of_topics():
+    namespaces, _ = await fresh(
+        allowAutoTopicCreationType="partitioned", defaultNumPartitions=2, maxTopicsPerNamespace=3
+    )
+    await namespaces.resolve_for_lookup(TOPIC, True)
+    with pytest.raises(NotAllowed):
+        await namespaces.resolve_for_lookup(TopicName.parse("persistent://public/default/b"), True)
 
 
 async def test_a_namespace_overrides_auto_creation_at_once():

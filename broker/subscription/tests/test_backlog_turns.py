@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import trio
 
+from broker.subscription.config import SLICE_BYTES_MAX
 from broker.subscription.sub_types import EXCLUSIVE
-from broker.subscription.subscription import SLICE_BYTES_MAX
 from broker.subscription.tests.fakes import Bench, FakeSession, make_data, settled
 from runtime.rounds import HEAVY_PER_ROUND
 

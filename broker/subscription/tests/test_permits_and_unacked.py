@@ -11,7 +11,7 @@ from broker.subscription.delayed import DelayedIndex, deliver_at_ms
 from broker.subscription.permits import PERMITS_MAX, Permits
 from broker.subscription.redelivery import ReplayQueue
 from broker.subscription.tests.fakes import make_data
-from broker.subscription.unacked import PendingAcks, UnackedTally, blocked_by
+from broker.subscription.unacked import PendingAcks, UnackedTally, is_below_half, is_within_half
 
 
 @settings(deadline=None)
@@ -71,10 +71,11 @@ def test_unacked_counters_equal_what_is_pending(steps):
 
 
 @settings(deadline=None)
-@given(st.integers(0, 10), st.booleans())
-def test_a_limit_never_holds_who_has_nothing_out(limit, blocked):
-    assert not blocked_by(limit, 0, blocked=blocked)
-    assert blocked_by(limit, 10, blocked=False) == (limit > 0)
+@given(st.integers(0, 10))
+def test_a_limit_never_holds_who_has_nothing_out(limit):
+    for goes_on in (is_within_half, is_below_half):
+        assert goes_on(0, limit)
+        assert goes_on(max(limit, 1), limit) == (limit == 0)
 
 
 @settings(deadline=None)

@@ -197,6 +197,25 @@ async def test_pulsar_24269_subscription_limit_of_one_works(nursery, limit):
     assert not bench.subscription.statistics().blocked_on_unacked
 
 
+@pytest.mark.parametrize(
+    ("field", "left"),
+    [("max_unacked_messages_per_consumer", 2), ("max_unacked_messages_per_subscription", 1)],
+)
+async def test_who_is_blocked_goes_on_at_half_of_the_limit_or_below_it(nursery, field, left):
+    """A consumer at half of its limit, a subscription below that, as in Pulsar."""
+    bench = await shared(nursery, 20, **{field: 5})
+    consumer = bench.consumer(permits=100)
+    sent = consumer.session.take()
+    for number, each in enumerate(sent):
+        assert len(consumer.pending) == 5 - number
+        bench.ack(consumer, each.position)
+        await settled()
+        if 5 - number - 1 == left:
+            break
+        assert not consumer.session.take()
+    assert len(consumer.session.take()) == 5 - left
+
+
 async def test_a_blocked_consumer_leaving_unblocks_the_subscription(nursery):
     bench = await shared(nursery, 6, max_unacked_messages_per_subscription=2)
     first = bench.consumer(permits=2)
@@ -221,7 +240,7 @@ async def test_the_broker_limit_blocks_holders_and_resumes_them(nursery):
     assert len(consumer.session.received) == 4
     other.publish(make_data())
     assert len(other.consumer(permits=1).session.received) == 1
-    for each in consumer.session.received[:3]:
+    for each in consumer.session.received[:4]:
         mine.ack(consumer, each.position)
     await settled()
     assert len(consumer.session.received) > 4

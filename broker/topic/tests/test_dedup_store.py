@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from broker.entry import Entry
 from broker.topic.dedup import Verdict
 from broker.topic.dedup_store import DedupStore
-from broker.topic.producer import Publish
 from protocol import client as c
 from protocol import commands
 from protocol.send_fields import NO_SEQUENCE_ID, Send
@@ -96,7 +95,7 @@ class Broker:
             session=SimpleNamespace(send=frames.append),
         )
         send = Send(1, number, NO_SEQUENCE_ID, count > 1, payload)
-        context = Publish(producer, send, len(payload))
+        context = SimpleNamespace(producer=producer, send=send)
         verdict = self.store.admit(context, payload)
         if verdict is Verdict.NEW:
             self.in_flight.append((Entry(payload), context))

@@ -28,6 +28,22 @@ class Moved:
         return int(self.seconds * 1000)
 
 
+class Looks:
+    """A topic, with the times at which it was looked at."""
+
+    closing = ""
+
+    def __init__(self, topic, clock):
+        self.name = topic.name
+        self._topic = topic
+        self._clock = clock
+        self.at_seconds = []
+
+    async def expire_messages(self):
+        self.at_seconds.append(self._clock.now())
+        return await self._topic.expire_messages()
+
+
 async def set_policy(broker, **fields):
     await broker.service.namespaces.change_policies(
         "public/default", lambda policies: policies.with_fields(**fields)
@@ -75,20 +91,14 @@ async def test_a_topic_is_looked_at_when_its_oldest_message_expires_and_not_befo
         await connection.producer(TOPIC)
         await publish(connection, clock, 1)
         topic = broker.topic(TOPIC)
-        looked = []
-        expire_messages = topic.expire_messages
-
-        async def expire():
-            looked.append(clock.seconds)
-            return await expire_messages()
-
-        topic.expire_messages = expire
+        looks = Looks(topic, clock)
         start = clock.seconds
-        expiry = broker.service.services.message_expiry
+        expiry = MessageExpiry(broker.service.config, clock)
+        expiry.watch(looks)
         for _ in range(13):
             await expiry.check()
             clock.seconds += 10
-        assert [each - start for each in looked] == [0, 60, 70]
+        assert [each - start for each in looks.at_seconds] == [0, 60, 70]
         assert topic.subscriptions["s"].backlog_entries == 0
 
 

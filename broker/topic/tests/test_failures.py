@@ -49,7 +49,7 @@ async def test_topics_that_close_while_their_store_is_away_are_one_line_each(mon
         topic = await load(broker)
         other = await load(broker, OTHER)
         with monkeypatch.context() as patch, capture_logs() as logs:
-            patch.setattr(type(topic), "close_storage", away)
+            patch.setattr(broker.factory, "close", away)
             patch.setattr(broker.store, "delete", away)
             await broker.service.close_topics(lambda name: name == topic.name, "the owner changed")
             await broker.service.collect_idle(other)
@@ -68,7 +68,7 @@ async def test_what_fails_with_a_topic_whose_store_is_away_is_one_line_each(monk
         await (await broker.connect()).subscribe(TOPIC)
         with monkeypatch.context() as patch, capture_logs() as logs:
             patch.setattr(topic.subscriptions["s"], "close", away)
-            patch.setattr(type(topic), "close_storage", away)
+            patch.setattr(broker.factory, "close", away)
             await topic._unload_failed()
         lines = [each for each in logs if each["log_level"] == "error"]
         assert [each["event"] for each in lines] == [

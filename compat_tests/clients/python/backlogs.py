@@ -136,6 +136,44 @@ def backlog_policies_of_topics(stage: Stage) -> None:
         stage.see("removed", place.told("DELETE", path))
 
 
+@scenario("quotas-beside-retention")
+def quotas_beside_retention(stage: Stage) -> None:
+    """A topic keeps at least what may pile up, whichever of the two is set first, and where."""
+    place = Place(stage)
+    retention = f"{place.path}/retention"
+    for base in (place.path, place.namespace):
+        _set_quotas(place, base, _quota(2**21, 120))
+        for value in RETENTIONS:
+            stage.see(f"retention {value}", place.told("POST", retention, value))
+        place.set(retention, None)
+        _set_quotas(place, base, None)
+    _set_quotas(place, place.namespace, _quota(-1, -1))
+    quota = f"{place.path}/backlogQuota"
+    limits = ((2**21, 1), (2**21 - 1, 1), (2**22, 1), (1, 120), (1, 119), (1, 240), (-1, -1))
+    for base, size in ((place.namespace, 2), (place.path, 4)):
+        value = _retention(size, size)
+        place.set(f"{base}/retention", value)
+        _until(lambda base=base, value=value: place.ask("GET", f"{base}/retention")[1] == value)
+        for limit in limits:
+            stage.see(f"quota {limit}", place.told("POST", quota, _quota(*limit)))
+
+
+def _set_quotas(place: Place, base: str, value: Any) -> None:
+    """Of both kinds: without one that of the broker counts, which is another here. Real Pulsar
+    reads the policies of a topic a little later."""
+    for kind in (AGE, ""):
+        place.set(f"{base}/backlogQuota{kind}", value)
+    count = 0 if value is None else 2
+    _until(lambda: len(place.ask("GET", f"{base}/backlogQuotaMap")[1] or ()) == count)
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < end, "a policy is not in force"
+        time.sleep(0.02)
+
+
 def _shown(place: Place) -> dict[str, Any]:
     shown: dict[str, Any] = place.ask("GET", f"{place.path}/stats")[1]
     return shown

@@ -38,7 +38,7 @@ def until(stage: Stage, what: str, wanted: Any, look: Callable[[], Any]) -> None
     stage.see(what, seen)
 
 
-def _error(action: Callable[[], object]) -> str:
+def error_of(action: Callable[[], object]) -> str:
     try:
         action()
     except pulsar.PulsarException as refused:
@@ -149,7 +149,7 @@ def schema_policies(stage: Stage) -> None:
 
     def produce(schema: Any = None) -> str:
         more = {} if schema is None else {"schema": schema}
-        return _error(lambda: stage.client.create_producer(place.topic, **more).close())
+        return error_of(lambda: stage.client.create_producer(place.topic, **more).close())
 
     strategy = f"{place.path}/schemaCompatibilityStrategy"
     stage.see("the first", produce(JsonSchema(Small)))

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_SECONDS: Final = 30.0
 LOOKUPS_MAX: Final = 20
 """As many redirects as stock clients follow."""
+UNASKED: Final = frozenset(
+    {
+        pb.BaseCommand.ACTIVE_CONSUMER_CHANGE,
+        pb.BaseCommand.CLOSE_CONSUMER,
+        pb.BaseCommand.CLOSE_PRODUCER,
+        pb.BaseCommand.PONG,
+    }
+)
+"""What a broker tells without a request of this client."""
 CONSUMER_ID: Final = 1
 PRODUCER_ID: Final = 2
 
@@ -96,6 +105,16 @@ class Wire:
                 )
             )
         )
+
+    def try_consumer(self, topic: str, subscription: str, **fields: Any) -> list[Any]:
+        """Subscribe a consumer that leaves again; code and text of a refusal."""
+        owner, consumer_id = self._owner_of(topic), next(self._ids)
+        answer = owner.ask(
+            lambda number: client.subscribe(topic, subscription, consumer_id, number, **fields)
+        )
+        if answer.type != pb.BaseCommand.ERROR:
+            owner.ask(lambda number: client.close_consumer(consumer_id, number))
+        return _told(answer)
 
     def try_publish(self, topic: str, message: bytes) -> list[Any]:
         """Publish one message with a producer of its own; code and text of a refusal."""
@@ -190,10 +209,7 @@ class _Connection:
             for command, _ in self._client.receive(data):
                 if command.type == pb.BaseCommand.PING:
                     self._socket.sendall(client.pong())
-                elif command.type not in (
-                    pb.BaseCommand.PONG,
-                    pb.BaseCommand.ACTIVE_CONSUMER_CHANGE,
-                ):
+                elif command.type not in UNASKED:
                     return command
 
 

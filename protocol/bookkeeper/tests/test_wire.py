@@ -236,6 +236,18 @@ def test_a_damaged_request_is_a_request_or_an_error(
     assert (len(decoder.feed(bytes(wire))) == 1) == (decoder.error is None)
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_plugin_name_that_is_no_utf8_is_a_request_nevertheless(version: int) -> None:
+    if version == 2:
+        wire = v2.encode_auth_request("some-plugin", b"")
+    else:
+        wire = v3.encode_request(m.AuthRequest("some-plugin", b"", 5))
+    decoder = RequestDecoder()
+    (asked,) = decoder.feed(wire.replace(b"some-", b"some\xff"))
+    assert decoder.error is None
+    assert asked == m.AuthRequest("some\ufffdplugin", b"", 5 if version == 3 else None)
+
+
 def test_what_came_before_a_bad_packet_is_delivered() -> None:
     decoder = RequestDecoder()
     good = v2.encode_read_request(1, 2)

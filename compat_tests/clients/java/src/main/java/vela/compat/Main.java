@@ -32,6 +32,7 @@ public final class Main {
         Schemas.register(SCENARIOS);
         Connector.register(SCENARIOS);
         Topics.register(SCENARIOS);
+        Refusals.register(SCENARIOS);
         Restarts.register(SCENARIOS);
         Broadcast.register(SCENARIOS);
         Credentials.register(SCENARIOS);

@@ -1,0 +1,28 @@
+"""What the managed ledger of a topic does of the policies of the topic. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
+from ledgers.replication import Replication
+
+if TYPE_CHECKING:
+    from broker.policies.effective import EffectivePolicies
+
+
+def ledger_policies_of(policies: EffectivePolicies) -> LedgerPolicies:
+    """What the topic's ledger does of its policies."""
+    stored = policies.persistence
+    return LedgerPolicies(
+        retention=RetentionPolicy(
+            time_minutes=policies.retention_minutes, size_mb=policies.retention_megabytes
+        ),
+        replication=Replication(
+            stored.ensemble_size,
+            stored.write_quorum_size,
+            stored.ack_quorum_size,
+            policies.bookie_groups,
+        ),
+        mark_delete_rate_max=stored.mark_delete_rate_max,
+    )

@@ -1,0 +1,95 @@
+"""The part of a topic that depends on whether it stores its messages.
+
+These are the answers of a topic that stores nothing. `PersistentTopic` overrides them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.topic.producer import ProducerTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from broker.entry import Entry
+    from broker.subscription.api import PublishObserver
+    from broker.subscription.ports import LedgerPort
+    from broker.topic.subscribe_rates import SubscribingConsumer
+    from protocol.position import Position
+
+
+class TopicStorage(ProducerTopic):
+    """The storage of a topic, as the base of both kinds (`Topic`) uses it."""
+
+    def check_publishable(self) -> None:
+        """Raises: BrokerError: the topic accepts no more messages."""
+
+    async def check_backlog(self) -> None:
+        """Raises: BrokerError: no producer may come, because the backlog is over its quota."""
+
+    async def store_epoch(self, epoch: int) -> None:
+        """Make the topic epoch durable before its producer is told."""
+        _ = epoch
+
+    def check_subscribe_rate(self, consumer: SubscribingConsumer) -> None:
+        """Raises: BrokerError: it subscribes too often. A topic that stores nothing has no such
+        rate, as in Pulsar."""
+
+    def subscription_ledger(self, *, compacted: bool) -> LedgerPort | None:
+        """The ledger that its subscriptions read, or what compaction has kept of it; None for a
+        topic that stores nothing."""
+        del compacted
+        return None
+
+    def watch_publishes(self, observer: PublishObserver, *, begin: bool) -> None:
+        """Only stored topics have subscriptions to notify."""
+
+    async def delete_cursor(self, name: str) -> None:
+        """Delete the position of a subscription."""
+        _ = name
+
+    async def open_kept_subscription(self, name: str) -> None:
+        """Open the subscription of an existing cursor, as when the topic was loaded."""
+        _ = name
+
+    def last_position(self) -> Position:
+        """The newest entry; (-1, -1) when there is none."""
+        return (-1, -1)
+
+    def newest_entry(self) -> Coroutine[Any, Any, Entry | None]:
+        """Wait for the entry that is at `last_position` now; None when there is none.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+        return _no_entry()
+
+    def newest_message(self) -> Coroutine[Any, Any, Entry | None]:
+        """As `newest_entry`, without entries that no client gets: one that waits for the newest
+        message would wait in vain for a marker.
+
+        Raises: BrokerError PersistenceError: storage cannot give it now.
+        """
+        return _no_entry()
+
+    def holds_messages(self) -> bool:
+        """Whether anything is stored."""
+        return self.last_position()[1] >= 0
+
+    def call_after_publishes(self, callback: Callable[[], None]) -> None:
+        """Call once every message taken so far is answered."""
+        callback()
+
+    async def finish_publishes(self) -> None:
+        """Wait until every message taken so far is answered, with a bound."""
+
+    async def close_storage(self) -> None:
+        """Release the storage."""
+
+    async def delete_storage(self) -> None:
+        """Delete the stored data."""
+
+
+async def _no_entry() -> Entry | None:
+    return None
