@@ -18,8 +18,8 @@ import structlog
 import trio
 
 from broker.subscription.compatibility import check_compatible, check_reads_compacted, in_the_way
-from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.config import SLICE_BYTES_MAX
+from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_gate import Allowance, DispatchGate
 from broker.subscription.dispatchers import new_dispatcher
 from broker.subscription.expirations import Expirations
