@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 WINDOW_SECONDS: Final = 60.0
+STEPS_PER_SLICE: Final = 4
+"""All series of a topic take 0.13 ms, those of a subscription as much."""
 PAGES_MAX: Final = 4
 """Slow readers keep their page. This bounds the memory of all pages (15 MB for 10,000 topics)."""
 _QUANTILES: Final = (0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
@@ -133,7 +135,7 @@ class MetricsSource:
             self._pages_begun += 1
             number = self._pages_begun
             page = Page()
-            await in_slices(self._collect(page))
+            await in_slices(self._collect(page), STEPS_PER_SLICE)
             self._newest, self._newest_number = weakref.ref(page), number
             self._pages.add(page)
             return page
