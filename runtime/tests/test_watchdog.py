@@ -133,20 +133,20 @@ def test_a_collection_of_garbage_that_took_most_of_a_step_is_named():
     dog, clocks = watchdog()
     dog.after_io_wait(0.0)
     clocks.work(0.001)
-    dog.on_collection("start", {})
+    dog.on_collection("start", {"generation": 1})
     clocks.work(0.006)
-    dog.on_collection("stop", {})
+    dog.on_collection("stop", {"generation": 1})
     dog.after_task_step(PUMP)
     end_turn(dog)
-    assert set(counted(dog)) == {("callback", COLLECTION), ("turn", COLLECTION)}
+    assert set(counted(dog)) == {("callback", COLLECTION.format(1)), ("turn", COLLECTION.format(1))}
 
 
 def test_what_ran_in_an_earlier_turn_names_no_later_one():
     dog, clocks = watchdog()
     dog.after_io_wait(0.0)
-    dog.on_collection("start", {})
+    dog.on_collection("start", {"generation": 1})
     clocks.work(0.003)
-    dog.on_collection("stop", {})
+    dog.on_collection("stop", {"generation": 1})
     dog.after_task_step(PUMP)
     dog.after_io_wait(0.0)
     for _ in range(6):
@@ -157,7 +157,7 @@ def test_what_ran_in_an_earlier_turn_names_no_later_one():
     dog.after_task_step(PUMP)
     end_turn(dog)
     assert set(counted(dog)) == {
-        ("callback", COLLECTION), ("turn", SHORT_STEPS), ("callback", "Pump._go_on")
+        ("callback", COLLECTION.format(1)), ("turn", SHORT_STEPS), ("callback", "Pump._go_on")
     }  # fmt: skip
 
 
