@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from functools import partial
 
@@ -220,6 +221,10 @@ def keep_busy():
     busy(2 * TURN_SECONDS_MAX)
 
 
+def end_of_write():
+    keep_busy()
+
+
 async def hold_up():
     keep_busy()
 
@@ -237,6 +242,11 @@ async def test_the_watched_loop_names_tasks_and_calls_of_readers():
             await trio.to_thread.run_sync(readers.run_sync_soon, keep_busy)
             await trio.to_thread.run_sync(readers.run_sync_soon, called.set)
             await called.wait()
+            urgent = os.eventfd(1, os.EFD_NONBLOCK)
+            readers.add_urgent(urgent, end_of_write)
+            await trio.testing.wait_all_tasks_blocked()
+            readers.remove_urgent(urgent)
+            os.close(urgent)
             nursery.cancel_scope.cancel()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(hold_up)
@@ -244,7 +254,7 @@ async def test_the_watched_loop_names_tasks_and_calls_of_readers():
     assert watchdog_of_loop() is None
     assert dog.on_collection not in gc.callbacks
     found = dog.stalls()
-    for name in ("keep_busy", "test_watchdog.hold_up"):
+    for name in ("keep_busy", "end_of_write", "test_watchdog.hold_up"):
         assert {("callback", name), ("turn", name)} <= set(found)
         stall = found["callback", name]
         assert stall.wall.cumulative()[-1] == 1
