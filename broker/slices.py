@@ -25,13 +25,13 @@ _NAMING: Final = trio.Semaphore(2)
 """Slices of names in one round of the event loop, however many lists are being made."""
 
 
-async def in_slices(steps: Iterable[object]) -> None:
+async def in_slices(steps: Iterable[object], per_slice: int = STEPS_PER_SLICE) -> None:
     """Take every step. The data of the steps may change between two slices.
 
     Raises: any error of a step.
     """
     for number, _ in enumerate(steps, 1):
-        if number % STEPS_PER_SLICE == 0:
+        if number % per_slice == 0:
             await trio.lowlevel.checkpoint()
 
 

@@ -296,8 +296,15 @@ class Readers:
                     self._put(descriptor, is_much=descriptor in self._much)
             if len(found) < FOUND_AT_ONCE_MAX:
                 break
+        watchdog = self._watchdog
+        begun = 0.0 if watchdog is None else trio.current_time()
         for call in urgent:
             call()
+            if watchdog is not None:
+                now = trio.current_time()
+                if now - begun > CALLBACK_SECONDS_MAX and call != self._woken:  # tells of its calls
+                    watchdog.called(call, now - begun)
+                begun = now
 
     def _put(self, descriptor: int, *, is_much: bool) -> None:
         self._found.put((self._shares.get(descriptor, _OWN_SHARE), is_much), descriptor)

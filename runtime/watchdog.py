@@ -44,8 +44,8 @@ NAMES_MAX: Final = 40
 OTHER: Final = "other"
 SHORT_STEPS: Final = "many short steps"
 """The name of a turn in which every part kept to its budget."""
-COLLECTION: Final = "garbage collection"
-"""The name of what took less time itself than a collection within it."""
+COLLECTION: Final = "garbage collection, generation {}"
+"""The name of what took less time itself than collections within it, with the last one's."""
 
 Kind = Literal["callback", "turn"]
 
@@ -83,6 +83,8 @@ class LoopWatchdog(trio.abc.Instrument):
         self._collected_of = 0.0
         """Seconds of collections in the step that began then."""
         self._collection_begun = 0.0
+        self._generation = 0
+        """Of the last collection."""
 
     def stalls(self) -> Mapping[tuple[Kind, str], Stall]:
         """By kind and name, since the start."""
@@ -117,7 +119,7 @@ class LoopWatchdog(trio.abc.Instrument):
         self._told += seconds
         self._part_ended(callback_name(call), seconds)
 
-    def on_collection(self, phase: str, _info: Mapping[str, Any]) -> None:
+    def on_collection(self, phase: str, info: Mapping[str, Any]) -> None:
         """For `gc.callbacks`. A collection stops the loop in whatever thread it runs."""
         if phase == "start":
             self._collection_begun = self._now()
@@ -125,12 +127,13 @@ class LoopWatchdog(trio.abc.Instrument):
                 self._collected_of, self._collected = self._part_begun, 0.0
         else:
             self._collected += self._now() - self._collection_begun
+            self._generation = info["generation"]
 
     # --- counting -----------------------------------------------------------------------
 
     def _part_ended(self, name: str, seconds: float) -> None:
         if self._collected_of == self._part_begun and self._collected > seconds / 2:
-            name = COLLECTION
+            name = COLLECTION.format(self._generation)
         self._collected = 0.0
         before, self._cpu = self._cpu, self._cpu_now()
         self._cpu_read_at = self._now()

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 
 LINES_PER_PIECE: Final = 64
+BLOCKS_PER_PIECE: Final = 16
+"""Of LINES_PER_PIECE samples each, freed at once."""
 
 
 @final
@@ -19,10 +21,19 @@ class Page:
 
     A sample is kept as its labels, which the samples of one topic share, and its number. The text
     of a page of 10,000 topics would take ten times as much.
+
+    A page of a million samples must not hold up the event loop as a whole. So they are kept in
+    small blocks, of which Python's garbage collector looks at each once only: in one list for each
+    family it would walk all of them in one stop. And the last reader of a page frees them bit by
+    bit, as the last pieces, which are empty.
     """
 
     def __init__(self) -> None:
         self._families: dict[str, _Family] = {}
+        self.readers = 0
+        """Those who have it and have not read it to its end. Whoever hands it out counts them."""
+        self.is_used_up = False
+        """The last of them has freed it."""
 
     def family(self, name: str, kind: str, help_text: str) -> list[str]:
         """Add the lines of a family, given as text. `kind` is gauge, counter, summary, histogram or
@@ -32,8 +43,7 @@ class Page:
     def add(self, name: str, kind: str, help_text: str, labels: str, value: float) -> None:
         """One sample; `labels` as made by `label_text`."""
         family = self._families.get(name) or self._family(name, kind, help_text)
-        family.labels.append(labels)
-        family.values.append(value)
+        family.add(labels, value)
 
     def add_histogram(
         self, name: str, help_text: str, labels: Mapping[str, str], durations: Durations
@@ -54,29 +64,47 @@ class Page:
 
     def pieces(self) -> Iterator[str]:
         """The whole page, up to LINES_PER_PIECE lines at a time."""
-        for name, family in self._families.items():
-            yield f"# HELP {name} {family.help_text}\n# TYPE {name} {family.kind}\n"
-            for start in range(0, len(family.labels), LINES_PER_PIECE):
-                labels = family.labels[start : start + LINES_PER_PIECE]
-                values = family.values[start : start + LINES_PER_PIECE]
-                yield "".join(
-                    f"{name}{text} {_number(value)}\n"
-                    for text, value in zip(labels, values, strict=True)
-                )
-            for start in range(0, len(family.lines), LINES_PER_PIECE):
-                yield "\n".join([*family.lines[start : start + LINES_PER_PIECE], ""])
+        try:
+            for name, family in self._families.items():
+                yield f"# HELP {name} {family.help_text}\n# TYPE {name} {family.kind}\n"
+                for labels, values in (*family.blocks, (family.labels, family.values)):
+                    yield "".join(
+                        f"{name}{text} {_number(value)}\n"
+                        for text, value in zip(labels, values, strict=True)
+                    )
+                for start in range(0, len(family.lines), LINES_PER_PIECE):
+                    yield "\n".join([*family.lines[start : start + LINES_PER_PIECE], ""])
+        finally:
+            self.readers -= 1
+        if self.readers == 0:
+            self.is_used_up = True
+            for family in self._families.values():
+                while family.blocks:
+                    del family.blocks[-BLOCKS_PER_PIECE:]
+                    yield ""
 
 
 @final
 class _Family:
-    __slots__ = ("help_text", "kind", "labels", "lines", "values")
+    __slots__ = ("blocks", "help_text", "kind", "labels", "lines", "values")
 
     def __init__(self, kind: str, help_text: str) -> None:
         self.kind = kind
         self.help_text = help_text
+        self.blocks: list[tuple[Sequence[str], Sequence[float]]] = []
+        """Labels and values of LINES_PER_PIECE samples each."""
         self.labels: list[str] = []
         self.values: list[float] = []
+        """Of the last ones."""
         self.lines: list[str] = []
+
+    def add(self, labels: str, value: float) -> None:
+        """One sample."""
+        self.labels.append(labels)
+        self.values.append(value)
+        if len(self.labels) == LINES_PER_PIECE:
+            self.blocks.append((tuple(self.labels), tuple(self.values)))
+            self.labels, self.values = [], []
 
 
 def label_text(labels: Mapping[str, str]) -> str:

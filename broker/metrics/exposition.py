@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 WINDOW_SECONDS: Final = 60.0
+STEPS_PER_SLICE: Final = 4
+"""All series of a topic take 0.13 ms, those of a subscription as much."""
 PAGES_MAX: Final = 4
 """Slow readers keep their page. This bounds the memory of all pages (15 MB for 10,000 topics)."""
 _QUANTILES: Final = (0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
@@ -122,20 +124,22 @@ class MetricsSource:
             yield
 
     async def page(self) -> Page:
-        """The whole page, of instants after this call. Concurrent callers get the same page. While
-        PAGES_MAX pages are being read, it is the newest of these."""
+        """The whole page, of instants after this call, to be read once. Concurrent callers get the
+        same page. While PAGES_MAX pages are being read, it is the newest of these."""
         asked = self._pages_begun
         async with self._collecting:
             newest = self._newest() if self._newest is not None else None
             fresh = asked < self._newest_number or len(self._pages) >= PAGES_MAX
-            if newest is not None and fresh:
+            if newest is not None and fresh and not newest.is_used_up:
+                newest.readers += 1
                 return newest
             self._pages_begun += 1
             number = self._pages_begun
             page = Page()
-            await in_slices(self._collect(page))
+            await in_slices(self._collect(page), STEPS_PER_SLICE)
             self._newest, self._newest_number = weakref.ref(page), number
             self._pages.add(page)
+            page.readers += 1
             return page
 
     def _collect(self, page: Page) -> Iterator[None]:

@@ -32,8 +32,9 @@ BUFFERS_PER_CALL_MAX = 1024
 """IOV_MAX of Linux."""
 JOIN_BELOW_BYTES = 1024
 """Average buffer size below which joining is cheaper than a vector of buffers."""
-INLINE_FLUSH_BYTES_MAX = 4 * 1024 * 1024
-"""The most one flush sends within the turn. The writer task sends the rest."""
+SEND_BYTES_MAX = 1024 * 1024
+"""The most one step sends: within the turn, whose rest the writer task sends, and in that task.
+It takes half a millisecond, and on loopback a part of the receiver's work is in it."""
 
 
 def _nothing() -> None:
@@ -175,24 +176,31 @@ class Outbox:
             start()
 
     def _send_inline(self) -> None:
-        budget_bytes = INLINE_FLUSH_BYTES_MAX
+        budget_bytes = SEND_BYTES_MAX
         while self._buffers and budget_bytes > 0:
-            batch, size = self._next_batch()
+            batch, size = self._next_batch(budget_bytes)
             taken = self._transport.send_nowait(batch)
             self._took(taken)
             if taken < size:
                 return
             budget_bytes -= size
 
-    def _next_batch(self) -> tuple[list[Buffer], int]:
+    def _next_batch(self, bytes_max: int) -> tuple[list[Buffer], int]:
         """The next buffers to hand to the kernel (still queued), joined if that is cheaper."""
         buffers = self._buffers
-        if len(buffers) <= BUFFERS_PER_CALL_MAX:
+        if len(buffers) <= BUFFERS_PER_CALL_MAX and self.pending_bytes <= bytes_max:
             batch = list(buffers)
             size = self.pending_bytes
         else:
-            batch = list(islice(buffers, BUFFERS_PER_CALL_MAX))
-            size = sum(map(len, batch))
+            batch = []
+            size = 0
+            for buffer in islice(buffers, BUFFERS_PER_CALL_MAX):
+                batch.append(buffer)
+                size += len(buffer)
+                if size >= bytes_max:
+                    batch[-1] = memoryview(buffer)[: len(buffer) - (size - bytes_max)]
+                    size = bytes_max
+                    break
         if len(batch) > 1 and size < JOIN_BELOW_BYTES * len(batch):
             batch = [b"".join(batch)]
         return batch, size
@@ -223,7 +231,7 @@ class Outbox:
             self._wake = trio.Event()
             try:
                 while self._buffers and not self._failed:
-                    batch, _ = self._next_batch()
+                    batch, _ = self._next_batch(SEND_BYTES_MAX)
                     taken = await self._transport.send(batch)
                     if not self._failed:
                         self._took(taken)

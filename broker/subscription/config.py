@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 DELAYED_ENTRIES_MAX: Final = 1_000_000
 LINGER_SECONDS: Final = 60.0
 """No keys of the configuration: see the fields of `SubscriptionConfig`."""
+SLICE_BYTES_MAX: Final = 256 * 1024
+"""Sent in one step, and one entry more: a few tenths of a millisecond."""
 
 
 @final

@@ -3,14 +3,15 @@
 Every event that may let messages flow (new entries, permits, acks, consumers, room in an outbox)
 calls `run`, which dispatches synchronously. A task continues only when entries must come from
 storage, or when a slice of work is used up and others must be served first. It ends with the work.
-There is at most one such task and one timer per subscription.
+There is at most one such task and one timer per subscription. All these tasks share the turns of
+`runtime.rounds`: however many backlogs are read, a round of the event loop sends a few slices.
 
 A step or a read that fails is logged and tried again, with growing delays. The messages stay
 stored, and the request that caused the step (a publish, or an ack of another consumer) is not
 affected.
 
-No wake-up is lost: the last thing the task does before it ends is a step that found nothing to do,
-and nothing is awaited in between.
+No wake-up is lost: the task ends after a step that found nothing to do, unless `run` was called
+since that step began.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import structlog
 import trio
 
 from protocol.errors import BrokerError
+from runtime.rounds import heavy_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -84,6 +86,15 @@ class Pump:
         self.failure = ""
         """Why storage cannot be read or entries cannot be sent now; empty when they can."""
 
+    def run_in_turn(self) -> None:
+        """Dispatch soon, in the turn of its task: for what concerns many subscriptions at once, and
+        is no news of one."""
+        if self._stepping or self._active:
+            self._again = True
+        elif not self._closed:
+            self._active = True
+            self._nursery.start_soon(self._go_on, Step.MORE)
+
     @property
     def waiting(self) -> bool:
         """Whether a task is running."""
@@ -91,9 +102,9 @@ class Pump:
 
     def run(self) -> None:
         """Dispatch now. Safe at any time, also from within a step."""
-        if self._stepping:
+        if self._stepping or self._active:
             self._again = True
-        elif not self._active and not self._closed:
+        elif not self._closed:
             left = self._step_once()
             if left:
                 self._active = True
@@ -122,6 +133,7 @@ class Pump:
 
     async def _go_on(self, left: Step) -> None:
         retry_seconds = RETRY_FIRST_SECONDS
+        rounds = heavy_rounds()
         with trio.CancelScope() as self._scope:
             while left and not self._closed:
                 if self._step_failed or not await self._wait_for_work(left):
@@ -131,18 +143,19 @@ class Pump:
                 else:
                     self.failure = ""
                     retry_seconds = RETRY_FIRST_SECONDS
-                if not self._closed:
-                    left = self._step_once()
+                async with rounds:
+                    if not self._closed:
+                        left = self._step_once()
+                if self._again and not left:
+                    left = Step.MORE
         self.failure = ""
         self._active = False
 
     async def _wait_for_work(self, left: Step) -> bool:
-        """Read, or give others a turn. False: that failed and has been logged."""
+        """Read, if there is something to read. False: that failed and has been logged."""
         try:
             if left is Step.READ:
                 await self._fill()
-            else:
-                await trio.lowlevel.checkpoint()
         except Exception as error:
             self.failure = str(error) or type(error).__name__
             _log.warning(

@@ -18,6 +18,7 @@ import structlog
 import trio
 
 from broker.subscription.compatibility import check_compatible, check_reads_compacted, in_the_way
+from broker.subscription.config import SLICE_BYTES_MAX
 from broker.subscription.consumer_handle import StockConsumerHandle
 from broker.subscription.dispatch_gate import Allowance, DispatchGate
 from broker.subscription.dispatchers import new_dispatcher
@@ -90,7 +91,8 @@ class PersistentSubscription:
             context.topic_name, self.name, context.nursery, context.clock, self._step, self._fill
         )
         self._slice = Allowance(
-            self._config.dispatcher_max_read_batch_size, self._config.dispatcher_max_read_size_bytes
+            self._config.dispatcher_max_read_batch_size,
+            min(self._config.dispatcher_max_read_size_bytes, SLICE_BYTES_MAX),
         )
         self.gate = DispatchGate(self.name, context, self.pump.run)
         """Its rates of dispatch."""
@@ -209,10 +211,11 @@ class PersistentSubscription:
         self.pump.run()
 
     def on_writable(self, consumer: Consumer) -> None:
-        """The outbox of its connection has room again."""
+        """The outbox of its connection has room again. All subscriptions of the connection are told
+        at once."""
         if consumer in self.rates and self.dispatcher is not None:
             self.dispatcher.ready(consumer)
-            self.pump.run()
+            self.pump.run_in_turn()
 
     # Acks and redelivery
 

@@ -21,6 +21,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Final
 
 from compat_tests.bench.disk_room import disk_of, refusal
+from compat_tests.bench.isolation_loads import BACKLOGS, FILLS
 from compat_tests.bench.isolation_report import (
     ALONE,
     CASES,
@@ -41,7 +42,6 @@ from compat_tests.oracle.server_process import ServerFailed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compat_tests.oracle.server_process import ServerProcess
 
 CONFIGURATION: Final = {
     "brokerDeleteInactiveTopicsEnabled": "false",
@@ -52,12 +52,13 @@ CONFIGURATION: Final = {
 PREFIX: Final = "persistent://public/default/isolation"
 MESSAGE_BYTES: Final = 100_000
 ROOM_BYTES: Final = 12 << 30
-TOPICS: Final = 10_000
 BEGIN_SECONDS_MAX: Final = 60.0
-FILL_SECONDS_MAX: Final = 240.0
+FILL_SECONDS_MAX: Final = 300.0
 SETTLE_SECONDS: Final = 1.0
 _numbers = count()
 _LOADS: Final = "compat_tests.bench.isolation_loads"
+_FILLED: Final = {NEIGHBOURS: "cold", SCRAPES: "metrics", COLD_TOPICS: COLD_TOPICS}
+"""The load of each part for which something has to be stored first."""
 
 
 class Subject:
@@ -72,14 +73,11 @@ class Subject:
     def start(self) -> None:
         """Raises: ServerFailed, MeasureFailed."""
         self._server.start()
-        if self._part == SCRAPES:
-            _make_topics(self._server)
-        for backlog in {NEIGHBOURS: ["cold"], COLD_TOPICS: [COLD_TOPICS]}.get(self._part, []):
-            filling = Program(_LOADS, *self._load_arguments(backlog), "--fill")
-            try:
-                filling.line(FILL_SECONDS_MAX)
-            finally:
-                filling.close()
+        filling = Program(_LOADS, *self._load_arguments(_FILLED[self._part]), "--fill")
+        try:
+            filling.line(FILL_SECONDS_MAX)
+        finally:
+            filling.close()
         self._connect_victim()
 
     def _connect_victim(self) -> None:
@@ -88,8 +86,9 @@ class Subject:
         self._victim = Victim(self._server.service_url, f"{PREFIX}-victim", *arguments)
 
     def _load_arguments(self, kind: str) -> list[str]:
-        backlog = kind.startswith("cold")
-        topic = f"{PREFIX}-{kind.replace(' ', '-')}" + ("" if backlog else f"-{next(_numbers)}")
+        topic = f"{PREFIX}-{kind.replace(' ', '-')}"
+        if kind not in FILLS:
+            topic += f"-{next(_numbers)}"
         server = self._server
         return [kind, server.service_url, server.web_url, str(server.directory), topic]
 
@@ -103,7 +102,7 @@ class Subject:
         return self._beside(case, partial(self._figures, seconds))
 
     def _beside(self, kind: str, figures: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        if kind.startswith("cold"):
+        if kind in BACKLOGS:
             drop_from_page_cache(self._server.directory)
         arguments = self._load_arguments(kind)
         load = Program(_LOADS, *arguments)
@@ -114,7 +113,7 @@ class Subject:
             done = json.loads(load.finish())
         finally:
             load.close()
-            if not kind.startswith("cold"):
+            if kind not in FILLS:
                 path = arguments[-1].replace("://", "/")
                 self._server.http("DELETE", f"/admin/v2/{path}?force=true", timeout_seconds=60.0)
         measured["done per s"] = done["done"] / done["seconds"]
@@ -154,14 +153,6 @@ class Subject:
             victim.close()
 
 
-def _make_topics(server: ServerProcess) -> None:
-    """Loaded, as far as their creation loads them. Raises: MeasureFailed."""
-    path = "/admin/v2/persistent/public/default/many/partitions"
-    status, answer = server.http("PUT", path, TOPICS, timeout_seconds=300.0)
-    if status >= 300:
-        raise MeasureFailed(f"{server.name}: PUT {path}: {status} {answer}")
-
-
 class Run:
     """One part, on servers of its own."""
 
@@ -171,7 +162,8 @@ class Run:
         self._report = report
         self._part = part
         self._seconds = seconds
-        self._subjects = [Subject(name, directory / part, part) for name in names]
+        place = directory / part.replace(" ", "-")  # real Pulsar starts in no path with a space
+        self._subjects = [Subject(name, place, part) for name in names]
 
     def start(self) -> None:
         """All servers, one at a time; each is warmed up."""

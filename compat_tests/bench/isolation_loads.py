@@ -26,10 +26,13 @@ from compat_tests.bench.measurement import drop_from_page_cache
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 MEGABYTE: Final = 1_000_000
 CHUNKED_BYTES: Final = 50 * MEGABYTE
 LOOK_SECONDS: Final = 0.02
 SCRAPE_SECONDS_MAX: Final = 60.0
+FILL_SECONDS_MAX: Final = 240.0
+TOPICS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,15 @@ class Place:
     topic: str
 
     def client(self) -> pulsar.Client:
-        """Logs errors only, and not to the standard output, which has the answers."""
-        log = logging.getLogger("pulsar")
-        log.setLevel(logging.ERROR)
-        return pulsar.Client(self.url, logger=log)
+        """Connected when it is used."""
+        return pulsar.Client(self.url, logger=_log())
+
+
+def _log() -> logging.Logger:
+    """Of errors only, and not on the standard output, which has the answers."""
+    log = logging.getLogger("pulsar")
+    log.setLevel(logging.ERROR)
+    return log
 
 
 @dataclass(frozen=True)
@@ -160,6 +168,24 @@ def _publish_small(stop: Stop, place: Place) -> float:
     return done
 
 
+def _load_topics(place: Place) -> None:
+    """Partitions of one topic, each loaded by a producer."""
+    path = place.topic.replace("://", "/")
+    asked = urllib.request.Request(
+        f"{place.web_url}/admin/v2/{path}/partitions",
+        str(TOPICS).encode(),
+        {"Content-Type": "application/json"},
+        method="PUT",
+    )
+    with urllib.request.urlopen(asked, timeout=FILL_SECONDS_MAX):
+        pass
+    client = pulsar.Client(
+        place.url, operation_timeout_seconds=int(FILL_SECONDS_MAX), logger=_log()
+    )
+    client.create_producer(place.topic).close()
+    client.close()
+
+
 def _scrape(stop: Stop, place: Place) -> float:
     begun()
     done = 0
@@ -175,6 +201,11 @@ BACKLOGS: Final = {
     "cold": Backlog(1, 20, messages=40_000, size_bytes=10_000, queue_messages=1_000),
     "cold topics": Backlog(50, 1, messages=400, size_bytes=100_000, queue_messages=50),
 }
+FILLS: Final[dict[str, Callable[[Place], None]]] = {
+    **{name: backlog.fill for name, backlog in BACKLOGS.items()},
+    "metrics": _load_topics,
+}
+"""What has to be there before a load can run, again and again, on one topic."""
 RUNS: Final[dict[str, Callable[[Stop, Place], float]]] = {
     **{name: backlog.read for name, backlog in BACKLOGS.items()},
     "chunks": _publish_chunks,
@@ -195,7 +226,7 @@ def main() -> int:
     options = parser.parse_args()
     place = Place(options.url, options.web_url, options.directory, options.topic)
     if options.fill:
-        BACKLOGS[options.kind].fill(place)
+        FILLS[options.kind](place)
         begun()
         return 0
     begun_at = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from functools import partial
 
@@ -133,20 +134,20 @@ def test_a_collection_of_garbage_that_took_most_of_a_step_is_named():
     dog, clocks = watchdog()
     dog.after_io_wait(0.0)
     clocks.work(0.001)
-    dog.on_collection("start", {})
+    dog.on_collection("start", {"generation": 1})
     clocks.work(0.006)
-    dog.on_collection("stop", {})
+    dog.on_collection("stop", {"generation": 1})
     dog.after_task_step(PUMP)
     end_turn(dog)
-    assert set(counted(dog)) == {("callback", COLLECTION), ("turn", COLLECTION)}
+    assert set(counted(dog)) == {("callback", COLLECTION.format(1)), ("turn", COLLECTION.format(1))}
 
 
 def test_what_ran_in_an_earlier_turn_names_no_later_one():
     dog, clocks = watchdog()
     dog.after_io_wait(0.0)
-    dog.on_collection("start", {})
+    dog.on_collection("start", {"generation": 1})
     clocks.work(0.003)
-    dog.on_collection("stop", {})
+    dog.on_collection("stop", {"generation": 1})
     dog.after_task_step(PUMP)
     dog.after_io_wait(0.0)
     for _ in range(6):
@@ -157,7 +158,7 @@ def test_what_ran_in_an_earlier_turn_names_no_later_one():
     dog.after_task_step(PUMP)
     end_turn(dog)
     assert set(counted(dog)) == {
-        ("callback", COLLECTION), ("turn", SHORT_STEPS), ("callback", "Pump._go_on")
+        ("callback", COLLECTION.format(1)), ("turn", SHORT_STEPS), ("callback", "Pump._go_on")
     }  # fmt: skip
 
 
@@ -220,6 +221,10 @@ def keep_busy():
     busy(2 * TURN_SECONDS_MAX)
 
 
+def end_of_write():
+    keep_busy()
+
+
 async def hold_up():
     keep_busy()
 
@@ -237,6 +242,11 @@ async def test_the_watched_loop_names_tasks_and_calls_of_readers():
             await trio.to_thread.run_sync(readers.run_sync_soon, keep_busy)
             await trio.to_thread.run_sync(readers.run_sync_soon, called.set)
             await called.wait()
+            urgent = os.eventfd(1, os.EFD_NONBLOCK)
+            readers.add_urgent(urgent, end_of_write)
+            await trio.testing.wait_all_tasks_blocked()
+            readers.remove_urgent(urgent)
+            os.close(urgent)
             nursery.cancel_scope.cancel()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(hold_up)
@@ -244,7 +254,7 @@ async def test_the_watched_loop_names_tasks_and_calls_of_readers():
     assert watchdog_of_loop() is None
     assert dog.on_collection not in gc.callbacks
     found = dog.stalls()
-    for name in ("keep_busy", "test_watchdog.hold_up"):
+    for name in ("keep_busy", "end_of_write", "test_watchdog.hold_up"):
         assert {("callback", name), ("turn", name)} <= set(found)
         stall = found["callback", name]
         assert stall.wall.cumulative()[-1] == 1

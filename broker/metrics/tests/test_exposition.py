@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,7 +13,9 @@ from broker.app import running_broker
 from broker.config import DEFAULT_CONFIG
 from broker.entry import Entry
 from broker.histograms import EntrySizes, MinuteCounts, PublishTimes
+from broker.metrics import exposition
 from broker.metrics.authentication_series import add_authentication_series
+from broker.metrics.exposition import STEPS_PER_SLICE
 from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
 from runtime.watchdog import LoopWatchdog, watching
@@ -118,6 +121,37 @@ async def test_sums_per_namespace_when_topics_are_too_many():
         assert [labels.keys() for labels, _ in found["pulsar_rate_in"]] == [
             {"cluster", "namespace"}
         ]
+
+
+class TopicsByRound(trio.abc.Instrument):
+    """The most topics of which series were made in one round of the loop."""
+
+    def __init__(self):
+        self.made = self.most = 0
+
+    def after_io_wait(self, timeout):
+        self.made = 0
+
+    def wrap(self, add_row):
+        def counted(page, labels, row, *, all_series):
+            self.made += all_series
+            self.most = max(self.most, self.made)
+            add_row(page, labels, row, all_series=all_series)
+
+        return counted
+
+
+async def test_a_page_is_made_of_a_few_topics_in_a_round(monkeypatch):
+    topics = TopicsByRound()
+    monkeypatch.setattr(exposition, "_add_row", topics.wrap(exposition._add_row))
+    async with running_broker(CONFIG, None) as broker:
+        for number in range(5 * STEPS_PER_SLICE):
+            await broker.service.get_or_load_topic(TopicName.parse(f"t{number}"), create=True)
+        trio.lowlevel.add_instrument(topics)
+        page = await broker.admin.metrics.page()
+        trio.lowlevel.remove_instrument(topics)
+    assert len(samples("".join(page.pieces()))["pulsar_rate_in"]) == 5 * STEPS_PER_SLICE
+    assert 0 < topics.most <= STEPS_PER_SLICE
 
 
 async def test_stalls_of_the_loop_are_counted_where_it_is_watched():

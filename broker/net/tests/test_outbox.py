@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from broker.net.limits import NetLimits
-from broker.net.outbox import BUFFERS_PER_CALL_MAX, Outbox
+from broker.net.outbox import BUFFERS_PER_CALL_MAX, SEND_BYTES_MAX, Outbox
 from broker.turn import Turns
 
 
@@ -71,11 +71,47 @@ def test_large_buffers_are_not_joined():
     assert transport.calls == [8]
 
 
+@pytest.mark.parametrize("sizes", [[5_000_000], [100_000] * 50, [1] * 1023 + [3_000_000]])
+async def test_a_step_sends_a_slice_however_much_waits(sizes):
+    class Slices(FakeTransport):
+        sizes = []
+
+        def send_nowait(self, buffers):
+            self.sizes.append(sum(map(len, buffers)))
+            return super().send_nowait(buffers)
+
+    transport = Slices()
+    transport.sizes = []
+    turns = Turns()
+    async with trio.open_nursery() as nursery:
+        outbox = Outbox(
+            transport,
+            turns,
+            NetLimits(),
+            lambda: None,
+            lambda: nursery.start_soon(outbox.run),
+        )
+        turns.begin_turn()
+        sent = b"".join(bytes([number % 251]) * size for number, size in enumerate(sizes))
+        view = memoryview(sent)
+        position = 0
+        for size in sizes:
+            outbox.put(view[position : position + size])
+            position += size
+        turns.end_turn()
+        assert len(transport.taken) <= SEND_BYTES_MAX
+        with trio.fail_after(5):
+            await outbox.wait_drained()
+        nursery.cancel_scope.cancel()
+    assert bytes(transport.taken) == sent
+    assert max(transport.sizes) <= SEND_BYTES_MAX
+
+
 def test_no_call_has_more_buffers_than_the_kernel_takes():
     transport = FakeTransport()
     turns, outbox = outbox_of(transport, NetLimits(output_hard_limit_bytes=1 << 30))
     turns.begin_turn()
-    outbox.put_many([bytes(2000)] * 3000, 6_000_000)
+    outbox.put_many([bytes(1024)] * 3000, 3_072_000)
     turns.end_turn()
     assert max(transport.calls) == BUFFERS_PER_CALL_MAX
 

@@ -174,6 +174,7 @@ async def test_a_full_outbox_stops_and_on_writable_resumes(nursery):
     consumer.session.full_after = None
     consumer.session.writable = True
     bench.subscription.on_writable(consumer)
+    await settled()
     assert len(consumer.session.received) == 2
 
 

@@ -258,6 +258,7 @@ async def test_a_full_connection_is_not_chosen(nursery):
     assert (len(first.session.received), len(second.session.received)) == (0, 4)
     first.session.writable = True
     bench.subscription.on_writable(first)
+    await settled()
     for _ in range(4):
         bench.publish(make_data())
     assert len(first.session.received) == 2

@@ -1,0 +1,92 @@
+"""Heavy work is spread over rounds of the loop, in the order of asking."""
+
+from __future__ import annotations
+
+import trio
+
+from runtime.rounds import Rounds, heavy_rounds
+
+PER_ROUND = 3
+
+
+class CountedRounds(trio.abc.Instrument):
+    """The slices of each round."""
+
+    def __init__(self):
+        self.slices = []
+
+    def after_io_wait(self, timeout):
+        self.slices.append([])
+
+    def add(self, name):
+        self.slices[-1].append(name)
+
+
+def run(*, tasks, slices_each, light=0):
+    counted = CountedRounds()
+
+    async def heavy(rounds, name):
+        for number in range(slices_each):
+            async with rounds:
+                counted.add((number, name))
+
+    async def main():
+        rounds = Rounds(PER_ROUND)
+        async with trio.open_nursery() as nursery:
+            for name in range(tasks):
+                nursery.start_soon(heavy, rounds, name)
+
+    trio.run(main, instruments=[counted])
+    return [each for each in counted.slices if each]
+
+
+def test_a_round_has_a_bounded_number_of_slices_and_none_is_lost():
+    slices = run(tasks=20, slices_each=5)
+    assert max(map(len, slices)) == PER_ROUND
+    assert sorted(each for part in slices for each in part) == [
+        (number, name) for number in range(5) for name in range(20)
+    ]
+
+
+def test_nobody_gets_ahead_of_those_that_wait():
+    had = [0] * 20
+    for part in run(tasks=20, slices_each=5):
+        for number, name in part:
+            had[name] += 1
+            assert had[name] == number + 1
+            assert had[name] - min(had) <= 2
+
+
+def test_one_that_is_alone_has_a_slice_in_every_round():
+    assert len(run(tasks=1, slices_each=10)) == 10
+
+
+async def test_one_that_is_cancelled_leaves_the_line():
+    rounds = Rounds(1)
+    done = []
+
+    async def heavy(name):
+        async with rounds:
+            done.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for name in range(3):
+            nursery.start_soon(heavy, name)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with rounds:
+                pass
+        async with trio.open_nursery() as cancelled:
+            for name in range(10, 20):
+                cancelled.start_soon(heavy, name)
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+            cancelled.cancel_scope.cancel()
+    assert {0, 1, 2} <= set(done)
+    with trio.fail_after(5):
+        async with rounds:
+            pass
+
+
+async def test_a_loop_has_one_for_all_its_heavy_work():
+    assert heavy_rounds() is heavy_rounds()
