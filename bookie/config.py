@@ -6,11 +6,13 @@ with BookKeeper's or Pulsar's defaults (smaller caches: one process, small machi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Final, Protocol, Self
 
 from settings.kinds import Bounds, Count, NoneAtZero, Positive, Ratio
 
 _MB = 1 << 20
+ADDED_BY: Final = "the event loop adds entries, and each directory of a journal has a thread"
+"""Why `numAddWorkerThreads` has no effect."""
 
 
 class CompactionKeys(Protocol):

@@ -220,7 +220,9 @@ class BrokerConfig(AuthenticationConfig):
     managedLedgerPassword: str = ""
     managedLedgerCacheSizeMB: Count = 64
     managedLedgerCacheEvictionTimeThresholdMillis: Count = 1_000
-    managedLedgerCacheEvictionIntervalMs: Positive = 10
+    managedLedgerCacheEvictionWatermark: Ratio = 0.9
+    managedLedgerCacheEvictionIntervalMs: Positive = 100
+    managedLedgerCacheEvictionFrequency: Rate = 0.0
     managedLedgerMaxEntriesPerLedger: Count = 50_000
     managedLedgerMaxSizePerLedgerMbytes: Count = 2_048
     managedLedgerMinLedgerRolloverTimeMinutes: Count = 10
