@@ -11,6 +11,7 @@ from typing import Annotated, Final, Protocol, Self
 from settings.kinds import Bounds, Count, NoneAtZero, Positive, Ratio
 
 _MB = 1 << 20
+INDEX_BLOCK_CACHE_BYTES: Final = 16 << 20
 ADDED_BY: Final = "the event loop adds entries, and each directory of a journal has a thread"
 """Why `numAddWorkerThreads` has no effect."""
 
@@ -80,6 +81,9 @@ class BookieConfig:
     dbStorage_readAheadCacheMaxSizeMb: Count = 64
     dbStorage_readAheadCacheBatchSize: Count = 100
     """Minimum number of entries read from an entry log at once."""
+    dbStorage_rocksDB_blockCacheSize: Count = INDEX_BLOCK_CACHE_BYTES
+    """Bytes of the blocks of an index that stay in memory, for each of the two databases of a
+    ledger directory."""
     dbStorage_maxThrottleTimeMs: Count = 10_000
     """How long an add waits for a full write cache before TOO_MANY_REQUESTS."""
     maxPendingAddRequestsPerThread: NoneAtZero = 10_000

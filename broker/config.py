@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from bookie.api import ENTRY_SIZE_BYTES_MAX
+from bookie.config import INDEX_BLOCK_CACHE_BYTES
 from security.authentication.config import AuthenticationConfig
 from settings.kinds import Bounds, Count, NoneAtZero, Pattern, PortOrOff, Positive, Rate, Ratio
 
@@ -266,6 +267,7 @@ class BrokerConfig(AuthenticationConfig):
     dbStorage_writeCacheMaxSizeMb: Positive = 128
     dbStorage_readAheadCacheMaxSizeMb: Count = 64
     dbStorage_readAheadCacheBatchSize: Count = 100
+    dbStorage_rocksDB_blockCacheSize: Count = INDEX_BLOCK_CACHE_BYTES
     dbStorage_maxThrottleTimeMs: Count = 10_000
     numReadWorkerThreads: Count = 8
     maxPendingReadRequestsPerThread: NoneAtZero = 2_500
