@@ -355,6 +355,9 @@ class Bookie:
             read_cache_hits=reader.cache.hits,
             read_cache_misses=reader.cache.misses,
             read_cache_bytes=reader.cache.size_bytes,
+            read_cache_entries=reader.cache.entries,
+            write_cache_hits=reader.write_cache_hits,
+            entry_log_reads=reader.log_reads,
             write_cache_bytes=sum(storage.cache.size_bytes for storage in storages)
             + sum(half.size_bytes for half in flushing if half is not None),
             ledgers=sum(handle.exists for handle in self._handles.values()),

@@ -80,7 +80,8 @@ class BookieConfig:
     """Both halves, over all ledger directories. A full half is flushed at once."""
     dbStorage_readAheadCacheMaxSizeMb: Count = 64
     dbStorage_readAheadCacheBatchSize: Count = 100
-    """Minimum number of entries read from an entry log at once."""
+    """Minimum number of entries read from an entry log at once. Runs that continue each other are
+    read two at a time if they have at most as many."""
     dbStorage_rocksDB_blockCacheSize: Count = INDEX_BLOCK_CACHE_BYTES
     """Bytes of the blocks of an index that stay in memory, for each of the two databases of a
     ledger directory."""

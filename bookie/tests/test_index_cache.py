@@ -34,6 +34,7 @@ def cached_bytes(directory, block_cache_bytes):
 def test_a_larger_block_cache_holds_more_of_the_index(tmp_path):
     small = cached_bytes(tmp_path / "small", 2 * BLOCK_BYTES)
     large = cached_bytes(tmp_path / "large", 16 << 20)
+    assert cached_bytes(tmp_path / "none", 0) <= BLOCK_BYTES
     assert small <= 3 * BLOCK_BYTES
     assert large > 10 * BLOCK_BYTES
 

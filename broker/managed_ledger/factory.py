@@ -78,6 +78,11 @@ class ManagedLedgerFactory:
             store, client, config, clock, self.cache, self._spawn, Tenure(store)
         )
 
+    @property
+    def open_count(self) -> int:
+        """How many ledgers are open."""
+        return len(self.ledgers)
+
     # --- background ---------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
