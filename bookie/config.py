@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final, Protocol, Self
 
-from settings.kinds import Bounds, Count, NoneAtZero, Positive, Ratio
+from settings.kinds import Bounds, Count, GroupWait, NoneAtZero, Positive, Ratio
 
 _MB = 1 << 20
 INDEX_BLOCK_CACHE_BYTES: Final = 16 << 20
@@ -74,6 +74,14 @@ class BookieConfig:
     journalBufferedWritesThreshold: Count = 8 * _MB
     """A group stops growing beyond this many bytes. Waiting records go into the next one."""
 
+    journalAdaptiveGroupWrites: bool = True
+    """true: an idle journal writes at once, and groups grow by themselves when it is busy. false:
+    a small group is held."""
+    journalMaxGroupWaitMSec: GroupWait = 1
+    """How long its first record may wait then."""
+    journalFlushWhenQueueEmpty: bool = False
+    """true: no group is held in any case."""
+
     flushInterval: Positive = 10_000
     """Milliseconds between checkpoints; longer means more journal to replay after a crash."""
     dbStorage_writeCacheMaxSizeMb: Positive = 128
@@ -129,6 +137,12 @@ class BookieConfig:
             raise ValueError("logSizeLimit must be between 4096 and 1073741824")
         if not 0 < self.diskUsageThreshold < 1:
             raise ValueError("diskUsageThreshold must lie between 0 and 1")
+
+    @property
+    def journal_group_wait_s(self) -> float:
+        """How long a small group is held; 0: not at all."""
+        writes_at_once = self.journalAdaptiveGroupWrites or self.journalFlushWhenQueueEmpty
+        return 0.0 if writes_at_once else self.journalMaxGroupWaitMSec / 1000
 
     @classmethod
     def in_memory(cls) -> Self:

@@ -23,7 +23,17 @@ from typing import Annotated, Final, Literal
 from bookie.api import ENTRY_SIZE_BYTES_MAX
 from bookie.config import INDEX_BLOCK_CACHE_BYTES
 from security.authentication.config import AuthenticationConfig
-from settings.kinds import Bounds, Count, NoneAtZero, Pattern, PortOrOff, Positive, Rate, Ratio
+from settings.kinds import (
+    Bounds,
+    Count,
+    GroupWait,
+    NoneAtZero,
+    Pattern,
+    PortOrOff,
+    Positive,
+    Rate,
+    Ratio,
+)
 
 _MESSAGE_SIZE_BYTES_MAX: Final = ENTRY_SIZE_BYTES_MAX - 64 * 1024
 """With all that is stored with a message it must fit into an entry."""
@@ -257,6 +267,9 @@ class BrokerConfig(AuthenticationConfig):
     journalPreAllocSizeMB: Positive = 16
     journalAlignmentSize: Annotated[int, Bounds(512)] = 4096
     journalBufferedWritesThreshold: Count = 8 * 1024 * 1024
+    journalAdaptiveGroupWrites: bool = True
+    journalMaxGroupWaitMSec: GroupWait = 1
+    journalFlushWhenQueueEmpty: bool = False
     maxPendingAddRequestsPerThread: NoneAtZero = 10_000
 
     # --- bookie: ledger storage ---------------------------------------------------------
