@@ -62,6 +62,10 @@ class ReadAheadCache:
         while self.size_bytes > self.size_bytes_max:
             self._drop(next(iter(self._runs)))
 
+    def discard(self, ledger_id: int, first_entry_id: int) -> None:
+        """Drop the run that begins there."""
+        self._drop((ledger_id, first_entry_id))
+
     def _drop(self, key: tuple[int, int]) -> None:
         bodies, size_bytes = self._runs.pop(key)
         self.size_bytes -= size_bytes

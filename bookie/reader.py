@@ -179,9 +179,10 @@ class EntryReader:
                 body = pair[0] + pair[1]
             else:
                 if at == len(ahead):
-                    ahead, at = self.cache.find(ledger_id, entry_id)
-                    if not ahead:
+                    run, start = self.cache.find(ledger_id, entry_id)
+                    if not run:
                         break
+                    ahead, at = run, start
                 body = ahead[at]
             if result and taken + len(body) > size_bytes_max:
                 break
@@ -195,6 +196,9 @@ class EntryReader:
                 slice_end += FOUND_PER_SLICE
                 await trio.lowlevel.cancel_shielded_checkpoint()
         self.cache.hits += read_ahead
+        if ahead and read_ahead == at == len(ahead) and size_bytes_max > 0:
+            # Brokers keep what they read by runs, for all who read there.
+            self.cache.discard(ledger_id, entry_id - at)
         self.write_cache_hits += len(result) - read_ahead
         return result
 

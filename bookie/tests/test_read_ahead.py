@@ -44,14 +44,13 @@ async def runs(bookie, ledger_id=1, size_bytes_max=RUN_BYTES, count_max=5_000):
 
 async def test_a_backlog_is_read_by_runs_of_which_every_second_one_is_in_memory(machine):
     async with flushed(machine, dbStorage_readAheadCacheBatchSize=20) as bookie:
-        bookie.statistics()
         # The first run does not continue another one: what it read ahead is cut by the batch size.
         assert await runs(bookie) == [10] * 20
         statistics = bookie.statistics()
         assert statistics.entry_log_reads <= 11
         assert statistics.read_cache_hits >= 90
         assert statistics.read_cache_hits + statistics.read_cache_misses == COUNT
-        assert statistics.read_cache_entries > 0
+        assert statistics.read_cache_entries <= 10, "what was answered by runs is dropped"
 
 
 @pytest.mark.parametrize(
