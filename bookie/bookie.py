@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Self, final
 
 import structlog
@@ -80,18 +81,21 @@ class Bookie:
         config: BookieConfig,
         disk: Disk | None = None,
         *,
-        open_index: Callable[[str], EntryIndex] = RocksIndex,
+        open_index: Callable[[str], EntryIndex] | None = None,
         cookie_store: CookieStore | None = None,
         live_ledgers: Callable[[], Awaitable[set[int]]] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> Self:
         """Check the identity of the directories, replay the journals, start the journal threads.
-        `live_ledgers` returns the existing ledgers.
+        `live_ledgers` returns the existing ledgers. `open_index`: None: in RocksDB.
 
         Raises: StorageError: it must not start. The text says how to resolve it.
         """
         disk = disk if disk is not None else RealDisk()
         plan = await check_cookies(config, disk, cookie_store)
+        if open_index is None:
+            cache_bytes = config.dbStorage_rocksDB_blockCacheSize
+            open_index = partial(RocksIndex, block_cache_bytes=cache_bytes)
         layout = Layout(config, disk, open_index, plan)
         live = await live_ledgers() if live_ledgers is not None else None
 
@@ -351,6 +355,9 @@ class Bookie:
             read_cache_hits=reader.cache.hits,
             read_cache_misses=reader.cache.misses,
             read_cache_bytes=reader.cache.size_bytes,
+            read_cache_entries=reader.cache.entries,
+            write_cache_hits=reader.write_cache_hits,
+            entry_log_reads=reader.log_reads,
             write_cache_bytes=sum(storage.cache.size_bytes for storage in storages)
             + sum(half.size_bytes for half in flushing if half is not None),
             ledgers=sum(handle.exists for handle in self._handles.values()),

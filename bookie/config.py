@@ -6,11 +6,14 @@ with BookKeeper's or Pulsar's defaults (smaller caches: one process, small machi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Final, Protocol, Self
 
-from settings.kinds import Bounds, Count, NoneAtZero, Positive, Ratio
+from settings.kinds import Bounds, Count, GroupWait, NoneAtZero, Positive, Ratio
 
 _MB = 1 << 20
+INDEX_BLOCK_CACHE_BYTES: Final = 16 << 20
+ADDED_BY: Final = "the event loop adds entries, and each directory of a journal has a thread"
+"""Why `numAddWorkerThreads` has no effect."""
 
 
 class CompactionKeys(Protocol):
@@ -71,13 +74,25 @@ class BookieConfig:
     journalBufferedWritesThreshold: Count = 8 * _MB
     """A group stops growing beyond this many bytes. Waiting records go into the next one."""
 
+    journalAdaptiveGroupWrites: bool = True
+    """true: an idle journal writes at once, and groups grow by themselves when it is busy. false:
+    a small group is held."""
+    journalMaxGroupWaitMSec: GroupWait = 1
+    """How long its first record may wait then."""
+    journalFlushWhenQueueEmpty: bool = False
+    """true: no group is held in any case."""
+
     flushInterval: Positive = 10_000
     """Milliseconds between checkpoints; longer means more journal to replay after a crash."""
     dbStorage_writeCacheMaxSizeMb: Positive = 128
     """Both halves, over all ledger directories. A full half is flushed at once."""
     dbStorage_readAheadCacheMaxSizeMb: Count = 64
     dbStorage_readAheadCacheBatchSize: Count = 100
-    """Minimum number of entries read from an entry log at once."""
+    """Minimum number of entries read from an entry log at once. Runs that continue each other are
+    read two at a time if they have at most as many."""
+    dbStorage_rocksDB_blockCacheSize: Count = INDEX_BLOCK_CACHE_BYTES
+    """Bytes of the blocks of an index that stay in memory, for each of the two databases of a
+    ledger directory."""
     dbStorage_maxThrottleTimeMs: Count = 10_000
     """How long an add waits for a full write cache before TOO_MANY_REQUESTS."""
     maxPendingAddRequestsPerThread: NoneAtZero = 10_000
@@ -122,6 +137,12 @@ class BookieConfig:
             raise ValueError("logSizeLimit must be between 4096 and 1073741824")
         if not 0 < self.diskUsageThreshold < 1:
             raise ValueError("diskUsageThreshold must lie between 0 and 1")
+
+    @property
+    def journal_group_wait_s(self) -> float:
+        """How long a small group is held; 0: not at all."""
+        writes_at_once = self.journalAdaptiveGroupWrites or self.journalFlushWhenQueueEmpty
+        return 0.0 if writes_at_once else self.journalMaxGroupWaitMSec / 1000
 
     @classmethod
     def in_memory(cls) -> Self:

@@ -8,11 +8,13 @@ releases the lock while it waits for the disk.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast, final
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, WriteBatch
 
+from bookie.config import INDEX_BLOCK_CACHE_BYTES
 from bookie.errors import BookieRefusesToStart, DiskFailed, DiskFull, IndexUnreadable
 from bookie.index import (
     END_KEY,
@@ -43,11 +45,10 @@ REMEDY: Final = (
 )
 _OWNER_HEAD: Final = b"\x08\0\x10\0\x1a"
 """LedgerData up to the length of the master key: deleted, not fenced."""
-_BLOCK_CACHE_BYTES: Final = 16 << 20
 _WRITE_BUFFER_BYTES: Final = 16 << 20
 
 
-def _options() -> Options:
+def _options(block_cache_bytes: int) -> Options:
     options = Options(raw_mode=True)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
@@ -58,25 +59,28 @@ def _options() -> Options:
     table.set_block_size(64 << 10)
     table.set_bloom_filter(10, False)
     table.set_format_version(5)
-    table.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
+    table.set_block_cache(Cache(block_cache_bytes))
     options.set_block_based_table_factory(table)
     return options
 
 
-def open_index_database(path: Path, *, may_create: bool) -> Database:
+def open_index_database(
+    path: Path, *, may_create: bool, block_cache_bytes: int = INDEX_BLOCK_CACHE_BYTES
+) -> Database:
     """`locations` or `ledgers` of a directory.
 
     Raises: DatabaseError.
     """
-    return Database.open(path, _options(), remedy=REMEDY, may_create=may_create)
+    return Database.open(path, _options(block_cache_bytes), remedy=REMEDY, may_create=may_create)
 
 
 @final
 class RocksIndex:
     """Both databases below one directory."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, block_cache_bytes: int = INDEX_BLOCK_CACHE_BYTES) -> None:
         """Check and open both. They are created only if there is no entry log yet.
+        `block_cache_bytes`: of each of them.
 
         Raises: BookieRefusesToStart.
         """
@@ -88,9 +92,12 @@ class RocksIndex:
             )
         may_create = not any(place.glob("*.log"))
         try:
-            self._locations = open_index_database(place / LOCATIONS, may_create=may_create)
+            opened = partial(
+                open_index_database, may_create=may_create, block_cache_bytes=block_cache_bytes
+            )
+            self._locations = opened(place / LOCATIONS)
             try:
-                self._ledgers = open_index_database(place / LEDGERS, may_create=may_create)
+                self._ledgers = opened(place / LEDGERS)
             except BaseException:
                 self._locations.close()
                 raise

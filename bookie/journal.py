@@ -9,6 +9,9 @@ A small group that finds the thread idle does not need it: the event loop submit
 `submitted_is_done` is called when it is durable (`bookie.disk.Submissions`). Meanwhile nothing is
 handed over. So either the loop or the thread uses the writer, never both.
 
+With `journalAdaptiveGroupWrites=false` the thread writes all groups, and holds small ones back
+(`bookie.journal_hold`).
+
 An item is a run: consecutive entries of one ledger for one sink. Adds that continue the last run
 join it (up to `RUN_BYTES_MAX`), so a busy ledger costs one item and one answer per chunk, not per
 entry. All records that must be durable in order use the same queue: master key and fence records
@@ -41,6 +44,7 @@ import structlog
 from bookie import journal_format
 from bookie.api import Status
 from bookie.errors import JournalFull
+from bookie.journal_hold import GroupHold
 from bookie.journal_turns import RUN_BYTES_MAX, AddRun, Batch, JournalTurns
 from bookie.statistics import LatencyHistogram
 
@@ -93,6 +97,7 @@ class Journal:
         "_failed",
         "_group_bytes_max",
         "_handed",
+        "_hold",
         "_kept",
         "_refuse",
         "_room_changed",
@@ -124,6 +129,9 @@ class Journal:
         """What did not fit into the last group. Journal thread only."""
         self._writer: JournalWriter | None = None
         self._group_bytes_max = config.journalBufferedWritesThreshold
+        wait_s = config.journal_group_wait_s
+        self._hold = GroupHold(wait_s, self._group_bytes_max) if wait_s else None
+        """None: an idle journal writes at once."""
         self._handed: SimpleQueue[tuple[Batch, float] | None] = SimpleQueue()
         self._worker: threading.Thread | None = None
         self._stopped = False
@@ -245,11 +253,13 @@ class Journal:
             and self._submit(batch, now)
         ):
             self._handed.put((batch, now))
+            if self._hold is not None:
+                self._hold.handed(batch, size)
 
     @property
     def can_submit(self) -> bool:
-        """Whether there is something to make durable."""
-        return self._writer is not None and self._writer.syncs
+        """Whether there is something to make durable, and at once."""
+        return self._writer is not None and self._writer.syncs and self._hold is None
 
     def begin_submissions(self, submissions: Submissions) -> None:
         """From now on `submitted_is_done` is called when the submissions are readable."""
@@ -323,6 +333,8 @@ class Journal:
         if self.is_full and not self._stopped:
             self._try_wanted = True
             self._handed.put(([], time.perf_counter()))
+            if self._hold is not None:
+                self._hold.end()
 
     def stop(self) -> None:
         """Ask the thread to finish its batches and end; `join` waits for it. Called from the event
@@ -330,6 +342,8 @@ class Journal:
         self._stopped = True
         self.end_submissions()
         self._handed.put(None)
+        if self._hold is not None:
+            self._hold.end()
 
     def join(self) -> None:
         """Wait for the thread (blocking)."""
@@ -358,11 +372,9 @@ class Journal:
             taken = self._handed.get()
             self._finish_submitted()
             self._take_handed(taken)
-        while not self._stop_wanted:
-            try:
-                self._take_handed(self._handed.get_nowait())
-            except Empty:
-                break
+        may_hold = self._take_all_handed()
+        if self._hold is not None and may_hold and turns:
+            self._hold.wait(turns, self._take_all_handed)
         if not turns:
             return False
         batches, handed_at = turns.group(self._group_bytes_max)
@@ -379,6 +391,15 @@ class Journal:
         self._answer(GroupDone(self, batches, entries, size, handed_at, status))
         return bool(turns) or not self._stop_wanted
 
+    def _take_all_handed(self) -> bool:
+        """Whether more of it may be waited for."""
+        while not self._stop_wanted:
+            try:
+                self._take_handed(self._handed.get_nowait())
+            except Empty:
+                return self._writer is not None and not self.is_full
+        return False
+
     def _finish_submitted(self) -> None:
         """A write that the event loop has left."""
         done = self._submitted
@@ -394,6 +415,8 @@ class Journal:
             self._stop_wanted = True
         else:
             self._turns.put(taken[0], taken[1])
+            if self._hold is not None:
+                self._hold.took(taken[0])
 
     def _write(self, writer: JournalWriter, parts: list[bytes], size: int) -> bool:
         """False: there is no space, and nothing was written."""

@@ -56,6 +56,12 @@ class AddRun:
 Batch = list[AddRun]
 
 
+def is_urgent(batch: Batch) -> bool:
+    """Whether somebody waits for it alone: barriers, fences and other records of the bookie's own,
+    and refusals."""
+    return not batch or any(run.first_entry_id < 0 or not run.size_bytes for run in batch)
+
+
 @final
 class _Stretch:
     """The runs between two barriers."""
@@ -113,6 +119,17 @@ class JournalTurns:
             if run.ledger_id != self._ledger_id and run.ledger_id >= 0:
                 self._ledger_id = run.ledger_id
                 self._shared_groups = SHARED_GROUPS
+
+    def may_grow(self, size_bytes_max: int) -> bool:
+        """Whether the next group has everything that waits, and less than belongs into one."""
+        if self._shared_groups:
+            size_bytes_max = min(size_bytes_max, SHARED_GROUP_BYTES_MAX)
+        return not self._fair and self._batches_bytes < size_bytes_max
+
+    @property
+    def handed_at(self) -> float:
+        """When the first batch came. There is one that `group` has not seen."""
+        return self._batches[0][1]
 
     def group(self, size_bytes_max: int) -> tuple[list[Batch], float]:
         """The next group, which may exceed the size by one batch or one run, and the time at which

@@ -5,6 +5,12 @@ Reads never wait for the journal: they have their own bounded threads. NO_ENTRY 
 of the order of look-ups: an entry moves from the write cache to the index only, and is indexed
 before it leaves the cache, so a read cannot miss it in both. Any unexpected condition is IO_ERROR,
 never NO_ENTRY.
+
+A read of few entries from the logs reads up to `dbStorage_readAheadCacheBatchSize` entries of them,
+and keeps the rest for the next reads. A run that continues an earlier one (a broker's or a tool's
+way through a backlog) is read together with the next one, which is then answered from memory. That
+is done only if the next run can be expected to have at most so many entries: otherwise a short run
+would follow each long one.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ import structlog
 import trio
 
 from bookie.api import LAST_ENTRY, BookieError, EntryBody, Status
-from bookie.read_cache import ReadAheadCache
+from bookie.read_cache import NONE, ReadAheadCache
 from bookie.statistics import LatencyHistogram
 from settings.kinds import or_no_limit
 
@@ -31,7 +37,9 @@ logger = structlog.get_logger()
 
 T = TypeVar("T")
 
-_READ_AHEAD_BYTES = 1 << 20
+_READ_AHEAD_BYTES: Final = 1 << 20
+_ENDS_MAX: Final = 1_000
+"""Runs that may be continued: readers of backlogs at the same time."""
 FOUND_PER_SLICE: Final = 1_000
 """Entries that are looked for in the caches: less than half a millisecond."""
 
@@ -47,6 +55,11 @@ class EntryReader:
         self._waiting_max = or_no_limit(config.maxPendingReadRequestsPerThread * threads)
         self._read_ahead_count = config.dbStorage_readAheadCacheBatchSize
         self.cache = ReadAheadCache(config.dbStorage_readAheadCacheMaxSizeMb << 20)
+        self._ends: dict[tuple[int, int], int] = {}
+        """Number of entries of the runs that were read last, by ledger and the entry after them."""
+        self.write_cache_hits = 0
+        self.log_reads = 0
+        """Reads of runs from the entry logs."""
         self.reads = 0
         self.reads_failed = 0
         self.read_bytes = 0
@@ -75,8 +88,12 @@ class EntryReader:
         body: bytes | None = None
         if pair is not None:
             body = pair[0] + pair[1]
-        elif (ledger_id, entry_id) in self.cache:  # a miss is counted by the read that follows
-            body = self.cache.get(ledger_id, entry_id)
+            self.write_cache_hits += 1
+        else:
+            ahead, at = self.cache.find(ledger_id, entry_id)
+            if ahead:
+                body = ahead[at]
+                self.cache.hits += 1
         if body is not None:
             self.reads += 1
             self.read_bytes += len(body)
@@ -128,12 +145,19 @@ class EntryReader:
         if first_entry_id < 0:
             raise BookieError(Status.BAD_REQUEST, f"entry id {first_entry_id}")
         started = time.perf_counter()
+        before = self._ends.pop((ledger_id, first_entry_id), 0)
         result = await self._cached_run(ledger_id, first_entry_id, count_max, size_bytes_max)
         if result:
             # Callers loop in turns of their own; a cache hit must still be a checkpoint.
             await trio.lowlevel.cancel_shielded_checkpoint()
         else:
-            result = await self._stored_run(handle, first_entry_id, count_max, size_bytes_max)
+            result = await self._stored_run(
+                handle, first_entry_id, count_max, size_bytes_max, before
+            )
+        if size_bytes_max > 0:
+            self._ends[ledger_id, first_entry_id + len(result)] = len(result)
+            if len(self._ends) > _ENDS_MAX:
+                del self._ends[next(iter(self._ends))]
         self.latency.observe(time.perf_counter() - started)
         self.reads += len(result)
         self.read_bytes += sum(map(len, result))
@@ -146,43 +170,70 @@ class EntryReader:
         result: list[bytes] = []
         taken = 0
         slice_end = FOUND_PER_SLICE
-        read_ahead = self.cache
+        ahead, at = NONE, 0
+        read_ahead = 0
         while not result or (len(result) < count_max and taken < size_bytes_max):
             pair = self.read_cached(ledger_id, entry_id)
-            body = pair[0] + pair[1] if pair is not None else read_ahead.get(ledger_id, entry_id)
-            if body is None or (result and taken + len(body) > size_bytes_max):
+            if pair is not None:
+                ahead, at = NONE, 0
+                body = pair[0] + pair[1]
+            else:
+                if at == len(ahead):
+                    run, start = self.cache.find(ledger_id, entry_id)
+                    if not run:
+                        break
+                    ahead, at = run, start
+                body = ahead[at]
+            if result and taken + len(body) > size_bytes_max:
                 break
+            if pair is None:
+                at += 1
+                read_ahead += 1
             result.append(body)
             taken += len(body)
             entry_id += 1
             if len(result) == slice_end:
                 slice_end += FOUND_PER_SLICE
                 await trio.lowlevel.cancel_shielded_checkpoint()
+        self.cache.hits += read_ahead
+        if ahead and read_ahead == at == len(ahead) and size_bytes_max > 0:
+            # Brokers keep what they read by runs, for all who read there.
+            self.cache.discard(ledger_id, entry_id - at)
+        self.write_cache_hits += len(result) - read_ahead
         return result
 
     async def _stored_run(
-        self, handle: LedgerHandle, first_entry_id: int, count_max: int, size_bytes_max: int
+        self,
+        handle: LedgerHandle,
+        first_entry_id: int,
+        count_max: int,
+        size_bytes_max: int,
+        before: int,
     ) -> list[bytes]:
-        """From the entry logs, reading ahead of the request."""
+        """From the entry logs, reading ahead of the request. `before`: the entries of the run that
+        this one continues, 0: none."""
         ledger_id = handle.ledger_id
-        single = size_bytes_max <= 0
-        read_ahead = partial(
-            handle.storage.read_run,
-            ledger_id,
-            first_entry_id,
-            max(count_max, self._read_ahead_count),
-            _READ_AHEAD_BYTES if single else max(size_bytes_max, _READ_AHEAD_BYTES),
-        )
-        found = await self._in_thread(ledger_id, read_ahead)
+        entries, size_bytes = count_max, size_bytes_max
+        continues = 0 < before <= self._read_ahead_count and 0 < size_bytes <= _READ_AHEAD_BYTES
+        if self.cache.size_bytes_max and self._read_ahead_count:
+            if continues:
+                entries, size_bytes = 2 * entries, 2 * size_bytes
+            else:
+                entries = max(entries, self._read_ahead_count)
+                size_bytes = max(size_bytes, _READ_AHEAD_BYTES)
+        read = partial(handle.storage.read_run, ledger_id, first_entry_id, entries, size_bytes)
+        self.log_reads += 1
+        found = await self._in_thread(ledger_id, read)
         if not found:
             raise self._missing(handle, first_entry_id)
-        taken = len(found[0])
-        count = 1
-        while count < min(count_max, len(found)) and taken + len(found[count]) <= size_bytes_max:
-            taken += len(found[count])
-            count += 1
-        for offset in range(count, len(found)):
-            self.cache.put(ledger_id, first_entry_id + offset, found[offset])
+        count = _end_of_run(found, 0, count_max, size_bytes_max)
+        self.cache.misses += count
+        if count < len(found):
+            end = self._read_ahead_count
+            if continues:  # as the next request will be
+                end = min(count + end, _end_of_run(found, count, count_max, size_bytes_max))
+            if count < end:
+                self.cache.put(ledger_id, first_entry_id + count, found[count:end])
         return found[:count]
 
     @property
@@ -220,3 +271,14 @@ class EntryReader:
             )
         which = "no entry" if entry_id == LAST_ENTRY else f"no entry {entry_id}"
         return BookieError(Status.NO_ENTRY, f"ledger {handle.ledger_id} has {which}")
+
+
+def _end_of_run(bodies: list[bytes], start: int, count_max: int, size_bytes_max: int) -> int:
+    """The end of those from `start` on that belong into one answer: at least one."""
+    end_max = min(start + count_max, len(bodies))
+    taken = len(bodies[start])
+    end = start + 1
+    while end < end_max and taken + len(bodies[end]) <= size_bytes_max:
+        taken += len(bodies[end])
+        end += 1
+    return end

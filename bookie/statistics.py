@@ -70,6 +70,9 @@ class BookieStatistics:
     read_cache_hits: int
     read_cache_misses: int
     read_cache_bytes: int
+    read_cache_entries: int
+    write_cache_hits: int
+    entry_log_reads: int
     write_cache_bytes: int
     ledgers: int
     journal_queue_entries: int
@@ -107,6 +110,9 @@ class BookieStatistics:
             ("bookie_journal_JOURNAL_WRITE_BYTES", self.journal_bytes),
             ("bookie_write_cache_size", self.write_cache_bytes),
             ("bookie_read_cache_size", self.read_cache_bytes),
+            ("bookie_read_cache_count", self.read_cache_entries),
+            ("bookie_write_cache_hits", self.write_cache_hits),
+            ("bookie_write_cache_misses", self.read_cache_hits + self.read_cache_misses),
             ("bookie_read_cache_hits_count", self.read_cache_hits),
             ("bookie_read_cache_misses_count", self.read_cache_misses),
             ("bookie_entries_count", self.adds),

@@ -21,8 +21,19 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from bookie.api import ENTRY_SIZE_BYTES_MAX
+from bookie.config import INDEX_BLOCK_CACHE_BYTES
 from security.authentication.config import AuthenticationConfig
-from settings.kinds import Bounds, Count, NoneAtZero, Pattern, PortOrOff, Positive, Rate, Ratio
+from settings.kinds import (
+    Bounds,
+    Count,
+    GroupWait,
+    NoneAtZero,
+    Pattern,
+    PortOrOff,
+    Positive,
+    Rate,
+    Ratio,
+)
 
 _MESSAGE_SIZE_BYTES_MAX: Final = ENTRY_SIZE_BYTES_MAX - 64 * 1024
 """With all that is stored with a message it must fit into an entry."""
@@ -220,7 +231,9 @@ class BrokerConfig(AuthenticationConfig):
     managedLedgerPassword: str = ""
     managedLedgerCacheSizeMB: Count = 64
     managedLedgerCacheEvictionTimeThresholdMillis: Count = 1_000
-    managedLedgerCacheEvictionIntervalMs: Positive = 10
+    managedLedgerCacheEvictionWatermark: Ratio = 0.9
+    managedLedgerCacheEvictionIntervalMs: Positive = 100
+    managedLedgerCacheEvictionFrequency: Rate = 0.0
     managedLedgerMaxEntriesPerLedger: Count = 50_000
     managedLedgerMaxSizePerLedgerMbytes: Count = 2_048
     managedLedgerMinLedgerRolloverTimeMinutes: Count = 10
@@ -254,6 +267,9 @@ class BrokerConfig(AuthenticationConfig):
     journalPreAllocSizeMB: Positive = 16
     journalAlignmentSize: Annotated[int, Bounds(512)] = 4096
     journalBufferedWritesThreshold: Count = 8 * 1024 * 1024
+    journalAdaptiveGroupWrites: bool = True
+    journalMaxGroupWaitMSec: GroupWait = 1
+    journalFlushWhenQueueEmpty: bool = False
     maxPendingAddRequestsPerThread: NoneAtZero = 10_000
 
     # --- bookie: ledger storage ---------------------------------------------------------
@@ -264,6 +280,7 @@ class BrokerConfig(AuthenticationConfig):
     dbStorage_writeCacheMaxSizeMb: Positive = 128
     dbStorage_readAheadCacheMaxSizeMb: Count = 64
     dbStorage_readAheadCacheBatchSize: Count = 100
+    dbStorage_rocksDB_blockCacheSize: Count = INDEX_BLOCK_CACHE_BYTES
     dbStorage_maxThrottleTimeMs: Count = 10_000
     numReadWorkerThreads: Count = 8
     maxPendingReadRequestsPerThread: NoneAtZero = 2_500

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bookie.config import violated_compaction_rule
+from bookie.config import ADDED_BY, violated_compaction_rule
 from broker.config import DEFAULT_AUTHORIZATION, WILDCARD_ADDRESSES, BrokerConfig
 from broker.policies.effective import violated_type_rule
 from broker.policies.persistence import violated_quorum_rule
@@ -53,8 +53,15 @@ NO_CHOICE: Final[Mapping[str, str]] = {
     "webServiceTlsProvider": _OPENSSL,
 }
 """Keys that choose among classes of Java."""
+OF_OTHER_MEMORY: Final[Mapping[str, str]] = {
+    "managedLedgerCacheCopyEntries": "every entry has memory of its own, so a cached one keeps no "
+    "larger buffer",
+}
+"""Keys about the buffers of Java."""
 NOT_APPLICABLE: Final[Mapping[str, str]] = {
     **NO_CHOICE,
+    **OF_OTHER_MEMORY,
+    "numAddWorkerThreads": ADDED_BY,
     "configurationMetadataStoreUrl": _OWN_METADATA,
     "configurationStoreServers": _OWN_METADATA,
     "globalZookeeperServers": _OWN_METADATA,

@@ -75,9 +75,15 @@ class Entry:
 
 def first_within(entries: list[Entry], bytes_max: int) -> list[Entry]:
     """The first entries up to so many bytes of `data`, at least one if there are any."""
-    size = 0
+    return sized_first_within(entries, bytes_max)[0]
+
+
+def sized_first_within(entries: list[Entry], bytes_max: int) -> tuple[list[Entry], int]:
+    """The same, with the bytes of their `data`."""
+    size_bytes = 0
     for index, entry in enumerate(entries):
-        size += len(entry.data)
-        if size > bytes_max and index:
-            return entries[:index]
-    return entries
+        added = size_bytes + len(entry.data)
+        if added > bytes_max and index:
+            return entries[:index], size_bytes
+        size_bytes = added
+    return entries, size_bytes

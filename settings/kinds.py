@@ -46,5 +46,7 @@ Positive = Annotated[int, Bounds(1)]
 Port = Annotated[int, Bounds(0, 65535)]
 PortOrOff = Annotated[int | None, Bounds(0, 65535)]
 """None, written as a blank value: nothing listens."""
+GroupWait = Annotated[int, Bounds(0, 1000)]
+"""Milliseconds by which a write may be late on purpose."""
 Ratio = Annotated[float, Bounds(0, 1)]
 Rate = Annotated[float, Bounds(0)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from bookie.config import BookieConfig, violated_compaction_rule
+from bookie.config import ADDED_BY, BookieConfig, violated_compaction_rule
 from bookie.process.tls import PROTECTING as OF_TLS
 from bookie.process.tls import BookieTlsConfig, violated_tls_rule
 from settings.kinds import Count, NoneAtZero, Port, Positive  # noqa: TC001 - read at run time
@@ -107,6 +107,7 @@ REFUSED: Final[Mapping[str, str]] = {
 _ONE_INDEX: Final = "the index is in the ledger directories"
 NOT_APPLICABLE: Final[Mapping[str, str]] = {
     "tlsProvider": "TLS is that of OpenSSL",
+    "numAddWorkerThreads": ADDED_BY,
     "indexDirectories": _ONE_INDEX,
     "ledgerStorageClass": "Vela has one kind of storage, with the files of DbLedgerStorage",
 }

@@ -19,6 +19,7 @@ from broker.config import BrokerConfig
 from broker.config_keys import (
     ALIASES,
     NO_CHOICE,
+    OF_OTHER_MEMORY,
     PROTECTING,
     REFUSED,
     access_notice,
@@ -233,6 +234,7 @@ CLUSTER_KEYS: Final = KeyRules(
     },
     not_applicable={
         **NO_CHOICE,
+        **OF_OTHER_MEMORY,
         "metadataServiceUri": "it is a key of bookies; brokers use metadataStoreUrl",
     },
     protecting=PROTECTING

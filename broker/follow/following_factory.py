@@ -80,6 +80,12 @@ class FollowingFactory:
         )
         self.followed: dict[str, FollowedLedger] = {}
         """Open shadows by the names of their managed ledgers."""
+        self.cache = ordinary.cache
+
+    @property
+    def open_count(self) -> int:
+        """See `ManagedLedgerFactory.open_count`."""
+        return self._ordinary.open_count + len(self.followed)
 
     def begin(self, search: OwnerSearch, unload: Callable[[TopicName], Awaitable[None]]) -> None:
         """The owners of topics can be asked for from now on. `unload` closes a topic that cannot be

@@ -166,6 +166,7 @@ class BacklogReader:
             payloads = await reader.read(entry_id, last, bytes_max)
         except LedgerError as error:
             raise BrokerError(ServerError.PersistenceError, str(error)) from error
+        self._cache.count_misses(len(payloads), sum([len(each) for each in payloads]))
         entries: list[Entry] = []
         for start in range(0, len(payloads), ENTRIES_PER_SLICE):
             if start:

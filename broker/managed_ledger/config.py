@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from ledgers.replication import Replication
 
 _MIB = 1024 * 1024
+_EVICTION_FREQUENCY_MIN: Final = 0.001
+_EVICTION_FREQUENCY_MAX: Final = 1_000.0
+"""Per second."""
 
 
 @final
@@ -52,6 +55,7 @@ class ManagedLedgerConfig:
     retention_check_interval_s: float = 120.0
 
     cache_size_bytes: int = 64 * _MIB
+    cache_eviction_watermark: float = 0.9
     cache_eviction_time_s: float = 1.0
     cache_eviction_interval_s: float = 0.1
     read_ahead_size_bytes: int = 1 * _MIB
@@ -91,8 +95,9 @@ class ManagedLedgerConfig:
             max_rollover_time_s=max(rollover_minutes_min, rollover_minutes_max) * 60.0,
             retention_check_interval_s=config.retentionCheckIntervalInSeconds or math.inf,
             cache_size_bytes=config.managedLedgerCacheSizeMB * _MIB,
+            cache_eviction_watermark=config.managedLedgerCacheEvictionWatermark,
             cache_eviction_time_s=config.managedLedgerCacheEvictionTimeThresholdMillis / 1000,
-            cache_eviction_interval_s=max(0.1, config.managedLedgerCacheEvictionIntervalMs / 1000),
+            cache_eviction_interval_s=_eviction_interval_s(config),
             cursor_flush_interval_max_s=config.managedLedgerCursorPositionFlushSeconds,
             cursor_max_entries_per_ledger=config.managedLedgerCursorMaxEntriesPerLedger,
             cursor_rollover_time_s=config.managedLedgerCursorRolloverTimeInSeconds,
@@ -103,3 +108,12 @@ class ManagedLedgerConfig:
             ),
             max_batch_indexes_to_persist=config.managedLedgerMaxBatchDeletedIndexToPersist,
         )
+
+
+def _eviction_interval_s(config: BrokerConfig) -> float:
+    """The older key, evictions per second, wins if it is above 0, as in `ServiceConfiguration` of
+    Pulsar 4.0."""
+    frequency = config.managedLedgerCacheEvictionFrequency
+    if frequency > 0:
+        return 1 / min(max(frequency, _EVICTION_FREQUENCY_MIN), _EVICTION_FREQUENCY_MAX)
+    return min(config.managedLedgerCacheEvictionIntervalMs / 1000, 1 / _EVICTION_FREQUENCY_MIN)

@@ -70,11 +70,18 @@ class ManagedLedgerFactory:
         self._dirty: dict[float, dict[Cursor, ManagedLedger]] = {}
         """Cursors to store, by the interval of their ledgers. Each interval has a task."""
         self._opening: dict[str, trio.Event] = {}
-        self.cache = EntryCache(config.cache_size_bytes, config.cache_eviction_time_s)
+        self.cache = EntryCache(
+            config.cache_size_bytes, config.cache_eviction_time_s, config.cache_eviction_watermark
+        )
         self.ledgers: dict[str, ManagedLedger] = {}
         self._context = LedgerContext(
             store, client, config, clock, self.cache, self._spawn, Tenure(store)
         )
+
+    @property
+    def open_count(self) -> int:
+        """How many ledgers are open."""
+        return len(self.ledgers)
 
     # --- background ---------------------------------------------------------------------
 
@@ -131,9 +138,11 @@ class ManagedLedgerFactory:
             )
 
     async def _keep_cache_small(self) -> None:
+        interval_s = self._config.cache_eviction_interval_s
+        # What comes into an empty cache is not due before.
+        idle_s = max(interval_s, min(_IDLE_S, self._config.cache_eviction_time_s))
         while True:
-            is_empty = not self.cache.size_bytes
-            await trio.sleep(_IDLE_S if is_empty else self._config.cache_eviction_interval_s)
+            await trio.sleep(interval_s if self.cache.size_bytes else idle_s)
             self.cache.evict_old(self._clock.now())
 
     async def _keep_ledgers_trimmed(self) -> None:

@@ -27,6 +27,7 @@ from broker.histograms import (
 )
 from broker.metrics.authentication_series import add_authentication_series
 from broker.metrics.backlog_series import add_check_durations, add_evictions, evictions_of
+from broker.metrics.cache_series import CacheSeries
 from broker.metrics.names import (
     CONSUMER_SERIES,
     SUBSCRIPTION_SERIES,
@@ -94,6 +95,7 @@ class MetricsSource:
         self._version = version
         self._bookie_server = bookie_server
         self._windows: dict[Topic, MinuteCounts] = {}
+        self._cache = CacheSeries(service.factory.cache)
         self._cluster = {"cluster": config.clusterName}
         self._collecting = trio.Lock()
         self._pages_begun = 0
@@ -111,6 +113,7 @@ class MetricsSource:
 
     async def close_minute(self) -> None:
         """The counts since the last call are exported until the next."""
+        self._cache.close_minute()
         windows: dict[Topic, MinuteCounts] = {}
         await in_slices(self._close_windows(windows))
         self._windows = windows
@@ -179,6 +182,7 @@ class MetricsSource:
             add_authentication_series(page, self._authentication, self._cluster)
         add_stall_series(page, self._watchdog, self._cluster)
         page.add("pulsar_broker_topics_count", "gauge", "Topics", labels, len(service.topics))
+        self._cache.add(page, service.factory.open_count, self._cluster, WINDOW_SECONDS)
         add_check_durations(page, service.backlog_checks.durations, self._cluster)
         counts = [0] * (len(LATENCY_NAMES) + 1)
         seconds = 0.0

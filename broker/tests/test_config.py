@@ -140,6 +140,18 @@ def test_known_keys_without_effect_are_accepted_and_reported(tmp_path: Path):
     assert told == [("loadBalancerDebugModeEnabled", "has no effect")]
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("managedLedgerCacheCopyEntries=true", "every entry has memory of its own"),
+        ("numAddWorkerThreads=8", "the event loop adds entries"),
+    ],
+)
+def test_why_a_key_has_no_effect_is_told(tmp_path: Path, line: str, reason: str):
+    [notice] = load_config([write(tmp_path, line + "\n")], {}).notices
+    assert notice.text.startswith(f"has no effect: {reason}")
+
+
 def test_policies_of_topics_can_be_switched_off(tmp_path: Path):
     assert load_config([write(tmp_path, "")], {}).config.topicLevelPoliciesEnabled
     loaded = load_config([write(tmp_path, "topicLevelPoliciesEnabled=false\n")], {})

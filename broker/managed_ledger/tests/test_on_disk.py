@@ -88,3 +88,25 @@ async def test_a_bookie_without_room_slows_a_topic_and_costs_it_no_ledger(tmp_pa
         assert 0 < refused < 2 * len(payloads)
     async with factory_on(tmp_path, **keys) as factory:
         assert await read_all(await open_ledger(factory), count_max=500) == payloads
+
+
+@pytest.mark.parametrize("cache_mb", [0, 16])
+async def test_the_read_ahead_of_the_bookie_serves_the_way_through_a_backlog(tmp_path, cache_mb):
+    payloads = [b"%06d" % number * 4_000 for number in range(400)]
+    async with factory_on(tmp_path) as factory:
+        ledger = await open_ledger(factory)
+        append(ledger, *payloads)
+        await ledger.listener.until(len(payloads))
+    async with factory_on(tmp_path, dbStorage_readAheadCacheMaxSizeMb=cache_mb) as factory:
+        ledger = await open_ledger(factory)
+        assert await read_all(ledger, count_max=50) == payloads
+        statistics = factory.bookie.statistics()
+        counts = factory.cache.counts
+        assert (counts.misses, counts.hits) == (len(payloads), 0)
+        # The first of the runs continues none; the others are read two at a time.
+        found = statistics.read_cache_hits
+        if cache_mb:
+            assert 0.4 * len(payloads) <= found <= 0.5 * len(payloads)
+        else:
+            assert found == 0
+        assert statistics.read_cache_misses >= len(payloads) - found

@@ -13,8 +13,10 @@ from broker.app import running_broker
 from broker.config import DEFAULT_CONFIG
 from broker.entry import Entry
 from broker.histograms import EntrySizes, MinuteCounts, PublishTimes
+from broker.managed_ledger.entry_cache import EntryCache, TopicCache
 from broker.metrics import exposition
 from broker.metrics.authentication_series import add_authentication_series
+from broker.metrics.cache_series import CacheSeries
 from broker.metrics.exposition import STEPS_PER_SLICE
 from broker.subscription.request import SubscriptionRequest
 from protocol.topic_name import TopicName
@@ -44,6 +46,9 @@ DASHBOARD_NAMES = {
         "replication_rate_out", "replication_backlog", "version_info", "broker_publish_latency",
         "subscription_back_log", "subscription_msg_rate_out", "subscription_msg_throughput_out",
         "subscription_delayed", "subscription_blocked_on_unacked_messages",
+        "ml_count", "ml_cache_used_size", "ml_cache_entries", "ml_cache_inserted_entries_total",
+        "ml_cache_evicted_entries_total", "ml_cache_evictions", "ml_cache_hits_rate",
+        "ml_cache_hits_throughput", "ml_cache_misses_rate", "ml_cache_misses_throughput",
         "storage_write_latency_overflow", "storage_write_latency_count", "entry_size_le_overflow",
     )),
     *(f"pulsar_storage_write_latency_le_{limit}" for limit in LE),
@@ -56,7 +61,8 @@ DASHBOARD_NAMES = {
         "SYNC", "ADD_ENTRY", "QUEUE_SIZE", "FORCE_WRITE_QUEUE_SIZE", "CB_QUEUE_SIZE",
     )),
     *(f"bookie_{name}" for name in (
-        "write_cache_size", "read_cache_size", "read_cache_hits", "read_cache_misses",
+        "write_cache_size", "write_cache_hits", "write_cache_misses",
+        "read_cache_size", "read_cache_count", "read_cache_hits", "read_cache_misses",
         "entries_count", "ledgers_count", "SERVER_STATUS", "READ_BYTES", "WRITE_BYTES",
         "MINOR_COMPACTION_COUNT", "MAJOR_COMPACTION_COUNT",
         "RECLAIMED_COMPACTION_SPACE_BYTES", "RECLAIMED_DELETION_SPACE_BYTES",
@@ -239,3 +245,40 @@ def test_authentication_is_counted_under_pulsars_names():
     assert classes["10.0"] == 0
     assert classes["60.0"] == classes["525600.0"] == classes["+Inf"] == 1
     assert "alice" not in str(found)
+
+
+def test_the_rates_of_the_cache_are_those_of_the_last_minute():
+    cache = EntryCache(1 << 20, 1.0)
+    topic = TopicCache(cache)
+    topic.append_tail(1, 0, [Entry(bytes(100), 1, (1, each)) for each in range(60)], 6_000, 0.0)
+    series = CacheSeries(cache)
+
+    def exported():
+        page = Page()
+        series.add(page, 3, {"cluster": "c"}, 60.0)
+        found = samples("".join(page.pieces()))
+        assert all(labels == {"cluster": "c"} for [(labels, _)] in found.values())
+        return {name.removeprefix("pulsar_ml_"): value for name, [(_, value)] in found.items()}
+
+    topic.get(1, 0, 60, 1 << 20)
+    topic.count_misses(120, 12_000)
+    series.close_minute()
+    topic.get(1, 0, 60, 1 << 20)
+    assert exported() == {
+        "count": 3,
+        "cache_hits_rate": 1,
+        "cache_hits_throughput": 100,
+        "cache_misses_rate": 2,
+        "cache_misses_throughput": 200,
+        "cache_used_size": 6_000,
+        "cache_entries": 60,
+        "cache_inserted_entries_total": 60,
+        "cache_evicted_entries_total": 0,
+        "cache_evictions": 0,
+    }
+    cache.evict_old(now=2.0)
+    series.close_minute()
+    after = exported()
+    assert (after["cache_hits_rate"], after["cache_misses_rate"]) == (1, 0)
+    assert (after["cache_evictions"], after["cache_entries"]) == (1, 0)
+    assert after["cache_evicted_entries_total"] == 60
