@@ -34,7 +34,10 @@ FINGERPRINT_FILE: Final = BUILD_DIRECTORY / "fingerprint"
 GROUP: Final = "vela_hot"
 SWITCH: Final = "VELA_COMPILED"
 USED: Final = "with compiled hot modules"
+EXTENSION: Final = "native._extension"
+"""Written in C (`native/DESIGN.md`). Whoever imports it does without where it is absent."""
 ROOMS: Final = (
+    "native",
     "protocol",
     "rocks",
     "runtime",
@@ -48,6 +51,8 @@ ROOMS: Final = (
 )
 _NOT_SHIPPED: Final = frozenset({"tests", "testing"})
 """Folders that a wheel leaves out, as pyproject.toml says."""
+
+_SOURCES: Final = frozenset({".py", ".c", ".h"})
 
 HOT_MODULES: Final = (
     "protocol.send_fields",
@@ -127,9 +132,9 @@ def fingerprint() -> str:
     are not compiled) and the interpreter, as far as extension modules depend on it."""
     digest = hashlib.sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
     for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
+        for path in sorted((ROOT / room).rglob("*")):
             place = path.relative_to(ROOT)
-            if not _NOT_SHIPPED & set(place.parts):
+            if path.suffix in _SOURCES and not _NOT_SHIPPED & set(place.parts):
                 digest.update(place.as_posix().encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -140,7 +145,7 @@ class CompiledFinder:
     """Finds the compiled form of the hot modules (a finder of `sys.meta_path`)."""
 
     def __init__(self) -> None:
-        names = (*HOT_MODULES, f"{GROUP}__mypyc")
+        names = (*HOT_MODULES, f"{GROUP}__mypyc", EXTENSION)
         self._paths = {name: str(extension_path(name)) for name in names}
 
     def find_spec(
@@ -152,7 +157,7 @@ class CompiledFinder:
         """The compiled module, or None for other modules."""
         del path, target
         place = self._paths.get(name)
-        if place is None:
+        if place is None or (name == EXTENSION and not os.path.isfile(place)):
             return None
         loader = importlib.machinery.ExtensionFileLoader(name, place)
         return importlib.util.spec_from_file_location(name, place, loader=loader)
