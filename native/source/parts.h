@@ -8,3 +8,4 @@ uint32_t vela_crc32c_combined(uint32_t first, uint32_t second, uint64_t second_b
 void vela_crc32c_prepare(void);
 
 extern PyMethodDef vela_checksum_functions[];
+extern PyMethodDef vela_reading_functions[];
