@@ -11,7 +11,8 @@ PyMODINIT_FUNC PyInit__extension(void)
     }
     vela_crc32c_prepare();
     PyObject *module = PyModule_Create(&definition);
-    if (module && PyModule_AddFunctions(module, vela_checksum_functions) < 0)
+    if (module && (PyModule_AddFunctions(module, vela_checksum_functions) < 0
+                   || PyModule_AddFunctions(module, vela_broadcast_functions) < 0))
         Py_CLEAR(module);
     return module;
 }
