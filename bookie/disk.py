@@ -86,6 +86,10 @@ class Submissions(Protocol):
     def fileno(self) -> int:
         """Becomes readable when the write is done."""
 
+    def takes(self, file: DiskFile, offset: int, alignment: int) -> bool:
+        """Whether writes to this file, from `offset` on and of a multiple of `alignment`, can be
+        submitted: to be asked before one is put together. `submit` may still say no."""
+
     def submit(self, file: DiskFile, offset: int, parts: list[bytes], size: int) -> bool:
         """Begin to write the parts, `size` bytes together, and to make them durable. False: not
         possible; nothing is under way."""
