@@ -13,5 +13,7 @@ PyMODINIT_FUNC PyInit__extension(void)
     PyObject *module = PyModule_Create(&definition);
     if (module && PyModule_AddFunctions(module, vela_checksum_functions) < 0)
         Py_CLEAR(module);
+    if (module && PyModule_AddFunctions(module, vela_batch_functions) < 0)
+        Py_CLEAR(module);
     return module;
 }

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from native.build import MODULE, SOURCE_DIRECTORY, build
-from native.pure import checksums
+from native.pure import batches, checksums
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-PURE = {"checksums": checksums}
+PURE = {"batches": batches, "checksums": checksums}
 """The twins, by the name of the part; a part of this name has one file of tests."""
 
 
