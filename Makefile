@@ -71,6 +71,7 @@ $(VENV)/bin/python:
 $(VENV)/.setup-done: requirements.lock pyproject.toml | $(VENV)/bin/python
 	$(PIP_INSTALL) --require-hashes -r requirements.lock
 	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	$(BIN)/python -c 'from broker.compile_hot_modules import compile_to_bytecode as run; run()'
 	touch $@
 
 $(VENV)/.setup-dev-done: requirements-dev.lock $(VENV)/.setup-done

@@ -11,6 +11,7 @@ rely on the following:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from typing import TYPE_CHECKING, Final, Protocol, final
@@ -60,6 +61,9 @@ class DiskFile(Protocol):
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
+
+    def expect_runs(self) -> None:
+        """From now on each read asks for all that is wanted: the system should not read more."""
 
     def sync(self) -> None:
         """Make everything written so far durable (data and the size needed to read it)."""
@@ -266,6 +270,11 @@ class RealFile:
         except OSError as error:
             raise DiskFailed(f"reading {self.path} at {offset}: {error.strerror}") from error
         return data
+
+    def expect_runs(self) -> None:
+        """posix_fadvise."""
+        with contextlib.suppress(OSError):  # an advice only
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def sync(self) -> None:
         """fdatasync."""

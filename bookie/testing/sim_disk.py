@@ -153,6 +153,9 @@ class SimFile:
             self._disk.power.check()
             return bytes(self._inode.visible[offset : offset + size])
 
+    def expect_runs(self) -> None:
+        """Nothing is read ahead here."""
+
     def sync(self) -> None:
         """Everything pending becomes durable."""
         with self._disk.power.lock:
