@@ -144,8 +144,7 @@ def fingerprint() -> str:
 class CompiledFinder:
     """Finds the compiled form of the hot modules (a finder of `sys.meta_path`)."""
 
-    def __init__(self) -> None:
-        names = (*HOT_MODULES, f"{GROUP}__mypyc", EXTENSION)
+    def __init__(self, names: Sequence[str] = (*HOT_MODULES, f"{GROUP}__mypyc", EXTENSION)) -> None:
         self._paths = {name: str(extension_path(name)) for name in names}
 
     def find_spec(
@@ -177,3 +176,12 @@ def use_compiled() -> str:
         return f"from the sources, because {early[0]} was already imported"
     sys.meta_path.insert(0, CompiledFinder())
     return USED
+
+
+def use_extension() -> None:
+    """Let the extension be imported, and no hot module: in programs that import parts of Vela as
+    libraries, at any time. Nothing happens where it was not built from these sources."""
+    if os.environ.get(SWITCH) == "0" or not FINGERPRINT_FILE.is_file():
+        return
+    if FINGERPRINT_FILE.read_text() == fingerprint():
+        sys.meta_path.insert(0, CompiledFinder([EXTENSION]))
