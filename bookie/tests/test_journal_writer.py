@@ -127,7 +127,7 @@ def test_submitted_groups_bring_zeros_only_while_they_are_small():
     submissions = SubmittedSizes()
     sizes = [100, SMALL_GROUP_BYTES, 100, 100, SMALL_GROUP_BYTES, SMALL_GROUP_BYTES]
     for entry_id, size in enumerate(sizes):
-        parts_size, parts = parts_of(entry_id, size)
+        _, parts = parts_of(entry_id, size)
         assert writer.submit_group(submissions, parts, sum(map(len, parts)))
         writer.group_is_durable()
     with_zeros = [size > ZEROED_AHEAD_BYTES for size in submissions.seen]
