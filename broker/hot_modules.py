@@ -64,6 +64,7 @@ HOT_MODULES: Final = (
     "protocol.bookkeeper.v2",
     "bookie.add_path",
     "bookie.adds",
+    "bookie.direct_io",
     "bookie.journal",
     "bookie.journal_turns",
     "bookie.journal_writer",
@@ -72,6 +73,8 @@ HOT_MODULES: Final = (
     "bookie.ledger_storage",
     "bookie.net.adds",
     "bookie.net.turns",
+    "bookie.ring",
+    "bookie.submitted_groups",
     "bookie.write_cache",
     "ledgers.ensemble_acks",
     "ledgers.ensemble_change",
@@ -94,6 +97,7 @@ HOT_MODULES: Final = (
     "broker.managed_ledger.ledger_table",
     "broker.managed_ledger.roll_attempts",
     "broker.histograms",
+    "broker.net.keep_alive",
     "broker.net.outbox",
     "broker.net.publish_budget",
     "broker.net.send_handler",
@@ -111,8 +115,11 @@ HOT_MODULES: Final = (
     "broker.topic.storage",
     "broker.topic.topic",
     "broker.turn",
+    "runtime.clock",
     "runtime.fair_queue",
+    "runtime.readers",
     "runtime.send_queue",
+    "runtime.transport",
 )
 
 
