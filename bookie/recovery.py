@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = structlog.get_logger()
 
 _PROGRESS_SECONDS = 2.0
-_ZEROS = bytes(1 << 20)
+_ZEROED_AT_ONCE: Final = 1 << 20
 
 
 @final
@@ -234,8 +234,8 @@ class JournalReplay:
         )
         # The file keeps its size, which shows that it was not cut.
         end = min(scan.end_offset + scan.dropped_bytes, file.size())
-        for at in range(scan.end_offset, end, len(_ZEROS)):
-            file.write_at(at, _ZEROS[: end - at])
+        for at in range(scan.end_offset, end, _ZEROED_AT_ONCE):
+            file.write_at(at, bytes(min(_ZEROED_AT_ONCE, end - at)))
         file.sync()
 
     def _apply(self, record: bytes, path: str, offset: int) -> None:

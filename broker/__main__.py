@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import click
 
-from bookie.process.command import bookie
-from broker.bookie_command import rebuild_index
-from broker.broker_command import broker as broker_of_cluster
-from broker.data_directory import DEFAULT_DATA_DIRECTORY
-from broker.perf.command import perf
-from broker.pipeline_command import pipeline
+from broker.default_directory import DEFAULT_DATA_DIRECTORY
 from runtime.command_line import (
     configuration_options,
     first_of,
@@ -30,6 +25,7 @@ from runtime.command_line import (
     refuse,
     watch_signals,
 )
+from runtime.deferred import defer
 
 MACHINE_BROKERS_MAX: Final = 64
 MACHINE_BOOKIES_MAX: Final = 16
@@ -41,13 +37,19 @@ if TYPE_CHECKING:
 
 LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {
     "autorecovery": "autorecovery.command",
+    "bookie": "broker.bookie_command",
     "bookie-decommission": "autorecovery.decommission_command",
+    "broker": "broker.broker_command",
     "copy-metadata": "broker.metadata_copy.command",
     "initialize-cluster-metadata": "broker.cluster_command",
     "ledger": "broker.ledger_command",
+    "perf": "broker.perf.command",
+    "pipeline": "broker.pipeline_command",
     "tokens": "security.authentication.tokens_command",
 }
-"""Modules of commands that no server needs; `command` is the command."""
+"""Modules of commands that `vela standalone` does not need; `command` is the command."""
+NEVER_USED: Final = ("argparse", "asyncio")
+"""Imported by crc32c and structlog for programs of other kinds."""
 
 
 @final
@@ -102,14 +104,9 @@ def main() -> None:
     """Vela: a message broker that Apache Pulsar clients use unchanged."""
     from broker.hot_modules import use_compiled
 
+    for module in NEVER_USED:
+        defer(module)
     click.get_current_context().obj = use_compiled
-
-
-main.add_command(perf)
-main.add_command(pipeline)
-bookie.add_command(rebuild_index)
-main.add_command(bookie)
-main.add_command(broker_of_cluster)
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""`vela bookie rebuild-index`: work on the files of a stopped bookie."""
+"""`vela bookie`, with its command `rebuild-index`: work on the files of a stopped bookie."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bookie.process.command import bookie as command
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
 
 
-@click.command("rebuild-index")
+@command.command("rebuild-index")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, exists=True, file_okay=False),

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from metadata.store import MetadataStore
 
 
-@click.command()
+@click.command("broker")
 @configuration_options("A broker.conf")
 @log_level_option
-def broker(config_files: tuple[Path, ...], strict_config: bool, log_level: str) -> None:
+def command(config_files: tuple[Path, ...], strict_config: bool, log_level: str) -> None:
     """Run a broker of a cluster until SIGTERM or SIGINT."""
     from broker.hot_modules import use_compiled
 

@@ -7,6 +7,7 @@ fingerprint is written, so an interrupted one is never used.
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ from broker.hot_modules import (
     FINGERPRINT_FILE,
     GROUP,
     HOT_MODULES,
+    ROOMS,
     ROOT,
     fingerprint,
     source_path,
@@ -44,8 +46,17 @@ def compile_hot_modules() -> None:
     command.run()
 
 
+def compile_to_bytecode() -> None:
+    """Translate what has changed of the other modules to Python's bytecode, also where the
+    environment forbids the interpreter to write it (PYTHONDONTWRITEBYTECODE): without it a start
+    takes twice the time."""
+    for room in ROOMS:
+        compileall.compile_dir(ROOT / room, quiet=1)
+
+
 def main() -> int:
     """Exit status 0 also without a C compiler: the broker then runs from its sources."""
+    compile_to_bytecode()
     wanted = fingerprint()
     if FINGERPRINT_FILE.is_file() and FINGERPRINT_FILE.read_text() == wanted:
         return 0

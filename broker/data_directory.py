@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LOCK_FILE: Final = "vela.lock"
-DEFAULT_DATA_DIRECTORY: Final = "data/standalone"
 METADATA: Final = "metadata"
 BOOKKEEPER: Final = "bookkeeper"
 JOURNAL: Final = f"{BOOKKEEPER}/journal"

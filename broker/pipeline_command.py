@@ -35,9 +35,9 @@ def pipeline_python(environment: Mapping[str, str], tree: Path) -> str | None:
     return sys.executable if find_spec("pyspark") else None
 
 
-@click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.command("pipeline", context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def pipeline(arguments: tuple[str, ...]) -> None:
+def command(arguments: tuple[str, ...]) -> None:
     """Run a Spark job. Needs the environment that `make setup-pipeline` makes."""
     tree = Path(__file__).parents[1]
     python = pipeline_python(os.environ, tree)

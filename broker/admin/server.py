@@ -1,9 +1,4 @@
-"""The ASGI application over the route table, and its HTTP server.
-
-Before the broker is ready every request is answered with 503, so the first 200 of `/metrics` or the
-health check means that a client can use the broker. `web` serves it on a socket that is
-bound before anything else starts, so that a port in use is refused at once.
-"""
+"""The ASGI application over the route table. `broker.admin.front` loads it."""
 
 from __future__ import annotations
 
@@ -17,18 +12,15 @@ from starlette.responses import Response
 from broker.admin.authorization import check, scope_of
 from broker.admin.context import AdminRequest
 from broker.admin.errors import status_and_reason
+from broker.admin.front import STARTING
 from broker.admin.redirects import Redirect, send_to_owner
 from broker.admin.streaming import Streamed, encoded, is_large, json_pieces
 from broker.refusal import Refusal
 from security.authentication.identity import AuthenticationFailed
 from security.caller import UNAUTHENTICATED, Caller
 from web.body import read_body
-from web.server import HttpServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import trio
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from broker.admin.context import AdminContext
@@ -36,8 +28,6 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from security.authentication.service import Authentication
     from web.callers import CallerRules
-    from web.limits import HttpLimits
-    from web.server import Door
 
 log = structlog.get_logger()
 
@@ -96,7 +86,7 @@ class AdminApplication:
         route, names, known = self._router.find(raw_path, "GET" if method == "HEAD" else method)
         context = self.context
         if context is None:
-            return _error(503, "The broker is starting; it is not ready yet")
+            return _error(503, STARTING)
         caller = UNAUTHENTICATED
         if self._authentication is not None and (
             route is None or route.path not in self._open_paths
@@ -134,17 +124,6 @@ class AdminApplication:
             if count:
                 return _as_response(await route.by_parts(request, count))
         return _as_response(await route.handler(request))
-
-
-async def serve_http(
-    application: AdminApplication,
-    limits: HttpLimits,
-    doors: Iterable[Door],
-    stop: trio.Event,
-    task_status: trio.TaskStatus[None],
-) -> None:
-    """Serve until `stop` is set, then allow pending requests a moment to finish."""
-    await HttpServer(application, limits).serve(doors, stop, task_status)
 
 
 def open_paths(config: BrokerConfig) -> frozenset[str]:

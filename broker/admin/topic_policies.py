@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 
 from broker.admin.namespace_policies import EMPTY_BODY, refuse_copies, refuse_nothing
 from broker.admin.router import Route
+from broker.namespaces.topic_policies import DISABLED
 from broker.policies.delivery_rates import (
     NO_DISPATCH_RATE,
     REPLICATOR_DISPATCH,
@@ -141,8 +142,6 @@ def _refuse_size(context: AdminContext, value: Json) -> None:
     if value > context.config.maxMessageSize:
         raise precondition_failed(_WRONG_SIZE)
 
-
-DISABLED: Final = "Topic level policies is disabled, to enable the topic level policy and retry."
 
 SUBSCRIPTION_DISPATCH_RATE: Final = TopicPolicy(
     "subscriptionDispatchRate",

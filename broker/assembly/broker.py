@@ -20,14 +20,11 @@ import structlog
 import trio
 
 from broker.admin.context import AdminContext
+from broker.admin.front import AdminFront, serve_http
 from broker.admin.http_limits import http_limits_from
-from broker.admin.router import Router
-from broker.admin.routes import all_routes
-from broker.admin.server import AdminApplication, open_paths, serve_http
 from broker.assembly.authorization import authorizer_of, start_enforcement
 from broker.assembly.change_events import start_policy_log
 from broker.assembly.followers import start_followers
-from broker.assembly.issuers import fetch_from_issuers
 from broker.assembly.listening import Ports, url_host
 from broker.assembly.outliving import outliving
 from broker.assembly.parts import Served, StartError
@@ -54,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from bookie.bookie import Bookie
+    from broker.admin.front import Application
     from broker.assembly.parts import BookiePorts, Deployment, Owners, Storage
     from broker.authorization.authorizer import Authorizer
     from broker.broker_address import BrokerAddress
@@ -104,12 +102,12 @@ async def assembled_broker(
         authentication = _authentication(config, clock)
         ports = Ports(config)
         doors = ports.bind_web(stack)
-        application = _application(config, authentication)
+        front_page = _admin_front(config, authentication)
         nursery = await stack.enter_async_context(trio.open_nursery())
         stack.callback(nursery.cancel_scope.cancel)
         http_stop = trio.Event()
         limits = http_limits_from(config)
-        await nursery.start(serve_http, application, limits, doors, http_stop)
+        await nursery.start(serve_http, front_page, limits, doors, http_stop)
         ports.start(nursery)
 
         turns, readers = Turns(), Readers()
@@ -151,7 +149,7 @@ async def assembled_broker(
         admin.decisions = authorizer
         await start_followers(front, storage.store, admin)
         await owners.wait_joined()
-        application.context = admin
+        front_page.context = admin
         try:
             yield RunningBroker(address, service, admin, storage.bookie, reads.own)
         finally:
@@ -251,7 +249,8 @@ def _authentication(config: BrokerConfig, clock: Clock) -> Authentication | None
     """None: everybody is served. Raises: StartError."""
     if not config.authenticationEnabled:
         return None
-    # Loads libraries of which a broker without authentication has no use.
+    # Load libraries of which a broker without authentication has no use.
+    from broker.assembly.issuers import fetch_from_issuers
     from security.authentication.providers import authentication_of
 
     try:
@@ -260,10 +259,16 @@ def _authentication(config: BrokerConfig, clock: Clock) -> Authentication | None
         raise StartError(str(error)) from error
 
 
-def _application(config: BrokerConfig, authentication: Authentication | None) -> AdminApplication:
-    return AdminApplication(
-        Router(all_routes()), _caller_rules(config), authentication, open_paths(config)
-    )
+def _admin_front(config: BrokerConfig, authentication: Authentication | None) -> AdminFront:
+    def load() -> Application:
+        from broker.admin.router import Router
+        from broker.admin.routes import all_routes
+        from broker.admin.server import AdminApplication, open_paths
+
+        rules = _caller_rules(config)
+        return AdminApplication(Router(all_routes()), rules, authentication, open_paths(config))
+
+    return AdminFront(load)
 
 
 def _listener(

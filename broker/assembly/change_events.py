@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 import trio
 
-from broker.admin.topic_policies import DISABLED
 from broker.broker_client import ANONYMOUS
 from broker.change_events.change_events import ChangeEvents
 from broker.follow.owner_connection import OwnerConnection
 from broker.follow.owner_search import OwnerSearch
 from broker.handlers.table import BrokerCommands
-from broker.namespaces.topic_policies import NoPolicyLog
+from broker.namespaces.topic_policies import DISABLED, NoPolicyLog
 from broker.net.session import AnySession, Session
 from runtime.transport import StreamTransport
 from security.caller import THIS_BROKER

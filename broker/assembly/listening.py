@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, final
 from broker.assembly.parts import StartError
 from broker.broker_address import BrokerAddress
 from broker.tls_config import binary_tls, web_tls
-from security.tls_port import TlsPort
 from security.tls_suites import UnusableTls
 from web.https import Https
 from web.server import Door
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from broker.config import BrokerConfig
     from broker.net.listener import BrokerListener
     from security.handshakes import Handshakes
+    from security.tls_port import TlsPort
     from security.tls_rules import TlsRules
 
 HTTP_BACKLOG: Final = 4096
@@ -136,6 +136,9 @@ def _port_of(listening: socket.socket) -> int:
 
 
 def _tls_port(rules: TlsRules) -> TlsPort:
+    # Loads libraries of which a broker without TLS has no use.
+    from security.tls_port import TlsPort
+
     try:
         return TlsPort(rules)
     except UnusableTls as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.data_directory import DEFAULT_DATA_DIRECTORY
+from broker.default_directory import DEFAULT_DATA_DIRECTORY
 from broker.metadata_copy.names import NODE_BYTES_MAX
 from runtime.command_line import first_of, log_to_stderr, refuse
 

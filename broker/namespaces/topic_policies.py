@@ -12,7 +12,7 @@ before anything else is read.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from broker.namespaces.json_nodes import damaged
 from broker.namespaces.kept_records import KeptRecords
@@ -186,6 +186,10 @@ class PolicyLog(Protocol):
 
     def stop(self) -> None:
         """Read nothing any more: the broker is about to leave its topics."""
+
+
+DISABLED: Final = "Topic level policies is disabled, to enable the topic level policy and retry."
+"""Pulsar's text."""
 
 
 @final

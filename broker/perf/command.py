@@ -17,8 +17,8 @@ Given = Any
 """Value of an option, checked by click."""
 
 
-@click.group()
-def perf() -> None:
+@click.group("perf")
+def command() -> None:
     """Measure a broker, Vela or Pulsar."""
 
 
@@ -58,7 +58,7 @@ class _Bars:
         print(f"vela: {text}", file=sys.stderr)
 
 
-@perf.command()
+@command.command()
 @click.option("--service-url", default="pulsar://127.0.0.1:6650", show_default=True)
 @click.option(
     "--trust-cert-file", default="", help="Authorities of servers (PEM) [default: the system's]."

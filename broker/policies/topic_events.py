@@ -5,6 +5,8 @@ all clusters, and all policies of the topic as its value. No value: the topic ha
 
 Vela uses the names that the record of a namespace has. What Vela does not know stays as it is when
 something else of the same topic changes. Source: topics made by Pulsar 4.0.8.
+
+The Avro library is loaded with the first schema, because most brokers have no policies of topics.
 """
 
 from __future__ import annotations
@@ -13,8 +15,6 @@ import io
 import json
 import struct
 from typing import TYPE_CHECKING, Any, Final, final
-
-import fastavro
 
 from broker.policies.change_event_schema import EVENT_SCHEMA
 from protocol.errors import InvalidTopicName
@@ -122,6 +122,9 @@ class EventSchema:
         """None: that of Pulsar 4.0.8. Raises: Malformed."""
         if text is not None and len(text) > SCHEMA_CHARS_MAX:
             raise Malformed(f"its schema has over {SCHEMA_CHARS_MAX} characters")
+        import fastavro
+
+        self._avro = fastavro
         try:
             definition = EVENT_SCHEMA if text is None else json.loads(text)
             self._parsed: Json = fastavro.parse_schema(definition)
@@ -139,7 +142,7 @@ class EventSchema:
             raise Malformed(f"its value has over {EVENT_BYTES_MAX} bytes")
         source = io.BytesIO(payload)
         try:
-            event = fastavro.schemaless_reader(source, self._parsed, None)
+            event = self._avro.schemaless_reader(source, self._parsed, None)
         except _UNREADABLE as error:
             raise Malformed(f"its value cannot be read: {error!r}") from None
         if source.read(1):
@@ -150,7 +153,7 @@ class EventSchema:
         """The inverse. Numbers that are missing in a record are 0. Raises: Malformed."""
         out = io.BytesIO()
         try:
-            fastavro.schemaless_writer(out, self._parsed, self._complete(self._parsed, event))
+            self._avro.schemaless_writer(out, self._parsed, self._complete(self._parsed, event))
         except (AttributeError, *_UNREADABLE) as error:
             raise Malformed(f"a value is not one of its policy: {error}") from None
         if out.tell() > EVENT_BYTES_MAX:

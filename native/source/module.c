@@ -10,10 +10,11 @@ PyMODINIT_FUNC PyInit__extension(void)
         return NULL;
     }
     vela_crc32c_prepare();
+    PyMethodDef *parts[] = {vela_batch_functions, vela_broadcast_functions, vela_checksum_functions,
+                            vela_reading_functions, NULL};
     PyObject *module = PyModule_Create(&definition);
-    if (module && PyModule_AddFunctions(module, vela_checksum_functions) < 0)
-        Py_CLEAR(module);
-    if (module && PyModule_AddFunctions(module, vela_batch_functions) < 0)
-        Py_CLEAR(module);
+    for (PyMethodDef **part = parts; module && *part; part++)
+        if (PyModule_AddFunctions(module, *part) < 0)
+            Py_CLEAR(module);
     return module;
 }

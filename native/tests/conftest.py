@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import importlib.util
 import os
+import pkgutil
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
+from native import pure
 from native.build import MODULE, SOURCE_DIRECTORY, build
-from native.pure import batches, checksums
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-PURE = {"batches": batches, "checksums": checksums}
+PURE = {
+    part.name: importlib.import_module(f"native.pure.{part.name}")
+    for part in pkgutil.iter_modules(pure.__path__)
+}
 """The twins, by the name of the part; a part of this name has one file of tests."""
 
 

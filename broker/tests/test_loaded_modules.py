@@ -1,0 +1,55 @@
+"""What a broker that nobody uses yet has loaded: each library costs a start and an idle process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+PROGRAM = """
+import json, sys, urllib.error, urllib.request
+from broker.__main__ import NEVER_USED
+from runtime.deferred import defer
+for module in NEVER_USED:
+    defer(module)
+import trio
+from broker.app import running_broker
+from broker.config import BrokerConfig
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return answer.status
+
+async def main():
+    config = BrokerConfig(brokerServicePort=0, webServicePort=0)
+    async with running_broker(config, None) as broker:
+        idle = sorted(sys.modules)
+        url = broker.web_service_url + "/admin/v2/clusters"
+        status = await trio.to_thread.run_sync(fetch, url)
+        print(json.dumps([idle, sorted(sys.modules), status]))
+
+trio.run(main)
+"""
+NOT_LOADED = {
+    "cryptography": "certificates and keys",
+    "fastavro": "policies of topics",
+    "jwt": "tokens",
+    "starlette": "answers to HTTP requests",
+    "kazoo": "ZooKeeper",
+    "broker.admin.routes": "HTTP requests",
+    "broker.cluster": "clusters",
+    "autorecovery": "clusters",
+    "security.tls_port": "TLS",
+}
+
+
+def test_a_broker_at_rest_has_not_loaded_what_only_some_brokers_need() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120
+    )
+    idle, asked, status = json.loads(done.stdout)
+    assert [name for name in NOT_LOADED if name in idle] == []
+    assert "asyncio.base_events" not in idle
+    # The routes came with the first request.
+    assert "broker.admin.routes" in asked
+    assert status == 200
