@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy
 import pyarrow
 
-from native.batches import FIELDS, HAS_KEY, IS_NULL
+from native.batches import FIELDS, HAS_KEY, IS_NULL, ROW
 from pipeline.decode import message_id_head, message_id_tails, message_id_text
 from pipeline.options import Malformed
 from pipeline.registry import METADATA_COLUMNS, TopicSchema, value_columns
@@ -39,7 +39,6 @@ MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
 """The last moment that a column of microseconds can hold."""
 TAILS_REMEMBERED: Final = 16
 _STRICT: Final = Malformed()
-_NONE: Final = numpy.zeros(0, numpy.int32)
 _METADATA: Final = frozenset(name for name, _ in METADATA_COLUMNS)
 
 
@@ -188,44 +187,52 @@ class _Builder:
         if name == self._corrupt_column:
             return pyarrow.array([self._corrupt.get(row) for row in range(self.count)], kind)
         if name == "__topic":
-            return self._topics(kind)
+            return self._topics(places, kind)
         if name == "__messageId":
-            return _of_type(self._ids(), kind)
+            return _of_type(self._ids(places), kind)
         if name == "__key":
             return _of_type(places.binary("key", HAS_KEY, null=False), kind)
         if name == "__publishTime":
             return self._times(places.publish_times(), kind)
         if name == "__eventTime":
             return self._times(places.field("event_time_ms").view(numpy.uint64), kind, unset=0)
-        return _properties([rows for _, rows in self._groups], kind)
+        return _properties([rows for _, rows in self._groups], self.count, kind)
 
-    def _topics(self, kind: pyarrow.DataType) -> pyarrow.Array:
+    def _topics(self, places: _Places, kind: pyarrow.DataType) -> pyarrow.Array:
+        topics = [topic for topic, _ in self._groups]
         parts = [
-            pyarrow.repeat(pyarrow.scalar(topic, kind), sum([rows.row_count for _, rows in groups]))
-            for topic, groups in groupby(self._groups, key=itemgetter(0))
+            pyarrow.repeat(pyarrow.scalar(topic, kind), sum([count for _, count in counts]))
+            for topic, counts in groupby(zip(topics, places.counts, strict=True), key=itemgetter(0))
         ]
         if not parts:
             return pyarrow.nulls(0, kind)
         return parts[0] if len(parts) == 1 else pyarrow.concat_arrays(parts)
 
-    def _ids(self) -> pyarrow.Array:
-        """Of each entry its head before the tail of each message."""
+    def _ids(self, places: _Places) -> pyarrow.Array:
+        """Of each entry its head, before the tail of each message of a batch."""
         parts: list[bytes] = []
-        sizes: list[Numbers] = []
+        head_sizes: list[int] = []
+        tail_sizes = numpy.zeros(self.count, numpy.int32)
+        at = 0
         for topic, groups in groupby(self._groups, key=itemgetter(0)):
             partition = TopicName.parse(topic).partition_index
             for _, rows in groups:
                 head = message_id_head(partition, rows.head)
-                tails = message_id_tails(rows.head.batch_size)
-                tail_sizes = _tail_sizes(rows.head.batch_size)
-                if rows.row_count != len(tails):
+                head_sizes.append(len(head))
+                batch_size = rows.head.batch_size
+                if not batch_size:
+                    parts.append(head)
+                    at += 1
+                    continue
+                tails, sizes = message_id_tails(batch_size), _tail_sizes(batch_size)
+                if rows.row_count != batch_size:
                     indexes = rows.batch_indexes
-                    tails = [tails[index] for index in indexes]
-                    tail_sizes = tail_sizes[indexes]
+                    tails, sizes = [tails[index] for index in indexes], sizes[indexes]
                 parts.append(head.join([b"", *tails]))
-                sizes.append(tail_sizes + len(head))
-        offsets = _offsets(numpy.concatenate(sizes)) if sizes else _offsets(_NONE)
-        return _binary_array(offsets, b"".join(parts))
+                tail_sizes[at : at + len(tails)] = sizes
+                at += len(tails)
+        sizes = numpy.array(head_sizes, numpy.int32).repeat(places.counts) + tail_sizes
+        return _binary_array(_offsets(sizes), b"".join(parts))
 
     def _times(
         self, milliseconds: Numbers, kind: pyarrow.DataType, unset: int | None = None
@@ -270,12 +277,12 @@ class _Places:
     def __init__(self, entries: list[Rows]) -> None:
         table = numpy.frombuffer(b"".join([rows.table for rows in entries]), numpy.int64)
         self._table = table.reshape(-1, len(FIELDS))
-        self._counts = [rows.row_count for rows in entries]
+        self.counts = [len(rows.table) // ROW.size for rows in entries]
         self._publish_times = [rows.head.publish_time_ms for rows in entries]
         contents = [rows.content for rows in entries]
         self._content = contents[0] if len(contents) == 1 else b"".join(contents)
         ends = numpy.cumsum([0, *map(len, contents)])
-        self._shift = ends[:-1].repeat(self._counts)
+        self._shift = ends[:-1].repeat(self.counts)
 
     def field(self, name: str) -> Numbers:
         """A column of the tables."""
@@ -283,7 +290,7 @@ class _Places:
 
     def publish_times(self) -> Numbers:
         """Of each message, ms since 1970."""
-        return numpy.array(self._publish_times, numpy.uint64).repeat(self._counts)
+        return numpy.array(self._publish_times, numpy.uint64).repeat(self.counts)
 
     def binary(self, name: str, flag: int, *, null: bool) -> pyarrow.Array:
         """The bytes from `name` to its end. Whether messages with the flag are null, or those
@@ -321,9 +328,9 @@ def _of_type(array: pyarrow.Array, kind: pyarrow.DataType) -> pyarrow.Array:
     return array if array.type == kind else array.cast(kind)
 
 
-def _properties(entries: list[Rows], kind: pyarrow.DataType) -> pyarrow.Array:
+def _properties(entries: list[Rows], count: int, kind: pyarrow.DataType) -> pyarrow.Array:
     if not any(rows.properties for rows in entries):
-        return _empty_maps(sum([rows.row_count for rows in entries]), kind)
+        return _empty_maps(count, kind)
     values: list[Any] = []
     for rows in entries:
         found = rows.properties

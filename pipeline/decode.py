@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from native.batches import HAS_PROPERTIES, IS_REMOVED, ROW, batch_rows
-from pipeline.rows import EntryHead, Rows, rows_of_parts
+from pipeline.rows import EntryHead, Rows, row_of_message, rows_of_parts
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 CODECS: Final = {pb.LZ4: "lz4_raw", pb.ZSTD: "zstd", pb.SNAPPY: "snappy"}
 """Codec names that `Decompress` is called with. ZLIB is done here."""
 _BATCHES_REMEMBERED: Final = 16
+_LEDGERS_REMEMBERED: Final = 16
 
 
 class Unreadable(Exception):
@@ -95,11 +96,11 @@ def rows_of(
 
     Raises: Unreadable.
     """
-    batch_size = metadata.num_messages_in_batch if is_batch(metadata) else 0
+    has_batch = is_batch(metadata)
     head = EntryHead(
         entry.ledger_id,
         entry.entry_id,
-        batch_size,
+        metadata.num_messages_in_batch if has_batch else 0,
         metadata.publish_time,
         metadata.schema_version,
         first_chunk,
@@ -107,17 +108,22 @@ def rows_of(
     if is_marker(metadata):
         return Rows(head, b"", b"")
     try:
-        content = _decompressed(metadata, payload, decompress)
-        if is_batch(metadata):
-            return _of_batch(head, bytes(content))
+        content = bytes(_decompressed(metadata, payload, decompress))
+        if has_batch:
+            return _of_batch(head, content)
     except (RemoteProtocolError, ValueError, OSError, zlib.error) as error:
         raise Unreadable(f"entry {_name(entry)}: {error}") from None
     key = None
     if metadata.HasField("partition_key"):
         key = key_bytes(metadata.partition_key, b64_encoded=metadata.partition_key_b64_encoded)
-    parts = (-1, key, None if metadata.null_value else content, metadata.event_time)
     properties = metadata.properties
-    return rows_of_parts(head, [parts], {0: _pairs(properties)} if properties else {})
+    return row_of_message(
+        head,
+        key,
+        None if metadata.null_value else content,
+        metadata.event_time,
+        _pairs(properties) if properties else None,
+    )
 
 
 def _pairs(properties: Iterable[pb.KeyValue]) -> list[tuple[str, str]]:
@@ -193,16 +199,21 @@ def _varint(value: int) -> bytes:
 def message_id_head(partition: int, head: EntryHead) -> bytes:
     """How the ids of all messages of an entry begin, as clients serialize them (MessageIdData). Of
     a chunked message with the id of its first chunk (PIP-107)."""
-    begin = b"\x08" + _varint(head.ledger_id) + b"\x10" + _varint(head.entry_id)
-    if partition >= 0:
-        begin += b"\x18" + _varint(partition)
+    begin = _position(partition, head.ledger_id, head.entry_id)
     if head.first_chunk is not None:
-        ledger_id, entry_id = head.first_chunk
-        inner = b"\x08" + _varint(ledger_id) + b"\x10" + _varint(entry_id)
-        if partition >= 0:
-            inner += b"\x18" + _varint(partition)
+        inner = _position(partition, *head.first_chunk)
         begin += b"\x3a" + _varint(len(inner)) + inner
     return begin
+
+
+def _position(partition: int, ledger_id: int, entry_id: int) -> bytes:
+    begin = _ledger_part(ledger_id) + _varint(entry_id)
+    return begin + b"\x18" + _varint(partition) if partition >= 0 else begin
+
+
+@lru_cache(_LEDGERS_REMEMBERED)
+def _ledger_part(ledger_id: int) -> bytes:
+    return b"\x08" + _varint(ledger_id) + b"\x10"
 
 
 @lru_cache(_BATCHES_REMEMBERED)

@@ -70,6 +70,7 @@ class _SliceReader:
         part, connection = self._part, self._options.connection
         with EntryReader(connection, part.topic, part.ledger_id, self._next) as reader:
             under_way = self._asked_for(reader, self._next, 0)
+            half = self._options.receiver_queue_size // 2
             while self._next <= part.last_entry:
                 for entry in reader.entries(self._seconds_left()):
                     if (entry.ledger_id, entry.entry_id) > (part.ledger_id, part.last_entry):
@@ -78,9 +79,10 @@ class _SliceReader:
                     if (entry.ledger_id, entry.entry_id) < (part.ledger_id, self._next):
                         continue
                     metadata, payload = parse(entry)
-                    # Before the entry counts as read: a lost connection is noticed here, too.
                     under_way -= message_count(metadata)
-                    under_way = self._asked_for(reader, entry.entry_id + 1, under_way)
+                    if under_way <= half:
+                        # Before the entry counts as read: here, too, the connection may be lost.
+                        under_way = self._asked_for(reader, entry.entry_id + 1, under_way)
                     if is_chunk(metadata):
                         rows = self._chunk(entry)
                     else:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Properties = Sequence[tuple[str, str]]
     Parts = tuple[int, bytes | None, bytes | memoryview | None, int]
-    """Index in the batch (-1: there is none), key, payload, event time."""
+    """Index in the batch, key, payload (None: a null value), event time."""
 
 _NO_PROPERTIES: Final[Mapping[int, Properties]] = MappingProxyType({})
 
@@ -117,10 +117,29 @@ class Rows(NamedTuple):
         )
 
 
+def row_of_message(
+    head: EntryHead,
+    key: bytes | None,
+    payload: bytes | None,
+    event_time_ms: int,
+    properties: Properties | None,
+) -> Rows:
+    """As `rows_of_parts`, of the one message of an entry without a batch."""
+    flags = 0
+    content = payload
+    if content is None:
+        content, flags = b"", IS_NULL
+    at = 0
+    if key is not None:
+        at, flags, content = len(key), flags | HAS_KEY, key + content
+    table = ROW.pack(0, at, len(content), 0, at, event_time_ms, -1, flags)
+    return Rows(head, content, table, {0: properties} if properties else _NO_PROPERTIES)
+
+
 def rows_of_parts(
     head: EntryHead, messages: Iterable[Parts], properties: Mapping[int, Properties]
 ) -> Rows:
-    """Rows from messages that were taken apart: a payload of None is a null value."""
+    """The rows of a batch that was taken apart already."""
     contents: list[bytes | memoryview] = []
     table: list[bytes] = []
     at = 0
