@@ -21,7 +21,7 @@ FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-isolation bench-limits bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -40,6 +40,7 @@ help:
 	@echo 'make bench    benchmark against real Pulsar, half an hour (Java 17, Maven; BENCH_ARGS="--quick")'
 	@echo 'make bench-secured  what TLS and tokens cost, on real Pulsar and on Vela, 15 minutes (Java 17, Maven; "--quick")'
 	@echo 'make bench-limits  how exactly publish rates are held, on real Pulsar and on Vela, 3 minutes (Java 17)'
+	@echo 'make bench-peers  Vela beside NATS, Kafka and real Pulsar, 20 minutes (Java 17, Maven, Go; "--quick")'
 	@echo 'make bench-cluster  replicated clusters, real, mixed and of Vela, 20 minutes (Java 17, Maven; "--quick")'
 	@echo 'make bench-failover  CPU per message with 1, 2 and 4 brokers; 20,000 topics, one of two brokers killed'
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
@@ -153,6 +154,9 @@ bench-isolation: compile
 
 bench-limits: compile
 	$(BIN)/python -m compat_tests.bench.limits $(BENCH_ARGS)
+
+bench-peers: compile
+	$(BIN)/python -m compat_tests.bench.peers $(BENCH_ARGS)
 
 bench-secured: compile
 	$(BIN)/python -m compat_tests.bench.secured $(BENCH_ARGS)

@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from bookie.adds import DurableSink
+from bookie.background_io import in_background
 from bookie.errors import DiskFull
 from bookie.journal import EMPTY_BODY
 from bookie.journal_format import ENTRY_FORCE
@@ -141,7 +142,8 @@ class Checkpointer:
         assert half is not None
         started = time.perf_counter()
         try:
-            await trio.to_thread.run_sync(storage.flush, half, limiter=storage.writer_limiter)
+            flush = partial(in_background, partial(storage.flush, half))
+            await trio.to_thread.run_sync(flush, limiter=storage.writer_limiter)
         except DiskFull as error:
             storage.writable = False
             storage.cache.close()

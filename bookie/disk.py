@@ -11,6 +11,7 @@ rely on the following:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from typing import TYPE_CHECKING, Final, Protocol, final
@@ -61,6 +62,9 @@ class DiskFile(Protocol):
     def read_at(self, offset: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
 
+    def expect_runs(self) -> None:
+        """From now on each read asks for all that is wanted: the system should not read more."""
+
     def sync(self) -> None:
         """Make everything written so far durable (data and the size needed to read it)."""
 
@@ -85,6 +89,10 @@ class Submissions(Protocol):
 
     def fileno(self) -> int:
         """Becomes readable when the write is done."""
+
+    def takes(self, file: DiskFile, offset: int, alignment: int) -> bool:
+        """Whether writes to this file, from `offset` on and of a multiple of `alignment`, can be
+        submitted: to be asked before one is put together. `submit` may still say no."""
 
     def submit(self, file: DiskFile, offset: int, parts: list[bytes], size: int) -> bool:
         """Begin to write the parts, `size` bytes together, and to make them durable. False: not
@@ -262,6 +270,11 @@ class RealFile:
         except OSError as error:
             raise DiskFailed(f"reading {self.path} at {offset}: {error.strerror}") from error
         return data
+
+    def expect_runs(self) -> None:
+        """posix_fadvise."""
+        with contextlib.suppress(OSError):  # an advice only
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def sync(self) -> None:
         """fdatasync."""

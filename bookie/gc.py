@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 import structlog
 import trio
 
+from bookie.background_io import in_background
 from bookie.errors import Corruption, DiskFailed, DiskFull, StorageError
 from bookie.ledger_state import encode_ledger_data
 
@@ -189,10 +190,12 @@ class GarbageCollector:
         Raises: Corruption.
         """
         # Only reads, but perhaps for long: flushes must not wait for it.
-        summary = await trio.to_thread.run_sync(storage.logs.estimate, log_id)
+        summary = await trio.to_thread.run_sync(
+            in_background, partial(storage.logs.estimate, log_id)
+        )
         if self._is_kept(summary, threshold):
             return None
-        summary = await trio.to_thread.run_sync(storage.logs.prove, log_id)
+        summary = await trio.to_thread.run_sync(in_background, partial(storage.logs.prove, log_id))
         return None if self._is_kept(summary, threshold) else summary
 
     def _is_kept(self, summary: LogSummary, threshold: float) -> bool:
@@ -218,7 +221,7 @@ class GarbageCollector:
         unknown_count = 0
         while True:
             started = time.monotonic()
-            entries = await trio.to_thread.run_sync(found.next_slice)
+            entries = await trio.to_thread.run_sync(in_background, found.next_slice)
             if not entries:
                 break
             count, strange = await self._in_writer(storage, partial(storage.copy_entries, entries))
@@ -256,7 +259,9 @@ class GarbageCollector:
     async def _in_writer(self, storage: LedgerStorage, call: partial[T]) -> T:
         """Runs in the thread of the storage, between flushes."""
         try:
-            return await trio.to_thread.run_sync(call, limiter=storage.writer_limiter)
+            return await trio.to_thread.run_sync(
+                in_background, call, limiter=storage.writer_limiter
+            )
         except DiskFailed as error:
             self._fail(error)
             raise

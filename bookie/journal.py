@@ -250,7 +250,7 @@ class Journal:
             is_idle
             and self._submits
             and 0 < size <= SUBMITTED_BYTES_MAX
-            and self._submit(batch, now)
+            and self._submit(batch, size, now)
         ):
             self._handed.put((batch, now))
             if self._hold is not None:
@@ -297,17 +297,19 @@ class Journal:
         self.kick()
         return None
 
-    def _submit(self, batch: Batch, handed_at: float) -> bool:
+    def _submit(self, batch: Batch, size_bytes: int, handed_at: float) -> bool:
         """False: the thread has to write it."""
         writer, submissions = self._writer, self._submissions
         if writer is None or submissions is None or self.is_full or self._kept:
+            return False
+        entries = _count_entries(batch)
+        if not writer.takes_submitted(submissions, size_bytes + 4 * entries):
             return False
         parts: list[bytes] = []
         size = _append_records(batch, parts)
         started = time.perf_counter()
         if not writer.submit_group(submissions, parts, size + 4 * (len(parts) // 3)):
             return False
-        entries = _count_entries(batch)
         self._submitted = GroupDone(self, [batch], entries, size, handed_at, int(Status.OK))
         self._submitted_at = started
         return True

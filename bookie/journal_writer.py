@@ -188,18 +188,25 @@ class JournalWriter:
         self._moved(end)
         return size
 
-    def submit_group(self, to: Submissions, parts: list[bytes], size_bytes: int) -> bool:
-        """Begin what `write_group` does with a small group; `group_is_durable` follows. Takes over
-        `parts`. False: this group needs `write_group`, and nothing was changed."""
+    def takes_submitted(self, to: Submissions, size_bytes_max: int) -> bool:
+        """Whether `submit_group` can be tried with records of so many bytes: to be asked before
+        they are put together. On some file systems the answer is always no."""
         file, position = self._file, self._position
         room = self._alignment + journal_format.GROUP_EXTRA_BYTES
-        if (
-            file is None
-            or not self._sync
-            or position >= self._size_max
-            or position + size_bytes + room > self._preallocated
-        ):
-            return False
+        return (
+            file is not None
+            and self._sync
+            and position < self._size_max
+            and position + size_bytes_max + room <= self._preallocated
+            and to.takes(file, position, self._alignment)
+        )
+
+    def submit_group(self, to: Submissions, parts: list[bytes], size_bytes: int) -> bool:
+        """Begin what `write_group` does with a small group; `group_is_durable` follows. Takes over
+        `parts`. Only after `takes_submitted`. False: this group needs `write_group`, and nothing
+        was changed."""
+        file, position = self._file, self._position
+        assert file is not None
         group = self._finished(parts, size_bytes, 0)
         size = sum(map(len, group))
         end = position + size

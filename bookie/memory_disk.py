@@ -48,6 +48,9 @@ class MemoryFile:
         """A copy of the range."""
         return bytes(self.data[offset : offset + size])
 
+    def expect_runs(self) -> None:
+        """Nothing is read ahead here."""
+
     def sync(self) -> None:
         """Nothing to do."""
 

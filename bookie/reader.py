@@ -23,6 +23,7 @@ import structlog
 import trio
 
 from bookie.api import LAST_ENTRY, BookieError, EntryBody, Status
+from bookie.background_io import in_background
 from bookie.read_cache import NONE, ReadAheadCache
 from bookie.statistics import LatencyHistogram
 from settings.kinds import or_no_limit
@@ -247,7 +248,7 @@ class EntryReader:
             raise BookieError(Status.TOO_MANY_REQUESTS, "too many reads are waiting for the disk")
         self.reads_waiting += 1
         try:
-            return await trio.to_thread.run_sync(call, limiter=self._limiter)
+            return await trio.to_thread.run_sync(in_background, call, limiter=self._limiter)
         except Exception as error:
             self.reads_failed += 1
             logger.error("read failed", ledger_id=ledger_id, error=str(error))

@@ -131,6 +131,10 @@ class Ring:
         """Readable when the write is done."""
         return self._descriptor
 
+    def takes(self, file: Submittable, offset: int, alignment: int) -> bool:
+        """See Submissions."""
+        return is_aligned(offset, alignment) and file.direct() is not None
+
     def submit(self, file: Submittable, offset: int, parts: list[bytes], size: int) -> bool:
         """See Submissions."""
         direct = file.direct()

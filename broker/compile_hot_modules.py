@@ -1,4 +1,5 @@
-"""`python -m broker.compile_hot_modules`: compiles the hot modules with mypyc. Needs a C compiler.
+"""`python -m broker.compile_hot_modules`: compiles the hot modules with mypyc, and the extension of
+`native`. Needs a C compiler.
 
 Skipped when the last build was made from the same sources. The build is complete before its
 fingerprint is written, so an interrupted one is never used.
@@ -11,6 +12,7 @@ import os
 import shutil
 import sys
 
+import native.build
 from broker.hot_modules import (
     BUILD_DIRECTORY,
     FINGERPRINT_FILE,
@@ -36,6 +38,7 @@ def compile_hot_modules() -> None:
     extensions = mypycify(
         sources, opt_level="2", group_name=GROUP, target_dir=str(BUILD_DIRECTORY / "c")
     )
+    extensions += native.build.extensions()
     command = build_ext(Distribution({"name": GROUP, "ext_modules": extensions}))
     command.build_lib = str(BUILD_DIRECTORY)
     command.build_temp = str(BUILD_DIRECTORY / "objects")

@@ -34,7 +34,10 @@ FINGERPRINT_FILE: Final = BUILD_DIRECTORY / "fingerprint"
 GROUP: Final = "vela_hot"
 SWITCH: Final = "VELA_COMPILED"
 USED: Final = "with compiled hot modules"
+EXTENSION: Final = "native._extension"
+"""Written in C (`native/DESIGN.md`). Whoever imports it does without where it is absent."""
 ROOMS: Final = (
+    "native",
     "protocol",
     "rocks",
     "runtime",
@@ -48,6 +51,8 @@ ROOMS: Final = (
 )
 _NOT_SOURCES: Final = frozenset({"tests", "testing", "__pycache__"})
 """Folders that a wheel leaves out, as pyproject.toml says."""
+
+_SOURCES: Final = (".py", ".c", ".h")
 
 HOT_MODULES: Final = (
     "protocol.send_fields",
@@ -140,7 +145,7 @@ def _lines_below(directory: str, place: str) -> Iterator[str]:
     with os.scandir(directory) as found:
         for entry in found:
             name = entry.name
-            if name.endswith(".py"):
+            if name.endswith(_SOURCES):
                 with open(entry.path, "rb", buffering=0) as source:
                     content = source.read()
                 yield f"{place}/{name} {len(content)} {zlib.crc32(content):08x}"
@@ -152,8 +157,7 @@ def _lines_below(directory: str, place: str) -> Iterator[str]:
 class CompiledFinder:
     """Finds the compiled form of the hot modules (a finder of `sys.meta_path`)."""
 
-    def __init__(self) -> None:
-        names = (*HOT_MODULES, f"{GROUP}__mypyc")
+    def __init__(self, names: Sequence[str] = (*HOT_MODULES, f"{GROUP}__mypyc", EXTENSION)) -> None:
         self._paths = {name: str(extension_path(name)) for name in names}
 
     def find_spec(
@@ -165,7 +169,7 @@ class CompiledFinder:
         """The compiled module, or None for other modules."""
         del path, target
         place = self._paths.get(name)
-        if place is None:
+        if place is None or (name == EXTENSION and not os.path.isfile(place)):
             return None
         loader = importlib.machinery.ExtensionFileLoader(name, place)
         return importlib.util.spec_from_file_location(name, place, loader=loader)
@@ -185,3 +189,12 @@ def use_compiled() -> str:
         return f"from the sources, because {early[0]} was already imported"
     sys.meta_path.insert(0, CompiledFinder())
     return USED
+
+
+def use_extension() -> None:
+    """Let the extension be imported, and no hot module: in programs that import parts of Vela as
+    libraries, at any time. Nothing happens where it was not built from these sources."""
+    if os.environ.get(SWITCH) == "0" or not FINGERPRINT_FILE.is_file():
+        return
+    if FINGERPRINT_FILE.read_text() == fingerprint():
+        sys.meta_path.insert(0, CompiledFinder([EXTENSION]))

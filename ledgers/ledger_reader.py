@@ -14,6 +14,7 @@ requested at the same time, each from its own write set. Their bytes are measure
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, final
 
@@ -25,7 +26,7 @@ from ledgers.errors import EntryAbsent, EntryUnknown
 from ledgers.read_window import ReadRun, ReadWindow
 from ledgers.speculation import Speculation
 from metadata.store import MetadataUnavailable
-from protocol.bookkeeper.digests import Digest, DigestMismatch, entry_metadata
+from protocol.bookkeeper.digests import Digest, entry_metadata
 from protocol.bookkeeper.ledger_layout import write_set
 
 if TYPE_CHECKING:
@@ -37,8 +38,13 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 _ABSENT = frozenset({Status.NO_ENTRY, Status.NO_LEDGER})
-VERIFIED_PER_SLICE: Final = 1_000
-"""Entries: half a millisecond if they are small. Larger ones come in runs of fewer."""
+CHECKED_BYTES_MAX: Final = 64 << 10
+"""Checked in the event loop: 50 us, which is what the hop to a thread costs. A run of 1 MB would
+hold it up for half a millisecond."""
+CHECKED_AT_ONCE_MAX: Final = 200
+"""The same for entries."""
+CHECKING_THREADS: Final = 2
+_CHECKS: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("digest checks")
 
 
 @final
@@ -246,19 +252,21 @@ class _Read:
         return False
 
     async def _verified(self, bodies: list[bytes]) -> tuple[list[bytes], str]:
-        """The payloads up to the first damaged one, and a description of the damage. Other tasks
-        run after every slice."""
-        verified = self._digest.verified_payload
-        ledger_id, entry_id = self._ledger_id, self.first
-        count = min(len(bodies), self._last - entry_id + 1)
-        payloads: list[bytes] = []
-        try:
-            for start in range(0, count, VERIFIED_PER_SLICE):
-                if start:
-                    await trio.lowlevel.checkpoint()
-                for body in bodies[start : min(start + VERIFIED_PER_SLICE, count)]:
-                    payloads.append(verified(body, ledger_id, entry_id))
-                    entry_id += 1
-        except DigestMismatch as error:
-            return payloads, str(error)
-        return payloads, "nothing was returned"
+        """The payloads up to the first damaged one, and a description of the damage."""
+        bodies = bodies[: self._last - self.first + 1]
+        check = partial(self._digest.verified_payloads, bodies, self._ledger_id, self.first)
+        if len(bodies) <= CHECKED_AT_ONCE_MAX and sum(map(len, bodies)) <= CHECKED_BYTES_MAX:
+            payloads, problem = check()
+        else:
+            payloads, problem = await trio.to_thread.run_sync(check, limiter=_checks())
+        return payloads, problem or "nothing was returned"
+
+
+def _checks() -> trio.CapacityLimiter:
+    """Of the running loop, which two threads help to check what was read."""
+    try:
+        return _CHECKS.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(CHECKING_THREADS)
+        _CHECKS.set(limiter)
+        return limiter

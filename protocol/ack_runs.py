@@ -3,22 +3,27 @@
 When all consumers of a connection have received the same message, their ACK frames arrive one after
 the other and differ only in the consumer id:
 
-    <total> <command size> 08 0a 52 <size> 08 <consumer>     the head, known per consumer
+    <total> <command size> 08 0a 52 <size> 08 <consumer>     the head
     10 00 1a <size> 08 <ledger> 10 <entry> [18 ..] [20 ..]   the tail, the same in the whole run
 
-So a run is split at the tail of its first frame, and the heads are looked up. Head and tail
-together are exactly one frame, so the result is that of a parser. All other commands and forms of
-ACK (cumulative, several ids, batch indexes, a request id) are left to the parser, from the first
-byte that does not belong to the run. `FrameDecoder.take_ack_runs` calls this at the beginning of a
-frame only, and keeps an incomplete frame.
+So the tail of the first frame is read, and `native.broadcast` takes the frames that have the same
+one. Head and tail together are exactly one frame, so the result is that of a parser. All other
+commands and forms of ACK (cumulative, several ids, batch indexes, a request id) are left to the
+parser, from the first byte that does not belong to the run. `FrameDecoder.take_ack_runs` calls this
+at the beginning of a frame only, and keeps an incomplete frame.
+
+Client libraries number the consumers of a connection from 0 on, so the consumers are a table by id.
+Those whose ids are too far from the others' are left to the parser.
 """
 
 from __future__ import annotations
 
 import re
+from array import array
 from functools import lru_cache
-from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol, final
+
+from native.broadcast import take_acks
 
 if TYPE_CHECKING:
     from protocol.position import Position
@@ -27,15 +32,15 @@ RUN_MIN: Final = 4
 """After a shorter run the rest of the data is left to the parser: looking for runs costs a scan."""
 RUNS_MAX: Final = 256
 """After so many runs the rest of the data is left to the parser, too: one turn takes all runs."""
-_PIECE_BYTES_MIN: Final = 1024
-"""More than one ACK of a run can have, so that a piece with none of them is the end of the run."""
-_TABLES_MAX: Final = 4
-_TAIL_MAX: Final = 128
+IDS_PER_CONSUMER_MAX: Final = 8
+"""Size of the table, in relation to the consumers in it."""
+_IDS_MIN: Final = 256
+_ABSENT: Final = -1
+_TAIL_MAX: Final = 100
 """More than the expression below can match, so that nothing large is remembered."""
 _HEAD: Final = b"\x08\x0a\x52"
 _HEAD_OFFSET: Final = 8
 _CONSUMER_OFFSET: Final = 13
-_pack_sizes: Final = Struct(">II").pack
 _VARINT: Final = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
 _TAIL: Final = re.compile(
     rb"\x10\x00\x1a([\x00-\x7f])(\x08" + _VARINT + rb"\x10" + _VARINT
@@ -44,45 +49,79 @@ _TAIL: Final = re.compile(
     re.DOTALL,
 )  # fmt: skip
 
-AckRun = tuple[list[int], "Position"]
-"""(numbers of consumers, in the order of their ACKs; the entry that all of them acknowledge)."""
+AckRun = tuple["array[int]", "Position"]
+"""(numbers of consumers, type "i", in the order of their ACKs; the entry that all of them
+acknowledge)."""
 
 
 class AckRunTarget(Protocol):
     """Takes the plain ACKs of its consumers by the run."""
 
-    def ack_run(self, consumers: list[int], position: Position) -> None:
+    def ack_run(self, consumers: array[int], position: Position) -> None:
         """All of the consumers have acknowledged the whole entry. They are given by the numbers
-        under which they were added to the connection's `AckRuns`."""
+        under which they were added to the connection's `AckRuns`. The callee owns the array."""
 
 
 @final
 class AckRuns:
-    """The consumers of one connection whose plain ACKs are taken by the run, by the first bytes of
-    their ACK frames. The caller of `add` chooses a consumer's number."""
+    """The consumers of one connection whose plain ACKs are taken by the run. The caller of `add`
+    chooses a consumer's number (0 to 2^31 - 1)."""
 
-    __slots__ = ("_consumers", "_tables")
+    __slots__ = ("_count", "_first", "_numbers")
 
     def __init__(self) -> None:
-        self._consumers: dict[bytes, int] = {}
-        self._tables: dict[int, dict[bytes, int]] = {}
+        self._count = 0
+        self._first = 0
+        """The id at the beginning of the table."""
+        self._numbers = array("i")
 
     @property
     def unused(self) -> bool:
         """Whether it knows no consumer."""
-        return not self._consumers
+        return not self._count
 
-    def add(self, consumer: bytes, number: int) -> None:
-        """A consumer (its id as a varint) was attached."""
-        self._consumers[consumer] = number
-        for tail_size, table in self._tables.items():
-            table[_head(consumer, tail_size)] = number
+    def add(self, consumer_id: int, number: int) -> None:
+        """A consumer was attached. It may be left to the parser."""
+        numbers = self._numbers
+        ids_max = _IDS_MIN + IDS_PER_CONSUMER_MAX * self._count
+        if not self._count:
+            self._first = consumer_id
+            del numbers[:]
+        elif consumer_id < self._first:
+            missing = self._first - consumer_id
+            room = ids_max - len(numbers)
+            if missing > room:
+                return
+            # More than is needed, as ids that fall one by one would move the table each time.
+            missing = min(max(missing, self._count), room, self._first)
+            numbers[:0] = array("i", [_ABSENT]) * missing
+            self._first -= missing
+        elif consumer_id - self._first >= ids_max:
+            self._forget_those_that_left()
+            if consumer_id - self._first >= ids_max:
+                return
+        missing = consumer_id - self._first + 1 - len(numbers)
+        if missing > 0:
+            numbers.extend(array("i", [_ABSENT]) * missing)
+        if numbers[consumer_id - self._first] == _ABSENT:
+            self._count += 1
+        numbers[consumer_id - self._first] = number
 
-    def remove(self, consumer: bytes) -> None:
+    def _forget_those_that_left(self) -> None:
+        """Let the table begin with a consumer that is there."""
+        numbers = self._numbers
+        at = 0
+        while numbers[at] == _ABSENT:
+            at += 1
+        del numbers[:at]
+        self._first += at
+
+    def remove(self, consumer_id: int) -> None:
         """It has left."""
-        self._consumers.pop(consumer, None)
-        for tail_size, table in self._tables.items():
-            table.pop(_head(consumer, tail_size), None)
+        at = consumer_id - self._first
+        if 0 <= at < len(self._numbers) and self._numbers[at] != _ABSENT:
+            self._numbers[at] = _ABSENT
+            self._count -= 1
 
     def take(self, data: bytes, runs: list[AckRun]) -> int:
         """Append the runs that `data` begins with, and return how many bytes they are. `data`
@@ -101,52 +140,13 @@ class AckRuns:
             position = _position(tail)
             if position is None:
                 break
-            consumers, taken = self._take_run(data, taken, tail)
+            found, taken = take_acks(data, taken, tail, self._first, self._numbers)
+            consumers = array("i", found)
             if consumers:
                 runs.append((consumers, position))
             if len(consumers) < RUN_MIN:
                 break
         return taken
-
-    def _take_run(self, data: bytes, at: int, tail: bytes) -> tuple[list[int], int]:
-        """The consumers of the run at `at`, and where it ends. The data is split in pieces that
-        grow with the run, so that many short runs do not cost a pass over all of the data each."""
-        consumers: list[int] = []
-        known = self._table(len(tail)).get
-        size = _PIECE_BYTES_MIN
-        while True:
-            piece = data[at : at + size]
-            parts = piece.split(tail)
-            rest = parts.pop()
-            found = list(map(known, parts))
-            if None in found:
-                count = found.index(None)
-                consumers += [number for number in found[:count] if number is not None]
-                return consumers, at + sum(map(len, parts[:count])) + count * len(tail)
-            consumers += [number for number in found if number is not None]
-            at += len(piece) - len(rest)
-            if not found or len(piece) < size:
-                return consumers, at
-            size *= 4
-
-    def _table(self, tail_size: int) -> dict[bytes, int]:
-        table = self._tables.get(tail_size)
-        if table is None:
-            while len(self._tables) >= _TABLES_MAX:
-                del self._tables[next(iter(self._tables))]
-            table = {_head(each, tail_size): number for each, number in self._consumers.items()}
-            self._tables[tail_size] = table
-        return table
-
-
-def _head(consumer: bytes, tail_size: int) -> bytes:
-    """How an ACK frame of the consumer begins, up to its tail of that size."""
-    content = 1 + len(consumer) + tail_size
-    return b"%b\x08\x0a\x52%c\x08%b" % (
-        _pack_sizes(8 + content, 4 + content),
-        min(content, 0x7F),
-        consumer,
-    )
 
 
 def _position(tail: bytes) -> Position | None:

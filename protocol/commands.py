@@ -17,7 +17,6 @@ from protocol.command_frames import AnswerTemplate, command_frame, command_frame
 from protocol.refusals import NO_REQUEST, refusal, request_id_of
 from protocol.templates import (
     UINT64_MAX,
-    MessageHeadTemplate,
     message_head,
     send_receipt,
     varint,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_REQUEST",
     "UINT64_MAX",
-    "MessageHeadTemplate",
     "message_head",
     "message_id",
     "refusal",

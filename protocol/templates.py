@@ -35,12 +35,18 @@ _LAST: Final = tuple(
 )
 """The varint of every number of 14 bits."""
 
-_MORE: Final = tuple(
-    bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(_TABLE_SIZE)
-)
-"""Every number of 14 bits as the first two bytes of a longer varint."""
+_MORE: Final[list[bytes | None]] = [None] * _TABLE_SIZE
+"""Every number of 14 bits as the first two bytes of a longer varint, made when it is needed: a
+broker at rest has no such numbers."""
 
 _NEGATIVE_ONE: Final = b"\xff" * 9 + b"\x01"
+
+
+def _more(number: int) -> bytes:
+    made = _MORE[number]
+    if made is None:
+        made = _MORE[number] = bytes((number & 0x7F | 0x80, number >> 7 | 0x80))
+    return made
 
 
 def varint(value: int) -> bytes:
@@ -52,10 +58,10 @@ def varint(value: int) -> bytes:
             return _NEGATIVE_ONE
         value += 1 << 64
     if value < _TWO_TABLES:
-        return _MORE[value & _TABLE_MASK] + _LAST[value >> 14]
+        return _more(value & _TABLE_MASK) + _LAST[value >> 14]
     parts = []
     while value >= _TABLE_SIZE:
-        parts.append(_MORE[value & _TABLE_MASK])
+        parts.append(_more(value & _TABLE_MASK))
         value >>= 14
     parts.append(_LAST[value])
     return b"".join(parts)
@@ -196,55 +202,12 @@ def _message_frame(content: bytes, payload_size: int) -> bytes:
 
 
 def epoch_option(consumer_epoch: int | None) -> bytes:
-    """A consumer's epoch as `MessageHeadTemplate` takes it; None: the consumer gave none."""
+    """A consumer's epoch as `message_rest` takes it; None: the consumer gave none."""
     return b"" if consumer_epoch is None else b"\x28" + varint(consumer_epoch)
 
 
-@final
-class MessageHeadTemplate:
-    """One entry, many consumers: everything but the consumer id is encoded once.
-
-    For consumers without redelivery count and ack set; `options` is what `epoch_option` makes of
-    a consumer's epoch, the same for all. `consumer` is `varint(consumer_id)`, to be kept with the
-    consumer.
-    """
-
-    __slots__ = ("_message_id", "_payload_size", "_prefixes")
-
-    def __init__(
-        self,
-        ledger_id: int,
-        entry_id: int,
-        partition: int,
-        payload_size: int,
-        options: bytes = b"",
-    ) -> None:
-        self._message_id = _message_id(ledger_id, entry_id, partition) + options
-        self._payload_size = payload_size
-        self._prefixes: list[bytes | None] = [None] * 11
-
-    def head(self, consumer: bytes) -> bytes:
-        """The same bytes as `message_head` for this consumer."""
-        prefix = self._prefixes[len(consumer)]
-        if prefix is None:
-            prefix = self._prefix(len(consumer))
-        return prefix + consumer + self._message_id
-
-    def heads(self, consumers: Sequence[bytes]) -> list[bytes]:
-        """`head` for each of the consumers, in their order."""
-        tail = self._message_id
-        prefixes = [
-            prefix if prefix is not None else self._prefix(size)
-            for size, prefix in enumerate(self._prefixes)
-        ]
-        return [prefixes[len(consumer)] + consumer + tail for consumer in consumers]
-
-    def _prefix(self, consumer_size: int) -> bytes:
-        """Sizes, type, length and the tag of the consumer id, for ids of that many bytes."""
-        size = 1 + consumer_size + len(self._message_id)  # always below 128
-        prefix = b"%b\x08\x09\x4a%b\x08" % (
-            _pack_sizes(8 + size + self._payload_size, 4 + size),
-            _LAST[size],
-        )
-        self._prefixes[consumer_size] = prefix
-        return prefix
+def message_rest(ledger_id: int, entry_id: int, partition: int, options: bytes) -> bytes:
+    """What follows the consumer's id in the heads of one entry for many consumers
+    (`native.broadcast.message_frames`), which have no redelivery count and no ack set. `options` is
+    what `epoch_option` makes of a consumer's epoch."""
+    return _message_id(ledger_id, entry_id, partition) + options

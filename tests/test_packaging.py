@@ -17,6 +17,7 @@ import pytest
 
 TREE = Path(__file__).resolve().parents[1]
 ROOMS = (
+    "native",
     "protocol",
     "rocks",
     "runtime",

@@ -1,7 +1,7 @@
 """The plan of the house, kept by a test: who may import whom, what pure means, sizes, links.
 
-- Rooms import downwards only: protocol, rocks, runtime, settings <- security <- web, metadata
-  <- bookie <- ledgers <- autorecovery, inspection <- broker <- pipeline, compat_tests.
+- Rooms import downwards only: native <- protocol, rocks, runtime, settings <- security <- web,
+  metadata <- bookie <- ledgers <- autorecovery, inspection <- broker <- pipeline, compat_tests.
 - Modules import each other in no circle.
 - A module whose essay says "Pure." is pure, and so is everything it needs: no event loop, socket,
   clock, chance, file or thread. The whole of protocol/ is.
@@ -21,7 +21,8 @@ import pytest
 
 TREE: Final = Path(__file__).resolve().parent.parent
 BELOW: Final[dict[str, frozenset[str]]] = {
-    "protocol": frozenset(),
+    "native": frozenset(),
+    "protocol": frozenset({"native"}),
     "rocks": frozenset(),
     "runtime": frozenset(),
     "settings": frozenset(),
@@ -29,9 +30,9 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "web": frozenset({"runtime", "security"}),
     "metadata": frozenset({"protocol", "rocks", "security", "settings"}),
     "bookie": frozenset(
-        {"protocol", "rocks", "runtime", "settings", "security", "web", "metadata"}
+        {"native", "protocol", "rocks", "runtime", "settings", "security", "web", "metadata"}
     ),
-    "ledgers": frozenset({"protocol", "runtime", "security", "metadata", "bookie"}),
+    "ledgers": frozenset({"native", "protocol", "runtime", "security", "metadata", "bookie"}),
     "autorecovery": frozenset(
         {"protocol", "runtime", "settings", "security", "web", "metadata", "bookie", "ledgers"}
     ),
@@ -39,16 +40,27 @@ BELOW: Final[dict[str, frozenset[str]]] = {
         {"protocol", "rocks", "runtime", "settings", "security", "metadata", "bookie", "ledgers"}
     ),
     "broker": frozenset(
-        {"protocol", "rocks", "runtime", "settings", "security", "web", "metadata", "bookie"}
+        {
+            "native",
+            "protocol",
+            "rocks",
+            "runtime",
+            "settings",
+            "security",
+            "web",
+            "metadata",
+            "bookie",
+        }
         | {"ledgers", "autorecovery", "inspection"}
     ),
-    "pipeline": frozenset({"protocol", "bookie", "broker"}),
+    "pipeline": frozenset({"native", "protocol", "bookie", "broker"}),
     "compat_tests": frozenset(
         {"protocol", "runtime", "security", "metadata", "bookie", "ledgers", "autorecovery"}
         | {"broker", "pipeline", "web"}
     ),
     "tests": frozenset(
         {
+            "native",
             "protocol",
             "rocks",
             "runtime",

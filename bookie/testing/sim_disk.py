@@ -153,6 +153,9 @@ class SimFile:
             self._disk.power.check()
             return bytes(self._inode.visible[offset : offset + size])
 
+    def expect_runs(self) -> None:
+        """Nothing is read ahead here."""
+
     def sync(self) -> None:
         """Everything pending becomes durable."""
         with self._disk.power.lock:
@@ -196,10 +199,14 @@ class SimSubmissions:
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._write: tuple[DiskFile, int, list[bytes]] | None = None
         self.submitted = 0
+        self.tried = 0
+        """How many groups were put together to be submitted."""
         self.held = False
         """The writes take until `release`, or until somebody waits."""
+        self.alignment = 1
+        """Of the writes that can be submitted; 0: there are none."""
         self.refuses = False
-        """Nothing can be submitted."""
+        """Nothing can be submitted, which is not known before it is tried."""
         self.refuses_late = False
         """It is found out afterwards, when a part has been written."""
         self.closed = False
@@ -208,9 +215,15 @@ class SimSubmissions:
         """An eventfd."""
         return self._event
 
+    def takes(self, file: DiskFile, offset: int, alignment: int) -> bool:
+        """See Submissions."""
+        del file
+        return self.alignment > 0 and (offset | alignment) % self.alignment == 0
+
     def submit(self, file: DiskFile, offset: int, parts: list[bytes], size: int) -> bool:
         """See Submissions."""
         assert self._write is None
+        self.tried += 1
         assert sum(map(len, parts)) == size
         if self.refuses:
             return False

@@ -66,8 +66,9 @@ async def test_a_full_group_is_not_held(machine):
         sink = RecordingSink()
         await add_each(bookie, sink, 9, bytes(1_000))
         assert sink.replies == []
-        bookie.add_entry(1, 10, entry(1, 10, bytes(1_000)), KEY, 0, sink)
-        bookie.kick()
+        for entry_id in range(10, 13):  # the thread looks after each quarter of a group
+            bookie.add_entry(1, entry_id, entry(1, entry_id, bytes(1_000)), KEY, 0, sink)
+            bookie.kick()
         await sink.wait_for(10)
 
 

@@ -10,6 +10,7 @@ import pytest
 from bookie import direct_io
 from bookie.disk import RealDisk
 from bookie.errors import DiskFailed
+from bookie.memory_disk import MemoryDisk
 
 PAGE = direct_io.ALIGNMENT
 
@@ -62,9 +63,15 @@ def test_waiting_ends_with_the_write(ring, file):
 )
 def test_what_cannot_be_submitted_is_refused_and_the_next_one_works(ring, file, offset, size):
     assert not ring.submit(file, offset, [bytes(size)], size)
+    assert ring.takes(file, offset, size) == (size > direct_io.STAGING_BYTES)
     assert ring.submit(file, 0, [b"x" * PAGE], PAGE)
     assert ring.wait() is True
     assert file.read_at(0, PAGE) == b"x" * PAGE
+
+
+def test_a_file_without_direct_writes_takes_nothing(ring, file):
+    assert ring.takes(file, PAGE, PAGE)
+    assert not ring.takes(MemoryDisk().create("file"), PAGE, PAGE)
 
 
 def test_a_failed_write_raises(ring, file):

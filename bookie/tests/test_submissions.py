@@ -191,6 +191,32 @@ async def test_a_disk_that_refuses_submissions_gets_the_same_from_the_thread(
     await check(machine, submissions, 8)
 
 
+@pytest.mark.parametrize(
+    ("alignment", "journal_alignment"),
+    [(0, 4096), (4096, 512)],
+    ids=["no submissions", "another alignment"],
+)
+async def test_no_group_is_put_together_that_the_file_does_not_take(
+    machine, submissions, alignment, journal_alignment
+):
+    submissions.alignment = alignment
+    async with running(machine, journalAlignmentSize=journal_alignment) as bookie:
+        for entry_id in range(1, 4):
+            await added(bookie, entry_id)
+        assert submissions.tried == 0
+
+
+async def test_the_first_group_of_a_file_is_not_put_together_to_be_submitted(machine, submissions):
+    """It begins after the header, which is shorter than what direct writes need."""
+    submissions.alignment = 4096
+    async with machine.running(journalPreAllocSizeMB=1, journalAlignmentSize=4096) as bookie:
+        await added(bookie, 0)
+        assert submissions.tried == 0
+        await added(bookie, 1)
+        assert (submissions.tried, submissions.submitted) == (1, 1)
+    await check(machine, submissions, 2)
+
+
 async def test_a_submitted_write_that_fails_stops_the_bookie(machine, submissions):
     sink = RecordingSink()
     with pytest.RaisesGroup(pytest.RaisesExc(DiskFailed, match="fdatasync")):
@@ -205,8 +231,10 @@ async def test_a_submitted_write_that_fails_stops_the_bookie(machine, submission
 
 
 async def test_a_full_disk_is_found_by_the_thread(machine, submissions):
-    """A group for which no space is reserved cannot be submitted."""
-    async with running(machine, minUsableSizeForHighPriorityWrites=0) as bookie:
+    """A group for which no space is reserved cannot be submitted. The write cache has more room
+    than the journal, so that no flush finds the disk full first."""
+    changes = {"minUsableSizeForHighPriorityWrites": 0, "dbStorage_writeCacheMaxSizeMb": 8}
+    async with running(machine, **changes) as bookie:
         before = submissions.submitted
         machine.disk.free_bytes = 0
         sink = RecordingSink()

@@ -15,6 +15,7 @@ from broker.subscription.api import AckId
 from protocol.ack_set import from_words
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Callable, Mapping, Sequence
 
     from broker.broadcast.cursor_keeper import CursorKeeper
@@ -78,7 +79,7 @@ class Acknowledgements:
         del self._fanout, self._keeper, self._tell_end
         del self._attached, self._cursors, self._groups, self._ledger, self._ordinals, self._window
 
-    def ack_run(self, slots: list[int], position: Position) -> None:
+    def ack_run(self, slots: array[int], position: Position) -> None:
         """All of the slots have acknowledged the whole entry."""
         if self.closed:
             return
@@ -89,6 +90,7 @@ class Acknowledgements:
             return
         cursors, groups = self._cursors, self._groups
         one_by_one = groups.blocked or groups.counted or self._ledger.terminated
+        rest: Sequence[int]
         if one_by_one:
             rest = slots
         else:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from protocol.metadata import strip_broker_entry_metadata
-from protocol.templates import MessageHeadTemplate
+from protocol.templates import message_rest
 
 if TYPE_CHECKING:
     from broker.broadcast.ordinals import Ordinals
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
 ENTRY_OVERHEAD_BYTES: Final = 512
-TEMPLATES_MAX: Final = 64
+RESTS_MAX: Final = 64
 """Per entry. Clients choose the epochs that make the options differ."""
 
 
@@ -34,7 +34,7 @@ class ReadyEntry:
 
     __slots__ = (
         "_partition",
-        "_templates",
+        "_rests",
         "data",
         "entry",
         "full_data",
@@ -55,19 +55,17 @@ class ReadyEntry:
         if self.data is not self.full_data:
             self.size_bytes += len(self.data)
         self._partition = partition
-        self._templates: dict[tuple[bytes, int], MessageHeadTemplate] = {}
+        self._rests: dict[bytes, bytes] = {}
 
-    def template(self, options: bytes, size: int) -> MessageHeadTemplate:
-        """Heads with these options, for data of this size."""
-        key = (options, size)
-        template = self._templates.get(key)
-        if template is None:
-            ledger_id, entry_id = self.position
-            template = MessageHeadTemplate(ledger_id, entry_id, self._partition, size, options)
-            if len(self._templates) >= TEMPLATES_MAX:
-                self._templates.clear()
-            self._templates[key] = template
-        return template
+    def rest(self, options: bytes) -> bytes:
+        """What follows the consumer's id in heads with these options."""
+        rest = self._rests.get(options)
+        if rest is None:
+            rest = message_rest(*self.position, self._partition, options)
+            if len(self._rests) >= RESTS_MAX:
+                self._rests.clear()
+            self._rests[options] = rest
+        return rest
 
 
 @final

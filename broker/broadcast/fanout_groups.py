@@ -2,7 +2,7 @@
 
 Pure. Each connected consumer has a slot (that of its virtual cursor). Lists by slot hold its
 permits and the ordinal sent to it last. Consumers on one connection (a `Lane`) at the same position
-form a group and are served together: one list of slots, one entry, one call. A consumer without
+form a group and are served together: one array of slots, one entry, one call. A consumer without
 permits, or with too much unacknowledged, belongs to no group. When it may continue, it joins a
 group at its own position, which catches up in slices of its own. Groups that meet are merged.
 
@@ -31,10 +31,12 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Final, final
 
+from native.broadcast import update_slots
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.broadcast.lane import GroupKey, Lane
+    from broker.broadcast.lane import GroupKey, Lane, Slots
     from broker.broadcast.virtual_cursors import VirtualCursors
 
 PERMITS_MAX: Final = 2**31 - 1
@@ -67,15 +69,16 @@ class FanoutGroups:
         "_bounded",
         "_counts",
         "_cursors",
+        "_places",
         "_replays",
         "_solo_until",
         "_states",
         "_unacked_max",
         "blocked",
         "bytes_out",
+        "consumer_ids",
         "flow_ms",
         "granted",
-        "heads",
         "lanes",
         "options",
         "permits",
@@ -86,16 +89,18 @@ class FanoutGroups:
     def __init__(self, cursors: VirtualCursors, unacked_max: int) -> None:
         self._cursors = cursors
         self._unacked_max = unacked_max
-        self.sent: list[int] = []
-        self.permits: list[int] = []
-        self.granted: list[int] = []
+        self.sent = array("q")
+        self.permits = array("q")
+        self.granted = array("q")
         """By slot: messages that FLOW has allowed in all; see `messages_out`."""
-        self.bytes_out: list[int] = []
+        self.bytes_out = array("q")
+        self._places = array("q")
+        """By slot: its index in its group."""
         self.flow_ms = array("q")
         """By slot: when permits came last, wall time."""
         self.lanes: list[Lane | None] = []
-        self.heads: list[bytes] = []
-        """By slot: the consumer id as a varint."""
+        self.consumer_ids = array("Q")
+        """By slot."""
         self.options: list[bytes] = []
         """By slot: the part of its heads after the message id."""
         self.redelivered: dict[int, int] = {}
@@ -115,25 +120,20 @@ class FanoutGroups:
 
     def clear(self) -> None:
         """Remove all slots: no consumer is attached any more."""
+        for column in (self.sent, self.permits, self.granted, self.bytes_out, self._places):
+            del column[:]
         del self.flow_ms[:]
+        del self.consumer_ids[:]
         del self._bounded[:]
         del self._states[:]
         self.blocked = 0
-        for each in (
-            self.sent,
-            self.permits,
-            self.granted,
-            self.bytes_out,
-            self.lanes,
-            self.heads,
-            self.options,
-        ):
-            each.clear()
+        self.lanes.clear()
+        self.options.clear()
 
     # --- coming and going ---------------------------------------------------------------
 
     def attach(
-        self, slot: int, lane: Lane, consumer: bytes, options: bytes, *, bounded: bool
+        self, slot: int, lane: Lane, consumer_id: int, options: bytes, *, bounded: bool
     ) -> None:
         """Its consumer is connected and gets the entries after its virtual cursor."""
         while len(self.sent) <= slot:
@@ -141,9 +141,10 @@ class FanoutGroups:
             self.permits.append(0)
             self.granted.append(0)
             self.bytes_out.append(0)
+            self._places.append(0)
             self.flow_ms.append(0)
             self.lanes.append(None)
-            self.heads.append(b"")
+            self.consumer_ids.append(0)
             self.options.append(b"")
             self._bounded.append(0)
             self._states.append(ABSENT)
@@ -152,7 +153,7 @@ class FanoutGroups:
         self.permits[slot] = self.granted[slot] = self.bytes_out[slot] = 0
         self.flow_ms[slot] = 0
         self.lanes[slot] = lane
-        self.heads[slot] = consumer
+        self.consumer_ids[slot] = consumer_id
         self.options[slot] = options
         self._bounded[slot] = bounded
         lane.members += 1
@@ -215,9 +216,9 @@ class FanoutGroups:
         key = (self.sent[slot], self.options[slot])
         group = lane.groups.get(key)
         if group is None:
-            lane.groups[key] = {slot: None}
-        else:
-            group[slot] = None
+            group = lane.groups[key] = array("i")
+        self._places[slot] = len(group)
+        group.append(slot)
         return lane
 
     def _take_out(self, slot: int, lane: Lane) -> None:
@@ -227,7 +228,11 @@ class FanoutGroups:
         elif state == IN_STEP:
             key = (self.sent[slot], self.options[slot])
             group = lane.groups[key]
-            del group[slot]
+            last = group.pop()
+            if last != slot:  # which takes its place
+                place = self._places[slot]
+                group[place] = last
+                self._places[last] = place
             if not group:
                 del lane.groups[key]
         self._enter(slot, LOOSE)
@@ -336,48 +341,53 @@ class FanoutGroups:
 
     # --- serving ------------------------------------------------------------------------
 
-    def take(self, lane: Lane, key: GroupKey, count_max: int) -> list[int]:
+    def take(self, lane: Lane, key: GroupKey, count_max: int) -> Slots:
         """Take up to `count_max` members of a group. `advance` moves them to the next position."""
         group = lane.groups[key]
-        if len(group) <= count_max:
+        count = len(group)
+        if count <= count_max:
             del lane.groups[key]
-            return list(group)
-        pop = group.popitem
-        return [pop()[0] for _ in range(count_max)]
+            return group
+        taken = group[count - count_max :]
+        del group[count - count_max :]
+        return taken
 
     def advance(
-        self, lane: Lane, slots: list[int], options: bytes, ordinal: int, messages: int, size: int
+        self, lane: Lane, slots: Slots, options: bytes, ordinal: int, messages: int, size: int
     ) -> None:
-        """The taken members were sent the entry: they continue from it, or are parked."""
-        sent, permits, bytes_out = self.sent, self.permits, self.bytes_out
-        dry: list[int] = []
-        for slot in slots:
-            sent[slot] = ordinal
-            bytes_out[slot] += size
-            permits[slot] = left = permits[slot] - messages
-            if left <= 0:
-                dry.append(slot)
-        over: list[int] = []
+        """The taken members, which are given up, were sent the entry: they continue from it, or are
+        parked."""
+        update_slots(slots, self.sent, 0, ordinal, 0)
+        update_slots(slots, self.bytes_out, 1, size, 0)
+        least_permits, _ = update_slots(slots, self.permits, 1, -messages, 0)
         limit = self._unacked_max
-        if limit and ordinal - (self._cursors.minimum or 0) >= limit:
-            bounded = self._bounded
-            over = [slot for slot in slots if bounded[slot] and self._is_over(slot)]
-        if dry or over:
-            for slot in over:
-                self._enter(slot, BLOCKED)
-            states = self._states
-            for slot in dry:
-                if states[slot] == IN_STEP:
-                    self._enter(slot, DRY)
-            slots = [slot for slot in slots if states[slot] == IN_STEP]
+        is_far = bool(limit) and ordinal - (self._cursors.minimum or 0) >= limit
+        if least_permits <= 0 or is_far:
+            slots = self._parked(slots, is_far=is_far)
             if not slots:
                 return
         key = (ordinal, options)
         group = lane.groups.get(key)
         if group is None:
-            lane.groups[key] = dict.fromkeys(slots)
+            lane.groups[key] = slots
+            update_slots(slots, self._places, 0, 0, 1)
         else:
-            group.update(dict.fromkeys(slots))
+            update_slots(slots, self._places, 0, len(group), 1)
+            group.extend(slots)
+
+    def _parked(self, slots: Slots, *, is_far: bool) -> Slots:
+        """Park those that cannot be sent more. Returns the others. `is_far`: some may have too much
+        unacknowledged."""
+        permits, bounded = self.permits, self._bounded
+        others: Slots = array("i")
+        for slot in slots:
+            if is_far and bounded[slot] and self._is_over(slot):
+                self._enter(slot, BLOCKED)
+            elif permits[slot] <= 0:
+                self._enter(slot, DRY)
+            else:
+                others.append(slot)
+        return others
 
     def wanted_alone(self, slot: int, tail: int) -> int | None:
         """The next entry of a solo: a replay or the next in order; None: nothing for now.

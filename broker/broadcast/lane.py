@@ -8,7 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
+    from array import array
+
     from protocol.ack_runs import AckRuns
+
+    Slots = array[int]
+    """Of type "i"."""
 
 GroupKey = tuple[int, bytes]
 """(ordinal sent last, options at the end of the command)."""
@@ -34,7 +39,7 @@ class Lane:
         self.session = session
         self.ack_runs: AckRuns | None = None
         """The registry of its consumers, if their plain ACKs come by the run."""
-        self.groups: dict[GroupKey, dict[int, None]] = {}
+        self.groups: dict[GroupKey, Slots] = {}
         self.solos: dict[int, None] = {}
         """Slots to be served alone, next one first."""
         self.members = 0

@@ -36,7 +36,7 @@ from broker.subscription.start import seek_mark_delete
 from broker.subscription.sub_types import KEY_SHARED, SHARED
 from protocol.commands import reached_end_of_topic
 from protocol.errors import ConsumerBusy, NotAllowed, ServiceNotReady
-from protocol.templates import epoch_option, varint
+from protocol.templates import epoch_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,7 +188,7 @@ class BroadcastMembers:
         consumer.joined = slot
         self._shared_properties.share(consumer)
         self.sub_type = consumer.sub_type
-        self.fanout.attach(slot, consumer, varint(consumer.consumer_id), options)
+        self.fanout.attach(slot, consumer, options)
 
     def _join(self, name: str, request: SubscriptionRequest, *, durable: bool) -> int:
         keeper = self.keeper

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from pyroaring import BitMap64
 
+from native.broadcast import update_slots
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -243,24 +245,40 @@ class VirtualCursors:
         self.changed_positions.add(slot >> CHUNK_SHIFT)
         return True
 
-    def ack_next_of(self, slots: list[int], ordinal: int, sent: Sequence[int]) -> list[int]:
-        """`ack` of the same entry by many slots that were sent it (`sent` by slot says how far).
-        Returns those slots that need `ack` itself."""
+    def ack_next_of(self, slots: array[int], ordinal: int, sent: array[int]) -> Sequence[int]:
+        """`ack` of the same entry by many slots (type "i") that were sent it (`sent` by slot says
+        how far). Returns those slots that need `ack` itself."""
+        if self._are_in_step(slots, ordinal - 1, sent):
+            # A slot that is there twice is seen by this, and undone.
+            if update_slots(slots, self.acked, 1, 1, 0) == (ordinal, ordinal):
+                self._have_moved(slots, ordinal)
+                return ()
+            update_slots(slots, self.acked, 1, -1, 0)
         acked, ragged, before = self.acked, self._ragged, ordinal - 1
+        moved = array("i")
         rest: list[int] = []
-        moved = 0
-        changed = self.changed_positions
         for slot in slots:
             if acked[slot] == before and sent[slot] > before and slot not in ragged:
                 acked[slot] = ordinal
-                moved += 1
-                changed.add(slot >> CHUNK_SHIFT)
+                moved.append(slot)
             else:
                 rest.append(slot)
         if moved:
-            self._uncount(before, moved)
-            self._count(ordinal, moved)
+            self._have_moved(moved, ordinal)
         return rest
+
+    def _are_in_step(self, slots: array[int], at: int, sent: array[int]) -> bool:
+        """Whether nothing sets them apart: nearly always, and told without a look at each."""
+        if update_slots(slots, self.acked, 1, 0, 0) != (at, at):
+            return False
+        least_sent, _ = update_slots(slots, sent, 1, 0, 0)
+        return least_sent > at and (not self._ragged or self._ragged.keys().isdisjoint(slots))
+
+    def _have_moved(self, slots: array[int], ordinal: int) -> None:
+        """They have acknowledged this entry, and before all up to the previous one."""
+        self._uncount(ordinal - 1, len(slots))
+        self._count(ordinal, len(slots))
+        self.changed_positions |= {slot >> CHUNK_SHIFT for slot in slots}
 
     def _ack_out_of_order(self, slot: int, at: int, ordinal: int) -> bool:
         if ordinal <= at:

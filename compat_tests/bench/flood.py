@@ -8,26 +8,22 @@ within a round, and the brokers of the other make are stopped (SIGSTOP) meanwhil
 
 from __future__ import annotations
 
-import argparse
 import json
-import shutil
 import sys
 import time
 from itertools import count
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from compat_tests.bench.flood_report import ALONE, FLOODS, OTHER, RATIO_MAX, SAME, Report
+from compat_tests.bench.flood_report import ALONE, FLOODS, OTHER, SAME, Report
 from compat_tests.bench.session import new_server
-from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
 from compat_tests.bench.victim import MeasureFailed, Program, Victim
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent
-from compat_tests.oracle.server_process import ServerFailed
+from compat_tests.bench.victim_runs import measure_and_write, options, tell
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from compat_tests.oracle.server_process import ServerProcess
 
 CONFIGURATION: Final = {"gcWaitTime": "5000", "journalMaxBackups": "0"}
@@ -141,8 +137,10 @@ def _cpu_seconds(pid: int) -> float:
 class Run:
     """All measurements of one start."""
 
-    def __init__(self, pairs: list[Pair], floods: list[str], seconds: float) -> None:
-        self.report = Report()
+    def __init__(
+        self, report: Report, pairs: list[Pair], floods: list[str], seconds: float
+    ) -> None:
+        self._report = report
         self._pairs = pairs
         self._floods = floods
         self._seconds = seconds
@@ -169,71 +167,35 @@ class Run:
     def _measure(self, pair: Pair, flood: str, place: str, *, counts: bool = True) -> None:
         name = f"{pair.name}, {flood or 'none'}, {place}"
         try:
-            measured = pair.measure(flood, place, self._seconds)
+            figures = pair.measure(flood, place, self._seconds)
         except MeasureFailed as failure:
-            self.report.failures.append(f"{name}: {failure}")
-            _tell(f"{name}: not counted: {failure}")
+            self._report.failures.append(f"{name}: {failure}")
+            tell(f"{name}: not counted: {failure}")
             return
-        _tell(f"{name}: {json.dumps(measured)}")
+        tell(f"{name}: {json.dumps(figures)}")
         if counts:
-            self.report.add(pair.name, flood, place, measured)
-
-
-def _tell(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+            self._report.add(pair.name, flood, place, figures)
 
 
 def main() -> int:
     """Run, print the table, write the files; 1 when the bound is missed."""
-    parser = argparse.ArgumentParser(prog="python -m compat_tests.bench.flood")
-    parser.add_argument("--rounds", type=int, help="(3)")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement (6)")
-    parser.add_argument("--only", nargs="+", choices=list(FLOODS), help="these floods")
-    parser.add_argument("--only-server", choices=("vela", "pulsar"))
-    parser.add_argument("--more", action="store_true", help="add to the rounds in the files")
-    parser.add_argument("--quick", action="store_true", help=f"one round; into {QUICK_OUTPUT}")
-    options = parser.parse_args()
-    output = QUICK_OUTPUT if options.quick else OUTPUT
-    output.mkdir(parents=True, exist_ok=True)
-    rounds = options.rounds or (1 if options.quick else 3)
-    (TREE / "build").mkdir(exist_ok=True)
-    directory = Path(mkdtemp(prefix="flood-", dir=TREE / "build"))
-    about = {
-        "date": time.strftime("%Y-%m-%d %H:%M"),
-        "commit": commit(),
-        "vela": how_vela_runs(),
-        "pulsar": PULSAR_VERSION,
-        "machine": machine(),
-        "rounds": rounds,
-        "seconds": options.seconds,
-    }
-    pairs: list[Pair] = []
-    try:
-        names = [options.only_server] if options.only_server else ["vela", "pulsar"]
-        pairs += [Pair(name, directory) for name in names]
-        run = Run(pairs, options.only or list(FLOODS), options.seconds)
-        if options.more:
-            run.report.restore(json.loads((output / "flood.json").read_text()))
-        before = run.report.rounds_of_victim
-        about["rounds"] = before + rounds
-        run.start()
-        for number in range(before, before + rounds):
-            run.round(number)
-    except OracleAbsent as absent:
-        print(f"the table needs real Pulsar: {absent}; or --only-server vela", file=sys.stderr)
-        return 1
-    except (ServerFailed, MeasureFailed) as failure:
-        print(f"cannot measure: {failure}", file=sys.stderr)
-        return 1
-    finally:
-        for pair in pairs:
-            pair.close()
-        shutil.rmtree(directory, ignore_errors=True)
-    report = run.report
-    (output / "flood.json").write_text(json.dumps(report.as_json(about), indent=1) + "\n")
-    (output / "flood.md").write_text(report.document(about))
-    print(f"\n{report.table()}\n\nbound {RATIO_MAX:g}; written: {output}")
-    return 1 if report.missed() or report.failures else 0
+    chosen = options("flood", list(FLOODS), "floods")
+    report = Report()
+
+    def run(directory: Path) -> None:
+        pairs: list[Pair] = []
+        try:
+            pairs += [Pair(name, directory) for name in chosen.names]
+            rounds = Run(report, pairs, chosen.only, chosen.seconds)
+            before = report.rounds_begun
+            rounds.start()
+            for number in range(before, before + chosen.rounds):
+                rounds.round(number)
+        finally:
+            for pair in pairs:
+                pair.close()
+
+    return measure_and_write("flood", report, chosen, run)
 
 
 if __name__ == "__main__":

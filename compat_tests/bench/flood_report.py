@@ -61,7 +61,7 @@ class Report:
         self.failures += written["failures"]
 
     @property
-    def rounds_of_victim(self) -> int:
+    def rounds_begun(self) -> int:
         """How often it was measured alone, for one of the makes."""
         alone = [len(each) for (_, flood, _), each in self.rounds.items() if not flood]
         return max(alone, default=0)
@@ -102,6 +102,10 @@ class Report:
                 lines.append(self._line(server, flood, SAME, shown))
                 lines.append(self._line(server, flood, OTHER, ""))
         return "\n".join(lines)
+
+    def tables(self) -> str:
+        """The table, and its bound."""
+        return f"{self.table()}\n\nbound {RATIO_MAX:g}"
 
     def _line(self, server: str, flood: str, place: str, ratio: str) -> str:
         def of(figure: Callable[[Measured], float]) -> str:

@@ -9,15 +9,12 @@ round, by when the caches of the brokers have given it up; the page cache is dro
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
 import time
 from functools import partial
 from itertools import count
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Final
 
 from compat_tests.bench.disk_room import disk_of, refusal
@@ -34,13 +31,13 @@ from compat_tests.bench.isolation_report import (
 from compat_tests.bench.measurement import drop_from_page_cache
 from compat_tests.bench.session import new_server
 from compat_tests.bench.stalls import between, look
-from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
 from compat_tests.bench.victim import MeasureFailed, Program, Victim
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent
-from compat_tests.oracle.server_process import ServerFailed
+from compat_tests.bench.victim_runs import measure_and_write, options, tell
+from compat_tests.oracle.distribution import TREE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 CONFIGURATION: Final = {
@@ -194,83 +191,37 @@ class Run:
     def _measure(self, subject: Subject, case: str, *, counts: bool = True) -> None:
         name = f"{subject.name}, {self._part}, {case or 'alone'}"
         try:
-            measured = subject.measure(case, self._seconds if counts else self._seconds / 2)
+            figures = subject.measure(case, self._seconds if counts else self._seconds / 2)
         except MeasureFailed as failure:
             self._report.failures.append(f"{name}: {failure}")
-            _tell(f"{name}: not counted: {failure}")
+            tell(f"{name}: not counted: {failure}")
             return
-        _tell(f"{name}{'' if counts else ' (warm-up)'}: {json.dumps(measured)}")
+        tell(f"{name}{'' if counts else ' (warm-up)'}: {json.dumps(figures)}")
         if counts:
-            self._report.add(subject.name, self._part, case, measured)
-
-
-def _tell(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m compat_tests.bench.isolation")
-    parser.add_argument("--rounds", type=int, help="(3)")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement (6)")
-    parts = (*CASES, COLD_TOPICS)
-    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="these parts")
-    parser.add_argument("--only-server", choices=("vela", "pulsar"))
-    parser.add_argument("--more", action="store_true", help="add to the rounds in the files")
-    parser.add_argument("--quick", action="store_true", help=f"one round; into {QUICK_OUTPUT}")
-    return parser.parse_args()
-
-
-def _run(options: argparse.Namespace, report: Report, rounds: int, directory: Path) -> None:
-    """Raises: OracleAbsent, ServerFailed, MeasureFailed."""
-    names = [options.only_server] if options.only_server else ["vela", "pulsar"]
-    for part in options.only:
-        run = Run(report, part, names, directory, options.seconds)
-        try:
-            run.start()
-            for number in range(rounds):
-                run.round(number)
-        finally:
-            run.close()
+            self._report.add(subject.name, self._part, case, figures)
 
 
 def main() -> int:
     """Run, print the tables, write the files; 1 when a bound is missed."""
-    options = _arguments()
-    output = QUICK_OUTPUT if options.quick else OUTPUT
-    output.mkdir(parents=True, exist_ok=True)
+    chosen = options("isolation", (*CASES, COLD_TOPICS), "parts")
+    report = Report()
+
+    def run(directory: Path) -> None:
+        for part in chosen.only:
+            rounds = Run(report, part, chosen.names, directory, chosen.seconds)
+            try:
+                rounds.start()
+                for number in range(chosen.rounds):
+                    rounds.round(number)
+            finally:
+                rounds.close()
+
     (TREE / "build").mkdir(exist_ok=True)
     refused = refusal(disk_of(TREE / "build"), ROOM_BYTES)
     if refused is not None:
         print(refused, file=sys.stderr)
         return 1
-    rounds = options.rounds or (1 if options.quick else 3)
-    report = Report()
-    if options.more:
-        report.restore(json.loads((output / "isolation.json").read_text()))
-    directory = Path(mkdtemp(prefix="isolation-", dir=TREE / "build"))
-    try:
-        _run(options, report, rounds, directory)
-    except OracleAbsent as absent:
-        print(f"the table needs real Pulsar: {absent}; or --only-server vela", file=sys.stderr)
-        return 1
-    except (ServerFailed, MeasureFailed) as failure:
-        print(f"cannot measure: {failure}", file=sys.stderr)
-        return 1
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    about = {
-        "date": time.strftime("%Y-%m-%d %H:%M"),
-        "commit": commit(),
-        "vela": how_vela_runs(),
-        "pulsar": PULSAR_VERSION,
-        "machine": machine(),
-        "rounds": report.rounds_begun,
-        "seconds": options.seconds,
-    }
-    (output / "isolation.json").write_text(json.dumps(report.as_json(about), indent=1) + "\n")
-    (output / "isolation.md").write_text(report.document(about))
-    print(f"\n{report.table()}\n\n{report.cold_table()}\n\nwritten: {output}")
-    return 1 if report.missed() or report.failures else 0
+    return measure_and_write("isolation", report, chosen, run)
 
 
 if __name__ == "__main__":

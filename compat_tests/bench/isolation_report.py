@@ -156,6 +156,10 @@ class Report:
                 lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines)
 
+    def tables(self) -> str:
+        """Both."""
+        return f"{self.table()}\n\n{self.cold_table()}"
+
     def _verdict(self, server: str, part: str, case: str) -> str:
         met = self.is_met(part, case) if server == "vela" else None
         return "" if met is None else "met" if met else "**missed**"

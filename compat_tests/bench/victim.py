@@ -7,12 +7,16 @@ import json
 import select
 import subprocess
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from compat_tests.oracle.distribution import TREE
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 ANSWER_SECONDS_MAX: Final = 90.0
 WARM_UP_SECONDS: Final = 2.0
+_MODULE: Final = (sys.executable, "-m")
 
 
 class MeasureFailed(Exception):
@@ -22,9 +26,9 @@ class MeasureFailed(Exception):
 class Program:
     """A child that answers lines with lines."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *arguments: str, command: Sequence[str] = _MODULE) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", *command],
+            [*command, *arguments],
             cwd=TREE,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -36,7 +36,7 @@ def java_command() -> list[str]:
         raise ClientAbsent("no `mvn` on the path: it builds the Java client program")
     place = CLIENTS / "java"
     goals = ["compile", "dependency:copy-dependencies", "-DoutputDirectory=target/lib"]
-    _build(
+    build(
         [maven, "-q", "-B", *goals],
         place,
         sources=[place / "pom.xml", *sorted((place / "src").rglob("*.java"))],
@@ -61,7 +61,7 @@ def go_command() -> list[str]:
         raise ClientAbsent("no `go` on the path: it builds the Go client program")
     place = CLIENTS / "go"
     binary = place / "bin" / "compat"
-    _build(
+    build(
         [go, "build", "-o", str(binary), "."],
         place,
         sources=[place / "go.mod", place / "go.sum", *sorted(place.glob("*.go"))],
@@ -70,7 +70,8 @@ def go_command() -> list[str]:
     return [str(binary)]
 
 
-def _build(command: list[str], place: Path, sources: list[Path], stamp: Path) -> None:
+def build(command: list[str], place: Path, sources: list[Path], stamp: Path) -> None:
+    """Run a command unless it ran for the same sources. Raises: RuntimeError: it failed."""
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())

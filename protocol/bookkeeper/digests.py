@@ -21,6 +21,8 @@ from typing import Final, final
 
 from crc32c import crc32c
 
+from native.reading import crc32c_payloads
+
 METADATA_SIZE_BYTES: Final = 32
 MASTER_KEY_SIZE_BYTES: Final = 20
 
@@ -189,6 +191,21 @@ class Digest:
             ):
                 return payload
         return bytes(self.verify(body, ledger_id, entry_id))
+
+    def verified_payloads(
+        self, bodies: list[bytes], ledger_id: int, first_entry_id: int
+    ) -> tuple[list[bytes], str]:
+        """`verified_payload` of consecutive entries up to the first damaged one, and what is wrong
+        with that. From any thread; others run meanwhile if the digest is CRC32C."""
+        payloads: list[bytes] = []
+        if self._is_crc32c:
+            payloads = crc32c_payloads(bodies, ledger_id, first_entry_id)
+        try:
+            for at in range(len(payloads), len(bodies)):
+                payloads.append(self.verified_payload(bodies[at], ledger_id, first_entry_id + at))
+        except DigestMismatch as error:
+            return payloads, str(error)
+        return payloads, ""
 
     def explicit_lac(self, ledger_id: int, last_add_confirmed: int) -> bytes:
         """The body of WRITE_LAC: both ids and their digest."""

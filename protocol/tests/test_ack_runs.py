@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,9 +12,10 @@ from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.ack_runs import RUNS_MAX, AckRuns
 from protocol.frames import FrameDecoder
-from protocol.templates import varint
 
 CONSUMERS = [0, 1, 5, 127, 128, 300, 16_384, 70_000]
+"""The last two are too far away for the table."""
+NEAR = [0, 1, 5, 127, 128, 200]
 
 
 def frames():
@@ -47,7 +49,7 @@ def fed(chunks):
     decoder = FrameDecoder()
     decoder.ack_runs = AckRuns()
     for number, consumer in enumerate(CONSUMERS):
-        decoder.ack_runs.add(varint(consumer), number)
+        decoder.ack_runs.add(consumer, number)
     commands = []
     for chunk in chunks:
         runs, data = decoder.take_ack_runs(chunk)
@@ -93,7 +95,7 @@ def test_any_delivery_means_the_same(data, sizes):
 @given(st.binary(max_size=200), st.booleans())
 def test_arbitrary_bytes_are_left_to_the_parser(data, like_an_ack):
     known = AckRuns()
-    known.add(varint(1), 0)
+    known.add(1, 0)
     if like_an_ack:
         data = b"\0\0\0\x18\0\0\0\x14\x08\x0a\x52\x10\x08" + data
     runs = []
@@ -103,23 +105,23 @@ def test_arbitrary_bytes_are_left_to_the_parser(data, like_an_ack):
 
 def test_a_consumer_that_left_is_the_parsers():
     known = AckRuns()
-    known.add(varint(1), 7)
+    known.add(1, 7)
     ack = client.ack(1, [(3, 4)])
     runs = []
     assert known.take(ack * 5, runs) == len(ack) * 5
-    known.remove(varint(1))
+    known.remove(1)
     assert known.take(ack, runs) == 0
     assert known.unused
-    assert runs == [([7] * 5, (3, 4))]
+    assert runs == [(array("i", [7] * 5), (3, 4))]
 
 
 def test_an_ack_that_arrives_in_pieces_is_taken_with_its_run():
     """Its beginning waits in the decoder, like that of any other frame."""
     decoder = FrameDecoder()
     decoder.ack_runs = AckRuns()
-    for number, consumer in enumerate(CONSUMERS):
-        decoder.ack_runs.add(varint(consumer), number)
-    data = b"".join(client.ack(each, [(3, 4)]) for each in CONSUMERS)
+    for number, consumer in enumerate(NEAR):
+        decoder.ack_runs.add(consumer, number)
+    data = b"".join(client.ack(each, [(3, 4)]) for each in NEAR)
     for cut in range(1, len(data)):
         first, rest = decoder.take_ack_runs(data[:cut])
         assert decoder.feed(rest) == []
@@ -127,7 +129,7 @@ def test_an_ack_that_arrives_in_pieces_is_taken_with_its_run():
         last, rest = decoder.take_ack_runs(data[cut:])
         assert rest == b""
         numbers = [number for run, _ in (*first, *last) for number in run]
-        assert numbers == list(range(len(CONSUMERS)))
+        assert numbers == list(range(len(NEAR)))
 
 
 def test_short_runs_take_time_in_proportion_to_what_is_taken():
@@ -135,7 +137,7 @@ def test_short_runs_take_time_in_proportion_to_what_is_taken():
     each run cost a pass over all of the data after it."""
     known = AckRuns()
     for number in range(4):
-        known.add(varint(number), number)
+        known.add(number, number)
     positions = [(3, entry) for entry in range(200, 8_200)]
     runs_of_four = [
         b"".join(client.ack(each, [position]) for each in range(4)) for position in positions
@@ -149,7 +151,8 @@ def test_short_runs_take_time_in_proportion_to_what_is_taken():
             started = time.process_time()
             taken = known.take(data, runs)
             spent.append(time.process_time() - started)
-            assert runs == [([0, 1, 2, 3], position) for position in positions[:RUNS_MAX]]
+            four = array("i", range(4))
+            assert runs == [(four, position) for position in positions[:RUNS_MAX]]
             assert taken == len(b"".join(runs_of_four[:RUNS_MAX]))
         return min(spent)
 
@@ -164,3 +167,45 @@ def test_a_frame_that_ends_before_its_consumers_id_does_is_left_to_the_parser():
         runs = []
         assert AckRuns().take(short + ack, runs) == 0
         assert runs == []
+
+
+def taken(known, consumers):
+    """Those of the consumers whose ACKs are taken."""
+    found = []
+    for consumer in consumers:
+        runs = []
+        known.take(client.ack(consumer, [(3, 4)]), runs)
+        found += [number for run, _ in runs for number in run]
+    return found
+
+
+def test_consumers_that_come_and_go_are_known_wherever_their_ids_have_got_to():
+    known = AckRuns()
+    for consumer in range(100_000):
+        known.add(consumer, consumer)
+        if consumer >= 5:
+            known.remove(consumer - 5)
+    assert taken(known, [99_994, *range(99_995, 100_000)]) == list(range(99_995, 100_000))
+    for consumer in range(99_995, 100_000):
+        known.remove(consumer)
+    assert known.unused
+    known.add(3, 1)
+    assert taken(known, [3, 99_999]) == [1]
+
+
+def test_ids_far_apart_cost_no_memory_and_are_the_parsers():
+    known = AckRuns()
+    for number, consumer in enumerate([2**40, 0, 2**63, 2**64 - 1, 2**40 + 200, 2**40 - 20]):
+        known.add(consumer, number)
+    assert taken(known, [0, 2**40 - 20, 2**40 + 200, 2**40, 2**63, 2**64 - 1]) == [5, 4, 0]
+    assert len(known._numbers) < 1000
+    for consumer in (0, 2**63, 2**40 + 1):
+        known.remove(consumer)
+    assert not known.unused
+
+
+def test_consumers_added_from_the_last_to_the_first_are_known():
+    known = AckRuns()
+    for consumer in reversed(range(300)):
+        known.add(consumer, consumer)
+    assert taken(known, range(300)) == list(range(300))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from native.broadcast import message_frames
 from protocol import commands
 from protocol import pulsar_api_pb2 as pb
 from protocol.frames import encode_frame
 from protocol.templates import (
     UINT64_MAX,
-    MessageHeadTemplate,
+    epoch_option,
     message_head,
+    message_rest,
     send_receipt,
-    varint,
 )
 
 UINT64 = st.one_of(
@@ -87,18 +90,26 @@ def test_message_head_equals_protobuf(
     )
 
 
-@given(st.lists(UINT64, min_size=1, max_size=8), UINT64, UINT64, PARTITION, st.integers(1, 2**22))
-def test_template_gives_every_consumer_its_own_head(
-    consumer_ids, ledger_id, entry_id, partition, payload_size
+@given(
+    st.lists(UINT64, min_size=1, max_size=8),
+    UINT64,
+    UINT64,
+    PARTITION,
+    st.one_of(st.none(), UINT64),
+    st.binary(max_size=9),
+)
+def test_a_strip_of_frames_has_the_head_of_every_consumer(
+    consumer_ids, ledger_id, entry_id, partition, epoch, payload
 ):
-    template = MessageHeadTemplate(ledger_id, entry_id, partition, payload_size)
-    expected = [
-        message_head(consumer_id, ledger_id, entry_id, partition, 0, payload_size)
-        for consumer_id in consumer_ids
+    rest = message_rest(ledger_id, entry_id, partition, epoch_option(epoch))
+    slots = array("i", reversed(range(len(consumer_ids))))
+    frames = message_frames(slots, array("Q", consumer_ids), rest, payload)
+    size = len(payload)
+    assert frames[::2] == [
+        message_head(each, ledger_id, entry_id, partition, 0, size, (), epoch)
+        for each in reversed(consumer_ids)
     ]
-    consumers = [varint(consumer_id) for consumer_id in consumer_ids]
-    assert [template.head(consumer) for consumer in consumers] == expected
-    assert template.heads(consumers) == expected
+    assert frames[1::2] == [payload] * len(slots)
 
 
 @given(UINT64, st.integers(0, 2**31 - 1), st.text(max_size=200), st.booleans(), st.booleans())

@@ -5,7 +5,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.broadcast.entry_window import ENTRY_OVERHEAD_BYTES, TEMPLATES_MAX, EntryWindow
+from broker.broadcast.entry_window import ENTRY_OVERHEAD_BYTES, RESTS_MAX, EntryWindow
 from broker.broadcast.ordinals import Ordinals
 from broker.broadcast.tests.world import Ledger, World, received
 from broker.broadcast.window_memory import WindowMemory
@@ -132,6 +132,6 @@ async def test_entries_are_not_kept_when_the_last_consumer_has_left():
 async def test_epochs_that_clients_choose_take_bounded_memory():
     window = window_over(WindowMemory(BYTES_MAX), [10])
     ready = await read(window, 1)
-    for epoch in range(10 * TEMPLATES_MAX):
-        ready.template(b"%d" % epoch, 10)
-    assert len(ready._templates) <= TEMPLATES_MAX
+    for epoch in range(10 * RESTS_MAX):
+        ready.rest(b"%d" % epoch)
+    assert len(ready._rests) <= RESTS_MAX

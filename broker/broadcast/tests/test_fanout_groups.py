@@ -39,7 +39,7 @@ class Consumers(RuleBasedStateMachine):
     def attach(self, slot, bounded):
         if slot not in self.attached():
             lane = self.lanes[slot % 2]
-            self.groups.attach(slot, lane, b"%d" % slot, b"", bounded=bounded)
+            self.groups.attach(slot, lane, slot, b"", bounded=bounded)
             self.granted[slot] = 0
 
     @rule(slot=SLOTS)

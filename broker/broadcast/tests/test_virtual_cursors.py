@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -74,8 +76,8 @@ class Model(RuleBasedStateMachine):
 
     @rule(ordinal=st.integers(1, TAIL))
     def ack_by_many(self, ordinal):
-        slots = [self.cursors.slot_of(name) for name in self.acked]
-        for slot in self.cursors.ack_next_of(slots, ordinal, [TAIL] * 9):
+        slots = array("i", [self.cursors.slot_of(name) for name in self.acked])
+        for slot in self.cursors.ack_next_of(slots, ordinal, array("q", [TAIL] * 9)):
             self.cursors.ack(slot, ordinal)
         for name in self.acked:
             self.acked[name].add(ordinal)

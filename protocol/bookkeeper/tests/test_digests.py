@@ -54,6 +54,25 @@ def test_any_flipped_bit_is_found(kind: DigestType, payload: bytes, data: st.Dat
         digest.verified_payload(bytes(body), 7, 8)
 
 
+@given(
+    st.sampled_from([DigestType.CRC32, DigestType.HMAC, DigestType.CRC32C]),
+    st.lists(st.binary(max_size=40), min_size=1, max_size=5),
+    st.data(),
+)
+def test_a_run_is_read_up_to_its_first_damaged_entry(
+    kind: DigestType, payloads: list[bytes], data: st.DataObject
+) -> None:
+    digest = Digest(kind, b"secret")
+    bodies = [head + payload for head, payload in digest.bodies(7, 3, 2, 0, payloads)]
+    assert digest.verified_payloads(bodies, 7, 3) == (payloads, "")
+
+    damaged = data.draw(st.integers(0, len(bodies) - 1))
+    bodies[damaged] = bodies[damaged][:-1] + bytes([bodies[damaged][-1] ^ 1])
+    found, problem = digest.verified_payloads(bodies, 7, 3)
+    assert found == payloads[:damaged]
+    assert f"entry 7:{3 + damaged}: {kind.name} digest does not match" in problem
+
+
 def test_another_entry_than_asked_for_is_refused() -> None:
     digest = Digest(DigestType.CRC32C)
     body = digest.head(1, 2, 1, 3, b"abc") + b"abc"

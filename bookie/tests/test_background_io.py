@@ -1,0 +1,87 @@
+"""What can wait gives way at the device, and a thread is afterwards as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from bookie import background_io
+from bookie.background_io import IDLE, class_of_thread, in_background
+from bookie.tests.conftest import KEY, RecordingSink, entry, whole
+
+needs_classes = pytest.mark.skipif(class_of_thread() is None, reason="no classes here")
+
+
+@needs_classes
+def test_a_call_is_in_the_idle_class_and_its_thread_as_before_afterwards():
+    before = class_of_thread()
+    assert before != IDLE
+    assert in_background(class_of_thread) == IDLE
+    assert class_of_thread() == before
+
+
+@needs_classes
+def test_a_call_that_fails_leaves_the_thread_as_it_was():
+    before = class_of_thread()
+    with pytest.raises(ZeroDivisionError):
+        in_background(lambda: 1 // 0)
+    assert class_of_thread() == before
+
+
+def test_a_system_without_classes_calls_all_the_same(monkeypatch):
+    monkeypatch.setattr(background_io, "_calls", lambda: None)
+    assert class_of_thread() is None
+    assert in_background(lambda: 7) == 7
+
+
+class WatchedFile:
+    """Notes the class of the threads that read and sync an entry log."""
+
+    def __init__(self, file, seen):
+        self._file = file
+        self._seen = seen
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def read_at(self, offset, size):
+        self._note("read")
+        return self._file.read_at(offset, size)
+
+    def sync(self):
+        self._note("sync")
+        self._file.sync()
+
+    def _note(self, what):
+        if self._file.path.endswith(".log"):
+            self._seen.append((what, class_of_thread()))
+
+
+class WatchedDisk:
+    def __init__(self, disk):
+        self._disk = disk
+        self.seen = []
+
+    def __getattr__(self, name):
+        return getattr(self._disk, name)
+
+    def create(self, path):
+        return WatchedFile(self._disk.create(path), self.seen)
+
+    def open(self, path):
+        return WatchedFile(self._disk.open(path), self.seen)
+
+
+@needs_classes
+async def test_entry_logs_are_read_and_flushed_in_the_idle_class(machine):
+    disk = machine.disk = WatchedDisk(machine.disk)
+    async with machine.running() as bookie:
+        sink = RecordingSink()
+        bookie.add_entry(1, 0, entry(1, 0), KEY, 0, sink)
+        bookie.kick()
+        await sink.wait_for(1)
+        disk.seen.clear()
+        await bookie.checkpoint()
+        assert await bookie.read_batch(1, 0, 1, 1 << 20) == [whole(1, 0)]
+        assert ("sync", IDLE) in disk.seen
+        assert ("read", IDLE) in disk.seen
+        assert {io_class for _, io_class in disk.seen} == {IDLE}

@@ -1,0 +1,92 @@
+"""What reads of entry logs may ask of the device, which the journal waits for."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from bookie import entry_log_format as fmt
+from bookie.disk import RealDisk
+from bookie.entry_log import READS_AT_ONCE_MAX, EntryLogs
+from bookie.memory_disk import MemoryDisk
+
+SECONDS_MAX = 10.0
+
+
+class HeldFile:
+    """Each read waits to be let go."""
+
+    def __init__(self, file, disk):
+        self._file = file
+        self._disk = disk
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def read_at(self, offset, size):
+        self._disk.begun.release()
+        assert self._disk.may_end.acquire(timeout=SECONDS_MAX)
+        return self._file.read_at(offset, size)
+
+
+class HeldDisk:
+    def __init__(self):
+        self._disk = MemoryDisk()
+        self.begun = threading.Semaphore(0)
+        self.may_end = threading.Semaphore(0)
+
+    def __getattr__(self, name):
+        return getattr(self._disk, name)
+
+    def open(self, path):
+        return HeldFile(self._disk.open(path), self)
+
+
+def test_a_third_read_begins_when_one_has_ended():
+    disk = HeldDisk()
+    logs = EntryLogs(disk, "/ledgers", 1 << 20)
+    _, offset = fmt.split_location(logs.append([b"record"], 6, {1: 6}))
+    threads = [threading.Thread(target=logs.read, args=(0, offset, 6)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(READS_AT_ONCE_MAX):
+        assert disk.begun.acquire(timeout=SECONDS_MAX)
+    assert not disk.begun.acquire(timeout=0.05)
+    disk.may_end.release()
+    assert disk.begun.acquire(timeout=SECONDS_MAX)
+    disk.may_end.release(2)
+    for thread in threads:
+        thread.join(SECONDS_MAX)
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the page cache cannot be asked")
+def test_the_system_reads_no_more_of_an_entry_log_than_was_asked_for(tmp_path):
+    path = tmp_path / "0.log"
+    path.write_bytes(bytes(16 << 20))
+    file = RealDisk().open(str(path))
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        if is_cached(descriptor, 0):
+            pytest.skip("this file system keeps what it has")
+        file.expect_runs()
+        for offset in range(0, 1 << 20, 1 << 16):
+            file.read_at(offset, 1 << 16)
+        assert is_cached(descriptor, 0)
+        assert not is_cached(descriptor, 8 << 20)
+        assert not is_cached(descriptor, 2 << 20)
+    finally:
+        os.close(descriptor)
+        file.close()
+
+
+def is_cached(descriptor, offset):
+    try:
+        return os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

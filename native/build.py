@@ -1,0 +1,50 @@
+"""Builds the extension of this room. Needs a C compiler and setuptools.
+
+`make compile` puts it beside the compiled hot modules. Tests build it into a directory of their
+own.
+"""
+
+from __future__ import annotations
+
+import platform
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from setuptools import Extension
+
+MODULE: Final = "native._extension"
+SOURCE_DIRECTORY: Final = Path(__file__).parent / "source"
+PROCESSORS: Final = ("x86_64", "AMD64")
+"""Where the instruction for CRC-32C is used. Elsewhere Vela runs without the extension."""
+
+
+def extensions() -> list[Extension]:
+    """The one extension, or none on other processors. Paths are relative to the project."""
+    from setuptools import Extension
+
+    if platform.machine() not in PROCESSORS:
+        return []
+    root = SOURCE_DIRECTORY.parent.parent
+    sources = sorted(str(path.relative_to(root)) for path in SOURCE_DIRECTORY.glob("*.c"))
+    headers = [str(path.relative_to(root)) for path in SOURCE_DIRECTORY.glob("*.h")]
+    warnings = ["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+    return [Extension(MODULE, sources, depends=headers, extra_compile_args=warnings)]
+
+
+def build(directory: Path) -> Path | None:
+    """The extension built below `directory`, or None on other processors. The current directory
+    must be that of the project."""
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    if not extensions():
+        return None
+    command = build_ext(Distribution({"name": MODULE, "ext_modules": extensions()}))
+    command.build_lib = str(directory)
+    command.build_temp = str(directory / "objects")
+    command.ensure_finalized()
+    command.run()
+    suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
+    return directory.joinpath(*MODULE.split(".")).with_suffix(suffix)

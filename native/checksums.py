@@ -1,0 +1,10 @@
+"""CRC-32C, from the extension where it was built."""
+
+from __future__ import annotations
+
+try:
+    from native._extension import crc32c, crc32c_combined
+except ImportError:
+    from native.pure.checksums import crc32c, crc32c_combined
+
+__all__ = ["crc32c", "crc32c_combined"]

@@ -1,0 +1,1 @@
+"""The functions of the extension in Python: the reference, and what runs without a compiler."""
