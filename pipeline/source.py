@@ -40,6 +40,7 @@ from pipeline.planner import StreamPlanner, batch_plan, schema_of
 from pipeline.reading import task_batches
 from pipeline.registry import ddl
 from pipeline.sink import TaskIdentity, Written, added_up, check_columns, report, write_batches
+from pipeline.workers import keep_imports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,6 +89,7 @@ class VelaDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
+        keep_imports()
         options = source_options_with_token(dict(self.options), streaming=None)
         schema = schema_of(Admin(options.connection), options)
         return ddl(
@@ -118,6 +120,7 @@ class _Columns:
     """The reading half that batch and stream share: runs on executors."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        keep_imports()
         self._options = options
         self._spark_schema = schema
         self._topic_schema: TopicSchema = schema_of(Admin(options.connection), options)
@@ -126,6 +129,7 @@ class _Columns:
     def read_task(
         self, task: Task, conditions: Sequence[Condition] = ()
     ) -> Iterator[pyarrow.RecordBatch]:
+        keep_imports()
         return task_batches(
             self._options,
             task,

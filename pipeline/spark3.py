@@ -40,6 +40,7 @@ from pipeline.credentials import source_options_with_token
 from pipeline.planner import batch_plan, schema_of
 from pipeline.reading import task_batches
 from pipeline.registry import ddl
+from pipeline.workers import keep_imports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -120,6 +121,7 @@ class _Reader:
 
     def read(self, numbers: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         """The messages of the tasks whose numbers come."""
+        keep_imports()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 task = self.tasks[number]
