@@ -57,6 +57,7 @@ _SOURCES: Final = frozenset({".py", ".c", ".h"})
 HOT_MODULES: Final = (
     "protocol.send_fields",
     "protocol.frames",
+    "protocol.plain_acks",
     "protocol.templates",
     "protocol.metadata",
     "protocol.bookkeeper.digests",

@@ -41,6 +41,7 @@ from protocol.connection import COMMANDS, Handshake
 from protocol.errors import BrokerError, RemoteProtocolError, ServerError
 from protocol.frames import FrameDecoder
 from protocol.long_commands import LongCommand
+from protocol.plain_acks import PlainAck
 from protocol.send_fields import Send
 from runtime.transport import Taken
 from security.authentication.lease import LeaseAction
@@ -67,6 +68,7 @@ CLOSED_IDS_REMEMBERED_MAX = 10_000
 REQUESTS_PER_TURN = 64
 """Commands other than SEND handled before other connections get a turn: a few milliseconds of
 SUBSCRIBEs. A publisher's chunk is never divided: it is cheap and forms one journal group."""
+_ACK: int = pb.BaseCommand.ACK
 DECODED_PER_TURN_BYTES = 8 * 1024
 """Bytes of about as many requests. A megabyte of SUBSCRIBEs takes 0.1 s to decode."""
 
@@ -78,6 +80,8 @@ class Session(Generic[P, C]):
 
     _last_kind: int = 0
     """Of the last request of the turn; 0: there were only messages."""
+    _ended: bool = False
+    """The peer has closed."""
 
     def __init__(self, connections: Connections, commands: Commands, transport: Transport) -> None:
         self.connections = connections
@@ -120,6 +124,7 @@ class Session(Generic[P, C]):
         self._transport = transport
         self._handlers = commands.handlers
         self._send_handler: SendHandler = commands.send_handler
+        self._handle_plain_ack = commands.handle_plain_ack
         self._decoder = FrameDecoder(
             limits.frame_size_bytes_max,
             plain_sends=True,
@@ -132,8 +137,6 @@ class Session(Generic[P, C]):
         self._frames: Iterator[Frame | None] = iter(())
         """Bytes of the last receive that no turn has handled yet."""
         self._more = False
-        self._ended = False
-        """The peer has closed."""
         self._requests = 0
         self.waits = 0
         """See `start_wait`."""
@@ -279,6 +282,11 @@ class Session(Generic[P, C]):
             for frame in frames:
                 if isinstance(frame, Send):
                     send_handler.handle(self, frame)
+                elif isinstance(frame, PlainAck):
+                    self._acknowledge(frame)
+                    requests += 1
+                    if requests == REQUESTS_PER_TURN:
+                        return True
                 elif frame is None:
                     return True  # a part of a long command is done
                 elif isinstance(frame, LongCommand):
@@ -390,6 +398,14 @@ class Session(Generic[P, C]):
             return
         if rest is not None:
             self.start_rest(command, rest)
+
+    def _acknowledge(self, ack: PlainAck) -> None:
+        self._last_kind = _ACK
+        self.handshake.check(_ACK)
+        try:
+            self._handle_plain_ack(self, ack)
+        except Exception as error:
+            self._refuse(ack.command(), error)
 
     def _hold(self, command: pb.BaseCommand, until: Coroutine[Any, Any, object]) -> None:
         """Handle nothing more until this has ended: reading pauses as with too many requests."""
