@@ -65,6 +65,7 @@ HOT_MODULES: Final = (
     "protocol.bookkeeper.v2",
     "bookie.add_path",
     "bookie.adds",
+    "bookie.direct_io",
     "bookie.journal",
     "bookie.journal_turns",
     "bookie.journal_writer",
@@ -73,6 +74,8 @@ HOT_MODULES: Final = (
     "bookie.ledger_storage",
     "bookie.net.adds",
     "bookie.net.turns",
+    "bookie.ring",
+    "bookie.submitted_groups",
     "bookie.write_cache",
     "ledgers.ensemble_acks",
     "ledgers.ensemble_change",
@@ -101,6 +104,7 @@ HOT_MODULES: Final = (
     "broker.managed_ledger.ledger_table",
     "broker.managed_ledger.roll_attempts",
     "broker.histograms",
+    "broker.net.keep_alive",
     "broker.net.outbox",
     "broker.net.publish_budget",
     "broker.net.send_handler",
@@ -125,8 +129,11 @@ HOT_MODULES: Final = (
     "broker.topic.storage",
     "broker.topic.topic",
     "broker.turn",
+    "runtime.clock",
     "runtime.fair_queue",
+    "runtime.readers",
     "runtime.send_queue",
+    "runtime.transport",
 )
 
 
@@ -158,8 +165,7 @@ def fingerprint() -> str:
 class CompiledFinder:
     """Finds the compiled form of the hot modules (a finder of `sys.meta_path`)."""
 
-    def __init__(self) -> None:
-        names = (*HOT_MODULES, f"{GROUP}__mypyc", EXTENSION)
+    def __init__(self, names: Sequence[str] = (*HOT_MODULES, f"{GROUP}__mypyc", EXTENSION)) -> None:
         self._paths = {name: str(extension_path(name)) for name in names}
 
     def find_spec(
@@ -191,3 +197,12 @@ def use_compiled() -> str:
         return f"from the sources, because {early[0]} was already imported"
     sys.meta_path.insert(0, CompiledFinder())
     return USED
+
+
+def use_extension() -> None:
+    """Let the extension be imported, and no hot module: in programs that import parts of Vela as
+    libraries, at any time. Nothing happens where it was not built from these sources."""
+    if os.environ.get(SWITCH) == "0" or not FINGERPRINT_FILE.is_file():
+        return
+    if FINGERPRINT_FILE.read_text() == fingerprint():
+        sys.meta_path.insert(0, CompiledFinder([EXTENSION]))

@@ -6,6 +6,7 @@ no payload is decoded.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, final
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy
 import pyarrow
 
-from pipeline.decode import Message, message_id_text, message_ids
+from native.batches import FIELDS, HAS_KEY, IS_NULL
+from pipeline.decode import message_id_head, message_id_tails, message_id_text
 from pipeline.options import Malformed
 from pipeline.registry import METADATA_COLUMNS, TopicSchema, value_columns
 from pipeline.values import Undecodable, ValueDecoder
@@ -22,8 +24,10 @@ from protocol.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from pipeline.rows import Message, Rows
     from pipeline.values import SchemaOfVersion
 
+    Numbers = numpy.ndarray[Any, Any]
     SetAside = Callable[[str, Message, str], None]
     """Takes a topic, a message of it that its schema cannot decode, and the reason."""
 
@@ -33,7 +37,9 @@ BYTES_PER_ROW: Final = 64
 """Counted for each row in addition to its payload."""
 MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
 """The last moment that a column of microseconds can hold."""
+TAILS_REMEMBERED: Final = 16
 _STRICT: Final = Malformed()
+_NONE: Final = numpy.zeros(0, numpy.int32)
 _METADATA: Final = frozenset(name for name, _ in METADATA_COLUMNS)
 
 
@@ -64,7 +70,7 @@ def check_names(names: Sequence[str], schema: TopicSchema, malformed: Malformed)
 
 
 def batches(
-    messages: Iterable[tuple[str, list[Message]]],
+    groups: Iterable[tuple[str, Rows]],
     arrow_schema: pyarrow.Schema,
     schema: TopicSchema,
     schema_of_version: SchemaOfVersion,
@@ -78,11 +84,11 @@ def batches(
     Raises: UnknownColumn; Undecodable: naming topic and message.
     """
     builder = _Builder(arrow_schema, schema, schema_of_version, malformed, set_aside)
-    for topic, group in messages:
-        builder.add(topic, group)
+    for topic, rows in groups:
+        builder.add(topic, rows)
         if builder.is_full():
             yield builder.take()
-    if builder.rows:
+    if builder.count:
         yield builder.take()
 
 
@@ -116,29 +122,30 @@ class _Builder:
         self._reset()
 
     def _reset(self) -> None:
-        self._groups: list[tuple[str, list[Message]]] = []
+        self._groups: list[tuple[str, Rows]] = []
         self._values: list[tuple[Any, ...]] = []
         self._corrupt: dict[int, bytes | None] = {}
-        self.rows = 0
+        self.count = 0
         self._size_bytes = 0
 
     def is_full(self) -> bool:
-        return self.rows >= ROWS_PER_BATCH_MAX or self._size_bytes >= BYTES_PER_BATCH_MAX
+        return self.count >= ROWS_PER_BATCH_MAX or self._size_bytes >= BYTES_PER_BATCH_MAX
 
-    def add(self, topic: str, messages: list[Message]) -> None:
+    def add(self, topic: str, rows: Rows) -> None:
         """The messages of one entry."""
         if self._decoder is not None and not self._is_payload:
-            messages = self._decoded(self._decoder, topic, messages)
-        self._groups.append((topic, messages))
-        self.rows += len(messages)
-        self._size_bytes += BYTES_PER_ROW * len(messages)
-        self._size_bytes += sum([len(each.payload) for each in messages if each.payload])
+            rows = self._decoded(self._decoder, topic, rows)
+        count = rows.row_count
+        if count:
+            self._groups.append((topic, rows))
+            self.count += count
+            self._size_bytes += BYTES_PER_ROW * count + len(rows.content)
 
-    def _decoded(self, decoder: ValueDecoder, topic: str, messages: list[Message]) -> list[Message]:
+    def _decoded(self, decoder: ValueDecoder, topic: str, rows: Rows) -> Rows:
         """Add the values of the messages; the messages that give rows."""
         row, values = decoder.row, self._values
-        dropped: list[int] = []
-        for index, message in enumerate(messages):
+        staying: list[int] = []
+        for number, message in enumerate(rows.messages()):
             try:
                 values.append(row(message.payload, message.key, message.schema_version))
             except Undecodable as error:
@@ -155,77 +162,88 @@ class _Builder:
                 if self._set_aside is not None:
                     self._set_aside(topic, message, reason)
                 if self._malformed.drops:
-                    dropped.append(index)
-                else:
-                    self._corrupt[len(values)] = message.payload
-                    values.append(decoder.nothing)
-        if not dropped:
-            return messages
-        left_out = set(dropped)
-        return [each for index, each in enumerate(messages) if index not in left_out]
+                    continue
+                self._corrupt[len(values)] = message.payload
+                values.append(decoder.nothing)
+            staying.append(number)
+        return rows if len(staying) == rows.row_count else rows.chosen(staying)
 
     def take(self) -> pyarrow.RecordBatch:
         """All rows so far."""
-        messages = [message for _, group in self._groups for message in group]
-        arrays = [self._column(field, messages) for field in self._arrow_schema]
+        places = _Places([rows for _, rows in self._groups])
+        arrays = [self._column(field, places) for field in self._arrow_schema]
         self._reset()
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
 
-    def _column(self, field: pyarrow.Field, messages: list[Message]) -> pyarrow.Array:
+    def _column(self, field: pyarrow.Field, places: _Places) -> pyarrow.Array:
         name, kind = field.name, field.type
         if name in self._indexes:
             if self._is_payload:
-                return self._array([each.payload for each in messages], kind)
+                payloads = places.binary("payload", IS_NULL, null=True)
+                return (
+                    payloads if kind == payloads.type else self._array(payloads.to_pylist(), kind)
+                )
             index = self._indexes[name]
             return self._array([row[index] for row in self._values], kind)
         if name == self._corrupt_column:
-            return pyarrow.array([self._corrupt.get(row) for row in range(self.rows)], kind)
+            return pyarrow.array([self._corrupt.get(row) for row in range(self.count)], kind)
         if name == "__topic":
             return self._topics(kind)
         if name == "__messageId":
-            return pyarrow.array(self._ids(), kind)
+            return _of_type(self._ids(), kind)
         if name == "__key":
-            return pyarrow.array([each.key for each in messages], kind)
+            return _of_type(places.binary("key", HAS_KEY, null=False), kind)
         if name == "__publishTime":
-            return self._times([each.publish_time_ms for each in messages], kind)
+            return self._times(places.publish_times(), kind)
         if name == "__eventTime":
-            return self._times([each.event_time_ms for each in messages], kind, unset=0)
-        return _properties(messages, kind)
+            return self._times(places.field("event_time_ms").view(numpy.uint64), kind, unset=0)
+        return _properties([rows for _, rows in self._groups], kind)
 
     def _topics(self, kind: pyarrow.DataType) -> pyarrow.Array:
         parts = [
-            pyarrow.repeat(pyarrow.scalar(topic, kind), sum([len(group) for _, group in groups]))
+            pyarrow.repeat(pyarrow.scalar(topic, kind), sum([rows.row_count for _, rows in groups]))
             for topic, groups in groupby(self._groups, key=itemgetter(0))
         ]
         if not parts:
             return pyarrow.nulls(0, kind)
         return parts[0] if len(parts) == 1 else pyarrow.concat_arrays(parts)
 
-    def _ids(self) -> list[bytes]:
-        ids: list[bytes] = []
+    def _ids(self) -> pyarrow.Array:
+        """Of each entry its head before the tail of each message."""
+        parts: list[bytes] = []
+        sizes: list[Numbers] = []
         for topic, groups in groupby(self._groups, key=itemgetter(0)):
             partition = TopicName.parse(topic).partition_index
-            for _, group in groups:
-                ids += message_ids(partition, group)
-        return ids
+            for _, rows in groups:
+                head = message_id_head(partition, rows.head)
+                tails = message_id_tails(rows.head.batch_size)
+                tail_sizes = _tail_sizes(rows.head.batch_size)
+                if rows.row_count != len(tails):
+                    indexes = rows.batch_indexes
+                    tails = [tails[index] for index in indexes]
+                    tail_sizes = tail_sizes[indexes]
+                parts.append(head.join([b"", *tails]))
+                sizes.append(tail_sizes + len(head))
+        offsets = _offsets(numpy.concatenate(sizes)) if sizes else _offsets(_NONE)
+        return _binary_array(offsets, b"".join(parts))
 
     def _times(
-        self, milliseconds: list[int], kind: pyarrow.DataType, unset: int | None = None
+        self, milliseconds: Numbers, kind: pyarrow.DataType, unset: int | None = None
     ) -> pyarrow.Array:
-        latest = max(milliseconds, default=unset)
+        latest = int(milliseconds.max()) if len(milliseconds) else unset
         if latest is None or latest == unset:
             return pyarrow.nulls(len(milliseconds), kind)
+        missing = None if unset is None else milliseconds == unset
         if latest > MILLISECONDS_MAX:
             if self._malformed.fails:
                 raise Undecodable(
                     f"a message has the time {latest} ms since 1970, which no column can hold: "
                     "leave its column out with .schema(...)"
                 )
-            held = [None if each > MILLISECONDS_MAX else each * 1000 for each in milliseconds]
-            micros = [None if each == unset else each for each in held]
-            return pyarrow.array(micros, pyarrow.int64()).cast(kind)
-        instants = numpy.array(milliseconds, numpy.int64) * 1000
-        missing = None if unset is None else instants == unset
+            beyond = milliseconds > MILLISECONDS_MAX
+            missing = beyond if missing is None else missing | beyond
+            milliseconds = numpy.where(beyond, 0, milliseconds)
+        instants = milliseconds.astype(numpy.int64) * 1000
         return pyarrow.array(instants, pyarrow.int64(), mask=missing).cast(kind)
 
     def _array(self, values: list[Any], kind: pyarrow.DataType) -> pyarrow.Array:
@@ -245,6 +263,75 @@ def _or_null(value: object, kind: pyarrow.DataType) -> object:
     return value
 
 
-def _properties(messages: list[Message], kind: pyarrow.DataType) -> pyarrow.Array:
-    rows = [list(dict(each.properties).items()) if each.properties else () for each in messages]
-    return pyarrow.array(rows, kind)
+@final
+class _Places:
+    """The tables of many entries as one, with places in all of their contents, joined."""
+
+    def __init__(self, entries: list[Rows]) -> None:
+        table = numpy.frombuffer(b"".join([rows.table for rows in entries]), numpy.int64)
+        self._table = table.reshape(-1, len(FIELDS))
+        self._counts = [rows.row_count for rows in entries]
+        self._publish_times = [rows.head.publish_time_ms for rows in entries]
+        contents = [rows.content for rows in entries]
+        self._content = contents[0] if len(contents) == 1 else b"".join(contents)
+        ends = numpy.cumsum([0, *map(len, contents)])
+        self._shift = ends[:-1].repeat(self._counts)
+
+    def field(self, name: str) -> Numbers:
+        """A column of the tables."""
+        return numpy.ascontiguousarray(self._table[:, FIELDS.index(name)])
+
+    def publish_times(self) -> Numbers:
+        """Of each message, ms since 1970."""
+        return numpy.array(self._publish_times, numpy.uint64).repeat(self._counts)
+
+    def binary(self, name: str, flag: int, *, null: bool) -> pyarrow.Array:
+        """The bytes from `name` to its end. Whether messages with the flag are null, or those
+        without it."""
+        is_null = ((self.field("flags") & flag) != 0) == null
+        if is_null.all():
+            return pyarrow.nulls(len(is_null), pyarrow.binary())
+        # Between two values lies what belongs to none of them: Arrow copies every second one out.
+        offsets = numpy.empty(2 * len(is_null), numpy.int32)
+        offsets[0::2] = self.field(name) + self._shift
+        offsets[1::2] = self.field(f"{name}_end") + self._shift
+        every_second = numpy.arange(0, len(offsets), 2)
+        wanted = pyarrow.array(every_second, mask=is_null if is_null.any() else None)
+        return _binary_array(offsets, self._content).take(wanted)
+
+
+def _binary_array(offsets: Numbers, content: bytes) -> pyarrow.Array:
+    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(content)]
+    return pyarrow.Array.from_buffers(pyarrow.binary(), len(offsets) - 1, buffers)
+
+
+def _offsets(sizes: Numbers) -> Numbers:
+    """Where each of consecutive values begins, and the last one ends."""
+    offsets = numpy.zeros(len(sizes) + 1, numpy.int32)
+    numpy.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+@lru_cache(TAILS_REMEMBERED)
+def _tail_sizes(batch_size: int) -> Numbers:
+    return numpy.array([len(tail) for tail in message_id_tails(batch_size)], numpy.int32)
+
+
+def _of_type(array: pyarrow.Array, kind: pyarrow.DataType) -> pyarrow.Array:
+    return array if array.type == kind else array.cast(kind)
+
+
+def _properties(entries: list[Rows], kind: pyarrow.DataType) -> pyarrow.Array:
+    if not any(rows.properties for rows in entries):
+        return _empty_maps(sum([rows.row_count for rows in entries]), kind)
+    values: list[Any] = []
+    for rows in entries:
+        found = rows.properties
+        values += [list(dict(found.get(row, ())).items()) for row in range(rows.row_count)]
+    return pyarrow.array(values, kind)
+
+
+def _empty_maps(count: int, kind: pyarrow.DataType) -> pyarrow.Array:
+    offsets = pyarrow.py_buffer(numpy.zeros(count + 1, numpy.int32))
+    empty = pyarrow.array([], kind).values
+    return pyarrow.Array.from_buffers(kind, count, [None, offsets], children=[empty])

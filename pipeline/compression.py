@@ -8,6 +8,6 @@ import pyarrow
 def decompress(codec: str, payload: bytes | memoryview, size_bytes: int) -> bytes:
     """`codec` is Arrow's name. Raises: OSError, ValueError: the payload is damaged."""
     content: bytes = pyarrow.decompress(
-        bytes(payload), decompressed_size=size_bytes, codec=codec, asbytes=True
+        payload, decompressed_size=size_bytes, codec=codec, asbytes=True
     )
     return content

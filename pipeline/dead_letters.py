@@ -16,8 +16,8 @@ from pipeline.decode import message_id_text
 from pipeline.sink import WriteFailed, client_of
 
 if TYPE_CHECKING:
-    from pipeline.decode import Message
     from pipeline.options import Connection
+    from pipeline.rows import Message
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"

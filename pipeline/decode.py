@@ -12,6 +12,8 @@ import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from native.batches import HAS_PROPERTIES, IS_REMOVED, ROW, batch_rows
+from pipeline.rows import EntryHead, Rows, rows_of_parts
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import (
@@ -21,13 +23,15 @@ from protocol.metadata import (
     is_marker,
     is_transactional,
     key_bytes,
+    parse_single,
     peek_and_payload,
     verify_checksum,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
+    from pipeline.rows import Message, Parts
     from protocol.position import Position
 
     Decompress = Callable[[str, bytes | memoryview, int], bytes]
@@ -48,24 +52,6 @@ class StoredEntry(NamedTuple):
     ledger_id: int
     entry_id: int
     data: bytes
-
-
-class Message(NamedTuple):
-    """One message. `payload` is None for a null value, `key` for a message without one; times are
-    ms since 1970, `event_time_ms` 0 when not set; batch size 0 outside a batch."""
-
-    ledger_id: int
-    entry_id: int
-    batch_index: int
-    batch_size: int
-    key: bytes | None
-    payload: bytes | None
-    publish_time_ms: int
-    event_time_ms: int
-    properties: Sequence[tuple[str, str]]
-    schema_version: bytes
-    first_chunk: Position | None = None
-    """The entry of the first chunk of a message that was cut into chunks."""
 
 
 def parse(entry: StoredEntry) -> tuple[pb.MessageMetadata, memoryview]:
@@ -98,76 +84,84 @@ def needs_broker(metadata: pb.MessageMetadata) -> bool:
     return is_transactional(metadata) or is_chunk(metadata)
 
 
-def messages_of(
+def rows_of(
     entry: StoredEntry,
     metadata: pb.MessageMetadata,
     payload: bytes | memoryview,
     decompress: Decompress,
     first_chunk: Position | None = None,
-) -> list[Message]:
+) -> Rows:
     """The messages of an entry (or of a chunked message put together, with its `first_chunk`).
 
     Raises: Unreadable.
     """
+    batch_size = metadata.num_messages_in_batch if is_batch(metadata) else 0
+    head = EntryHead(
+        entry.ledger_id,
+        entry.entry_id,
+        batch_size,
+        metadata.publish_time,
+        metadata.schema_version,
+        first_chunk,
+    )
     if is_marker(metadata):
-        return []
+        return Rows(head, b"", b"")
     try:
         content = _decompressed(metadata, payload, decompress)
         if is_batch(metadata):
-            return _of_batch(entry, metadata, content)
+            return _of_batch(head, bytes(content))
     except (RemoteProtocolError, ValueError, OSError, zlib.error) as error:
         raise Unreadable(f"entry {_name(entry)}: {error}") from None
     key = None
     if metadata.HasField("partition_key"):
         key = key_bytes(metadata.partition_key, b64_encoded=metadata.partition_key_b64_encoded)
+    parts = (-1, key, None if metadata.null_value else content, metadata.event_time)
     properties = metadata.properties
-    message = Message(
-        entry.ledger_id,
-        entry.entry_id,
-        -1,
-        0,
-        key,
-        None if metadata.null_value else bytes(content),
-        metadata.publish_time,
-        metadata.event_time,
-        [(each.key, each.value) for each in properties] if properties else (),
-        metadata.schema_version,
-        first_chunk,
-    )
-    return [message]
+    return rows_of_parts(head, [parts], {0: _pairs(properties)} if properties else {})
 
 
-def _of_batch(
-    entry: StoredEntry, metadata: pb.MessageMetadata, content: bytes | memoryview
-) -> list[Message]:
-    """Most rows come from here: what all have in common, and what most do not have, is asked for
-    once, and payloads are cut from bytes, which costs less than views of a kilobyte."""
-    ledger_id, entry_id, _ = entry
-    count = metadata.num_messages_in_batch
-    publish_time_ms, version = metadata.publish_time, metadata.schema_version
-    found = []
-    for index, (single, payload) in enumerate(batch_messages(bytes(content), count)):
+def _pairs(properties: Iterable[pb.KeyValue]) -> list[tuple[str, str]]:
+    return [(each.key, each.value) for each in properties]
+
+
+def _of_batch(head: EntryHead, content: bytes) -> Rows:
+    """Most rows come from here. Raises: RemoteProtocolError."""
+    found = batch_rows(content, head.batch_size)
+    if found is None:
+        return _of_unusual_batch(head, content)
+    table, flags = found
+    rows = Rows(head, content, table)
+    if flags & HAS_PROPERTIES:
+        rows = rows._replace(properties=_properties_of(rows))
+    if flags & IS_REMOVED:
+        places = enumerate(ROW.iter_unpack(table))
+        rows = rows.chosen([number for number, row in places if not row[7] & IS_REMOVED])
+    return rows
+
+
+def _properties_of(rows: Rows) -> dict[int, list[tuple[str, str]]]:
+    found = {}
+    for number, row in enumerate(ROW.iter_unpack(rows.table)):
+        if row[7] & HAS_PROPERTIES:
+            single = parse_single(rows.content[row[0] : row[1]], number)
+            found[number] = _pairs(single.properties)
+    return found
+
+
+def _of_unusual_batch(head: EntryHead, content: bytes) -> Rows:
+    """As `_of_batch`, by protobuf. Raises: RemoteProtocolError."""
+    parts: list[Parts] = []
+    properties = {}
+    for index, (single, payload) in enumerate(batch_messages(content, head.batch_size)):
         if single.compacted_out:
             continue
         key = None
         if single.HasField("partition_key"):
             key = key_bytes(single.partition_key, b64_encoded=single.partition_key_b64_encoded)
-        properties = single.properties
-        found.append(
-            Message(
-                ledger_id,
-                entry_id,
-                index,
-                count,
-                key,
-                None if single.null_value else bytes(payload),
-                publish_time_ms,
-                single.event_time,
-                [(each.key, each.value) for each in properties] if properties else (),
-                version,
-            )
-        )
-    return found
+        if single.properties:
+            properties[len(parts)] = _pairs(single.properties)
+        parts.append((index, key, None if single.null_value else payload, single.event_time))
+    return rows_of_parts(head, parts, properties)
 
 
 def _decompressed(
@@ -196,28 +190,27 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def message_ids(partition: int, messages: Sequence[Message]) -> list[bytes]:
-    """The ids of messages of one entry as clients serialize them (MessageIdData): of a batch with
-    index and size, of a chunked message with the id of its first chunk (PIP-107)."""
-    first = messages[0]
-    head = b"\x08" + _varint(first.ledger_id) + b"\x10" + _varint(first.entry_id)
+def message_id_head(partition: int, head: EntryHead) -> bytes:
+    """How the ids of all messages of an entry begin, as clients serialize them (MessageIdData). Of
+    a chunked message with the id of its first chunk (PIP-107)."""
+    begin = b"\x08" + _varint(head.ledger_id) + b"\x10" + _varint(head.entry_id)
     if partition >= 0:
-        head += b"\x18" + _varint(partition)
-    if first.first_chunk is not None:
-        ledger_id, entry_id = first.first_chunk
+        begin += b"\x18" + _varint(partition)
+    if head.first_chunk is not None:
+        ledger_id, entry_id = head.first_chunk
         inner = b"\x08" + _varint(ledger_id) + b"\x10" + _varint(entry_id)
         if partition >= 0:
             inner += b"\x18" + _varint(partition)
-        return [head + b"\x3a" + _varint(len(inner)) + inner]
-    if first.batch_index < 0:
-        return [head] * len(messages)
-    tails = _id_tails(first.batch_size)
-    return [head + tails[each.batch_index] for each in messages]
+        begin += b"\x3a" + _varint(len(inner)) + inner
+    return begin
 
 
 @lru_cache(_BATCHES_REMEMBERED)
-def _id_tails(batch_size: int) -> list[bytes]:
-    """How the ids of a batch's messages end: most batches of a topic have the same few sizes."""
+def message_id_tails(batch_size: int) -> list[bytes]:
+    """How the ids of a batch's messages end: with index and size. Most batches of a topic have the
+    same few sizes. Outside a batch (0) an id ends with its head."""
+    if batch_size == 0:
+        return [b""]
     end = b"\x30" + _varint(batch_size)
     return [b"\x20" + _varint(index) + end for index in range(batch_size)]
 

@@ -26,14 +26,14 @@ from pipeline.bookies.layouts import ledger_layouts
 from pipeline.bookies.reader import BookieReader, ReaderConfig
 from pipeline.compression import decompress
 from pipeline.data_loss import report_loss
-from pipeline.decode import StoredEntry, Unreadable, messages_of, needs_broker, parse
+from pipeline.decode import StoredEntry, Unreadable, needs_broker, parse, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline.decode import Message
     from pipeline.options import SourceOptions
     from pipeline.plan import Slice
+    from pipeline.rows import Rows
     from protocol.bookkeeper.ledger_layout import LedgerLayout
 
 RETRY_SECONDS: Final = 0.5
@@ -64,7 +64,7 @@ class BookieEngine:
     def __exit__(self, *_: object) -> None:
         self._reader.close()
 
-    def read_slice(self, part: Slice) -> Iterator[list[Message]]:
+    def read_slice(self, part: Slice) -> Iterator[Rows]:
         """The messages of a slice, entry by entry, in order.
 
         Raises: DataLost, Unreadable, BookiesNotReachable.
@@ -83,7 +83,7 @@ class BookieEngine:
                         yield from self._through_broker(part, entry.entry_id)
                         return
                     next_entry = entry.entry_id + 1
-                    yield messages_of(entry, metadata, payload, decompress)
+                    yield rows_of(entry, metadata, payload, decompress)
                     deadline = self._deadline()
             except LedgerMissing as error:
                 report_loss(self._options, f"{part.topic}: {error}")
@@ -106,7 +106,7 @@ class BookieEngine:
                 _log.warning("%s: %s; trying again", part.topic, error)
                 time.sleep(RETRY_SECONDS)
 
-    def _through_broker(self, part: Slice, first_entry: int) -> Iterator[list[Message]]:
+    def _through_broker(self, part: Slice, first_entry: int) -> Iterator[Rows]:
         yield from engine_broker.read_slice(self._options, replace(part, first_entry=first_entry))
 
     def _deadline(self) -> float:

@@ -19,7 +19,7 @@ from pipeline.broker_connection import BrokerAway, ConnectionLost, EntryReader
 from pipeline.chunks import ChunkBuffer, ChunkStartMissing, Whole
 from pipeline.compression import decompress
 from pipeline.data_loss import report_loss
-from pipeline.decode import Message, StoredEntry, is_chunk, messages_of, parse
+from pipeline.decode import StoredEntry, is_chunk, parse, rows_of
 from pipeline.plan import back_from
 from protocol.metadata import message_count
 
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
     from pipeline.options import SourceOptions
     from pipeline.plan import Slice
+    from pipeline.rows import Rows
 
 RECONNECT_SECONDS: Final = 0.2
 LOOK_BACK_ENTRIES: Final = (64, 1024, 16384)
 """How far before a slice the first chunk of a message is looked for, step by step."""
 
 
-def read_slice(options: SourceOptions, part: Slice) -> Iterator[list[Message]]:
+def read_slice(options: SourceOptions, part: Slice) -> Iterator[Rows]:
     """The messages of a slice, entry by entry, in order.
 
     Raises: DataLost, pipeline.decode.Unreadable, pipeline.broker_connection.Refused and BrokerAway.
@@ -52,7 +53,7 @@ class _SliceReader:
         self._chunks = ChunkBuffer()
         self._progress_at = time.monotonic()
 
-    def messages(self) -> Iterator[list[Message]]:
+    def messages(self) -> Iterator[Rows]:
         options = self._options
         while self._next <= self._part.last_entry:
             try:
@@ -65,17 +66,11 @@ class _SliceReader:
                     ) from error
                 time.sleep(RECONNECT_SECONDS)
 
-    def _through_one_connection(self) -> Iterator[list[Message]]:
-        part, options = self._part, self._options
-        asked = received = 0
-        connection = options.connection
+    def _through_one_connection(self) -> Iterator[Rows]:
+        part, connection = self._part, self._options.connection
         with EntryReader(connection, part.topic, part.ledger_id, self._next) as reader:
+            under_way = self._asked_for(reader, self._next, 0)
             while self._next <= part.last_entry:
-                # A batch takes as many permits as it has messages, so they may be overdrawn.
-                wanted = min(part.last_entry - self._next + 1, options.receiver_queue_size)
-                if asked - received < wanted:
-                    reader.flow(wanted - (asked - received))
-                    asked = received + wanted
                 for entry in reader.entries(self._seconds_left()):
                     if (entry.ledger_id, entry.entry_id) > (part.ledger_id, part.last_entry):
                         self._passed(entry)
@@ -83,21 +78,33 @@ class _SliceReader:
                     if (entry.ledger_id, entry.entry_id) < (part.ledger_id, self._next):
                         continue
                     metadata, payload = parse(entry)
+                    # Before the entry counts as read: a lost connection is noticed here, too.
+                    under_way -= message_count(metadata)
+                    under_way = self._asked_for(reader, entry.entry_id + 1, under_way)
                     if is_chunk(metadata):
-                        messages = self._chunk(entry)
+                        rows = self._chunk(entry)
                     else:
-                        messages = messages_of(entry, metadata, payload, decompress)
+                        rows = rows_of(entry, metadata, payload, decompress)
                     self._next = entry.entry_id + 1
                     self._to_skip = 1
-                    received += message_count(metadata)
-                    yield messages
+                    if rows is not None:
+                        yield rows
                     self._progress_at = time.monotonic()
-                    if self._next > part.last_entry or asked - received <= wanted // 2:
-                        break
-                else:
-                    if self._is_late():
-                        self._skip()
+                    if self._next > part.last_entry:
                         return
+                if self._is_late():
+                    self._skip()
+                    return
+
+    def _asked_for(self, reader: EntryReader, first: int, under_way: int) -> int:
+        """Ask for more messages, from the entry `first` on, when half of them have come, so that
+        these are on their way while others are used; how many are under way then. A batch takes as
+        many permits as it has messages, so they may be overdrawn."""
+        wanted = min(self._part.last_entry - first + 1, self._options.receiver_queue_size)
+        if wanted <= 0 or under_way > wanted // 2:
+            return under_way
+        reader.flow(wanted - under_way)
+        return wanted
 
     def _passed(self, entry: StoredEntry) -> None:
         """The broker is past the slice already: missing entries cannot be seen, or are gone."""
@@ -138,17 +145,17 @@ class _SliceReader:
         self._to_skip *= 2
         self._progress_at = time.monotonic()
 
-    def _chunk(self, entry: StoredEntry) -> list[Message]:
+    def _chunk(self, entry: StoredEntry) -> Rows | None:
         metadata, payload = parse(entry)
         try:
             whole = self._chunks.add(metadata, payload, (entry.ledger_id, entry.entry_id))
         except ChunkStartMissing:
             if metadata.chunk_id < metadata.num_chunks_from_msg - 1:
-                return []  # Its last chunk decides whether the message is ours.
+                return None  # Its last chunk decides whether the message is ours.
             whole = self._look_back(entry)
         if whole is None:
-            return []
-        return messages_of(entry, metadata, whole.payload, decompress, whole.first_chunk)
+            return None
+        return rows_of(entry, metadata, whole.payload, decompress, whole.first_chunk)
 
     def _look_back(self, last: StoredEntry) -> Whole | None:
         """The chunks of a message that began before the slice, maybe in another ledger."""

@@ -10,12 +10,12 @@ from pipeline.engine_bookie import BookieEngine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline.decode import Message
     from pipeline.options import SourceOptions
     from pipeline.plan import Slice, Task
+    from pipeline.rows import Rows
 
 
-def read_task(options: SourceOptions, task: Task) -> Iterator[tuple[str, list[Message]]]:
+def read_task(options: SourceOptions, task: Task) -> Iterator[tuple[str, Rows]]:
     """Topic and messages, entry by entry, in order.
 
     Raises: DataLost, Unreadable, Refused.
@@ -26,9 +26,9 @@ def read_task(options: SourceOptions, task: Task) -> Iterator[tuple[str, list[Me
                 groups = bookies.read_slice(part)
             else:
                 groups = engine_broker.read_slice(options, part)
-            for messages in groups:
-                inside = within(part, messages)
-                if inside:
+            for rows in groups:
+                inside = within(part, rows)
+                if inside.row_count:
                     yield part.topic, inside
 
 
@@ -38,13 +38,21 @@ def is_direct(options: SourceOptions, part: Slice) -> bool:
     return options.read_engine == "bookie" or (options.read_engine == "auto" and part.sealed)
 
 
-def within(part: Slice, messages: list[Message]) -> list[Message]:
+def within(part: Slice, rows: Rows) -> Rows:
     """Without what the slice leaves out of its first and last entry."""
-    if not messages or (part.batch_after < 0 and part.batch_until < 0):
-        return messages
-    entry_id = messages[0].entry_id
-    if part.batch_after >= 0 and entry_id == part.first_entry:
-        messages = [each for each in messages if each.batch_index > part.batch_after]
-    if part.batch_until >= 0 and entry_id == part.last_entry:
-        messages = [each for each in messages if each.batch_index <= part.batch_until]
-    return messages
+    if part.batch_after < 0 and part.batch_until < 0:
+        return rows
+    after, until = -1, None
+    if part.batch_after >= 0 and rows.head.entry_id == part.first_entry:
+        after = part.batch_after
+    if part.batch_until >= 0 and rows.head.entry_id == part.last_entry:
+        until = part.batch_until
+    if after < 0 and until is None:
+        return rows
+    return rows.chosen(
+        [
+            number
+            for number, index in enumerate(rows.batch_indexes)
+            if (after < 0 or index > after) and (until is None or index <= until)
+        ]
+    )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pipeline.decode import Message
+    from pipeline.rows import Message, Rows
 
 TOPIC: Final = "__topic"
 KEY: Final = "__key"
@@ -133,25 +133,28 @@ def publish_time_range_ms(conditions: Iterable[Condition]) -> tuple[int | None, 
 
 
 def kept(
-    conditions: Sequence[Condition], groups: Iterable[tuple[str, list[Message]]]
-) -> Iterator[tuple[str, list[Message]]]:
+    conditions: Sequence[Condition], groups: Iterable[tuple[str, Rows]]
+) -> Iterator[tuple[str, Rows]]:
     """Topic and messages that fulfil all conditions."""
-    of_messages = [each for each in conditions if each.column != TOPIC]
-    for topic, messages in groups:
+    of_entries = [each for each in conditions if each.column == PUBLISH_TIME]
+    of_messages = [each for each in conditions if each.column in (KEY, EVENT_TIME)]
+    for topic, rows in groups:
+        publish_time = rows.head.publish_time_ms * 1000
         if not keeps_topic(conditions, topic):
             continue
-        staying = [
-            message
-            for message in messages
-            if all(each.keeps(_value(each.column, message)) for each in of_messages)
-        ]
-        if staying:
-            yield topic, staying
+        if not all(each.keeps(publish_time) for each in of_entries):
+            continue
+        if of_messages:
+            messages = enumerate(rows.messages())
+            staying = [
+                number
+                for number, message in messages
+                if all(each.keeps(_value(each.column, message)) for each in of_messages)
+            ]
+            rows = rows.chosen(staying)
+        if rows.row_count:
+            yield topic, rows
 
 
 def _value(column: str, message: Message) -> object:
-    if column == KEY:
-        return message.key
-    if column == PUBLISH_TIME:
-        return message.publish_time_ms * 1000
-    return message.event_time_ms * 1000 or None
+    return message.key if column == KEY else message.event_time_ms * 1000 or None

@@ -465,6 +465,17 @@ def text_field(metadata: pb.MessageMetadata, name: str) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
+def parse_single(data: bytes, number: int) -> pb.SingleMessageMetadata:
+    """The metadata of the message with this number in a batch.
+
+    Raises: RemoteProtocolError: these bytes are none.
+    """
+    try:
+        return _parse_single(data)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"message {number} of a batch: {error}") from None
+
+
 def batch_messages(
     payload: bytes | memoryview, count: int
 ) -> Iterator[tuple[pb.SingleMessageMetadata, bytes | memoryview]]:
@@ -479,10 +490,7 @@ def batch_messages(
         if offset + 4 > length:
             raise RemoteProtocolError(f"batch ends before its message {number} of {count}")
         end: int = offset + 4 + _read_u32(payload, offset)[0]
-        try:
-            single = _parse_single(bytes(payload[offset + 4 : end]))
-        except DecodeError as error:
-            raise RemoteProtocolError(f"message {number} of a batch: {error}") from None
+        single = parse_single(bytes(payload[offset + 4 : end]), number)
         size = single.payload_size
         offset = end + size
         if size < 0 or offset > length:

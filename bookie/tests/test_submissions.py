@@ -231,12 +231,16 @@ async def test_a_submitted_write_that_fails_stops_the_bookie(machine, submission
 
 
 async def test_a_full_disk_is_found_by_the_thread(machine, submissions):
-    """A group for which no space is reserved cannot be submitted. The write cache has more room
-    than the journal, so that no flush finds the disk full first."""
-    changes = {"minUsableSizeForHighPriorityWrites": 0, "dbStorage_writeCacheMaxSizeMb": 8}
+    """A group for which no space is reserved cannot be submitted. Only the journal finds the disk
+    full: the write cache has more room, and the share in use is small."""
+    changes = {
+        "minUsableSizeForHighPriorityWrites": 0,
+        "dbStorage_writeCacheMaxSizeMb": 8,
+        "diskCheckInterval": 1,
+    }
     async with running(machine, **changes) as bookie:
         before = submissions.submitted
-        machine.disk.free_bytes = 0
+        machine.disk.free_bytes = machine.disk.total_bytes = 1
         sink = RecordingSink()
         entry_id = 1
         while not any(sink.statuses()):
@@ -248,8 +252,5 @@ async def test_a_full_disk_is_found_by_the_thread(machine, submissions):
         assert submissions.submitted > before
         assert sink.statuses()[-1] == Status.READ_ONLY
         machine.disk.free_bytes = None
-        with trio.fail_after(10):
-            while not bookie.is_writable():
-                bookie._monitor.check_now()
-                await trio.sleep(0.001)
+        await wait_until(bookie.is_writable)
         await added(bookie, entry_id)

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from pipeline.chunks import ChunkBuffer, ChunkStartMissing
 from pipeline.decode import (
-    Message,
     StoredEntry,
     Unreadable,
-    message_ids,
-    messages_of,
+    message_id_head,
+    message_id_tails,
     needs_broker,
     parse,
+    rows_of,
 )
+from pipeline.rows import EntryHead, Message
 from protocol import client
 from protocol import pulsar_api_pb2 as pb
 from protocol.message_id import from_bytes
@@ -34,7 +35,7 @@ def no_codec(codec: str, payload: bytes | memoryview, size_bytes: int) -> bytes:
 
 def decoded(data: bytes) -> list[Message]:
     entry = StoredEntry(7, 3, data)
-    return messages_of(entry, *parse(entry), no_codec)
+    return rows_of(entry, *parse(entry), no_codec).messages()
 
 
 @given(CONTENTS, st.integers(0, 2**40), st.booleans())
@@ -153,9 +154,7 @@ def test_the_id_of_a_chunked_message_names_its_first_chunk(
     first_ledger: int, first_entry: int, partition: int
 ) -> None:
     first = (first_ledger, first_entry)
-    message = Message(7, 9, -1, 0, None, b"", 0, 0, [], b"", first)
-
-    (encoded,) = message_ids(partition, [message])
+    encoded = message_id_head(partition, EntryHead(7, 9, 0, 0, b"", first))
 
     wire = pb.MessageIdData.FromString(encoded)
     assert from_bytes(encoded)[:4] == (7, 9, partition, -1)
@@ -175,9 +174,8 @@ def test_message_ids_are_what_clients_read(
     ledger_id: int, entry_id: int, partition: int, batch_index: int
 ) -> None:
     size = 901 if batch_index >= 0 else 0
-    message = Message(ledger_id, entry_id, batch_index, size, None, b"", 0, 0, [], b"")
-
-    (encoded,) = message_ids(partition, [message])
+    head = message_id_head(partition, EntryHead(ledger_id, entry_id, size, 0, b""))
+    encoded = head + message_id_tails(size)[batch_index]
 
     assert from_bytes(encoded)[:4] == (ledger_id, entry_id, partition, batch_index)
     assert pb.MessageIdData.FromString(encoded).batch_size == size

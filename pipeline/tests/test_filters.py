@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.decode import Message
 from pipeline.filters import (
     COMPARISONS,
     Condition,
@@ -17,13 +16,17 @@ from pipeline.filters import (
     kept,
     publish_time_range_ms,
 )
+from pipeline.rows import EntryHead, Rows, rows_of_parts
 
 TOPICS = ("persistent://a/b/one", "persistent://a/b/one-partition-1", "persistent://a/b/two")
 TIMES = ("EqualTo", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "In")
 
 
-def message(key: bytes | None = None, publish_ms: int = 1000, event_ms: int = 0) -> Message:
-    return Message(1, 2, -1, 0, key, b"x", publish_ms, event_ms, [], b"")
+def batch(*messages: tuple[bytes | None, int], publish_ms: int = 1000) -> Rows:
+    """Keys and event times."""
+    head = EntryHead(1, 2, len(messages), publish_ms, b"")
+    parts = [(index, key, b"x", event_ms) for index, (key, event_ms) in enumerate(messages)]
+    return rows_of_parts(head, parts, {})
 
 
 def moment(microseconds: int) -> datetime:
@@ -73,19 +76,19 @@ def test_topics_are_left_out_whole() -> None:
 
 
 def test_keys_and_event_times_are_compared_as_spark_does() -> None:
-    rows = [message(b"a"), message(b"b", event_ms=5), message(None, event_ms=7), message(b"\xff")]
+    rows = batch((b"a", 0), (b"b", 5), (None, 7), (b"\xff", 0))
 
-    def chosen(column: str, kind: str, value: object) -> list[Message]:
+    def chosen(column: str, kind: str, value: object) -> list[int]:
         made = condition(column, kind, value)
         assert made is not None
-        return [each for _, group in kept([made], [("t", rows)]) for each in group]
+        return [each for _, group in kept([made], [("t", rows)]) for each in group.batch_indexes]
 
-    assert chosen("__key", "EqualTo", bytearray(b"a")) == [rows[0]]
-    assert chosen("__key", "GreaterThan", b"a") == [rows[1], rows[3]]
-    assert chosen("__key", "IsNull", None) == [rows[2]]
-    assert chosen("__eventTime", "LessThan", moment(7000)) == [rows[1]]
-    assert chosen("__eventTime", "IsNotNull", None) == [rows[1], rows[2]]
-    assert chosen("__eventTime", "In", (moment(5000), moment(6500))) == [rows[1]]
+    assert chosen("__key", "EqualTo", bytearray(b"a")) == [0]
+    assert chosen("__key", "GreaterThan", b"a") == [1, 3]
+    assert chosen("__key", "IsNull", None) == [2]
+    assert chosen("__eventTime", "LessThan", moment(7000)) == [1]
+    assert chosen("__eventTime", "IsNotNull", None) == [1, 2]
+    assert chosen("__eventTime", "In", (moment(5000), moment(6500))) == [1]
 
 
 microseconds = st.integers(min_value=0, max_value=20_000)
@@ -104,7 +107,7 @@ def test_what_the_conditions_keep_lies_inside_the_bounds(
 ) -> None:
     least, end = publish_time_range_ms(conditions)
 
-    if list(kept(conditions, [("t", [message(publish_ms=publish_ms)])])):
+    if list(kept(conditions, [("t", batch((None, 0), publish_ms=publish_ms))])):
         assert least is None or least <= publish_ms
         assert end is None or publish_ms < end
 

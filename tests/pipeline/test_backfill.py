@@ -228,8 +228,8 @@ def ledger_of(bookie: FakeBookie, *missing: int) -> Iterator[str]:
 def values_in_ledger(url: str, **more: str) -> Iterator[bytes]:
     given = {"admin.url": url, "topic": LEDGER_TOPIC, "readEngine": "bookie", **more}
     with BookieEngine(source_options(given, streaming=False)) as engine:
-        for messages in engine.read_slice(Slice(LEDGER_TOPIC, 7, 0, 9, 0, sealed=True)):
-            yield from [bytes(message.payload) for message in messages]
+        for rows in engine.read_slice(Slice(LEDGER_TOPIC, 7, 0, 9, 0, sealed=True)):
+            yield from [bytes(message.payload) for message in rows.messages()]
 
 
 def test_an_entry_that_no_bookie_has_is_a_gap_of_one_entry() -> None:

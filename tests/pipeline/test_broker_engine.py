@@ -54,8 +54,8 @@ def rows_of(broker: ServerProcess, topic: str) -> Iterator[bytes | None]:
     }
     options = source_options(given, streaming=False)
     (task,) = batch_plan(Admin(options.connection), options, [])
-    for _, messages in read_task(options, task):
-        yield from [message.payload for message in messages]
+    for _, rows in read_task(options, task):
+        yield from [message.payload for message in rows.messages()]
 
 
 def restart(broker: ServerProcess) -> None:
@@ -103,7 +103,7 @@ def values_of_last_entry(options: SourceOptions, topic: str) -> list[bytes | Non
     """As a task reads it that begins there."""
     end = Admin(options.connection).last_offset(topic)
     part = Slice(topic, end.ledger_id, end.entry_id, end.entry_id, 0, sealed=False)
-    return [message.payload for group in read_slice(options, part) for message in group]
+    return [message.payload for rows in read_slice(options, part) for message in rows.messages()]
 
 
 def test_a_message_whose_first_chunk_is_in_the_ledger_before_is_read(
@@ -115,9 +115,9 @@ def test_a_message_whose_first_chunk_is_in_the_ledger_before_is_read(
     tasks = batch_plan(Admin(options.connection), options, [])
     assert [part.entries for task in tasks for part in task] == [100, 1]
 
-    groups = [group for task in tasks for _, group in read_task(options, task)]
+    read = [rows for task in tasks for _, rows in read_task(options, task)]
 
-    assert [message.payload for group in groups for message in group] == [*small, LARGE]
+    assert [message.payload for rows in read for message in rows.messages()] == [*small, LARGE]
 
 
 def test_batches_before_a_chunked_message_do_not_hide_its_first_chunk(
