@@ -200,7 +200,7 @@ def test_the_ranges_of_one_consumer_do_not_take_the_whole_ring():
 
 
 def test_a_consumer_that_leaves_finds_its_points_without_looking_at_the_others():
-    """Of 100 consumers that closed together each looked at thousands of points for each of its own."""
+    """100 consumers that closed together looked at thousands of points for each of theirs."""
     ranges = ConsistentHashing(100)
     consumers = [consumer(f"c{number}") for number in range(50)]
     for each in consumers:
