@@ -68,7 +68,6 @@ CLOSED_IDS_REMEMBERED_MAX = 10_000
 REQUESTS_PER_TURN = 64
 """Commands other than SEND handled before other connections get a turn: a few milliseconds of
 SUBSCRIBEs. A publisher's chunk is never divided: it is cheap and forms one journal group."""
-_ACK: int = pb.BaseCommand.ACK
 DECODED_PER_TURN_BYTES = 8 * 1024
 """Bytes of about as many requests. A megabyte of SUBSCRIBEs takes 0.1 s to decode."""
 
@@ -111,8 +110,7 @@ class Session(Generic[P, C]):
         """The credential of the client; None: it has none, or CONNECT has not been answered."""
         self.share = Share(transport)
         self.peer = transport.peer
-        self.remote_address = f"/{transport.peer}"
-        """The form shown in statistics and CONSUMER_STATS."""
+        self.remote_address = f"/{transport.peer}"  # as statistics and CONSUMER_STATS show it
         self.keep_alive = KeepAlive(
             limits.keep_alive_seconds, limits.handshake_seconds_max, connections.clock.now()
         )
@@ -282,18 +280,16 @@ class Session(Generic[P, C]):
             for frame in frames:
                 if isinstance(frame, Send):
                     send_handler.handle(self, frame)
-                elif isinstance(frame, PlainAck):
-                    self._acknowledge(frame)
-                    requests += 1
-                    if requests == REQUESTS_PER_TURN:
-                        return True
                 elif frame is None:
                     return True  # a part of a long command is done
                 elif isinstance(frame, LongCommand):
                     self._frames = chain(frame.parts(), self._frames)
                     return True
                 else:
-                    self._handle(frame[0])
+                    if isinstance(frame, PlainAck):
+                        self._acknowledge(frame)
+                    else:
+                        self._handle(frame[0])
                     requests += 1
                     if requests == REQUESTS_PER_TURN:
                         return True
@@ -400,8 +396,8 @@ class Session(Generic[P, C]):
             self.start_rest(command, rest)
 
     def _acknowledge(self, ack: PlainAck) -> None:
-        self._last_kind = _ACK
-        self.handshake.check(_ACK)
+        self._last_kind = kind = pb.BaseCommand.ACK
+        self.handshake.check(kind)
         try:
             self._handle_plain_ack(self, ack)
         except Exception as error:
