@@ -21,7 +21,7 @@ FAULTS_ARGS ?=
 LOCK := build/lock/bin/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --allow-unsafe --strip-extras
 
-.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
+.PHONY: help run setup setup-dev setup-pipeline compile wheel test test-pipeline test-pipeline-all lint compat compat-all compat-cluster compat-migration compat-spark bench bench-cluster bench-failover bench-fanout bench-flood bench-followers bench-growth bench-isolation bench-limits bench-peers bench-secured bench-spark token-expiry strangers crash damage simulate cluster-faults lock proto clean
 
 help:
 	@echo 'make run      set up and start vela standalone (RUN_ARGS="--broker-port 6650 ...")'
@@ -45,6 +45,7 @@ help:
 	@echo 'make bench-failover  CPU per message with 1, 2 and 4 brokers; 20,000 topics, one of two brokers killed'
 	@echo 'make bench-fanout  100,000 consumers on one topic, and real Pulsar beside (Java 17, Maven)'
 	@echo 'make bench-flood  a tenant beside floods of another one, and real Pulsar beside, 20 minutes (Java 17, Maven; "--quick")'
+	@echo 'make bench-growth  cost against topics, message size, backlog, consumers and subscriptions, and real Pulsar beside, an hour (Java 17, Maven; "--quick")'
 	@echo 'make bench-isolation  a small producer beside cold readers, large messages, a flood and scrapes, and real Pulsar beside, 25 minutes (Java 17; "--quick")'
 	@echo 'make bench-followers  the same on four brokers of a cluster, checked; what followers cost the owner'
 	@echo 'make bench-spark  Spark reading topics of Vela and of real Pulsar (Java 17, Maven; "--quick")'
@@ -148,6 +149,9 @@ bench-flood: compile
 
 bench-followers: compile
 	$(BIN)/python -m compat_tests.bench.followers $(BENCH_ARGS)
+
+bench-growth: compile
+	$(BIN)/python -m compat_tests.bench.growth $(BENCH_ARGS)
 
 bench-isolation: compile
 	$(BIN)/python -m compat_tests.bench.isolation $(BENCH_ARGS)

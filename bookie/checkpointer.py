@@ -142,8 +142,9 @@ class Checkpointer:
         assert half is not None
         started = time.perf_counter()
         try:
-            flush = partial(in_background, partial(storage.flush, half))
-            await trio.to_thread.run_sync(flush, limiter=storage.writer_limiter)
+            await trio.to_thread.run_sync(
+                in_background, partial(storage.flush, half), limiter=storage.writer_limiter
+            )
         except DiskFull as error:
             storage.writable = False
             storage.cache.close()

@@ -26,6 +26,8 @@ ALIGNMENT: Final = 4096
 direct and a buffered write never share one."""
 STAGING_BYTES: Final = 4 << 20
 """Larger writes are split into pieces of this size. A multiple of ALIGNMENT."""
+LARGE_BYTES: Final = 64 << 10
+"""Parts of at least this size are copied without the interpreter: the event loop goes on."""
 
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 _SYNCED_WRITE: Final[int] = getattr(os, "RWF_DSYNC", 0)
@@ -115,25 +117,38 @@ class DirectWriter:
         at = 0
         for part in parts:
             end = at + len(part)
-            staging[at:end] = part
+            if end - at < LARGE_BYTES:
+                staging[at:end] = part
+            else:
+                self._copy(part, 0, at, end - at)
             at = end
 
     def _write_pieces(self, offset: int, parts: Sequence[bytes]) -> bool:
-        staging = self._staging
-        limit = len(staging)
+        limit = len(self._staging)
         at = 0
         for part in parts:
-            rest = memoryview(part)
-            while at + len(rest) >= limit:
-                staging[at:] = rest[: limit - at]
-                rest = rest[limit - at :]
+            begin, size = 0, len(part)
+            while at + size - begin >= limit:
+                self._copy(part, begin, at, limit - at)
+                begin += limit - at
                 if not self._write(offset, limit, 0):
                     return False
                 offset += limit
                 at = 0
-            staging[at : at + len(rest)] = rest
-            at += len(rest)
+            self._copy(part, begin, at, size - begin)
+            at += size - begin
         return at == 0 or self._write(offset, at, 0)
+
+    def _copy(self, part: bytes, begin: int, at: int, size: int) -> None:
+        """`size` bytes of the part from `begin` on to `at` in the buffer."""
+        if size < LARGE_BYTES:
+            self._staging[at : at + size] = memoryview(part)[begin : begin + size]
+            return
+        source = ctypes.cast(ctypes.c_char_p(part), ctypes.c_void_p).value
+        assert source is not None
+        assert begin + size <= len(part)
+        assert at + size <= len(self._staging)
+        ctypes.memmove(self._address + at, source + begin, size)
 
     def _write(self, offset: int, size: int, flags: int) -> bool:
         return os.pwritev(self._descriptor, [self._staging[:size]], offset, flags) == size

@@ -211,7 +211,7 @@ class JournalWriter:
         size = sum(map(len, group))
         end = position + size
         zeros = 0
-        if end > self._zeroed and self._was_small:
+        if end > self._zeroed and self._was_small and size < SMALL_GROUP_BYTES:
             zeros = min(ZEROED_AHEAD_BYTES, self._preallocated - end)
             group.append(_ZEROS[:zeros])
         if not to.submit(file, position, group, size + zeros):
@@ -223,7 +223,7 @@ class JournalWriter:
     def group_is_durable(self) -> int:
         """The group of `submit_group` is. Returns its bytes."""
         size = self._submitted
-        self._was_small = True
+        self._was_small = size < SMALL_GROUP_BYTES
         self._claimed_mb = self._reserved_mb
         self._moved(self._position + size)
         return size

@@ -26,8 +26,10 @@ class LoopReaders(Protocol):
     def on_running(self, call: RunningChanged) -> None:
         """Tell when they begin and when they end to look at what was added."""
 
-    def add_urgent(self, descriptor: int, call: Callable[[], object]) -> None:
-        """Call when the descriptor is found readable."""
+    def add_urgent(
+        self, descriptor: int, call: Callable[[], object], is_under_way: Callable[[], bool]
+    ) -> None:
+        """Call when the descriptor is found readable, soon if it is under way."""
 
     def remove_urgent(self, descriptor: int) -> None:
         """Do not call any more."""
@@ -68,7 +70,9 @@ class SubmittedGroups:
             return
         for journal, submissions in self._used:
             if running:
-                self._readers.add_urgent(submissions.fileno(), partial(self._look, journal))
+                self._readers.add_urgent(
+                    submissions.fileno(), partial(self._look, journal), journal.has_submitted
+                )
                 journal.begin_submissions(submissions)
             else:
                 self._readers.remove_urgent(submissions.fileno())

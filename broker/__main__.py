@@ -25,14 +25,16 @@ from runtime.command_line import (
     refuse,
     watch_signals,
 )
-from runtime.deferred import defer
+from runtime.deferred import defer, take_part
 
 MACHINE_BROKERS_MAX: Final = 64
 MACHINE_BOOKIES_MAX: Final = 16
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager
 
+    from broker.assembly.broker import RunningBroker
     from broker.config import BrokerConfig
 
 LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {
@@ -48,8 +50,9 @@ LOADED_WHEN_ASKED_FOR: Final[Mapping[str, str]] = {
     "tokens": "security.authentication.tokens_command",
 }
 """Modules of commands that `vela standalone` does not need; `command` is the command."""
-NEVER_USED: Final = ("argparse", "asyncio")
-"""Imported by crc32c and structlog for programs of other kinds."""
+DEFERRED: Final = ("argparse", "asyncio", "difflib", "hashlib", "hmac", "ssl")
+"""Modules that are imported for what few brokers do, or none: crc32c, structlog and trio have parts
+for other programs; OpenSSL has 5 MB."""
 
 
 @final
@@ -98,14 +101,20 @@ def _refusing_usage() -> Iterator[None]:
         refuse(f"{error.format_message()} (see: {command} --help)")
 
 
+def load_less() -> None:
+    """Call before anything else is imported."""
+    for module in DEFERRED:
+        defer(module)
+    take_part("crc32c", "_crc32c")  # the rest reads the metadata of all that is installed
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="vela-broker", prog_name="vela", message="%(prog)s %(version)s")
 def main() -> None:
     """Vela: a message broker that Apache Pulsar clients use unchanged."""
     from broker.hot_modules import use_compiled
 
-    for module in NEVER_USED:
-        defer(module)
+    load_less()
     click.get_current_context().obj = use_compiled
 
 
@@ -194,16 +203,19 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     import trio
 
     from bookie.errors import StorageError
+    from broker.app import running_broker
     from broker.assembly.parts import StartError
     from broker.data_directory import DataDirectoryError
     from metadata.store import MetadataUnavailable
     from runtime.free_memory import limit_arenas
     from runtime.open_files import take_open_files
+    from runtime.tuning import tune_process
 
     limit_arenas()
     take_open_files(config.maxHttpServerConnections)
+    tune_process()
     try:
-        trio.run(_serve, config, data_directory, running)
+        trio.run(_serve, config, running_broker(config, data_directory), running)
     except* (StartError, DataDirectoryError, StorageError, MetadataUnavailable) as group:
         refusal = group
     else:
@@ -211,13 +223,14 @@ def _run(config: BrokerConfig, data_directory: Path | None) -> None:
     refuse(str(first_of(refusal)))
 
 
-async def _serve(config: BrokerConfig, data_directory: Path | None, running: str) -> None:
+async def _serve(
+    config: BrokerConfig, running_broker: AbstractAsyncContextManager[RunningBroker], running: str
+) -> None:
     import structlog
     import trio
 
-    from broker.app import running_broker
     from runtime.free_memory import return_free_memory
-    from runtime.tuning import tune_process
+    from runtime.tuning import keep_for_good
     from runtime.watchdog import watching_if
 
     with (
@@ -227,8 +240,8 @@ async def _serve(config: BrokerConfig, data_directory: Path | None, running: str
         async with trio.open_nursery() as nursery:
             stop = trio.Event()
             nursery.start_soon(watch_signals, signals, stop)
-            async with running_broker(config, data_directory) as broker:
-                tune_process()
+            async with running_broker as broker:
+                keep_for_good()
                 nursery.start_soon(return_free_memory)
                 urls = " ".join(broker.address.service_urls)
                 if broker.bookie_address:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
     from broker.assembly.cluster_config import ClusterBrokerConfig
     from metadata.store import MetadataStore
+
+
+MODULES: Final = ("broker.assembly.replicated", "metadata.opening")
+"""Loaded before the event loop runs, with all that they need."""
 
 
 @click.command("broker")
@@ -57,9 +62,13 @@ def _run(config: ClusterBrokerConfig, running: str) -> None:
     from protocol.errors import MetadataError
     from runtime.free_memory import limit_arenas
     from runtime.open_files import take_open_files
+    from runtime.tuning import tune_process
 
     limit_arenas()
     take_open_files(config.maxHttpServerConnections)
+    for module in MODULES:
+        import_module(module)
+    tune_process()
     try:
         trio.run(_serve, config, running)
     except* (StartError, MetadataUnavailable, MetadataError) as group:
@@ -78,7 +87,7 @@ async def _serve(config: ClusterBrokerConfig, running: str) -> None:
     from broker.assembly.replicated import Replicated
     from metadata.opening import open_store
     from runtime.free_memory import return_free_memory
-    from runtime.tuning import tune_process
+    from runtime.tuning import keep_for_good
     from runtime.watchdog import watching_if
 
     log = structlog.get_logger()
@@ -100,7 +109,7 @@ async def _serve(config: ClusterBrokerConfig, running: str) -> None:
                 deployment = Replicated(config, open_metadata, url)
                 async with assembled_broker(config, deployment) as broker:
                     ready.set()
-                    tune_process()
+                    keep_for_good()
                     nursery.start_soon(return_free_memory)
                     log.info("running", modules=running)
                     urls = " ".join(broker.address.service_urls)

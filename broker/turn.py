@@ -65,13 +65,23 @@ def _nothing() -> None:
 class Turns:
     """The turns of one broker. A `bookie.api.Turn`, because a finished journal group is one."""
 
-    __slots__ = ("_outputs", "_published", "_wake", "_woken", "in_turn", "kick_storage")
+    __slots__ = (
+        "_outputs",
+        "_published",
+        "_wake",
+        "_woken",
+        "in_turn",
+        "kick_storage",
+        "on_published",
+    )
 
     def __init__(self) -> None:
         self.in_turn = False
         """Within a turn adds need not arrange that they are written, because its end does."""
         self.kick_storage: Callable[[], None] = _nothing
         """Hands all added records to the journals. Set by the owner of the storage."""
+        self.on_published: Callable[[], None] = _nothing
+        """Called when a turn has brought messages. Set by the owner of the rounds of heavy work."""
         self._published: list[PublishedTo] = []
         self._outputs: list[Output] = []
         self._woken = False
@@ -110,6 +120,7 @@ class Turns:
                 self.flush()
 
     def _append(self) -> None:
+        self.on_published()
         failures: list[Exception] = []
         while self._published:
             published, self._published = self._published, []

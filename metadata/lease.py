@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ async def lease(store: MetadataStore, path: str) -> AsyncIterator[None]:
     Raises: VersionConflict: another session holds it. MetadataUnavailable: the lease may be kept
     until this session ends.
     """
-    token = secrets.token_hex(_TOKEN_BYTES).encode()
+    token = os.urandom(_TOKEN_BYTES).hex().encode()
     await store.put_ephemeral(path, token)
     try:
         yield

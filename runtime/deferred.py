@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 
@@ -28,3 +29,20 @@ def defer(name: str) -> None:
     first import of a module within it. Nothing happens if it is loaded already."""
     if name not in sys.modules:
         sys.modules[name] = _Deferred(name)
+
+
+def take_part(package: str, part: str) -> None:
+    """Let imports of a package give what one module in it has, without its `__init__`, which is run
+    if something else of it is asked for. Nothing happens if the package is loaded already, or has
+    no such module."""
+    found = None if package in sys.modules else find_spec(package)
+    if found is None or found.submodule_search_locations is None:
+        return
+    stand_in = sys.modules[package] = _Deferred(package)
+    stand_in.__path__ = list(found.submodule_search_locations)
+    try:
+        content = vars(import_module(f"{package}.{part}"))
+    except ImportError:
+        del sys.modules[package]
+        return
+    stand_in.__dict__.update({name: value for name, value in content.items() if name[0] != "_"})

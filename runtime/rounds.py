@@ -5,6 +5,10 @@ with a slice of work each, such as a hundred subscriptions that read their backl
 round as long as all their slices together, and a message that arrives meanwhile would wait for all
 of them. So a bounded number of them does a slice in a round, in the order of asking. One that is
 alone pays a checkpoint for each slice, and nothing else.
+
+Backlogs yield to messages that are being published, and to those who wait for them: after each of
+these a number of slices has a round for itself, between which new input is looked at and answered.
+While nobody publishes, longer rounds cost less.
 """
 
 from __future__ import annotations
@@ -15,30 +19,63 @@ import trio
 
 HEAVY_PER_ROUND: Final = 4
 """Slices of a few tenths of a millisecond each."""
+YIELDING_SLICES: Final = 64
+"""So many slices have rounds of their own after a message was published. They take 20 ms or more:
+whoever publishes 50 messages a second is always yielded to."""
 
 
 @final
 class Rounds:
     """Of one event loop, in which all of it is called. `async with` it a task does one slice,
-    without an await in it. It leaves in the next round, and makes room there."""
+    without an await in it. It leaves in the next round. Its place passes to the next in line, who
+    then has it in that round."""
 
-    __slots__ = ("_slots",)
+    __slots__ = ("_line", "_per_round", "_places", "_yielding")
 
     def __init__(self, per_round: int) -> None:
-        """`per_round`: slices."""
-        self._slots = trio.Semaphore(per_round)
+        """`per_round`: slices, while nobody is yielded to."""
+        self._per_round = per_round
+        self._places = 0
+        """Those taken, by tasks that do a slice now or in the next round."""
+        self._line = trio.lowlevel.ParkingLot()
+        self._yielding = 0
+
+    @property
+    def is_yielding(self) -> bool:
+        """Whether somebody else may wait for the end of the round."""
+        return self._yielding > 0
+
+    def published(self) -> None:
+        """A message has come: its producer waits for the receipt, and others may wait for it."""
+        self._yielding = YIELDING_SLICES
 
     async def __aenter__(self) -> None:
-        try:
-            self._slots.acquire_nowait()
-        except trio.WouldBlock:
-            await self._slots.acquire()
+        if self._line or self._places >= self._places_max():
+            await self._line.park()
+        else:
+            self._places += 1
 
     async def __aexit__(self, *_: object) -> None:
+        if self._yielding:
+            self._yielding -= 1
+        if self._line and self._places <= self._places_max():
+            self._places -= 1
+            self._let_in()
+            await trio.lowlevel.checkpoint()
+            return
         try:
             await trio.lowlevel.checkpoint()
         finally:
-            self._slots.release()
+            self._places -= 1
+            self._let_in()
+
+    def _let_in(self) -> None:
+        while self._line and self._places < self._places_max():
+            self._places += 1
+            self._line.unpark()
+
+    def _places_max(self) -> int:
+        return 1 if self._yielding else self._per_round
 
 
 _of_loop: trio.lowlevel.RunVar[Rounds] = trio.lowlevel.RunVar("heavy rounds")

@@ -188,12 +188,7 @@ class SocketTransport:
         finally:
             self._readers.remove(descriptor, self._on_readable)
             self._receiving = None
-        failure, receiving.error = receiving.error, None
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                del failure  # its traceback refers to this frame, so both would stay in memory
+        receiving.raise_error()
 
     def _on_readable(self) -> int:
         """Take the available bytes, or continue with the rest. Returns the number of bytes."""
@@ -276,6 +271,15 @@ class _Receiving:
         self.size_bytes = 0
         self.ended = trio.Event()
         self.error: Exception | None = None
+
+    def raise_error(self) -> None:
+        """Raise what has ended it, if that was an error."""
+        failure, self.error = self.error, None
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback refers to this frame, so both would stay in memory
 
 
 @final

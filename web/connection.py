@@ -16,8 +16,8 @@ import json
 import socket
 import ssl
 import struct
+import time
 from dataclasses import dataclass
-from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 from urllib.parse import unquote
 
@@ -25,6 +25,7 @@ import h11
 import structlog
 import trio
 
+from web.dates import http_date
 from web.errors import PeerTooSlow, RequestRefused
 
 if TYPE_CHECKING:
@@ -386,7 +387,7 @@ class HttpConnection:
     def _head(
         self, status: int, headers: Iterable[tuple[bytes, bytes]], close: bool = False
     ) -> bytes:
-        fields = [*headers, (b"date", formatdate(usegmt=True).encode("ascii"))]
+        fields = [*headers, (b"date", http_date(time.time()).encode("ascii"))]
         unread = self._protocol.their_state in (h11.SEND_BODY, h11.ERROR)
         if close or unread or self._shared.stopping:
             fields.append((b"connection", b"close"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from bookie.process.config import BookieProcessConfig
     from bookie.process.identity import Identity
     from bookie.process.running import RunningBookie
+
+
+MODULES: Final = ("bookie.process.cluster", "bookie.process.running")
+"""Loaded before the event loop runs, with all that they need."""
 
 
 @click.group(invoke_without_command=True)
@@ -67,9 +72,13 @@ def _run(config: BookieProcessConfig, identity: Identity, running: str) -> None:
     from metadata.store import MetadataUnavailable
     from runtime.free_memory import limit_arenas
     from runtime.open_files import raise_open_files_limit
+    from runtime.tuning import tune_process
 
     limit_arenas()
     raise_open_files_limit()
+    for module in MODULES:
+        import_module(module)
+    tune_process()
     try:
         trio.run(_serve, config, identity, running)
     except* (StorageError, MetadataUnavailable) as group:
@@ -86,7 +95,7 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
     from bookie.process.cluster import open_metadata
     from bookie.process.running import running_bookie
     from runtime.free_memory import return_free_memory
-    from runtime.tuning import tune_process
+    from runtime.tuning import keep_for_good
     from runtime.watchdog import watching_if
 
     log = structlog.get_logger()
@@ -102,7 +111,7 @@ async def _serve(config: BookieProcessConfig, identity: Identity, running: str) 
                 async with running_bookie(
                     config, identity, lambda: open_metadata(config)
                 ) as bookie:
-                    tune_process()
+                    keep_for_good()
                     nursery.start_soon(return_free_memory)
                     log.info("running", modules=running)
                     print(f"vela bookie ready: {_ready(identity, bookie)}", flush=True)

@@ -121,6 +121,31 @@ def test_a_small_group_between_large_ones_brings_no_zeros():
     assert max(sizes.seen) < 2 * SMALL_GROUP_BYTES
 
 
+def test_submitted_groups_bring_zeros_only_while_they_are_small():
+    disk = SimDisk()
+    writer = JournalWriter(disk, "/j", config_of(1, sync=True), 1, NewestJournal(disk, [], 0))
+    submissions = SubmittedSizes()
+    sizes = [100, SMALL_GROUP_BYTES, 100, 100, SMALL_GROUP_BYTES, SMALL_GROUP_BYTES]
+    for entry_id, size in enumerate(sizes):
+        _, parts = parts_of(entry_id, size)
+        assert writer.submit_group(submissions, parts, sum(map(len, parts)))
+        writer.group_is_durable()
+    with_zeros = [size > ZEROED_AHEAD_BYTES for size in submissions.seen]
+    assert with_zeros == [True, False, False, False, False, False]
+
+
+class SubmittedSizes:
+    """Takes every write, and notes how much it brings."""
+
+    def __init__(self):
+        self.seen = []
+
+    def submit(self, file, offset, parts, size):
+        assert sum(map(len, parts)) == size
+        self.seen.append(size)
+        return True
+
+
 class WriteSizes:
     """Notes how much each write of a journal writer's file brings."""
 

@@ -9,7 +9,7 @@ import trio
 
 from bookie.api import Status
 from bookie.errors import DiskFailed
-from bookie.journal import SUBMITTED_BYTES_MAX
+from bookie.journal import SUBMITTED_BYTES_MAX, SUBMITTED_RECORDS_MAX
 from bookie.testing.sim_disk import SimSubmissions
 from bookie.tests.conftest import KEY, SMALL, Machine, RecordingSink, entry, wait_until, whole
 from runtime.readers import Readers
@@ -106,6 +106,20 @@ async def test_large_groups_and_a_busy_thread_are_left_to_the_thread(machine, su
             machine.power.lock.release()
         await sink.wait_for(2)
         assert sink.replies == [(0, 1, 3), (0, 1, 4)]
+
+
+async def test_a_group_of_many_records_is_left_to_the_thread(machine, submissions):
+    async with running(machine) as bookie:
+        before = submissions.submitted
+        for count, submitted in ((SUBMITTED_RECORDS_MAX, 1), (SUBMITTED_RECORDS_MAX + 1, 1)):
+            sink = RecordingSink()
+            first = 1 if count == SUBMITTED_RECORDS_MAX else 1 + SUBMITTED_RECORDS_MAX
+            for entry_id in range(first, first + count):
+                bookie.add_entry(1, entry_id, entry(1, entry_id), KEY, 0, sink)
+            bookie.kick()
+            await sink.wait_for(count)
+            assert submissions.submitted == before + submitted
+    await check(machine, submissions, 2 + 2 * SUBMITTED_RECORDS_MAX)
 
 
 async def test_a_barrier_waits_for_what_was_submitted(machine, submissions):
@@ -231,12 +245,16 @@ async def test_a_submitted_write_that_fails_stops_the_bookie(machine, submission
 
 
 async def test_a_full_disk_is_found_by_the_thread(machine, submissions):
-    """A group for which no space is reserved cannot be submitted. The write cache has more room
-    than the journal, so that no flush finds the disk full first."""
-    changes = {"minUsableSizeForHighPriorityWrites": 0, "dbStorage_writeCacheMaxSizeMb": 8}
+    """A group for which no space is reserved cannot be submitted. Only the journal finds the disk
+    full: the write cache has more room, and the share in use is small."""
+    changes = {
+        "minUsableSizeForHighPriorityWrites": 0,
+        "dbStorage_writeCacheMaxSizeMb": 8,
+        "diskCheckInterval": 1,
+    }
     async with running(machine, **changes) as bookie:
         before = submissions.submitted
-        machine.disk.free_bytes = 0
+        machine.disk.free_bytes = machine.disk.total_bytes = 1
         sink = RecordingSink()
         entry_id = 1
         while not any(sink.statuses()):
@@ -248,8 +266,5 @@ async def test_a_full_disk_is_found_by_the_thread(machine, submissions):
         assert submissions.submitted > before
         assert sink.statuses()[-1] == Status.READ_ONLY
         machine.disk.free_bytes = None
-        with trio.fail_after(10):
-            while not bookie.is_writable():
-                bookie._monitor.check_now()
-                await trio.sleep(0.001)
+        await wait_until(bookie.is_writable)
         await added(bookie, entry_id)

@@ -43,6 +43,7 @@ from broker.subscription.stock import STOCK
 from broker.turn import Turns
 from runtime.clock import SystemClock
 from runtime.readers import Readers
+from runtime.rounds import heavy_rounds
 from runtime.watchdog import watchdog_of_loop
 from security.authentication.identity import ProviderRefused
 from web.callers import CallerRules
@@ -159,6 +160,7 @@ async def assembled_broker(
 def _service_over(
     storage: Storage, config: BrokerConfig, schemas: SchemaRegistry, turns: Turns, clock: Clock
 ) -> BrokerService:
+    turns.on_published = heavy_rounds().published
     return BrokerService(
         config=config,
         store=storage.store,

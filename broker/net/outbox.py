@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
+from runtime.rounds import heavy_rounds
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -35,6 +37,9 @@ JOIN_BELOW_BYTES = 1024
 SEND_BYTES_MAX = 1024 * 1024
 """The most one step sends: within the turn, whose rest the writer task sends, and in that task.
 It takes half a millisecond, and on loopback a part of the receiver's work is in it."""
+
+YIELDING_SEND_BYTES_MAX = 256 * 1024
+"""The same for the writer task while messages are being published (`runtime.rounds`)."""
 
 
 def _nothing() -> None:
@@ -226,12 +231,16 @@ class Outbox:
 
     async def run(self) -> None:
         """The writer task: sends the rest of flushes until the connection fails."""
+        rounds = heavy_rounds()
         while not self._failed:
             await self._wake.wait()
             self._wake = trio.Event()
             try:
                 while self._buffers and not self._failed:
-                    batch, _ = self._next_batch(SEND_BYTES_MAX)
+                    is_short = rounds.is_yielding
+                    batch, _ = self._next_batch(
+                        YIELDING_SEND_BYTES_MAX if is_short else SEND_BYTES_MAX
+                    )
                     taken = await self._transport.send(batch)
                     if not self._failed:
                         self._took(taken)

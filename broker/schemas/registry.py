@@ -13,8 +13,8 @@ All partitions of a topic share its schemas, and so do both domains, as in Pulsa
 
 from __future__ import annotations
 
+import hashlib
 import struct
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from broker.schemas.checker import SchemaChecker
@@ -228,7 +228,7 @@ class SchemaRegistry:
         """Run a check, unless it succeeded before: many clients have the same schema."""
         self._checker.check_properties(len(schema.properties))
         self._checker.check_size(schema.size_bytes)
-        key = (*what, schema.type_name, sha256(schema.data).digest())
+        key = (*what, schema.type_name, hashlib.sha256(schema.data).digest())
         if key in loaded.verdicts:
             known: Result = loaded.verdicts[key]  # type: ignore[assignment]
             return known

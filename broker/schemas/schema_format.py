@@ -7,8 +7,8 @@ so and whose hash is empty. Format: `protocol/schema_formats.proto`, docs/format
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final, final
 
 from google.protobuf.message import DecodeError
@@ -110,7 +110,7 @@ def decode_entry(data: bytes) -> bytes:
 
 def digest_of(schema: SchemaInfo | None) -> bytes:
     """The hash of a version in the index."""
-    return DELETION_HASH if schema is None else sha256(schema.data).digest()
+    return DELETION_HASH if schema is None else hashlib.sha256(schema.data).digest()
 
 
 def encode_record(schema_id: str, schema: SchemaInfo | None, timestamp_ms: int) -> bytes:

@@ -144,3 +144,18 @@ async def test_output_outside_of_turns_leaves_without_one():
             await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert [what for what, _ in steps.done] == ["flush x", "flush y"]
+
+
+def test_only_a_turn_with_messages_tells_that_some_were_published():
+    steps = Steps()
+    told = []
+    steps.turns.on_published = lambda: told.append(True)
+    steps.turns.begin_turn()
+    steps.turns.has_output(steps.output("x"))
+    steps.turns.end_turn()
+    assert told == []
+    steps.turns.begin_turn()
+    steps.turns.published_to(steps.topic("a"))
+    steps.turns.published_to(steps.topic("b"))
+    steps.turns.end_turn()
+    assert told == [True]

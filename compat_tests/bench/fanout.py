@@ -119,9 +119,17 @@ class RoundFailed(Exception):
 
 
 def measure(
-    row: Row, server: ServerProcess, messages: int, pictures: Path, other_url: str = ""
+    row: Row,
+    server: ServerProcess,
+    messages: int,
+    pictures: Path,
+    other_url: str = "",
+    *,
+    size_bytes: int = SIZE_BYTES,
+    rate: float = 1.0,
 ) -> report.Figures:
-    """One round; `other_url`: of the broker where the neighbour is, if it is another one.
+    """One round; `other_url`: of the broker where the neighbour is, if it is another one. `rate`:
+    messages a second.
 
     Raises: RoundFailed.
     """
@@ -130,7 +138,7 @@ def measure(
     command += [f"--service-url={server.service_url}", f"--http-url={server.web_url}"]
     command += [f"--broker-pid={server.pid}", f"--mode={row.mode}", f"--json={written}"]
     command += [f"--consumers={row.consumers}", f"--connections={row.connections}"]
-    command += [f"--messages={messages}", f"--size={SIZE_BYTES}", "--rate=1"]
+    command += [f"--messages={messages}", f"--size={size_bytes}", f"--rate={rate:g}"]
     command += row.arguments
     if other_url:
         command.append(f"--neighbour-url={other_url}")

@@ -88,8 +88,20 @@ def publish(
     bench: Bench, server: Subject, name: str, options: list[str], topics: int, rate: str
 ) -> Published:
     """1 KB messages to new topics. Raises: PerfFailed."""
-    topic = fresh_topic(name)
-    arguments = ["produce", "-s", "1024", "-r", rate, "-t", str(topics), *options, topic]
+    return publish_to(bench, server, fresh_topic(name), options, topics, rate)
+
+
+def publish_to(
+    bench: Bench,
+    server: Subject,
+    topic: str,
+    options: list[str],
+    topics: int,
+    rate: str,
+    size_bytes: int = 1024,
+) -> Published:
+    """To this topic, or to so many: `<topic>-0` and so on. Raises: PerfFailed."""
+    arguments = ["produce", "-s", str(size_bytes), "-r", rate, "-t", str(topics), *options, topic]
     with bench.perf(server, *arguments) as perf, BrokerMeter(server) as meter:
         begun = perf.wait_begun()
         cpu_before = server.cpu_by_kind()

@@ -47,3 +47,20 @@ def test_a_module_that_is_loaded_stays() -> None:
 
 def test_what_a_module_has_not_is_an_attribute_error() -> None:
     assert said("import asyncio; print(hasattr(asyncio, 'no such thing'))") == "False"
+
+
+def test_a_part_of_a_package_comes_without_the_rest() -> None:
+    use = "from runtime.deferred import take_part; take_part('crc32c', '_crc32c')"
+    look = "'importlib.metadata' in sys.modules, crc32c(b'123456789') == 0xE3069283"
+    assert said(f"{use}; from crc32c import crc32c; print({look})") == "False True"
+
+
+def test_what_a_part_has_not_comes_from_the_package() -> None:
+    use = "from runtime.deferred import take_part; take_part('crc32c', '_crc32c')"
+    assert said(f"{use}; import crc32c; print(crc32c.__version__[0].isdigit())") == "True"
+
+
+@pytest.mark.parametrize("part", ["_no_such_module", "ext.none"])
+def test_a_package_without_the_part_is_imported_as_ever(part: str) -> None:
+    use = f"from runtime.deferred import take_part; take_part('crc32c', '{part}')"
+    assert said(f"{use}; from crc32c import crc32c; print(crc32c(b'') == 0)") == "True"

@@ -42,8 +42,7 @@ def ready(readers, calls, count, share, size_bytes=1, *, leaves=False):
 
 
 def turn(readers):
-    readers._find()
-    readers._call_found()
+    readers._turn()
 
 
 async def test_one_connection_waits_for_one_quantum_of_a_thousand_of_another_tenant(monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from runtime.rounds import Rounds, heavy_rounds
+from runtime.rounds import YIELDING_SLICES, Rounds, heavy_rounds
 
 PER_ROUND = 3
 
@@ -22,7 +22,8 @@ class CountedRounds(trio.abc.Instrument):
         self.slices[-1].append(name)
 
 
-def run(*, tasks, slices_each, light=0):
+def run(*, tasks, slices_each, published_at=()):
+    """The slices of each round. `published_at`: numbers of rounds in which a message comes."""
     counted = CountedRounds()
 
     async def heavy(rounds, name):
@@ -30,9 +31,17 @@ def run(*, tasks, slices_each, light=0):
             async with rounds:
                 counted.add((number, name))
 
+    async def publish(rounds):
+        for number in range(max(published_at, default=-1) + 1):
+            if number in published_at:
+                rounds.published()
+            await trio.lowlevel.checkpoint()
+
     async def main():
         rounds = Rounds(PER_ROUND)
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(publish, rounds)
+            await trio.lowlevel.checkpoint()
             for name in range(tasks):
                 nursery.start_soon(heavy, rounds, name)
 
@@ -55,6 +64,35 @@ def test_nobody_gets_ahead_of_those_that_wait():
             had[name] += 1
             assert had[name] == number + 1
             assert had[name] - min(had) <= 2
+
+
+def test_slices_follow_each_other_in_every_round():
+    slices = run(tasks=20, slices_each=6)
+    assert len(slices) <= 20 * 6 / PER_ROUND + 2
+
+
+def test_after_a_message_each_slice_has_a_round_for_itself():
+    slices = run(tasks=20, slices_each=10, published_at=(0,))
+    assert [len(each) for each in slices[:YIELDING_SLICES]] == [1] * YIELDING_SLICES
+    assert max(map(len, slices[YIELDING_SLICES:])) == PER_ROUND
+    assert sum(map(len, slices)) == 200
+
+
+def test_a_message_among_full_rounds_makes_them_short():
+    slices = run(tasks=20, slices_each=10, published_at=(5,))
+    counts = [len(each) for each in slices]
+    assert sum(counts) == 200
+    short = counts.index(1, 2)
+    assert PER_ROUND in counts[:short]
+    settled = short + PER_ROUND  # places taken before are given up one after the other
+    few = YIELDING_SLICES // 2
+    assert counts[settled : settled + few] == [1] * few
+
+
+def test_messages_all_the_time_stop_no_backlog():
+    slices = run(tasks=5, slices_each=10, published_at=range(200))
+    assert {len(each) for each in slices} == {1}
+    assert sum(map(len, slices)) == 50
 
 
 def test_one_that_is_alone_has_a_slice_in_every_round():

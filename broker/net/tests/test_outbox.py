@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from broker.net.limits import NetLimits
-from broker.net.outbox import BUFFERS_PER_CALL_MAX, SEND_BYTES_MAX, Outbox
+from broker.net.outbox import (
+    BUFFERS_PER_CALL_MAX,
+    SEND_BYTES_MAX,
+    YIELDING_SEND_BYTES_MAX,
+    Outbox,
+)
 from broker.turn import Turns
+from runtime.rounds import heavy_rounds
 
 
 class FakeTransport:
@@ -105,6 +111,29 @@ async def test_a_step_sends_a_slice_however_much_waits(sizes):
         nursery.cancel_scope.cancel()
     assert bytes(transport.taken) == sent
     assert max(transport.sizes) <= SEND_BYTES_MAX
+
+
+async def test_while_messages_are_published_the_writer_sends_short_slices():
+    class Stalled(FakeTransport):
+        sizes = ()
+
+        async def send(self, buffers):
+            self.sizes = [*self.sizes, sum(map(len, buffers))]
+            return await super().send(buffers)
+
+    transport = Stalled(takes=[0])
+    turns = Turns()
+    async with trio.open_nursery() as nursery:
+        outbox = Outbox(
+            transport, turns, NetLimits(), lambda: None, lambda: nursery.start_soon(outbox.run)
+        )
+        outbox.put(bytes(4 * YIELDING_SEND_BYTES_MAX))
+        heavy_rounds().published()
+        turns.flush()
+        with trio.fail_after(5):
+            await outbox.wait_drained()
+        nursery.cancel_scope.cancel()
+    assert transport.sizes == [YIELDING_SEND_BYTES_MAX] * 4
 
 
 def test_no_call_has_more_buffers_than_the_kernel_takes():
