@@ -30,6 +30,7 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.long_commands import LONG_COMMAND_BYTES, LongCommand, long_command
 from protocol.send_fields import SEND_PREFIX, Send, read_send, send_of
+from protocol.send_runs import SendRun, read_run
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -45,9 +46,9 @@ MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 ParsedFrame: TypeAlias = tuple[pb.BaseCommand, bytes | None]
 """A command; with SEND and MESSAGE the headers and payload, else None."""
 
-Frame: TypeAlias = ParsedFrame | Send | LongCommand
-"""With `plain_sends`, which brokers use, a SEND is a `Send` and a command with many ids a
-`LongCommand`. Without, every frame is a `ParsedFrame`."""
+Frame: TypeAlias = ParsedFrame | Send | SendRun | LongCommand
+"""With `plain_sends`, which brokers use, a SEND is a `Send`, several may be a `SendRun`, and a
+command with many ids is a `LongCommand`. Without, every frame is a `ParsedFrame`."""
 
 MessageType = Any
 """A descriptor: that of the C implementation is a class of its own."""
@@ -373,6 +374,12 @@ class FrameDecoder:
                 and data[start + 1] == _SEND_PREFIX_1
                 and data[start + 2] == _SEND_PREFIX_2
             ):
+                if end + 4 + total <= length:  # room for another one
+                    found = read_run(data, position, limit)
+                    if found is not None:
+                        frames.append(found[0])
+                        position = found[1]
+                        continue
                 send = read_send(data, start, payload_start, end)
                 if send is not None:
                     frames.append(send)
