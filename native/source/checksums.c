@@ -76,11 +76,6 @@ uint32_t vela_crc32c(uint32_t value, const uint8_t *data, size_t size)
     return ~now;
 }
 
-uint32_t vela_crc32c_combined(uint32_t first, uint32_t second, uint64_t second_bytes)
-{
-    return product(zeros_factor(second_bytes), first) ^ second;
-}
-
 static PyObject *crc32c(PyObject *module, PyObject *arguments, PyObject *named)
 {
     static char *names[] = {"data", "value", NULL};
@@ -93,18 +88,6 @@ static PyObject *crc32c(PyObject *module, PyObject *arguments, PyObject *named)
     return PyLong_FromUnsignedLong(result);
 }
 
-static PyObject *crc32c_combined(PyObject *module, PyObject *arguments)
-{
-    unsigned int first, second;
-    long long second_bytes;
-    if (!PyArg_ParseTuple(arguments, "IIL", &first, &second, &second_bytes))
-        return NULL;
-    if (second_bytes < 0)
-        return PyErr_Format(PyExc_ValueError, "a piece has no negative size");
-    return PyLong_FromUnsignedLong(vela_crc32c_combined(first, second, (uint64_t)second_bytes));
-}
-
 PyMethodDef vela_checksum_functions[] = {
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_VARARGS | METH_KEYWORDS, NULL},
-    {"crc32c_combined", crc32c_combined, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
