@@ -131,6 +131,7 @@ def read_run(data: bytes, start: i64, frame_size_max: i64) -> tuple[SendRun, int
     head = _Head()
     run: SendRun | None = None
     producer_id: i64 = -1
+    size_bytes: i64 = 0
     position = start
     while len(data) - position >= _FRAME_BYTES_MIN and head.read(data, position, frame_size_max):
         if run is None:
@@ -144,8 +145,9 @@ def read_run(data: bytes, start: i64, frame_size_max: i64) -> tuple[SendRun, int
         run.sequence_ids.append(head.sequence_id)
         run.payloads.append(payload)
         run.counts.append(count_messages(payload))
+        size_bytes += head.end - head.command_end
         position = head.end
     if run is None or len(run.payloads) < RUN_MESSAGES_MIN:
         return None
-    run.size_bytes = sum(map(len, run.payloads))
+    run.size_bytes = size_bytes
     return run, position

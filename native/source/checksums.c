@@ -76,18 +76,19 @@ uint32_t vela_crc32c(uint32_t value, const uint8_t *data, size_t size)
     return ~now;
 }
 
-static PyObject *crc32c(PyObject *module, PyObject *arguments, PyObject *named)
+static PyObject *crc32c(PyObject *module, PyObject *arguments)
 {
-    static char *names[] = {"data", "value", NULL};
     Py_buffer data;
     unsigned int value = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, named, "y*|I", names, &data, &value))
+    Py_ssize_t start = 0;
+    if (!PyArg_ParseTuple(arguments, "y*|In", &data, &value, &start))
         return NULL;
-    uint32_t result = vela_crc32c(value, data.buf, (size_t)data.len);
+    start = start < 0 || start > data.len ? data.len : start;
+    value = vela_crc32c(value, (const uint8_t *)data.buf + start, (size_t)(data.len - start));
     PyBuffer_Release(&data);
-    return PyLong_FromUnsignedLong(result);
+    return PyLong_FromUnsignedLong(value);
 }
 
 PyMethodDef vela_checksum_functions[] = {
-    {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"crc32c", crc32c, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};

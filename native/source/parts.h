@@ -2,7 +2,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
-
 enum { METADATA_BYTES = 32, HEAD_BYTES = 36 }; /* Bytes of an entry before its digest, and before its payload. */
 
 static inline uint32_t vela_u32(const uint8_t *data)

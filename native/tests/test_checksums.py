@@ -26,3 +26,11 @@ def test_every_size_and_alignment_gives_the_checksum_of_the_library(
 ) -> None:
     data = memoryview(REFERENCE)[start : start + size]
     assert native.crc32c(data, value) == crc32c(data, value)
+
+
+@given(data=st.binary(max_size=300), start=st.integers(-5, 310), value=st.integers(0, 2**32 - 1))
+@same_functions
+def test_a_checksum_may_begin_within_the_bytes(
+    native: ModuleType, data: bytes, start: int, value: int
+) -> None:
+    assert native.crc32c(data, value, start) == crc32c(data[start:] if start >= 0 else b"", value)
