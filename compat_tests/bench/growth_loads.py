@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 CONFIGURATION: Final = DISK_CONFIGURATION | {"brokerDeleteInactiveTopicsEnabled": "false"}
 NAMESPACE: Final = "public/growth"
 BACKLOG_BYTES: Final = 100_000
-MAKERS: Final = 8
+MAKERS: Final = 32
 """Connections that make topics at the same time."""
 FANOUT_SECONDS: Final = 10
 QUICK_FANOUT_SECONDS: Final = 2

@@ -67,7 +67,9 @@ if TYPE_CHECKING:
 
 WARM_UP: Final = {"vela": "vela", "pulsar": "pulsar", "nats": "jetstream", "kafka": "kafka"}
 """Server -> the peer whose load warms it up."""
-WARM_UP_WINDOWS_MAX: Final = 8
+WARM_UP_WINDOWS_MAX: Final = 5
+WINDOWS_BEFORE: Final = 2
+"""In the first the client warms up, in the second it gets into its stride."""
 LINE_SECONDS_MAX: Final = 180.0
 READY_SECONDS_MAX: Final = 30.0
 END_SECONDS_MAX: Final = 60.0
@@ -147,7 +149,8 @@ class Session:
             _publishing(peer, server, rate, seconds, batched=batched) as program,
             BrokerMeter(server) as meter,
         ):
-            windows = [program.figures()]
+            for _ in range(WINDOWS_BEFORE):
+                windows = [program.figures()]
             cpu_before = server.cpu_seconds()
             for _ in range(self._windows):
                 windows.append(program.figures())

@@ -40,7 +40,7 @@ class Peer:
 PEERS: Final = {
     peer.name: peer
     for peer in (
-        Peer("vela", "vela", "Vela", "pulsar-client (Java)", "the journal, by groups"),
+        Peer("vela", "vela", "Vela", "pulsar-client (Java)", "the journal, by groups of messages"),
         Peer(
             "pulsar",
             "pulsar",
@@ -53,7 +53,7 @@ PEERS: Final = {
             "nats",
             "NATS JetStream, `sync_interval: always`",
             "nats.go (Go)",
-            "the file of the stream",
+            "the file of the stream, message by message",
         ),
         Peer(
             "nats-core",
@@ -67,7 +67,7 @@ PEERS: Final = {
             "kafka",
             "Kafka, `flush.messages=1`",
             "kafka-clients (Java)",
-            "the log of the partition, by the producer's batches",
+            "the log of the partition and its indexes, by the producer's batches",
         ),
         Peer(
             "kafka",
@@ -103,9 +103,10 @@ LOADS: Final = {
         {"nats-core": _STORES_NOTHING},
     ),
     PACED: Load(
-        f"{PACED_RATE:,} messages a second, {MESSAGE_BYTES:,} bytes each, with batching off. A"
-        " latency counts until the receipt, and from the time at which the message was due if the"
-        " producer was late.",
+        f"{PACED_RATE:,} messages a second, {MESSAGE_BYTES:,} bytes each, with batching off, after"
+        " a time of warming up in which one message follows the receipt of the one before. A"
+        " latency counts until the receipt, and from the time at which the message was due if"
+        " the producer was late.",
         _PUBLISH_PEERS,
         ("publish p50 ms", "publish p99 ms", "msg/s", "server CPU us/message", "resident MB"),
         {"nats-core": _STORES_NOTHING},

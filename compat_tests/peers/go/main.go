@@ -3,8 +3,9 @@
 //	publish URL SUBJECT BYTES RATE WINDOW_SECONDS
 //	fanout URL SUBJECT core|jetstream SUBSCRIPTIONS CONNECTIONS MESSAGES BYTES
 //
-// Prints one JSON object a line. `publish` goes on until its input ends; a rate of 0 is full speed.
-// `fanout` publishes when it has read a line. It is the twin of the Java program beside.
+// Prints one JSON object a line. `publish` goes on until its input ends; a rate of 0 is full speed,
+// and any other rate begins after a window of warming up. `fanout` publishes when it has read a
+// line. It is the twin of the Java program beside.
 package main
 
 import (
@@ -28,7 +29,7 @@ const (
 	outstandingMax   = 4000 // the default of the client
 	warmUpMessages   = 5
 	messageInterval  = time.Second
-	stallMax         = 10 * time.Second
+	stallMax         = 60 * time.Second
 	deliverySeconds  = 30 * time.Second
 	subscribeSeconds = 120 * time.Second
 )
@@ -103,7 +104,12 @@ func publish(url, subject string, size, rate int, window time.Duration) {
 	begun := time.Now()
 	ended := make(chan bool)
 	var sending sync.WaitGroup
-	sending.Go(func() { send(js, subject, make([]byte, size), rate, &done, latencies, ended) })
+	sending.Go(func() {
+		if rate > 0 {
+			warmUp(js, subject, make([]byte, size), begun.Add(window), &done)
+		}
+		send(js, subject, make([]byte, size), rate, &done, latencies, ended)
+	})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		close(ended)
@@ -124,6 +130,17 @@ func publish(url, subject string, size, rate int, window time.Duration) {
 			}
 			tell(figures)
 		}
+	}
+}
+
+// warmUp sends one message after the other, as fast as their receipts come: no queue is left.
+func warmUp(
+	js nats.JetStreamContext, subject string, payload []byte, end time.Time, done *atomic.Int64,
+) {
+	for time.Now().Before(end) {
+		_, err := js.Publish(subject, payload)
+		check(err)
+		done.Add(1)
 	}
 }
 

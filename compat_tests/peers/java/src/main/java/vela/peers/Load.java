@@ -21,7 +21,8 @@ import org.HdrHistogram.Recorder;
  * fanout URL TOPIC CONSUMERS MESSAGES BYTES
  * </pre>
  *
- * `publish` goes on until its input ends; a rate of 0 is full speed. `flush` gives a topic of Kafka
+ * `publish` goes on until its input ends; a rate of 0 is full speed, and any other rate begins after
+ * a window of warming up. `flush` gives a topic of Kafka
  * `flush.messages=1`. `fanout` has consumers of Kafka that all read one partition, and publishes
  * when it has read a line. It is the twin of the Go program beside.
  */
@@ -89,7 +90,12 @@ public final class Load {
             inputEnded.countDown();
         });
         long begun = System.nanoTime();
-        Thread sending = start(() -> sendAll(sender, new byte[bytes], rate));
+        Thread sending = start(() -> {
+            if (rate > 0) {
+                warmUp(sender, new byte[bytes], begun + windowNanos);
+            }
+            sendAll(sender, new byte[bytes], rate);
+        });
         for (long next = begun + windowNanos;
                 !inputEnded.await(next - System.nanoTime(), TimeUnit.NANOSECONDS);
                 next += windowNanos) {
@@ -107,6 +113,21 @@ public final class Load {
         room.release();
         sending.join();
         sender.close();
+    }
+
+    /** One message after the other, as fast as their receipts come: no queue is left. */
+    private void warmUp(Sender sender, byte[] payload, long end) {
+        Semaphore answered = new Semaphore(0);
+        while (System.nanoTime() < end && !ended) {
+            sender.send(payload, failure -> {
+                if (failure != null) {
+                    fail(failure);
+                }
+                done.increment();
+                answered.release();
+            });
+            answered.acquireUninterruptibly();
+        }
     }
 
     /** Until the program ends. A message that could not be sent when it was due is late from then on. */
