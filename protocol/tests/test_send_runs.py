@@ -14,6 +14,7 @@ from protocol.send_fields import NO_SEQUENCE_ID, Send
 from protocol.send_runs import SendRun, read_run
 
 LIMIT = 200_000
+SEND_FIELDS = ("highest_sequence_id", "is_chunk", "payload", "producer_id", "sequence_id")
 PLAIN = client.message(b"content")
 BATCH = client.batch([b"one", b"two"])
 NUMBERS = st.one_of(st.integers(0, 200), st.integers(2**62, 2**64 - 1))
@@ -56,7 +57,7 @@ def singles(frames: list) -> list[object]:
     for frame in frames:
         for each in frame.sends() if isinstance(frame, SendRun) else [frame]:
             if isinstance(each, Send):
-                found.append(tuple(getattr(each, name) for name in Send.__slots__))
+                found.append(tuple(getattr(each, name) for name in SEND_FIELDS))
             else:
                 found.append(each)
     return found
