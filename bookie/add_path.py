@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
@@ -156,12 +156,10 @@ class AddPath:
         handle.entries_bytes += size
         if first_entry_id <= handle.entry_id_max:
             handle.unordered = True
-        entry_id = first_entry_id
-        stored: list[Any] = bodies  # of unknown type, a body compiled is the tuple that it was
-        for body in stored:
-            entries[entry_id] = body
-            entry_id += 1
-        handle.entry_id_max = max(handle.entry_id_max, entry_id - 1)
+        end = first_entry_id + len(bodies)
+        # In one call: compiled, a loop would make each tuple anew.
+        entries.update(zip(range(first_entry_id, end), bodies, strict=True))
+        handle.entry_id_max = max(handle.entry_id_max, end - 1)
         journal = handle.journal
         if not journal.pending and not self._kick_scheduled and not self.turn.in_turn:
             self._schedule_kick()

@@ -73,6 +73,14 @@ class Entry:
         return count
 
 
+def entries_of(payloads: list[bytes], message_counts: list[int]) -> list[Entry]:
+    """New entries without positions."""
+    entries: list[Entry] = []
+    for index, payload in enumerate(payloads):
+        entries.append(Entry(payload, message_counts[index]))
+    return entries
+
+
 def first_within(entries: list[Entry], bytes_max: int) -> list[Entry]:
     """The first entries up to so many bytes of `data`, at least one if there are any."""
     return sized_first_within(entries, bytes_max)[0]

@@ -56,6 +56,7 @@ _SOURCES: Final = (".py", ".c", ".h")
 
 HOT_MODULES: Final = (
     "protocol.send_fields",
+    "protocol.send_runs",
     "protocol.frames",
     "protocol.plain_acks",
     "protocol.templates",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 try:
-    from native._extension import crc32c, crc32c_combined
+    from native._extension import crc32c
 except ImportError:
-    from native.pure.checksums import crc32c, crc32c_combined
+    from native.pure.checksums import crc32c
 
-__all__ = ["crc32c", "crc32c_combined"]
+__all__ = ["crc32c"]

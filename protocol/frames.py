@@ -31,6 +31,7 @@ from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.long_commands import LONG_COMMAND_BYTES, LongCommand, long_command
 from protocol.plain_acks import ACK_PREFIX, PlainAck, read_ack
 from protocol.send_fields import SEND_PREFIX, Send, read_send, send_of
+from protocol.send_runs import SendRun, read_run
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -46,9 +47,10 @@ MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 ParsedFrame: TypeAlias = tuple[pb.BaseCommand, bytes | None]
 """A command; with SEND and MESSAGE the headers and payload, else None."""
 
-Frame: TypeAlias = ParsedFrame | Send | PlainAck | LongCommand
-"""With `plain_sends`, which brokers use, a SEND is a `Send`, the usual ACK mostly a `PlainAck`, and
-a command with many ids a `LongCommand`. Without, every frame is a `ParsedFrame`."""
+Frame: TypeAlias = ParsedFrame | Send | SendRun | PlainAck | LongCommand
+"""With `plain_sends`, which brokers use, a SEND is a `Send`, several may be a `SendRun`, the usual
+ACK is mostly a `PlainAck`, and a command with many ids a `LongCommand`. Without, every frame is a
+`ParsedFrame`."""
 
 MessageType = Any
 """A descriptor: that of the C implementation is a class of its own."""
@@ -375,6 +377,12 @@ class FrameDecoder:
                     and data[start + 1] == _SEND_PREFIX_1
                     and data[start + 2] == _SEND_PREFIX_2
                 ):
+                    if end + 4 + total <= length:  # room for another one
+                        found = read_run(data, position, limit)
+                        if found is not None:
+                            frames.append(found[0])
+                            position = found[1]
+                            continue
                     send = read_send(data, start, payload_start, end)
                     if send is not None:
                         frames.append(send)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
+from native.checksums import crc32c as native_crc32c
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.outline import Shape, check_fields
@@ -62,13 +63,12 @@ _LARGEST: Final = 2**63 - 1
 """Stands for every number of more than 63 bits: larger than all bounds here. What is read byte by
 byte are i64, which compiled code computes without looking whether they are objects."""
 _CHECKSUM_HEAD_SIZE: Final = 6
-_COPY_BELOW_BYTES: Final = 16 * 1024
 _BROKER_HEAD_SIZE: Final = 6
 METADATA_UNCOUNTED_BYTES: Final = 64 * 1024
 """Smaller metadata has at most about 10,000 fields anyway: a millisecond to parse."""
 METADATA_FIELDS_MAX: Final = 10_000
 _SHAPE: Final = Shape(pb.MessageMetadata.DESCRIPTOR)
-_crc32c: Final = crc32c
+_crc32c: Final = native_crc32c
 """Compiled, names of this module are no look-up in a dict."""
 _U32: Final = Struct(">I")
 _read_u32 = _U32.unpack_from
@@ -157,13 +157,11 @@ def verify_checksum(data: bytes) -> bool:
     """Whether the checksum fits; True when there is none, False also for a checksum cut short."""
     size = len(data)
     if size >= _CHECKSUM_HEAD_SIZE and data[0] == 0x0E and data[1] == 0x01:
-        # A slice of little is cheaper than a view; a large one would be a copy for nothing.
-        covered = data[6:] if size < _COPY_BELOW_BYTES else memoryview(data)[6:]
         checksum: i64 = data[2]
         checksum = checksum << 8 | data[3]
         checksum = checksum << 8 | data[4]
         checksum = checksum << 8 | data[5]
-        computed: i64 = _crc32c(covered)
+        computed: i64 = _crc32c(data, 0, _CHECKSUM_HEAD_SIZE)
         return computed == checksum
     start = _checksum_offset(data) if data[:2] == MAGIC_BROKER_ENTRY_METADATA else 0
     if data[start : start + 2] != MAGIC_CHECKSUM:

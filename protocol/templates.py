@@ -69,6 +69,7 @@ def varint(value: int) -> bytes:
 
 _NO_HIGHEST: Final = varint(UINT64_MAX)
 _NO_HIGHEST_FIELD: Final = b"\x20" + _NO_HIGHEST
+_NO_HIGHEST_SIZE: Final = len(_NO_HIGHEST_FIELD)
 
 _RECEIPT_HEADS: Final = tuple(
     _pack_sizes(8 + size, 4 + size) + bytes((0x08, 0x07, 0x3A, size)) for size in range(0x80)
@@ -123,6 +124,22 @@ class ReceiptTemplate:
         parts.append(self._middle)
         parts.append(entry)
         parts.append(end)
+
+    def append_run(self, parts: list[bytes], sequence_ids: list[int], first_entry_id: int) -> None:
+        """As `append_to` for messages without a highest sequence id, in consecutive entries."""
+        entry_id = first_entry_id
+        for sequence_id in sequence_ids:
+            sequence, entry = varint(sequence_id), varint(entry_id)
+            entry_size = len(entry)
+            size = len(sequence) + entry_size + _NO_HIGHEST_SIZE
+            if size != self._size or entry_size != self._entry_size:
+                self._prepare(size, entry_size)
+            parts.append(self._head)
+            parts.append(sequence)
+            parts.append(self._middle)
+            parts.append(entry)
+            parts.append(_NO_HIGHEST_FIELD)
+            entry_id += 1
 
     def _prepare(self, size: int, entry_size: int) -> None:
         """For frames whose variable parts take `size` bytes, `entry_size` of them the entry id."""

@@ -17,13 +17,12 @@ from protocol.metadata import (
     count_messages,
     verify_checksum,
 )
+from protocol.send_runs import PAYLOAD_BYTES_MIN
 
 if TYPE_CHECKING:
     from broker.handlers.session import ClientSession
     from protocol.send_fields import Send
-
-MESSAGE_SIZE_BYTES_MIN = 10
-"""A size of metadata and the three required fields of metadata."""
+    from protocol.send_runs import SendRun
 
 
 @final
@@ -39,7 +38,7 @@ class Publishing(SendHandler):
             return
         payload = send.payload
         size = len(payload)
-        if size < MESSAGE_SIZE_BYTES_MIN:
+        if size < PAYLOAD_BYTES_MIN:
             raise ConnectionRefused(f"SEND of {size} bytes, too few for message metadata")
         if not verify_checksum(payload):
             session.send(
@@ -62,6 +61,14 @@ class Publishing(SendHandler):
                 )
                 return
         producer.topic.publish(producer, send)
+
+    def handle_run(self, session: ClientSession, run: SendRun) -> None:
+        """Hand messages of one producer to its topic. None of them is large."""
+        producer = session.producers.get(run.producer_id)
+        if isinstance(producer, Producer):
+            producer.topic.publish_run(producer, run)
+        else:
+            _refuse_unknown(session, run.producer_id)
 
     def admits(self, session: ClientSession, send: Send) -> bool:
         """Whether the limits of its topic let the message pass now. One that is refused, or that is

@@ -64,6 +64,12 @@ class PendingPublishes:
         self.size_bytes += size_bytes
         self._budget.pending_bytes += size_bytes
 
+    def run_taken(self, count: int, size_bytes: int) -> None:
+        """So many messages have been handed to storage."""
+        self.count += count
+        self.size_bytes += size_bytes
+        self._budget.pending_bytes += size_bytes
+
     def answered(self, count: int, size_bytes: int) -> None:
         """So many messages are durable or refused."""
         self.count -= count

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protocol.send_fields import Send
+    from protocol.send_runs import SendRun
 
 
 class SendHandler(ABC):
@@ -18,6 +19,13 @@ class SendHandler(ABC):
         """Hand a message to its producer's topic, or refuse it.
 
         Raises: ConnectionRefused: the connection ends with this reason.
+        """
+
+    @abstractmethod
+    def handle_run(self, session: Any, run: SendRun) -> None:  # noqa: ANN401 - of any kind of producers
+        """The same for several messages of one producer, whose checksums are verified.
+
+        Raises: as `handle`.
         """
 
     @abstractmethod

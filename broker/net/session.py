@@ -43,6 +43,7 @@ from protocol.frames import FrameDecoder
 from protocol.long_commands import LongCommand
 from protocol.plain_acks import PlainAck
 from protocol.send_fields import Send
+from protocol.send_runs import SendRun
 from runtime.transport import Taken
 from security.authentication.lease import LeaseAction
 from security.caller import UNAUTHENTICATED
@@ -276,10 +277,12 @@ class Session(Generic[P, C]):
                 self._frames = self._decode(data) if data else iter(())
             frames = self._frames
             if self.limited_producers:
-                frames = self._as_admitted(frames)
+                frames = self._as_admitted(_one_by_one(frames))
             for frame in frames:
                 if isinstance(frame, Send):
                     send_handler.handle(self, frame)
+                elif isinstance(frame, SendRun):
+                    send_handler.handle_run(self, frame)
                 elif frame is None:
                     return True  # a part of a long command is done
                 elif isinstance(frame, LongCommand):
@@ -698,3 +701,12 @@ class Session(Generic[P, C]):
 
 AnySession = Session[Any, Any]
 """A connection, for code that does not use the objects opened on it."""
+
+
+def _one_by_one(frames: Iterator[Frame | None]) -> Iterator[Frame | None]:
+    """The frames, without runs: each message may have to wait."""
+    for frame in frames:
+        if isinstance(frame, SendRun):
+            yield from frame.sends()
+        else:
+            yield frame

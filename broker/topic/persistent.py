@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import structlog
 import trio
 
-from broker.entry import Entry
+from broker.entry import Entry, entries_of
 from broker.histograms import EntrySizes, PublishTimes
 from broker.subscription.request import SubscriptionRequest
 from broker.topic.backlog_keeper import BacklogKeeper
@@ -28,7 +28,7 @@ from broker.topic.ledger_policies import ledger_policies_of
 from broker.topic.log_compaction import COMPACTION_CURSOR, LogCompaction
 from broker.topic.message_expiry import expire_backlogs
 from broker.topic.newest_message import NewestOfTopic
-from broker.topic.producer import Producer, Publish
+from broker.topic.producer import Producer, Publish, PublishRun
 from broker.topic.publish_answers import answer_with_copies, refuse_parked, send_receipts
 from broker.topic.subscribe_rates import SubscribeRates
 from broker.topic.topic import Topic
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.position import Position
     from protocol.send_fields import Send
+    from protocol.send_runs import SendRun
     from protocol.topic_name import TopicName
 
 log = structlog.get_logger()
@@ -218,6 +219,28 @@ class PersistentTopic(Topic):
         if self._observers:
             self._observe(entry, session.keep_alive.received_at)
 
+    def publish_run(self, producer: Producer, run: SendRun) -> None:
+        """See Topic. Where each message is looked at, by deduplication for example, or may be
+        changed, one by one."""
+        services = self.services
+        if (
+            self.dedup is not None
+            or self._observers
+            or self.closing
+            or self._dropping
+            or services.entry_interceptor is not None
+        ):
+            super().publish_run(producer, run)
+            return
+        count = len(run.payloads)
+        producer.session.publishes.run_taken(count, run.size_bytes)
+        producer.run_published(run)
+        self._taken += count
+        if not self._arrived:
+            services.turns.published_to(self)
+        self._arrived += entries_of(run.payloads, run.counts)
+        self._arrived_contexts += [PublishRun(producer, run)] * count
+
     def _observe(self, entry: Entry, arrived: float) -> None:
         clock = self.services.clock
         now, wall_ms = clock.now(), clock.wall_ms()
@@ -252,7 +275,8 @@ class PersistentTopic(Topic):
         if self.dedup is None:
             send_receipts(entries, contexts, self.entry_sizes)
         else:
-            answer_with_copies(self.dedup, entries, contexts, self.entry_sizes)
+            each = [context.take() for context in contexts]
+            answer_with_copies(self.dedup, entries, each, self.entry_sizes)
         self._failing = False
         self.published_last_ms = self.services.clock.wall_ms()
         self._answer_up_to(self._answered + len(entries))
@@ -309,9 +333,9 @@ class PersistentTopic(Topic):
             self._refused_by_end is not None
             and error.server_error == ServerError.TopicTerminatedError
         ):
-            self._refused_by_end.append((context, error))
+            self._refused_by_end.append((context.take(), error))
             return
-        publish: Publish = context
+        publish: Publish = context.take()
         producer, send = publish.producer, publish.send
         session = producer.session
         session.publish_done(1, publish.size)
@@ -323,7 +347,7 @@ class PersistentTopic(Topic):
             )
         )
         if self.dedup is not None:
-            refuse_parked(self.dedup.failed(context), error)
+            refuse_parked(self.dedup.failed(publish), error)
         self._answer_up_to(self._answered + 1)
         if error.server_error != ServerError.TopicTerminatedError and not self._dropping:
             if not self._failing:

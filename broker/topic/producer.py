@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.histograms import EntrySizes
     from broker.net.publish_limit import PublishLimit
     from broker.net.session import AnySession
     from broker.topic.backlog_gate import BacklogGate
     from broker.topic.producer_request import ProducerRequest
     from protocol.send_fields import Send
+    from protocol.send_runs import SendRun
+    from protocol.templates import ReceiptTemplate
 
 
 class ProducerTopic:
@@ -31,6 +34,11 @@ class ProducerTopic:
     def publish(self, producer: Producer, send: Send) -> None:
         """Take a message. Its receipt or refusal is sent when the outcome is known."""
         raise NotImplementedError
+
+    def publish_run(self, producer: Producer, run: SendRun) -> None:
+        """Take messages of one producer, as `publish` each of them."""
+        for send in run.sends():
+            self.publish(producer, send)
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The sequence id after which a new producer of this name continues; -1 without
@@ -145,6 +153,14 @@ class Producer:
         self.limits = limits
         session.limits_changed()
 
+    def run_published(self, run: SendRun) -> None:
+        """Count messages that the topic has taken."""
+        messages = 0
+        for count in run.counts:
+            messages += count or 1
+        self.messages_in += messages
+        self.bytes_in += run.size_bytes
+
     def update_rates(self, seconds: float) -> None:
         """Close a rate window."""
         self.rate_messages_in = (self.messages_in - self.window_messages_in) / seconds
@@ -153,7 +169,6 @@ class Producer:
         self.window_bytes_in = self.bytes_in
 
 
-@final
 class Publish:
     """State kept for a message until it is durable."""
 
@@ -163,3 +178,67 @@ class Publish:
         self.producer = producer
         self.send = send
         self.size = size
+
+    def take(self) -> Publish:
+        """The message, which is answered by itself."""
+        return self
+
+    def append_receipts(
+        self,
+        template: ReceiptTemplate,
+        parts: list[bytes],
+        first_entry_id: int,
+        count_max: int,
+        sizes: EntrySizes,
+    ) -> tuple[int, int]:
+        """Append the receipts of messages that were stored one after the other, this one first, and
+        count their sizes. Returns the number of messages, `count_max` at most, and of their bytes.
+        """
+        send, size = self.send, self.size
+        template.append_to(parts, send.sequence_id, send.highest_sequence_id, first_entry_id)
+        sizes.add(size, 1)
+        return 1, size
+
+
+@final
+class PublishRun(Publish):
+    """State kept for the messages of a run until the last one is answered. It is the context of
+    each of them. They are stored or refused in their order, so it only counts."""
+
+    __slots__ = ("_run", "_taken")
+
+    def __init__(self, producer: Producer, run: SendRun) -> None:
+        super().__init__(producer, run.send(0), len(run.payloads[0]))
+        self._run = run
+        self._taken = 0
+
+    def take(self) -> Publish:
+        """The next message, which is answered by itself."""
+        send = self._run.send(self._taken)
+        self._taken += 1
+        return Publish(self.producer, send, len(send.payload))
+
+    def append_receipts(
+        self,
+        template: ReceiptTemplate,
+        parts: list[bytes],
+        first_entry_id: int,
+        count_max: int,
+        sizes: EntrySizes,
+    ) -> tuple[int, int]:
+        """See Publish."""
+        run, first = self._run, self._taken
+        end = min(first + count_max, len(run.payloads))
+        self._taken = end
+        template.append_run(parts, run.sequence_ids[first:end], first_entry_id)
+        size_bytes = same_size = 0
+        last_size = 1
+        for payload in run.payloads[first:end]:
+            size = len(payload)
+            size_bytes += size
+            if size != last_size:
+                sizes.add(last_size, same_size)
+                last_size, same_size = size, 0
+            same_size += 1
+        sizes.add(last_size, same_size)
+        return end - first, size_bytes

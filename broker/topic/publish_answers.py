@@ -27,11 +27,11 @@ def send_receipts(entries: list[Entry], contexts: list[Any], sizes: EntrySizes) 
     producer: Producer | None = None
     last_ledger_id = -1
     parts: list[bytes] = []
-    count = answered_bytes = same_size = 0
-    last_size = 1
-    for index, entry in enumerate(entries):
+    count = answered_bytes = 0
+    index, end = 0, len(entries)
+    while index < end:
         publish: Publish = contexts[index]
-        ledger_id, entry_id = entry.position
+        ledger_id, entry_id = entries[index].position
         if publish.producer is not producer or ledger_id != last_ledger_id or template is None:
             producer, last_ledger_id = publish.producer, ledger_id
             template = ReceiptTemplate(producer.producer_id, ledger_id)
@@ -41,18 +41,12 @@ def send_receipts(entries: list[Entry], contexts: list[Any], sizes: EntrySizes) 
                 session = producer.session
                 parts = []
                 count = answered_bytes = 0
-        size = publish.size
-        count += 1
-        answered_bytes += size
-        if size != last_size:
-            sizes.add(last_size, same_size)
-            last_size, same_size = size, 0
-        same_size += 1
-        send = publish.send
-        template.append_to(parts, send.sequence_id, send.highest_sequence_id, entry_id)
+        taken, taken_bytes = publish.append_receipts(template, parts, entry_id, end - index, sizes)
+        index += taken
+        count += taken
+        answered_bytes += taken_bytes
     if session is not None:
         session.publish_answered(b"".join(parts), count, answered_bytes)
-    sizes.add(last_size, same_size)
 
 
 def answer_with_copies(

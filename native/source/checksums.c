@@ -76,35 +76,19 @@ uint32_t vela_crc32c(uint32_t value, const uint8_t *data, size_t size)
     return ~now;
 }
 
-uint32_t vela_crc32c_combined(uint32_t first, uint32_t second, uint64_t second_bytes)
+static PyObject *crc32c(PyObject *module, PyObject *arguments)
 {
-    return product(zeros_factor(second_bytes), first) ^ second;
-}
-
-static PyObject *crc32c(PyObject *module, PyObject *arguments, PyObject *named)
-{
-    static char *names[] = {"data", "value", NULL};
     Py_buffer data;
     unsigned int value = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, named, "y*|I", names, &data, &value))
+    Py_ssize_t start = 0;
+    if (!PyArg_ParseTuple(arguments, "y*|In", &data, &value, &start))
         return NULL;
-    uint32_t result = vela_crc32c(value, data.buf, (size_t)data.len);
+    start = start < 0 || start > data.len ? data.len : start;
+    value = vela_crc32c(value, (const uint8_t *)data.buf + start, (size_t)(data.len - start));
     PyBuffer_Release(&data);
-    return PyLong_FromUnsignedLong(result);
-}
-
-static PyObject *crc32c_combined(PyObject *module, PyObject *arguments)
-{
-    unsigned int first, second;
-    long long second_bytes;
-    if (!PyArg_ParseTuple(arguments, "IIL", &first, &second, &second_bytes))
-        return NULL;
-    if (second_bytes < 0)
-        return PyErr_Format(PyExc_ValueError, "a piece has no negative size");
-    return PyLong_FromUnsignedLong(vela_crc32c_combined(first, second, (uint64_t)second_bytes));
+    return PyLong_FromUnsignedLong(value);
 }
 
 PyMethodDef vela_checksum_functions[] = {
-    {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_VARARGS | METH_KEYWORDS, NULL},
-    {"crc32c_combined", crc32c_combined, METH_VARARGS, NULL},
+    {"crc32c", crc32c, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};

@@ -2,6 +2,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+enum { METADATA_BYTES = 32, HEAD_BYTES = 36 }; /* Bytes of an entry before its digest, and before its payload. */
 
 static inline uint32_t vela_u32(const uint8_t *data)
 {
@@ -9,8 +10,7 @@ static inline uint32_t vela_u32(const uint8_t *data)
 }
 
 uint32_t vela_crc32c(uint32_t value, const uint8_t *data, size_t size);
-uint32_t vela_crc32c_combined(uint32_t first, uint32_t second, uint64_t second_bytes);
 void vela_crc32c_prepare(void);
 
 extern PyMethodDef vela_batch_functions[], vela_broadcast_functions[], vela_checksum_functions[],
-    vela_reading_functions[];
+    vela_reading_functions[], vela_writing_functions[];

@@ -2,8 +2,6 @@
 #include "parts.h"
 #include <string.h>
 
-enum { METADATA = 32, HEAD = 36 };
-
 static uint64_t big_endian(const uint8_t *data, int bytes)
 {
     uint64_t value = 0;
@@ -14,9 +12,9 @@ static uint64_t big_endian(const uint8_t *data, int bytes)
 
 static int is_entry(const uint8_t *body, size_t size, uint64_t ledger_id, uint64_t entry_id)
 {
-    uint32_t digest = vela_crc32c(vela_crc32c(0, body, METADATA), body + HEAD, size - HEAD);
+    uint32_t digest = vela_crc32c(vela_crc32c(0, body, METADATA_BYTES), body + HEAD_BYTES, size - HEAD_BYTES);
     return big_endian(body, 8) == ledger_id && big_endian(body + 8, 8) == entry_id
-        && big_endian(body + METADATA, 4) == digest;
+        && big_endian(body + METADATA_BYTES, 4) == digest;
 }
 
 /* Bytes objects for the payloads of those that are long enough, up to the first that is not. */
@@ -25,9 +23,9 @@ static PyObject *room_for_payloads(PyObject *bodies)
     PyObject *payloads = PyList_New(0), *payload;
     for (Py_ssize_t at = 0; payloads && at < PyTuple_GET_SIZE(bodies); at++) {
         Py_ssize_t size = PyBytes_Size(PyTuple_GET_ITEM(bodies, at)); /* -1: TypeError */
-        if (size >= 0 && size < HEAD)
+        if (size >= 0 && size < HEAD_BYTES)
             break;
-        payload = size < 0 ? NULL : PyBytes_FromStringAndSize(NULL, size - HEAD);
+        payload = size < 0 ? NULL : PyBytes_FromStringAndSize(NULL, size - HEAD_BYTES);
         if (!payload || PyList_Append(payloads, payload) < 0)
             Py_CLEAR(payloads);
         Py_XDECREF(payload);
@@ -52,7 +50,7 @@ static PyObject *crc32c_payloads(PyObject *module, PyObject *arguments)
             size_t size = (size_t)PyBytes_GET_SIZE(body);
             if (!is_entry(data, size, (uint64_t)ledger_id, (uint64_t)entry_id))
                 break;
-            memcpy(PyBytes_AS_STRING(PyList_GET_ITEM(payloads, at)), data + HEAD, size - HEAD);
+            memcpy(PyBytes_AS_STRING(PyList_GET_ITEM(payloads, at)), data + HEAD_BYTES, size - HEAD_BYTES);
         }
         Py_END_ALLOW_THREADS
         if (PyList_SetSlice(payloads, at, count, NULL) < 0)

@@ -22,6 +22,7 @@ from typing import Final, final
 from crc32c import crc32c
 
 from native.reading import crc32c_payloads
+from native.writing import crc32c_bodies
 
 METADATA_SIZE_BYTES: Final = 32
 MASTER_KEY_SIZE_BYTES: Final = 20
@@ -129,24 +130,13 @@ class Digest:
         payloads: list[bytes],
     ) -> list[tuple[bytes, bytes]]:
         """Heads and payloads of consecutive entries. `length`: payload bytes before them."""
-        entry_id = first_entry_id
+        if self._is_crc32c:
+            return crc32c_bodies(ledger_id, first_entry_id, last_add_confirmed, length, payloads)
         bodies: list[tuple[bytes, bytes]] = []
-        if not self._is_crc32c:
-            for payload in payloads:
-                length += len(payload)
-                head = self.head(ledger_id, entry_id, last_add_confirmed, length, payload)
-                bodies.append((head, payload))
-                entry_id += 1
-            return bodies
-        # As `head`. The global is looked up and numbers become objects once, not per entry.
-        crc = crc32c
-        ledger: object = ledger_id
-        confirmed: object = last_add_confirmed
-        for payload in payloads:
+        for entry_id, payload in enumerate(payloads, first_entry_id):
             length += len(payload)
-            metadata = _pack_metadata(ledger, entry_id, confirmed, length)
-            bodies.append((_pack_crc32c_head(metadata, crc(payload, crc(metadata))), payload))
-            entry_id += 1
+            head = self.head(ledger_id, entry_id, last_add_confirmed, length, payload)
+            bodies.append((head, payload))
         return bodies
 
     def verify(self, body: Buffer, ledger_id: int, entry_id: int) -> memoryview:

@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.net.tests.harness import T, running
+from broker.topic.dedup_store import DedupStore
 from protocol import client as c
 from protocol.errors import ServerError
+from protocol.frames import FrameDecoder
 
 TOPICS = {1: "a", 2: "a", 3: "b"}
 """Of each producer."""
@@ -85,3 +87,47 @@ def test_every_message_gets_its_answer_in_order(messages, piece, dedup):
             assert broker.service.connections.publish_budget.pending_bytes == 0
 
     trio.run(scenario)
+
+
+def run_of(count, first=0):
+    """One chunk with messages of producer 1."""
+    sequence_ids = range(first, first + count)
+    return b"".join(
+        c.send(1, number, c.message(b"m", sequence_id=number)) for number in sequence_ids
+    )
+
+
+async def test_each_message_of_a_run_after_the_end_of_a_topic_is_refused_in_order():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer("a", 1)
+        topic = broker.topic("a")
+        [producer] = topic.access.producers.values()
+        await topic.terminate()
+        [run] = FrameDecoder(plain_sends=True).feed(run_of(5))
+        topic.publish_run(producer, run)
+        topic.append_published()
+        await connection.expect(T.CLOSE_PRODUCER)
+        for number in range(5):
+            answer = await connection.expect(T.SEND_ERROR)
+            assert (answer.sequence_id, answer.error) == (number, ServerError.TopicTerminatedError)
+        (session,) = broker.service.connections.open
+        assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
+
+
+async def test_messages_under_way_when_deduplication_begins_are_answered_one_by_one():
+    async with running() as broker:
+        connection = await broker.connect()
+        await connection.producer("a", 1)
+        topic = broker.topic("a")
+        dedup = await DedupStore.open(topic.ledger, broker.service.config, topic.services.clock)
+        [producer] = topic.access.producers.values()
+        [run] = FrameDecoder(plain_sends=True).feed(run_of(5, first=3))
+        topic.publish_run(producer, run)
+        topic.dedup = dedup
+        topic.append_published()
+        topic.hand_to_storage()
+        for number in range(3, 8):
+            assert (await connection.expect(T.SEND_RECEIPT)).sequence_id == number
+        (session,) = broker.service.connections.open
+        assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)

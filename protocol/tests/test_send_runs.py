@@ -1,0 +1,149 @@
+"""A run of SENDs is its messages, and every SEND that is unusual is read by itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol import client
+from protocol.errors import RemoteProtocolError
+from protocol.frames import FrameDecoder
+from protocol.metadata import METADATA_UNCOUNTED_BYTES, count_messages
+from protocol.send_fields import NO_SEQUENCE_ID, Send
+from protocol.send_runs import SendRun, read_run
+
+LIMIT = 200_000
+SEND_FIELDS = ("highest_sequence_id", "is_chunk", "payload", "producer_id", "sequence_id")
+PLAIN = client.message(b"content")
+BATCH = client.batch([b"one", b"two"])
+NUMBERS = st.one_of(st.integers(0, 200), st.integers(2**62, 2**64 - 1))
+
+
+def damaged(message: bytes) -> bytes:
+    return message[:-1] + bytes((message[-1] ^ 1,))
+
+
+MESSAGES = st.sampled_from(
+    (
+        PLAIN,
+        PLAIN,
+        BATCH,
+        damaged(PLAIN),
+        client.message(b"content", checksum=False),
+        client.message(bytes(METADATA_UNCOUNTED_BYTES)),
+        b"\x0e\x01",
+        b"too short",
+        b"not metadata at all",
+    )
+)
+FRAMES = st.one_of(
+    st.builds(client.send, st.sampled_from((1, 1, 1, 2)), NUMBERS, MESSAGES),
+    st.builds(
+        lambda sequence_id, highest: client.send(
+            1, sequence_id, BATCH, 2, highest_sequence_id=highest
+        ),
+        NUMBERS,
+        NUMBERS,
+    ),
+    st.builds(lambda number: client.send(1, number, PLAIN, is_chunk=True), NUMBERS),
+    st.just(client.ping()),
+)
+
+
+def singles(frames: list) -> list[object]:
+    """What the frames say, one item for each."""
+    found: list[object] = []
+    for frame in frames:
+        for each in frame.sends() if isinstance(frame, SendRun) else [frame]:
+            if isinstance(each, Send):
+                found.append(tuple(getattr(each, name) for name in SEND_FIELDS))
+            else:
+                found.append(each)
+    return found
+
+
+def decoded(stream: bytes, piece: int) -> tuple[list[object], str]:
+    """Delivered in pieces; and the error that ended it."""
+    decoder = FrameDecoder(LIMIT, plain_sends=True)
+    frames: list[object] = []
+    try:
+        for at in range(0, len(stream), piece):
+            frames += singles(decoder.feed(stream[at : at + piece]))
+    except RemoteProtocolError as error:
+        return frames, str(error)
+    return frames, str(decoder.failure or "")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(FRAMES, max_size=12))
+def test_the_same_messages_come_out_as_without_runs(frames: list[bytes]) -> None:
+    together, error = decoded(b"".join(frames), LIMIT)
+    one_by_one = [
+        each for frame in frames for each in singles(FrameDecoder(plain_sends=True).feed(frame))
+    ]
+    assert (together, error) == (one_by_one, "")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(FRAMES, min_size=2, max_size=5).map(b"".join),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
+    st.integers(0, 60),
+)
+def test_damaged_bytes_are_the_same_frames_or_an_error(
+    stream: bytes, changes: list[tuple[int, int]], cut: int
+) -> None:
+    """Byte by byte no run can be found (and the text of an error has other sizes)."""
+    data = bytearray(stream[: min(len(stream), 2_000) - cut])
+    for at, value in changes:
+        if at < len(data):
+            data[at] = value
+    frames, error = decoded(bytes(data), 1 << 20)
+    expected, expected_error = decoded(bytes(data), 1)
+    assert (frames, bool(error)) == (expected, bool(expected_error))
+
+
+def test_consecutive_messages_are_one_run_with_columns() -> None:
+    numbers = [0, 127, 128, 2**40, 5]
+    messages = [PLAIN, BATCH, client.message(b"x", checksum=False), PLAIN, b"not metadata"]
+    stream = b"".join(map(client.send, [7] * 5, numbers, messages))
+    [run] = FrameDecoder(plain_sends=True).feed(stream)
+    assert isinstance(run, SendRun)
+    assert (run.producer_id, run.sequence_ids, run.payloads) == (7, numbers, messages)
+    assert run.counts == list(map(count_messages, messages)) == [1, 2, 1, 1, 0]
+    assert run.size_bytes == sum(map(len, messages))
+    assert singles(run.sends()) == [
+        (NO_SEQUENCE_ID, False, message, 7, number)
+        for number, message in zip(numbers, messages, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        client.send(2, 3, PLAIN),
+        client.send(1, 3, BATCH, 2, highest_sequence_id=4),
+        client.send(1, 3, PLAIN, is_chunk=True),
+        client.send(1, 3, damaged(PLAIN)),
+        client.send(1, 3, b"too short"),
+        client.send(1, 2**63, PLAIN),
+        client.send(1, 3, client.message(bytes(METADATA_UNCOUNTED_BYTES))),
+        client.ping() * 2,
+    ],
+    ids=["producer", "highest", "chunk", "damaged", "short", "number", "large", "other command"],
+)
+def test_a_run_ends_before_what_is_unusual(unusual: bytes) -> None:
+    usual = client.send(1, 1, PLAIN) + client.send(1, 2, PLAIN)
+    found = read_run(usual + unusual + usual, 0, LIMIT)
+    assert found is not None
+    assert (found[0].sequence_ids, found[1]) == ([1, 2], len(usual))
+    assert read_run(usual[: len(usual) // 2] + unusual, 0, LIMIT) is None
+
+
+def test_an_unfinished_or_too_large_frame_is_in_no_run() -> None:
+    frame = client.send(1, 1, PLAIN)
+    found = read_run(frame * 2 + frame[:-1], 0, LIMIT)
+    assert found is not None
+    assert found[1] == 2 * len(frame)
+    assert read_run(frame * 3, 0, len(frame) - 1) is None
