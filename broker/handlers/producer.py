@@ -169,7 +169,7 @@ class _Opening:
         if self._place.cancelled:
             self._topic.remove_producer(producer)
             return
-        session.closed_producers.pop(producer_id, None)
+        session.closed_producers.discard(producer_id)
         session.producers[producer_id] = producer
         session.share.used_by(self._topic.name.tenant)
         session.send(_success(self._body.request_id, producer, ready=True))

@@ -28,6 +28,7 @@ import structlog
 import trio
 
 from broker.net.attached import C, P
+from broker.net.closed_ids import ClosedIds
 from broker.net.errors import ConnectionRefused, Held
 from broker.net.keep_alive import KeepAlive, KeepAliveAction, OutputStall
 from broker.net.outbox import Outbox
@@ -39,7 +40,7 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.ack_runs import AckRuns
 from protocol.connection import COMMANDS, Handshake
 from protocol.errors import BrokerError, RemoteProtocolError, ServerError
-from protocol.frames import FrameDecoder
+from protocol.frames import FrameDecoder, one_by_one
 from protocol.long_commands import LongCommand
 from protocol.plain_acks import PlainAck
 from protocol.send_fields import Send
@@ -65,7 +66,6 @@ log = structlog.get_logger()
 
 GOODBYE_SECONDS_MAX = 1.0
 """How long a refused peer has to read the reason."""
-CLOSED_IDS_REMEMBERED_MAX = 10_000
 REQUESTS_PER_TURN = 64
 """Commands other than SEND handled before other connections get a turn: a few milliseconds of
 SUBSCRIBEs. A publisher's chunk is never divided: it is cheap and forms one journal group."""
@@ -92,9 +92,7 @@ class Session(Generic[P, C]):
         self.send = self.outbox.put
         self.producers: dict[int, P] = {}
         self.consumers: dict[int, C] = {}
-        self.closed_producers: dict[int, float] = {}
-        """Producers closed by the broker. Messages that the client sent before it noticed are
-        dropped."""
+        self.closed_producers = ClosedIds()
         self.publishes = PendingPublishes(connections.publish_budget, limits)
         self.limited_producers = 0
         """How many of its producers publish under a rate (`Producer.use_limits`)."""
@@ -277,7 +275,7 @@ class Session(Generic[P, C]):
                 self._frames = self._decode(data) if data else iter(())
             frames = self._frames
             if self.limited_producers:
-                frames = self._as_admitted(_one_by_one(frames))
+                frames = self._as_admitted(one_by_one(frames))
             for frame in frames:
                 if isinstance(frame, Send):
                     send_handler.handle(self, frame)
@@ -688,25 +686,9 @@ class Session(Generic[P, C]):
         if held is not producer:
             return
         del self.producers[producer.producer_id]
-        self._remember_closed(producer.producer_id)
+        self.closed_producers.add(producer.producer_id)
         self.outbox.put(commands.close_producer(producer.producer_id, commands.NO_REQUEST))
-
-    def _remember_closed(self, producer_id: int) -> None:
-        closed = self.closed_producers
-        closed.pop(producer_id, None)
-        closed[producer_id] = self.connections.clock.now()
-        if len(closed) > CLOSED_IDS_REMEMBERED_MAX:
-            del closed[next(iter(closed))]
 
 
 AnySession = Session[Any, Any]
 """A connection, for code that does not use the objects opened on it."""
-
-
-def _one_by_one(frames: Iterator[Frame | None]) -> Iterator[Frame | None]:
-    """The frames, without runs: each message may have to wait."""
-    for frame in frames:
-        if isinstance(frame, SendRun):
-            yield from frame.sends()
-        else:
-            yield frame
