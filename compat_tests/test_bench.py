@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compat_tests.bench import report
+from compat_tests.bench import report, rest
 from compat_tests.bench.__main__ import NAMES
 from compat_tests.bench.disk_room import (
     GIBIBYTE,
@@ -22,6 +22,7 @@ from compat_tests.bench.results import Origin, Record, Results
 from compat_tests.bench.rounds import turns, wanted_scenarios
 from compat_tests.bench.scenarios import is_warm
 from compat_tests.bench.session import bench_topics, in_use, server_problems
+from compat_tests.oracle.ports import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,8 +138,21 @@ class TestReport:
     def test_start_up_is_judged_by_velas_own_figure(self):
         target = report.target_of(report.START, "ready s")
         assert target is not None
-        assert target.judge(ratio=5.0, vela=1.0) == "met"
-        assert target.judge(ratio=0.1, vela=2.5) == "missed"
+        assert target.judge(ratio=5.0, vela=0.4) == "met"
+        assert target.judge(ratio=0.1, vela=0.6) == "missed"
+
+    def test_a_start_with_very_many_topics_has_a_target_of_its_own(self):
+        target = report.target_of(rest.RESTART, "ready s")
+        assert target is not None
+        assert target.judge(ratio=5.0, vela=2.9) == "met"
+
+    def test_a_figure_that_pulsar_has_not_is_shown_without_a_ratio(self):
+        both = record([1, 2, 3], [4, 5, 6])
+        for figures in both.rounds["vela"]:
+            figures["turns over 5 ms of CPU in three /metrics"] = 0.0
+        row = report.rows({rest.LOADED: both})[-1]
+        assert (row.pulsar, row.ratio, row.met) == (None, None, "met")
+        assert "| none | ? | Vela <= 0 | met |" in report.table({rest.LOADED: both})
 
     def test_a_scenario_of_one_server_alone_is_not_compared(self):
         assert report.rows({LATENCY: record([1], [])}) == []
@@ -212,3 +226,23 @@ def test_a_topic_is_in_use_while_the_server_sees_a_client_on_it():
     assert not in_use(stats([], [], []))
     assert in_use(stats([{}], []))
     assert in_use(stats([], [], [{}]))
+
+
+def test_turns_over_their_budget_are_counted_from_the_metrics_page():
+    name = "vela_event_loop_stall_cpu_seconds_bucket"
+    page = "\n".join(
+        f'{name}{{cluster="standalone",kind="{kind}",name="f",le="{bound}"}} {count}'
+        for kind, bound, count in [
+            ("turn", "0.003", 4.0),
+            ("turn", "0.005", 7.0),
+            ("turn", "+Inf", 9.0),
+            ("callback", "0.005", 1.0),
+            ("callback", "+Inf", 5.0),
+        ]
+    )
+    assert rest.turns_over(page) == 2.0
+
+
+def test_nobody_listening_is_not_ready():
+    (port,) = free_ports(1)
+    assert not rest.can_produce(port)

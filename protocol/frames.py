@@ -29,6 +29,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.long_commands import LONG_COMMAND_BYTES, LongCommand, long_command
+from protocol.plain_acks import ACK_PREFIX, PlainAck, read_ack
 from protocol.send_fields import SEND_PREFIX, Send, read_send, send_of
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ MESSAGE_SIZE_BYTES_MAX_DEFAULT: Final = 5 * 1024 * 1024
 ParsedFrame: TypeAlias = tuple[pb.BaseCommand, bytes | None]
 """A command; with SEND and MESSAGE the headers and payload, else None."""
 
-Frame: TypeAlias = ParsedFrame | Send | LongCommand
-"""With `plain_sends`, which brokers use, a SEND is a `Send` and a command with many ids a
-`LongCommand`. Without, every frame is a `ParsedFrame`."""
+Frame: TypeAlias = ParsedFrame | Send | PlainAck | LongCommand
+"""With `plain_sends`, which brokers use, a SEND is a `Send`, the usual ACK mostly a `PlainAck`, and
+a command with many ids a `LongCommand`. Without, every frame is a `ParsedFrame`."""
 
 MessageType = Any
 """A descriptor: that of the C implementation is a class of its own."""
@@ -62,9 +63,11 @@ _SMALL_CHUNK_BYTES: Final = 4096
 _ACK_BYTES_MAX: Final = 128
 """No ACK of a run is larger; an unfinished frame of so few bytes may be one."""
 
-_SEND_PREFIX_0: Final = SEND_PREFIX[0]
+_TYPE: Final = SEND_PREFIX[0]
 _SEND_PREFIX_1: Final = SEND_PREFIX[1]
 _SEND_PREFIX_2: Final = SEND_PREFIX[2]
+_ACK_PREFIX_1: Final = ACK_PREFIX[1]
+_ACK_PREFIX_2: Final = ACK_PREFIX[2]
 _SEND: Final = pb.BaseCommand.SEND
 _HOT_TYPES: Final = frozenset(
     {pb.BaseCommand.SEND, pb.BaseCommand.ACK, pb.BaseCommand.FLOW, pb.BaseCommand.MESSAGE}
@@ -366,18 +369,27 @@ class FrameDecoder:
             if end > length:
                 self._needed = total + 4
                 break
-            if (
-                plain_sends
-                and start + 4 < payload_start < end
-                and data[start] == _SEND_PREFIX_0
-                and data[start + 1] == _SEND_PREFIX_1
-                and data[start + 2] == _SEND_PREFIX_2
-            ):
-                send = read_send(data, start, payload_start, end)
-                if send is not None:
-                    frames.append(send)
-                    position = end
-                    continue
+            if plain_sends and start + 4 < payload_start and data[start] == _TYPE:
+                if (
+                    payload_start < end
+                    and data[start + 1] == _SEND_PREFIX_1
+                    and data[start + 2] == _SEND_PREFIX_2
+                ):
+                    send = read_send(data, start, payload_start, end)
+                    if send is not None:
+                        frames.append(send)
+                        position = end
+                        continue
+                elif (
+                    payload_start == end
+                    and data[start + 1] == _ACK_PREFIX_1
+                    and data[start + 2] == _ACK_PREFIX_2
+                ):
+                    ack = read_ack(data, start, end)
+                    if ack is not None:
+                        frames.append(ack)
+                        position = end
+                        continue
             payload = data[payload_start:end] if payload_start != end else None
             frames.append(self._frame(data[start:payload_start], payload))
             position = end

@@ -35,12 +35,18 @@ _LAST: Final = tuple(
 )
 """The varint of every number of 14 bits."""
 
-_MORE: Final = tuple(
-    bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(_TABLE_SIZE)
-)
-"""Every number of 14 bits as the first two bytes of a longer varint."""
+_MORE: Final[list[bytes | None]] = [None] * _TABLE_SIZE
+"""Every number of 14 bits as the first two bytes of a longer varint, made when it is needed: a
+broker at rest has no such numbers."""
 
 _NEGATIVE_ONE: Final = b"\xff" * 9 + b"\x01"
+
+
+def _more(number: int) -> bytes:
+    made = _MORE[number]
+    if made is None:
+        made = _MORE[number] = bytes((number & 0x7F | 0x80, number >> 7 | 0x80))
+    return made
 
 
 def varint(value: int) -> bytes:
@@ -52,10 +58,10 @@ def varint(value: int) -> bytes:
             return _NEGATIVE_ONE
         value += 1 << 64
     if value < _TWO_TABLES:
-        return _MORE[value & _TABLE_MASK] + _LAST[value >> 14]
+        return _more(value & _TABLE_MASK) + _LAST[value >> 14]
     parts = []
     while value >= _TABLE_SIZE:
-        parts.append(_MORE[value & _TABLE_MASK])
+        parts.append(_more(value & _TABLE_MASK))
         value >>= 14
     parts.append(_LAST[value])
     return b"".join(parts)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from broker.handlers.broker import Broker
     from broker.handlers.session import ClientSession
     from broker.subscription.api import ConsumerHandle
+    from protocol.plain_acks import PlainAck
     from protocol.position import Position
 
 _CUMULATIVE = pb.CommandAck.Cumulative
@@ -63,6 +64,14 @@ def handle_ack(session: ClientSession, body: pb.CommandAck) -> None:
     consumer.ack(ids, cumulative=body.ack_type == _CUMULATIVE)
     if wants_answer:
         session.send(commands.ack_response(body.consumer_id, body.request_id))
+
+
+def handle_plain_ack(session: ClientSession, ack: PlainAck) -> None:
+    """Acknowledge one whole entry, or all up to it."""
+    consumer = session.consumers.get(ack.consumer_id)
+    if consumer is not None and not isinstance(consumer, PendingConsumer):
+        ids = (AckId(ack.ledger_id, ack.entry_id, ()),)
+        consumer.ack(ids, cumulative=ack.is_cumulative)
 
 
 def handle_redeliver(

@@ -73,7 +73,8 @@ def handle_subscribe(
         raise TooManyRequests(
             f"{len(session.consumers)} consumers are open on this connection, which is the bound"
         )
-    _check_metadata(body.metadata, broker.config.maxConsumerMetadataSize)
+    if body.ByteSize() > broker.config.maxConsumerMetadataSize:  # else its metadata cannot be
+        _check_metadata(body.metadata, broker.config.maxConsumerMetadataSize)
     name = parse_topic(body.topic)
     waiter = _Subscribing(broker, grants, session, body, consumer_id)
     broker.call_when_loaded(name, create=body.force_topic_creation, waiter=waiter)

@@ -7,8 +7,9 @@ raising `BrokerError`, which the session turns into the answer the client waits 
 connection by raising `ConnectionRefused`.
 
 Handlers that need the broker are bound to it (`Broker`). SEND is not in the table: it is passed
-with its payload to `publish.Publishing`. Beside each handler stands what its command asks the
-authorization, if that is on.
+with its payload to `publish.Publishing`. An ACK that the decoder has read by itself (`PlainAck`)
+has a handler besides. Beside each handler stands what its command asks the authorization, if that
+is on.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from broker.handlers.consumer import (
     handle_consumer_stats,
     handle_flow,
     handle_get_last_message_id,
+    handle_plain_ack,
     handle_redeliver,
     handle_unsubscribe,
 )
@@ -67,7 +69,7 @@ _Type = pb.BaseCommand
 class BrokerCommands:
     """The handlers of one broker."""
 
-    __slots__ = ("handlers", "send_handler")
+    __slots__ = ("handle_plain_ack", "handlers", "send_handler")
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class BrokerCommands:
         """Without `authenticating` everybody is served, and without `decisions` everybody may do
         everything."""
         self.send_handler = Publishing()
+        self.handle_plain_ack = handle_plain_ack
         self.handlers: dict[int, Handler] = {
             kind: command.handler if decisions is None else asking(decisions, command)
             for kind, command in commands_of(broker, decisions).items()

@@ -15,12 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 import structlog
-import trio
 
 from broker.managed_ledger.ack_state import AckState
 from broker.managed_ledger.cursor_record import BATCH_WORDS_MAX_INLINE, attached_ledger
 from broker.managed_ledger.ledger_list import OwnershipLost
 from ledgers.errors import LedgerError
+from runtime.rare_lock import RareLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,7 +76,7 @@ class Cursor:
         self._on_ledger_passed = on_ledger_passed
         self._mark_ledger_id = mark_delete[0]
         self._is_dirty = False
-        self._lock = trio.Lock()
+        self._lock = RareLock()
 
     # --- questions ----------------------------------------------------------------------
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-import trio
-
 from broker.managed_ledger.ledger_record import LedgerRecord, encode_ledger_record
 from broker.managed_ledger.paths import ledger_info_path
 from metadata.owned_record import OwnedRecord
 from metadata.store import VersionConflict
 from protocol.errors import BrokerError, ServerError
+from runtime.rare_lock import RareLock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +63,7 @@ class LedgerList:
         self.table = table
         self.properties = dict(record.properties)
         self.terminated_position: Position | None = record.terminated_position
-        self.lock = trio.Lock()
+        self.lock = RareLock()
 
     @property
     def version(self) -> int:

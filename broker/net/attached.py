@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from broker.net.send_handler import SendHandler
+    from protocol.plain_acks import PlainAck
 
 
 class AttachedProducer(Protocol):
@@ -68,3 +69,7 @@ class Commands(Protocol):
     @property
     def send_handler(self) -> SendHandler:
         """For SEND, which has a payload."""
+
+    @property
+    def handle_plain_ack(self) -> Callable[[Any, PlainAck], None]:
+        """For an ACK that came without a message of its own."""

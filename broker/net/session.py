@@ -41,6 +41,7 @@ from protocol.connection import COMMANDS, Handshake
 from protocol.errors import BrokerError, RemoteProtocolError, ServerError
 from protocol.frames import FrameDecoder
 from protocol.long_commands import LongCommand
+from protocol.plain_acks import PlainAck
 from protocol.send_fields import Send
 from runtime.transport import Taken
 from security.authentication.lease import LeaseAction
@@ -78,6 +79,8 @@ class Session(Generic[P, C]):
 
     _last_kind: int = 0
     """Of the last request of the turn; 0: there were only messages."""
+    _ended: bool = False
+    """The peer has closed."""
 
     def __init__(self, connections: Connections, commands: Commands, transport: Transport) -> None:
         self.connections = connections
@@ -107,8 +110,7 @@ class Session(Generic[P, C]):
         """The credential of the client; None: it has none, or CONNECT has not been answered."""
         self.share = Share(transport)
         self.peer = transport.peer
-        self.remote_address = f"/{transport.peer}"
-        """The form shown in statistics and CONSUMER_STATS."""
+        self.remote_address = f"/{transport.peer}"  # as statistics and CONSUMER_STATS show it
         self.keep_alive = KeepAlive(
             limits.keep_alive_seconds, limits.handshake_seconds_max, connections.clock.now()
         )
@@ -120,6 +122,7 @@ class Session(Generic[P, C]):
         self._transport = transport
         self._handlers = commands.handlers
         self._send_handler: SendHandler = commands.send_handler
+        self._handle_plain_ack = commands.handle_plain_ack
         self._decoder = FrameDecoder(
             limits.frame_size_bytes_max,
             plain_sends=True,
@@ -132,8 +135,6 @@ class Session(Generic[P, C]):
         self._frames: Iterator[Frame | None] = iter(())
         """Bytes of the last receive that no turn has handled yet."""
         self._more = False
-        self._ended = False
-        """The peer has closed."""
         self._requests = 0
         self.waits = 0
         """See `start_wait`."""
@@ -285,7 +286,10 @@ class Session(Generic[P, C]):
                     self._frames = chain(frame.parts(), self._frames)
                     return True
                 else:
-                    self._handle(frame[0])
+                    if isinstance(frame, PlainAck):
+                        self._acknowledge(frame)
+                    else:
+                        self._handle(frame[0])
                     requests += 1
                     if requests == REQUESTS_PER_TURN:
                         return True
@@ -390,6 +394,14 @@ class Session(Generic[P, C]):
             return
         if rest is not None:
             self.start_rest(command, rest)
+
+    def _acknowledge(self, ack: PlainAck) -> None:
+        self._last_kind = kind = pb.BaseCommand.ACK
+        self.handshake.check(kind)
+        try:
+            self._handle_plain_ack(self, ack)
+        except Exception as error:
+            self._refuse(ack.command(), error)
 
     def _hold(self, command: pb.BaseCommand, until: Coroutine[Any, Any, object]) -> None:
         """Handle nothing more until this has ended: reading pauses as with too many requests."""

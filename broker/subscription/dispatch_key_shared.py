@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 class KeySharedDispatcher(ManyDispatcher):
     """The first consumer sets the policy (sticky or auto split, out of order or not)."""
 
-    sub_type = KEY_SHARED
-
     def __init__(
         self,
         context: TopicContext,
@@ -50,6 +48,7 @@ class KeySharedDispatcher(ManyDispatcher):
         first: Consumer,
     ) -> None:
         super().__init__(context, ledger, cursor, wake_at)
+        self.sub_type = KEY_SHARED
         options = first.key_shared
         self.sticky = options.sticky
         self.out_of_order_allowed = options.out_of_order_allowed

@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 class SharedDispatcher(ManyDispatcher):
     """Any consumer may get any entry."""
 
-    sub_type = SHARED
-
     def __init__(
         self, context: TopicContext, ledger: LedgerPort, cursor: CursorPort, wake_at: WakeAt
     ) -> None:
         super().__init__(context, ledger, cursor, wake_at)
+        self.sub_type = SHARED
         self._waiting = ReplayQueue()
         self._current: Consumer | None = None
         self._turn_left = 0

@@ -172,7 +172,7 @@ class ConsistentHashing:
             holders.remove(consumer)
             if not holders:
                 del self._holders[point]
-                self._ring.remove(point)
+                del self._ring[bisect_left(self._ring, point)]
         del self._numbers[consumer]
 
     def ranges_of(self, consumer: Consumer) -> tuple[tuple[int, int], ...]:

@@ -14,6 +14,7 @@ import trio
 
 from broker.slices import SharedReadings
 from protocol.errors import BrokerError, ServerError
+from runtime.rare_lock import RareLock
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -37,7 +38,7 @@ class NewestOfTopic:
 
     def __init__(self, ledger: ManagedLedger) -> None:
         self._ledger = ledger
-        self._turn = trio.Lock()
+        self._turn = RareLock()
         self._passed: tuple[Position, Position] | None = None
         self._readings: SharedReadings[Position, Entry | None] = SharedReadings()
 

@@ -35,6 +35,7 @@ from broker.topic.topic import Topic
 from protocol import commands
 from protocol.errors import BrokerError, NotAllowed, ServerError
 from protocol.metadata import count_messages
+from runtime.rare_lock import RareLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -95,7 +96,7 @@ class PersistentTopic(Topic):
         self._arrived: list[Entry] = []
         """Taken in this turn; appended together at its end."""
         self._arrived_contexts: list[object] = []
-        self._applying = trio.Lock()
+        self._applying = RareLock()
         self.backlog = BacklogKeeper(self, ledger, services.config, services.clock)
         self._ttl_seconds = 0
         self.compaction = LogCompaction(name, ledger) if name.is_policy_log else None

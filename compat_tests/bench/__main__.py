@@ -17,20 +17,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compat_tests.bench import report
+from compat_tests.bench import report, rest
 from compat_tests.bench.disk_room import ROOM_AT_QUICK_START_BYTES, ROOM_AT_START_BYTES
-from compat_tests.bench.measurement import idle_figures
 from compat_tests.bench.results import SERVERS, Origin, Results
 from compat_tests.bench.rounds import Rounds, run, tell, wanted_scenarios
 from compat_tests.bench.scenarios import SCENARIOS, Bench, warm_up
-from compat_tests.bench.session import Session, new_server
+from compat_tests.bench.session import Session
 from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
 from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, pulsar_home
 
 if TYPE_CHECKING:
     from compat_tests.bench.results import Figures
 
-NAMES = [report.START, *SCENARIOS]
+NAMES = [*rest.SCENARIOS, *SCENARIOS]
 
 
 def _arguments() -> argparse.Namespace:
@@ -84,9 +83,11 @@ class Run:
         rounds = self._rounds
         wanted = rounds.left(wanted)
         try:
-            if report.START in wanted:
-                complete &= rounds.scenario(report.START, self._measure_start)
-            others = [name for name in wanted if name != report.START]
+            for name in (name for name in wanted if name in rest.SCENARIOS):
+                complete &= rounds.scenario(
+                    name, lambda server, attempt, name=name: self._at_rest(name, server, attempt)
+                )
+            others = [name for name in wanted if name not in rest.SCENARIOS]
             if others:
                 self._session.start(rounds.names)
             for name in others:
@@ -98,12 +99,12 @@ class Run:
             self._session.close()
         return complete
 
-    def _measure_start(self, name: str, attempt: int) -> Figures:
-        server = new_server(name, self._directory / f"start-{attempt}")
+    def _at_rest(self, scenario: str, name: str, attempt: int) -> Figures:
+        server = rest.own_server(name, self._directory / f"rest-{attempt}")
+        quick = self._options.quick
+        counts = rest.QUICK_COUNTS if quick else rest.COUNTS[name]
         try:
-            server.start()
-            figures = {"ready s": server.ready_after_seconds}
-            return figures | idle_figures(server, settle_seconds=4.0, watch_seconds=6.0)
+            return rest.SCENARIOS[scenario](server, counts, 2.0 if quick else rest.WATCH_SECONDS)
         finally:
             server.kill()
             shutil.rmtree(server.directory, ignore_errors=True)

@@ -125,6 +125,19 @@ class Connection:
                 assert command.type == answer, command
                 count -= 1
 
+    async def answer_pings(self) -> None:
+        """Until cancelled: a client at rest."""
+        while True:
+            data = await self._stream.receive_some(65536)
+            assert data, "the broker has closed the connection"
+            for command, _ in self._client.receive(bytes(data)):
+                if command.type == T.PING:
+                    await self._stream.send_all(c.pong())
+
+    def close(self) -> None:
+        """End it."""
+        self._stream.socket.close()
+
 
 def _messages(producer_id: int, count: int) -> bytes:
     """SEND commands, published now."""
@@ -135,10 +148,10 @@ def _messages(producer_id: int, count: int) -> bytes:
     )
 
 
-async def fill(connection: Connection, topics: int, messages: int) -> None:
+async def fill(connection: Connection, topics: range, messages: int) -> None:
     """Topics with a subscription each, without a consumer, and with messages."""
-    for start in range(0, topics, TOPICS_AT_ONCE):
-        numbers = range(start, min(start + TOPICS_AT_ONCE, topics))
+    for start in range(0, len(topics), TOPICS_AT_ONCE):
+        numbers = topics[start : start + TOPICS_AT_ONCE]
         names = [f"persistent://public/default/t{number}" for number in numbers]
         count = len(names)
         pairs = list(zip(numbers, names, strict=True))
@@ -184,7 +197,7 @@ async def measure(directory: Path, topics: int, messages: int) -> dict[str, Any]
     async with running_broker(config, directory) as broker, trio.open_nursery() as nursery:
         service = broker.service
         url = broker.broker_service_url
-        await fill(await Connection.to(url), topics, messages)
+        await fill(await Connection.to(url), range(topics), messages)
         await trio.sleep(max(SETTLE_SECONDS, TTL_SECONDS + 1))  # the last ones are old enough, too
         gc.collect()
         times_ms: list[float] = []

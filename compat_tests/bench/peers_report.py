@@ -105,8 +105,8 @@ LOADS: Final = {
     PACED: Load(
         f"{PACED_RATE:,} messages a second, {MESSAGE_BYTES:,} bytes each, with batching off, after"
         " a time of warming up in which one message follows the receipt of the one before. A"
-        " latency counts until the receipt, and from the time at which the message was due if the"
-        " producer was late.",
+        " latency counts until the receipt, and from the time at which the message was due if"
+        " the producer was late.",
         _PUBLISH_PEERS,
         ("publish p50 ms", "publish p99 ms", "msg/s", "server CPU us/message", "resident MB"),
         {"nats-core": _STORES_NOTHING},

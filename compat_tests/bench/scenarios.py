@@ -29,6 +29,9 @@ TOPIC_PREFIX = "bench-"
 FULL_SPEED = "10000000"
 UNBATCHED = ["-db", "-o", "1000"]
 BATCHED = ["-bm", "1000", "-b", "1", "-o", "10000"]
+KEYED = [*UNBATCHED, "-mk", "random"]
+SINGLE_ACKS = ("-st", "Shared", "--acks-delay-millis", "0")
+HUNDRED_BY_KEY = ("-st", "Key_Shared", "-n", "100")
 # Ten-second lines, by whether they are batched: those write ten times as much.
 WARM_UP_WINDOWS_MAX = {False: 6, True: 3}
 WARM_UP_WINDOWS_MIN = 2
@@ -168,7 +171,10 @@ def _subscribe_once(server: Subject, topics: list[str]) -> None:
         client.close()
 
 
-def _catch_up(bench: Bench, server: Subject, options: list[str]) -> Figures:
+def _catch_up(
+    bench: Bench, server: Subject, options: list[str], consume: tuple[str, ...] = ()
+) -> Figures:
+    """A backlog is published with these options, and then read by `consume`."""
     topic = fresh_topic("catch-up")
     count = str(bench.catch_up_messages)
     _subscribe_once(server, [topic])
@@ -180,7 +186,7 @@ def _catch_up(bench: Bench, server: Subject, options: list[str]) -> Figures:
     cpu_before = server.cpu_seconds()
     with (
         BrokerMeter(server) as meter,
-        bench.perf(server, "consume", "-ss", "s", "-m", count, topic) as consumer,
+        bench.perf(server, "consume", "-ss", "s", "-m", count, *consume, topic) as consumer,
     ):
         begun = consumer.wait_line("Start receiving")
         ended = consumer.wait_line("DONE", 240.0)
@@ -244,6 +250,10 @@ SCENARIOS: dict[str, Callable[[Bench, Subject], Figures]] = {
     "5,000 msg/s end to end": _end_to_end,
     "catch-up, unbatched": partial(_catch_up, options=UNBATCHED),
     "catch-up, batched": partial(_catch_up, options=BATCHED),
+    "catch-up, Shared, single acks": partial(_catch_up, options=UNBATCHED, consume=SINGLE_ACKS),
+    "catch-up, Key_Shared, 100 consumers": partial(
+        _catch_up, options=KEYED, consume=HUNDRED_BY_KEY
+    ),
     "100 KB on 150 topics, 50 read cold": _cold_reads,
 }
 

@@ -100,7 +100,7 @@ def test_a_cumulative_ack_of_many_ids_stays_one_of_several():
 
 
 def test_short_commands_are_parsed_at_once():
-    ((command, payload),) = received(c.ack(3, [(5, 1)]))
+    ((command, payload),) = received(c.ack(3, [(5, 1)], request_id=9))
     assert ids_of(command) == [(5, 1)]
     assert payload is None
 

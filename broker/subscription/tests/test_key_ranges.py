@@ -181,6 +181,10 @@ class CountedRing(list):
         self.looked_at += 1
         return super().__getitem__(at)
 
+    def remove(self, point):
+        self.looked_at += self.index(point) + 1
+        super().remove(point)
+
 
 def test_the_ranges_of_one_consumer_do_not_take_the_whole_ring():
     """A client may ask for the statistics of its consumer: 500 consumers took 20 ms."""
@@ -193,3 +197,17 @@ def test_the_ranges_of_one_consumer_do_not_take_the_whole_ring():
     assert list(ranges.ranges_of(consumers[7])) == expected
     assert len(ring) > 4_000
     assert ring.looked_at <= len(ring) // 2
+
+
+def test_a_consumer_that_leaves_finds_its_points_without_looking_at_the_others():
+    """100 consumers that closed together looked at thousands of points for each of theirs."""
+    ranges = ConsistentHashing(100)
+    consumers = [consumer(f"c{number}") for number in range(50)]
+    for each in consumers:
+        ranges.add(each)
+    ring = ranges._ring = CountedRing(ranges._ring)
+    ranges.remove(consumers[7])
+    assert ring.looked_at < len(ring) // 2
+    assert ranges.ranges_of(consumers[7]) == ()
+    assert all(owner is not consumers[7] for _, _, owner in ranges.ranges())
+    assert list(ring) == sorted(ranges._holders)
