@@ -70,6 +70,8 @@ class AddPath:
             )
             for storage in layout.storages
         }
+        self._some_wait = trio.Event()
+        """Set while adds wait for room, and up to one look longer."""
         self.begin_flush: Callable[[], None] = _no_action
         """Swap the write caches unless a checkpoint is in progress. Set by the owner."""
         self.journal_room_changed: Callable[[], None] = _no_action
@@ -263,6 +265,7 @@ class AddPath:
         now = time.monotonic()
         if waiting.put(ledger_id, entry_id, body, master_key, flags, sink, now):
             storage.cache.close()
+            self._some_wait.set()
         else:
             self._refuse(Status.TOO_MANY_REQUESTS, ledger_id, entry_id, sink)
 
@@ -288,11 +291,19 @@ class AddPath:
         self.kick()
 
     async def expire_waiting(self) -> None:
+        """Refuse adds that have waited too long, until cancelled. It sleeps while none waits, so
+        that a bookie at rest does not wake up for it."""
         while True:
+            await self._some_wait.wait()
             await trio.sleep(_EXPIRY_INTERVAL_SECONDS)
-            for waiting in self._waiting.values():
-                for item in waiting.expired(time.monotonic()):
-                    self._refuse(Status.TOO_MANY_REQUESTS, item[1], item[2], item[6])
+            self._refuse_expired(time.monotonic())
+
+    def _refuse_expired(self, now: float) -> None:
+        for waiting in self._waiting.values():
+            for item in waiting.expired(now):
+                self._refuse(Status.TOO_MANY_REQUESTS, item[1], item[2], item[6])
+        if not self.waiting_count():
+            self._some_wait = trio.Event()
 
     def writable_changed(self) -> None:
         for storage in self._storages:
@@ -317,9 +328,7 @@ class AddPath:
         self.closed = True
         for storage in self._storages:
             storage.cache.close()
-        for waiting in self._waiting.values():
-            for item in waiting.expired(math.inf):
-                self._refuse(Status.TOO_MANY_REQUESTS, item[1], item[2], item[6])
+        self._refuse_expired(math.inf)
 
     def waiting_count(self) -> int:
         """Adds that wait for room."""

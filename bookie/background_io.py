@@ -34,7 +34,8 @@ _SET_AND_GET: Final = {"x86_64": (251, 252), "aarch64": (30, 31), "riscv64": (30
 """System calls."""
 _OF_A_THREAD: Final = 1
 _THIS_ONE: Final = 0
-IDLE: Final = 3 << 13
+_CLASS_SHIFT: Final = 13
+IDLE: Final = 3 << _CLASS_SHIFT
 """IOPRIO_CLASS_IDLE: served while nothing else is under way, or after waiting long."""
 
 
@@ -53,6 +54,12 @@ def class_of_thread() -> int | None:
     return value if value >= 0 else None
 
 
+def settable(value: int) -> int:
+    """What sets a thread to a class that was read. Some versions of Linux report a level with the
+    default, class 0, and all refuse to set one with it."""
+    return value if value >> _CLASS_SHIFT else 0
+
+
 @contextmanager
 def _giving_way() -> Iterator[None]:
     before = class_of_thread()
@@ -63,7 +70,7 @@ def _giving_way() -> Iterator[None]:
     try:
         yield
     finally:
-        calls[0](_OF_A_THREAD, _THIS_ONE, before)
+        calls[0](_OF_A_THREAD, _THIS_ONE, settable(before))
 
 
 @cache

@@ -38,6 +38,8 @@ BYTES_PER_ROW: Final = 64
 MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
 """The last moment that a column of microseconds can hold."""
 TAILS_REMEMBERED: Final = 16
+OFFSET_MAX: Final = 2**31 - 1
+"""Where the last value in a column of bytes may end."""
 _STRICT: Final = Malformed()
 _METADATA: Final = frozenset(name for name, _ in METADATA_COLUMNS)
 
@@ -281,6 +283,11 @@ class _Places:
         self._publish_times = [rows.head.publish_time_ms for rows in entries]
         contents = [rows.content for rows in entries]
         self._content = contents[0] if len(contents) == 1 else b"".join(contents)
+        if len(self._content) > OFFSET_MAX:
+            raise Undecodable(
+                f"entry {entries[-1].head.ledger_id}:{entries[-1].head.entry_id} has "
+                f"{len(contents[-1])} bytes, more than a column can hold: leave it out with offsets"
+            )
         ends = numpy.cumsum([0, *map(len, contents)])
         self._shift = ends[:-1].repeat(self.counts)
 

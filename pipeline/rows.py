@@ -105,15 +105,14 @@ class Rows(NamedTuple):
         ]
 
     def chosen(self, numbers: Sequence[int]) -> Rows:
-        """The rows with these numbers, which ascend."""
-        size, table, properties = ROW.size, self.table, self.properties
-        return self._replace(
-            table=b"".join([table[size * each : size * (each + 1)] for each in numbers]),
-            properties={
-                number: properties[each]
-                for number, each in enumerate(numbers)
-                if each in properties
-            },
+        """The rows with these numbers, which ascend, in bytes of their own: what is counted as the
+        size of a few rows must not be that of a whole batch."""
+        messages = self.messages()
+        chosen = [messages[number] for number in numbers]
+        return rows_of_parts(
+            self.head,
+            [(each.batch_index, each.key, each.payload, each.event_time_ms) for each in chosen],
+            {at: each.properties for at, each in enumerate(chosen) if each.properties},
         )
 
 
@@ -139,7 +138,7 @@ def row_of_message(
 def rows_of_parts(
     head: EntryHead, messages: Iterable[Parts], properties: Mapping[int, Properties]
 ) -> Rows:
-    """The rows of a batch that was taken apart already."""
+    """The rows of messages that were taken apart already."""
     contents: list[bytes | memoryview] = []
     table: list[bytes] = []
     at = 0

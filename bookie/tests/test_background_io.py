@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bookie import background_io
-from bookie.background_io import IDLE, class_of_thread, in_background
+from bookie.background_io import IDLE, class_of_thread, in_background, settable
 from bookie.tests.conftest import KEY, RecordingSink, entry, whole
 
 needs_classes = pytest.mark.skipif(class_of_thread() is None, reason="no classes here")
@@ -25,6 +25,13 @@ def test_a_call_that_fails_leaves_the_thread_as_it_was():
     with pytest.raises(ZeroDivisionError):
         in_background(lambda: 1 // 0)
     assert class_of_thread() == before
+
+
+@pytest.mark.parametrize(
+    ("read", "set_to"), [(0, 0), (4, 0), (2 << 13 | 4, 2 << 13 | 4), (IDLE, IDLE)]
+)
+def test_the_default_is_set_without_the_level_that_some_systems_report(read, set_to):
+    assert settable(read) == set_to
 
 
 def test_a_system_without_classes_calls_all_the_same(monkeypatch):

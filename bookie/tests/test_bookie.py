@@ -358,6 +358,20 @@ async def test_adds_that_waited_too_long_or_are_too_many_are_refused(machine):
         assert (await sink.wait_for(401))[-1] == (0, 1, 400)
 
 
+async def test_adds_that_wait_again_later_are_refused_in_time_again(machine):
+    async with machine.running(dbStorage_maxThrottleTimeMs=50) as bookie:
+        for turn in range(2):
+            sink = RecordingSink()
+            with machine.power.lock:
+                for entry_id in range(400):
+                    add(bookie, 1, turn * 400 + entry_id, sink, b"x" * 5000)
+                assert bookie.statistics().adds_waiting
+                await trio.sleep(0.3)
+                assert bookie.statistics().adds_waiting == 0
+            await sink.wait_for(400)
+            assert Status.TOO_MANY_REQUESTS in sink.statuses()
+
+
 async def test_failed_sync_is_fatal_and_nothing_is_acknowledged(machine):
     sink = RecordingSink()
     with pytest.RaisesGroup(pytest.RaisesExc(DiskFailed, match="fdatasync")):

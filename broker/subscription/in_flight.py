@@ -153,11 +153,13 @@ class InFlight:
 
     def unblocked(self) -> list[Consumer]:
         """Lift limits that are no longer exceeded. Returns the consumers freed."""
+        freed: list[Consumer] = []
+        if not self.blocked and not self._held:
+            return freed
         limits = self._limits
         if self.blocked:
             limit = limits.max_unacked_messages_per_subscription
             self.blocked = not is_below_half(self.tally.messages, limit)
-        freed: list[Consumer] = []
         limit = limits.max_unacked_messages_per_consumer
         for consumer in list(self._held):
             if is_within_half(consumer.pending.messages, limit):

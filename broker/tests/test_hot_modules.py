@@ -112,6 +112,31 @@ def test_it_can_be_turned_off(build, monkeypatch):
     assert "VELA_COMPILED=0" in hot_modules.use_compiled()
 
 
+def test_programs_that_import_parts_get_the_extension_and_no_hot_module(build):
+    (build / "fingerprint").write_text(hot_modules.fingerprint())
+    place = hot_modules.extension_path(hot_modules.EXTENSION)
+    place.parent.mkdir(parents=True)
+    place.touch()
+
+    hot_modules.use_extension()
+
+    finder = sys.meta_path[0]
+    assert finder.find_spec(hot_modules.EXTENSION).origin == str(place)
+    assert finder.find_spec(hot_modules.HOT_MODULES[0]) is None
+
+
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_an_extension_that_is_off_or_of_other_sources_is_not_imported(build, monkeypatch, switch):
+    before = list(sys.meta_path)
+    monkeypatch.setenv(hot_modules.SWITCH, switch)
+    of_these = hot_modules.fingerprint()
+    (build / "fingerprint").write_text(of_these if switch == "0" else "of something else")
+
+    hot_modules.use_extension()
+
+    assert sys.meta_path == before
+
+
 def test_the_command_line_decides_before_it_imports_a_hot_module():
     code = (
         "import sys; import broker.__main__, broker.config_file, broker.hot_modules as h;"

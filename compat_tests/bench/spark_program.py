@@ -41,6 +41,8 @@ def session(jar: str, directory: str, cores: str) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}",
         "spark.local.dir": directory,
+        # As `pipeline.session` sets it; Spark 3.4 does not know it.
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",

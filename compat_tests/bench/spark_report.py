@@ -223,7 +223,8 @@ def document(results: Results) -> str:
         f" `connector`: StreamNative's {about['connector']} on Spark {about['spark']['connector']};"
         f" `broker` and `bookie`: the engines of the data source `vela` on Spark"
         f" {about['spark']['source']}, and through `pipeline.spark3` in the connector's session, on"
-        f" Spark {about['spark']['connector']}, where the row says so. {SAID}",
+        f" Spark {about['spark']['connector']}, where the row says so. Spark 4"
+        f" takes rows from its Python workers over Unix sockets. {SAID}",
         table(results.measured),
         "## A consumer that follows, beside a backfill\n\n"
         f"Vela; {size:.1f} GB of the same topic are read from the beginning while a producer sends"

@@ -31,7 +31,6 @@ from pipeline.bookies.errors import (
     LedgerMissing,
 )
 from protocol.bookkeeper import messages as m
-from protocol.bookkeeper.digests import DigestMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +117,7 @@ class LedgerRead:
             raise ValueError(f"no range of entries: {first} to {last}")
         self._layout = layout
         self._limits = limits
-        self._verified = layout.digest(password).verified_payload
+        self._verified = layout.digest(password).verified_payloads
         self._next_run = first
         self._last = last
         self._runs: deque[_Run] = deque()
@@ -264,17 +263,11 @@ class LedgerRead:
         return Request(bookie_id, run.tag, run.next_entry, count)
 
     def _accept(self, run: _Run, bookie_id: str, bodies: Sequence[bytes], now: float) -> None:
-        layout, verified = self._layout, self._verified
-        before = len(run.payloads)
-        size = 0
-        problem = "it answered without an entry"
-        try:
-            for body in bodies[: run.asked_count]:
-                run.payloads.append(verified(body, layout.ledger_id, run.next_entry))
-                size += len(body)
-        except DigestMismatch as error:
-            problem = str(error)
-        count = len(run.payloads) - before
+        asked = list(bodies[: run.asked_count])
+        payloads, problem = self._verified(asked, self._layout.ledger_id, run.next_entry)
+        run.payloads += payloads
+        count = len(payloads)
+        size = sum([len(body) for body in asked[:count]])
         self._pauses.pop(bookie_id, None)
         if count:
             self._progress_at = now
@@ -283,8 +276,8 @@ class LedgerRead:
             run.is_damaged = run.has_ledger = False
             if run.asked_count > 1:
                 self._run_entries = self._entries_that_fit(size // count)
-        if count < len(bodies[: run.asked_count]) or not count:
-            run.words[bookie_id] = problem
+        if count < len(asked) or not count:
+            run.words[bookie_id] = problem or "it answered without an entry"
             run.is_damaged = True
 
     def _pause(self, bookie_id: str, now: float) -> None:

@@ -129,3 +129,6 @@ def test_chosen_rows_keep_what_they_have(
 
     assert chosen.messages() == [rows.messages()[number] for number in numbers]
     assert chosen.batch_indexes == numbers
+    assert len(chosen.content) == sum(
+        len(messages[number][0]) + len(messages[number][1] or b"") for number in numbers
+    )

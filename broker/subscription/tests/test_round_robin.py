@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.subscription.permits import Permits
 from broker.subscription.round_robin import RoundRobin, can_take
 
 LEVELS_MAX = 1_000
@@ -21,9 +22,11 @@ class Identity(SimpleNamespace):
 
 
 def make_consumer(priority_level, granted=1):
+    permits = Permits()
+    permits.granted = granted
     return Identity(
         priority_level=priority_level,
-        permits=SimpleNamespace(granted=granted, spent=0, available=granted),
+        permits=permits,
         blocked_on_unacked=False,
         session=SimpleNamespace(writable=True),
     )
