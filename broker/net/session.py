@@ -43,7 +43,7 @@ from protocol.frames import FrameDecoder
 from protocol.long_commands import LongCommand
 from protocol.plain_acks import PlainAck
 from protocol.send_fields import Send
-from protocol.send_runs import SendRun
+from protocol.send_runs import SendRun, one_by_one
 from runtime.transport import Taken
 from security.authentication.lease import LeaseAction
 from security.caller import UNAUTHENTICATED
@@ -93,8 +93,7 @@ class Session(Generic[P, C]):
         self.producers: dict[int, P] = {}
         self.consumers: dict[int, C] = {}
         self.closed_producers: dict[int, float] = {}
-        """Producers closed by the broker. Messages that the client sent before it noticed are
-        dropped."""
+        """Closed by the broker. What the client sent before it noticed is dropped."""
         self.publishes = PendingPublishes(connections.publish_budget, limits)
         self.limited_producers = 0
         """How many of its producers publish under a rate (`Producer.use_limits`)."""
@@ -112,9 +111,8 @@ class Session(Generic[P, C]):
         self.share = Share(transport)
         self.peer = transport.peer
         self.remote_address = f"/{transport.peer}"  # as statistics and CONSUMER_STATS show it
-        self.keep_alive = KeepAlive(
-            limits.keep_alive_seconds, limits.handshake_seconds_max, connections.clock.now()
-        )
+        now = connections.clock.now()
+        self.keep_alive = KeepAlive(limits.keep_alive_seconds, limits.handshake_seconds_max, now)
         self.close_reason = ""
         self.held_bytes = 0
         """Bytes of an unfinished frame in the decoder (Holder)."""
@@ -124,12 +122,11 @@ class Session(Generic[P, C]):
         self._handlers = commands.handlers
         self._send_handler: SendHandler = commands.send_handler
         self._handle_plain_ack = commands.handle_plain_ack
+        first_bytes_max = min(limits.handshake_frame_size_bytes_max, limits.frame_size_bytes_max)
         self._decoder = FrameDecoder(
             limits.frame_size_bytes_max,
             plain_sends=True,
-            first_frame_size_bytes_max=min(
-                limits.handshake_frame_size_bytes_max, limits.frame_size_bytes_max
-            ),
+            first_frame_size_bytes_max=first_bytes_max,
         )
         self._ack_target: AckRunTarget | None = None
         """The target for the runs of ACKs that the decoder recognises."""
@@ -277,7 +274,7 @@ class Session(Generic[P, C]):
                 self._frames = self._decode(data) if data else iter(())
             frames = self._frames
             if self.limited_producers:
-                frames = self._as_admitted(_one_by_one(frames))
+                frames = self._as_admitted(one_by_one(frames))
             for frame in frames:
                 if isinstance(frame, Send):
                     send_handler.handle(self, frame)
@@ -701,12 +698,3 @@ class Session(Generic[P, C]):
 
 AnySession = Session[Any, Any]
 """A connection, for code that does not use the objects opened on it."""
-
-
-def _one_by_one(frames: Iterator[Frame | None]) -> Iterator[Frame | None]:
-    """The frames, without runs: each message may have to wait."""
-    for frame in frames:
-        if isinstance(frame, SendRun):
-            yield from frame.sends()
-        else:
-            yield frame
