@@ -266,10 +266,6 @@ class Journal:
         """Whether there is something to make durable, and at once."""
         return self._writer is not None and self._writer.syncs and self._hold is None
 
-    def has_submitted(self) -> bool:
-        """Whether a write is under way that was submitted."""
-        return self._submitted is not None
-
     def begin_submissions(self, submissions: Submissions) -> None:
         """From now on `submitted_is_done` is called when the submissions are readable."""
         self._submissions = submissions

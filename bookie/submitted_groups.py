@@ -26,10 +26,8 @@ class LoopReaders(Protocol):
     def on_running(self, call: RunningChanged) -> None:
         """Tell when they begin and when they end to look at what was added."""
 
-    def add_urgent(
-        self, descriptor: int, call: Callable[[], object], is_under_way: Callable[[], bool]
-    ) -> None:
-        """Call when the descriptor is found readable, soon if it is under way."""
+    def add_urgent(self, descriptor: int, call: Callable[[], object]) -> None:
+        """Call when the descriptor is found readable."""
 
     def remove_urgent(self, descriptor: int) -> None:
         """Do not call any more."""
@@ -70,9 +68,7 @@ class SubmittedGroups:
             return
         for journal, submissions in self._used:
             if running:
-                self._readers.add_urgent(
-                    submissions.fileno(), partial(self._look, journal), journal.has_submitted
-                )
+                self._readers.add_urgent(submissions.fileno(), partial(self._look, journal))
                 journal.begin_submissions(submissions)
             else:
                 self._readers.remove_urgent(submissions.fileno())

@@ -34,8 +34,6 @@ from protocol.send_fields import SEND_PREFIX, Send, read_send, send_of
 from protocol.send_runs import SendRun, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from google.protobuf.message import Message
     from mypy_extensions import i64
 
@@ -478,15 +476,6 @@ class FrameDecoder:
                 f"frame of {total + 4} bytes, the limit is {self._frame_size_max} bytes{where}"
             )
         return RemoteProtocolError(f"frame of {total + 4} bytes with a command of {size} bytes")
-
-
-def one_by_one(frames: Iterator[Frame | None]) -> Iterator[Frame | None]:
-    """The frames, with the messages of each run by themselves: each may have to wait."""
-    for frame in frames:
-        if isinstance(frame, SendRun):
-            yield from frame.sends()
-        else:
-            yield frame
 
 
 def _joined_frame(

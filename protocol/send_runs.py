@@ -9,13 +9,17 @@ The first SEND that is otherwise ends it, and is read and answered by itself
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from protocol.metadata import METADATA_UNCOUNTED_BYTES, count_messages, verify_checksum
 from protocol.send_fields import NO_SEQUENCE_ID, SEND_PREFIX, Send
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mypy_extensions import i64
+
+T = TypeVar("T")
 
 RUN_MESSAGES_MIN: Final = 2
 PAYLOAD_BYTES_MIN: Final = 10
@@ -151,3 +155,12 @@ def read_run(data: bytes, start: i64, frame_size_max: i64) -> tuple[SendRun, int
         return None
     run.size_bytes = size_bytes
     return run, position
+
+
+def one_by_one(frames: Iterator[T | SendRun]) -> Iterator[T | Send]:
+    """The frames, without runs: where each message may have to wait."""
+    for frame in frames:
+        if isinstance(frame, SendRun):
+            yield from frame.sends()
+        else:
+            yield frame

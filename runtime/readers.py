@@ -26,10 +26,6 @@ During a turn the set is looked at again every `LOOK_SECONDS`, so what has come 
 served between two calls of those who want all they can get. Finished groups of the journals come
 first, at each look: they end work that was let in before.
 
-While an answer is under way that takes hardly longer than to end a turn and to begin another one, a
-synced write above all, and no task wants to run, the turn waits for it (`add_urgent`). So a message
-that comes alone is read, written and answered in one turn.
-
 After `TURN_SECONDS` of calls all other tasks run, and also after `ENDED_PER_TURN` connections have
 ended or paused in the turn, because each of them wakes a task of its own.
 
@@ -66,10 +62,6 @@ QUANTUM_BYTES: Final = 64 * 1024
 CALL_BYTES: Final = 4 * 1024
 """What a call costs beside the bytes that it reads."""
 ENDED_PER_TURN: Final = 8
-NEAR_SECONDS: Final = 0.001
-"""How long a turn waits for an answer: what epoll counts in."""
-NEAR_PAUSE_TURNS: Final = 32
-"""After a wait in vain: the disk is slow, or there is none that syncs so fast."""
 STRANGERS: Final = "strangers"
 """The share of connections in their handshake."""
 STRANGERS_PER_TURN_MAX: Final = 4
@@ -82,10 +74,6 @@ _URGENT_EVENTS: Final = select.EPOLLIN | select.EPOLLET
 _OWN_SHARE: Final = ""
 """That of calls from threads."""
 CHUNK_BYTES_MAX: Final = 1024 * 1024
-
-
-def _never() -> bool:
-    return False
 
 
 class RunningChanged(Protocol):
@@ -112,8 +100,6 @@ class Readers:
         "_last_share",
         "_lock",
         "_much",
-        "_near",
-        "_near_pause",
         "_on_running",
         "_shares",
         "_soon",
@@ -158,10 +144,6 @@ class Readers:
         """What is in this queue will be called without asking again."""
         self._urgent: dict[int, Callable[[], object]] = {}
         """Called at each look. By descriptor."""
-        self._near: dict[int, Callable[[], bool]] = {}
-        """Whether its answer is under way. By descriptor."""
-        self._near_pause = 0
-        """So many turns do not wait for answers."""
         self._on_running: list[RunningChanged] = []
         self._lock = threading.Lock()
         """Of `_wake`. Not of the queue: a thread may wait for the interpreter while it holds it."""
@@ -183,26 +165,17 @@ class Readers:
         self._calls[descriptor] = call
         self._shares[descriptor] = share
 
-    def add_urgent(
-        self,
-        descriptor: int,
-        call: Callable[[], object],
-        is_under_way: Callable[[], bool] = _never,
-    ) -> None:
+    def add_urgent(self, descriptor: int, call: Callable[[], object]) -> None:
         """Invoke `call` as soon as the descriptor is found readable, before all others: what it
-        does is short, and ends work that was let in before. `is_under_way`: whether that is to be
-        expected within a fraction of a millisecond.
+        does is short, and ends work that was let in before.
 
         Raises: OSError: epoll cannot watch the descriptor.
         """
         self._epoll.register(descriptor, _URGENT_EVENTS)
         self._urgent[descriptor] = call
-        if is_under_way is not _never:
-            self._near[descriptor] = is_under_way
 
     def remove_urgent(self, descriptor: int) -> None:
         """Stop calling. Must be called before the descriptor is closed. Idempotent."""
-        self._near.pop(descriptor, None)
         if self._urgent.pop(descriptor, None) is not None:
             with contextlib.suppress(OSError):  # it is closed and therefore no longer in the set
                 self._epoll.unregister(descriptor)
@@ -303,47 +276,15 @@ class Readers:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(descriptor)
-            self._turn()
+            self._find()
+            self._call_found()
 
-    def _turn(self) -> None:
-        """Between two waits of the task."""
-        self._ended = self._strangers = 0
-        end = trio.current_time() + TURN_SECONDS
-        self._find()
-        self._call_found(end)
-        if self._near:
-            self._wait_near(end)
-
-    def _wait_near(self, end: float) -> None:
-        """Wait for answers that are under way, and handle what comes meanwhile, until `end`."""
-        if self._near_pause:
-            self._near_pause -= 1
-            return
-        while self._is_near(end):
-            if not self._find(NEAR_SECONDS):
-                self._near_pause = NEAR_PAUSE_TURNS
-                return
-            self._call_found(end)
-
-    def _is_near(self, end: float) -> bool:
-        if self._waiting or self._soon or trio.current_time() >= end:
-            return False
-        for is_under_way in self._near.values():
-            if is_under_way():
-                # What ran may have woken a task.
-                others = trio.lowlevel.current_statistics()
-                return not (others.tasks_runnable or others.run_sync_soon_queue_size)
-        return False
-
-    def _find(self, wait_seconds: float = 0.0) -> bool:
-        """Queue what has become readable, and call what is urgent. Whether there was something."""
+    def _find(self) -> None:
+        """Queue what has become readable, and call what is urgent."""
         waiting = self._waiting
         urgent: list[Callable[[], object]] = []
-        was_found = False
         while True:
-            found = self._epoll.poll(wait_seconds, FOUND_AT_ONCE_MAX)
-            wait_seconds = 0.0
-            was_found = was_found or bool(found)
+            found = self._epoll.poll(0, FOUND_AT_ONCE_MAX)
             for descriptor, events in found:
                 if descriptor in self._urgent:
                     urgent.append(self._urgent[descriptor])
@@ -364,13 +305,14 @@ class Readers:
                 if now - begun > CALLBACK_SECONDS_MAX and call != self._woken:  # tells of its calls
                     watchdog.called(call, now - begun)
                 begun = now
-        return was_found
 
     def _put(self, descriptor: int, *, is_much: bool) -> None:
         self._found.put((self._shares.get(descriptor, _OWN_SHARE), is_much), descriptor)
 
-    def _call_found(self, end: float) -> None:
+    def _call_found(self) -> None:
+        self._ended = self._strangers = 0
         now = trio.current_time()
+        end = now + TURN_SECONDS
         look = now + LOOK_SECONDS
         while self._found:
             now = self._call(self._found.take(), now)

@@ -40,11 +40,11 @@ from protocol import pulsar_api_pb2 as pb
 from protocol.ack_runs import AckRuns
 from protocol.connection import COMMANDS, Handshake
 from protocol.errors import BrokerError, RemoteProtocolError, ServerError
-from protocol.frames import FrameDecoder, one_by_one
+from protocol.frames import FrameDecoder
 from protocol.long_commands import LongCommand
 from protocol.plain_acks import PlainAck
 from protocol.send_fields import Send
-from protocol.send_runs import SendRun
+from protocol.send_runs import SendRun, one_by_one
 from runtime.transport import Taken
 from security.authentication.lease import LeaseAction
 from security.caller import UNAUTHENTICATED
@@ -110,9 +110,8 @@ class Session(Generic[P, C]):
         self.share = Share(transport)
         self.peer = transport.peer
         self.remote_address = f"/{transport.peer}"  # as statistics and CONSUMER_STATS show it
-        self.keep_alive = KeepAlive(
-            limits.keep_alive_seconds, limits.handshake_seconds_max, connections.clock.now()
-        )
+        now = connections.clock.now()
+        self.keep_alive = KeepAlive(limits.keep_alive_seconds, limits.handshake_seconds_max, now)
         self.close_reason = ""
         self.held_bytes = 0
         """Bytes of an unfinished frame in the decoder (Holder)."""
@@ -122,12 +121,11 @@ class Session(Generic[P, C]):
         self._handlers = commands.handlers
         self._send_handler: SendHandler = commands.send_handler
         self._handle_plain_ack = commands.handle_plain_ack
+        first_bytes_max = min(limits.handshake_frame_size_bytes_max, limits.frame_size_bytes_max)
         self._decoder = FrameDecoder(
             limits.frame_size_bytes_max,
             plain_sends=True,
-            first_frame_size_bytes_max=min(
-                limits.handshake_frame_size_bytes_max, limits.frame_size_bytes_max
-            ),
+            first_frame_size_bytes_max=first_bytes_max,
         )
         self._ack_target: AckRunTarget | None = None
         """The target for the runs of ACKs that the decoder recognises."""

@@ -42,7 +42,8 @@ def ready(readers, calls, count, share, size_bytes=1, *, leaves=False):
 
 
 def turn(readers):
-    readers._turn()
+    readers._find()
+    readers._call_found()
 
 
 async def test_one_connection_waits_for_one_quantum_of_a_thousand_of_another_tenant(monkeypatch):

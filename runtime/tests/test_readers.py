@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from contextlib import asynccontextmanager
@@ -252,7 +251,8 @@ async def test_who_reads_little_does_not_wait_for_all_who_read_much(monkeypatch)
 
         def turns(count):
             for _ in range(count):
-                readers._turn()
+                readers._find()
+                readers._call_found()
 
         for peer in peers.values():
             peer.send(b"1")
@@ -372,98 +372,3 @@ async def test_each_stranger_is_read_in_its_turn_and_is_one_no_more_afterwards()
         for pair in pairs:
             pair.peer.sendall(b"second")
         await eventually(lambda: all(b"".join(pair.got) == b"firstsecond" for pair in pairs))
-
-
-class NearAnswers:
-    """A descriptor whose answers are under way from `ask` on, until a thread gives them."""
-
-    def __init__(self, readers):
-        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._readers = readers
-        self.asked = False
-        self.answered = 0
-        readers.add_urgent(self._event, self._answered, lambda: self.asked)
-
-    def ask(self):
-        self.asked = True
-
-    def give(self):
-        os.eventfd_write(self._event, 1)
-
-    def _answered(self):
-        os.eventfd_read(self._event)
-        self.asked = False
-        self.answered += 1
-
-    def close(self):
-        self._readers.remove_urgent(self._event)
-        os.close(self._event)
-
-
-@asynccontextmanager
-async def near_answers(monkeypatch):
-    """Turns that have all the time they want, and the answers that they may wait for."""
-    monkeypatch.setattr(module, "TURN_SECONDS", 60.0)
-    monkeypatch.setattr(module, "NEAR_SECONDS", 60.0)
-    readers = Readers()
-    near = NearAnswers(readers)
-    try:
-        yield readers, near
-    finally:
-        near.close()
-
-
-async def test_a_turn_waits_for_an_answer_that_is_under_way(monkeypatch):
-    async with near_answers(monkeypatch) as (readers, near):
-        near.ask()
-        thread = threading.Thread(target=near.give)
-        thread.start()
-        readers._turn()
-        assert near.answered == 1
-        thread.join()
-
-
-async def test_a_turn_handles_what_comes_while_it_waits_for_an_answer(monkeypatch):
-    async with near_answers(monkeypatch) as (readers, near):
-        ours, peer = socket.socketpair()
-        with ours, peer:
-
-            def call():
-                near.give()
-                return len(ours.recv(10))
-
-            readers.add(ours.fileno(), call)
-            near.ask()
-            thread = threading.Thread(target=peer.send, args=(b"1",))
-            thread.start()
-            readers._turn()
-            assert near.answered == 1
-            thread.join()
-            readers.remove(ours.fileno(), call)
-
-
-async def test_a_turn_waits_for_no_answer_while_a_task_wants_to_run(monkeypatch):
-    async with near_answers(monkeypatch) as (readers, near), trio.open_nursery() as nursery:
-        near.ask()
-        nursery.start_soon(trio.lowlevel.checkpoint)
-        readers._turn()
-        assert near.answered == 0
-        await trio.testing.wait_all_tasks_blocked()
-        trio.lowlevel.current_trio_token().run_sync_soon(near.give)
-        readers._turn()
-        assert near.answered == 0
-        await eventually(lambda: not near.asked or readers._turn())
-
-
-async def test_a_turn_waits_for_no_answer_when_one_did_not_come(monkeypatch):
-    async with near_answers(monkeypatch) as (readers, near):
-        near.ask()
-        monkeypatch.setattr(module, "NEAR_SECONDS", 0.001)
-        readers._turn()
-        monkeypatch.setattr(module, "NEAR_SECONDS", 60.0)
-        for _ in range(module.NEAR_PAUSE_TURNS):
-            readers._turn()
-        assert near.answered == 0
-        near.give()
-        readers._turn()
-        assert near.answered == 1
