@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.config import DEFAULT_CONFIG
@@ -97,7 +97,9 @@ def written(key, record):
 
 
 def read(key, payload):
-    return fields_in(policies_in(SCHEMA.read(payload), key), CLUSTER)
+    """The fields, or None: the record says that the topic has no policies any more."""
+    policies = policies_in(SCHEMA.read(payload), key)
+    return None if policies is None else fields_in(policies, CLUSTER)
 
 
 def test_the_schema_is_the_one_that_pulsar_registers():
@@ -145,7 +147,11 @@ FLIPPED = st.integers(0, 8 * len(ALL_POLICIES) - 1).map(
 )
 
 
+A_REMOVAL = SCHEMA.write({**event_of(A.full, {}, CLUSTER), "actionType": "DELETE"})
+
+
 @given(st.binary(max_size=200) | CUT | FLIPPED)
+@example(A_REMOVAL)
 def test_bytes_of_strangers_are_policies_or_refused(payload):
     with suppress(Malformed):
         read(A.full, payload)
