@@ -157,10 +157,17 @@ def read_run(data: bytes, start: i64, frame_size_max: i64) -> tuple[SendRun, int
     return run, position
 
 
-def one_by_one(frames: Iterator[T | SendRun]) -> Iterator[T | Send]:
-    """The frames, without runs: where each message may have to wait."""
-    for frame in frames:
-        if isinstance(frame, SendRun):
-            yield from frame.sends()
-        else:
+def one_by_one(frames: Iterator[T | SendRun], waiting: list[Send]) -> Iterator[T | Send]:
+    """The frames, without runs: where each message may have to wait. Those of a run are in
+    `waiting` until it is their turn, the next one last. One that the caller puts back there comes
+    first in the next call: an iterator around the rest would be one more each time."""
+    while True:
+        while waiting:
+            yield waiting.pop()
+        for frame in frames:
+            if isinstance(frame, SendRun):
+                waiting.extend(reversed(frame.sends()))
+                break
             yield frame
+        else:
+            return

@@ -11,7 +11,12 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from threading import Lock
 from types import ModuleType
+from typing import Final
+
+_removal: Final = Lock()
+"""One thread removes a stand-in; all wait for the import itself, which has locks of its own."""
 
 
 class _Deferred(ModuleType):
@@ -19,8 +24,9 @@ class _Deferred(ModuleType):
 
     def __getattr__(self, name: str) -> object:
         """Called for what a bare module has not."""
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
+        with _removal:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), name)
 
 

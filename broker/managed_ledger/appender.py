@@ -171,17 +171,26 @@ class Appender:
             if writer is None:
                 self._append_without_writer(entries[start:], contexts[start:])
                 return
+            end = start
             try:
-                start = self._add_run(writer, entries, contexts, start)
+                payloads = self._take_run(writer, entries, contexts, start)
+                end += len(payloads)
+                writer.add_run(payloads)
+                if (
+                    writer.next_entry_id >= self._entries_max
+                    or writer.length_sent >= self._size_bytes_max
+                ):
+                    self._roll_if_old_enough(self._context.config.min_rollover_time_s)
             except Exception as error:
-                self._abandon(error, contexts[start:])
+                self._abandon(error, contexts[end:])
                 return
+            start = end
 
-    def _add_run(
+    def _take_run(
         self, writer: EntryWriter, entries: list[Entry], contexts: list[object], start: int
-    ) -> int:
-        """Append as many entries as the ledger has room for, or all if it has no room but was too
-        young to be replaced. Returns the index after the last one appended."""
+    ) -> list[bytes]:
+        """Give positions to as many entries as the ledger has room for, or to all if it has no room
+        but was too young to be replaced. Returns their payloads."""
         room_entries = self._entries_max - writer.next_entry_id
         room_bytes = self._size_bytes_max - writer.length_sent
         is_over = room_entries <= 0 or room_bytes <= 0
@@ -202,10 +211,7 @@ class Appender:
             if (room_entries <= 0 or room_bytes <= 0) and not is_over:
                 break
         self._contexts += contexts[start:end]
-        writer.add_run(payloads)
-        if room_entries <= 0 or room_bytes <= 0:
-            self._roll_if_old_enough(self._context.config.min_rollover_time_s)
-        return end
+        return payloads
 
     def kick(self) -> None:
         """The appended entries may be written now."""
@@ -436,21 +442,19 @@ class Appender:
             self.listener.on_fenced()
 
     def _abandon(self, error: Exception, contexts: list[object]) -> None:
-        """This broker failed while it appended these entries or kicked the journal, and how far it
-        got is unknown. All appends without an outcome fail. Nothing is stored until the topic is
-        opened again, when recovery finds out which entries are stored."""
+        """This broker failed while it appended entries or kicked the journal, and how far it got is
+        unknown. All appends without an outcome fail, and then these, which were not begun. Nothing
+        is stored until the topic is opened again, when recovery finds out which entries are."""
         _log.error("topic_abandoned", topic=self._list.name, exc_info=error)
         failure = BrokerError(
             ServerError.PersistenceError,
             f"the broker failed while it stored the entry, send it again: {error!r}",
         )
         del self._pending[len(self._contexts) :]
-        taken = {id(context) for context in self._contexts}
         self._stop(AppendState.FENCED, failure)
         assert self.listener is not None
         for context in contexts:
-            if id(context) not in taken:
-                self.listener.on_append_failed(context, failure)
+            self.listener.on_append_failed(context, failure)
         self.listener.on_fenced()
 
     async def drain_and_stop(self, state: AppendState, timeout_s: float) -> None:
@@ -464,7 +468,6 @@ class Appender:
         self._writer = None
         self.state = state
         self.failure = self._refusal()
-        self._fail_queued()
         self._drained.set()
         if self._pending and self._current is not None and not self._current.is_stopped:
             self._drained = trio.Event()
@@ -472,6 +475,7 @@ class Appender:
             with trio.move_on_after(timeout_s):
                 await self._drained.wait()
         self._fail_all(self._take_pending())
+        self._fail_queued()
         if self._current is not None:
             await self._current.close()
 

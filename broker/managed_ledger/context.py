@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class AppendListener(Protocol):
-    """Receives the outcome of appends: the topic."""
+    """Receives the outcome of appends: the topic.
+
+    Outcomes of entries with the same context, which are all of a run, come in the order of the
+    entries, whether they are stored or fail.
+    """
 
     def on_appended(self, entries: list[Entry], contexts: list[object]) -> None:
         """The entries are durable, in order, with their positions and with the context that was

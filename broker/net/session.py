@@ -82,6 +82,7 @@ class Session(Generic[P, C]):
     """Of the last request of the turn; 0: there were only messages."""
     _ended: bool = False
     """The peer has closed."""
+    _refused_silently: bool = False
 
     def __init__(self, connections: Connections, commands: Commands, transport: Transport) -> None:
         self.connections = connections
@@ -131,11 +132,12 @@ class Session(Generic[P, C]):
         """The target for the runs of ACKs that the decoder recognises."""
         self._frames: Iterator[Frame | None] = iter(())
         """Bytes of the last receive that no turn has handled yet."""
+        self._waiting_sends: list[Send] = []
+        """Before `_frames`, the next one last: messages that may wait for a publish rate."""
         self._more = False
         self._requests = 0
         self.waits = 0
         """See `start_wait`."""
-        self._refused_silently = False
         self._paused: trio.Event | None = None
         self._output_stall = OutputStall(limits.output_stall_seconds_max)
         self._nursery: trio.Nursery | None = None
@@ -272,8 +274,8 @@ class Session(Generic[P, C]):
                     data = self._take_ack_runs(data, self._ack_target)
                 self._frames = self._decode(data) if data else iter(())
             frames = self._frames
-            if self.limited_producers:
-                frames = self._as_admitted(one_by_one(frames))
+            if self.limited_producers or self._waiting_sends:
+                frames = self._as_admitted()
             for frame in frames:
                 if isinstance(frame, Send):
                     send_handler.handle(self, frame)
@@ -317,15 +319,15 @@ class Session(Generic[P, C]):
         # Not a generator expression: compiled, it would decode all pieces at once.
         return chain.from_iterable(map(self._decoder.feed, pieces))
 
-    def _as_admitted(self, frames: Iterator[Frame | None]) -> Iterator[Frame | None]:
+    def _as_admitted(self) -> Iterator[Frame | None]:
         """The frames up to the first message that a publish rate does not admit yet, without those
         that are refused."""
-        admits = self._send_handler.admits
-        for frame in frames:
+        admits, waiting = self._send_handler.admits, self._waiting_sends
+        for frame in one_by_one(self._frames, waiting):
             if not isinstance(frame, Send) or admits(self, frame):
                 yield frame
             elif self._held_by is not None:
-                self._frames = chain((frame,), frames)
+                waiting.append(frame)
                 return
 
     def _take_ack_runs(self, data: bytes, target: AckRunTarget) -> bytes:
@@ -372,6 +374,7 @@ class Session(Generic[P, C]):
         """Handle nothing more of the bytes received."""
         self._decoder.forget()
         self._frames = iter(())
+        self._waiting_sends.clear()
         if self.held_bytes:
             self.connections.unfinished_frames.holds(self, 0, 0.0)
 

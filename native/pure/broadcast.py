@@ -87,7 +87,7 @@ def take_acks(
             shift += 7
             at += 1
         size = at + 1 - start - _HEAD_SIZE
-        consumer = (consumer | data[at] << shift) % 2**64 - first
+        consumer = ((consumer | data[at] << shift) - first) % 2**64
         if (
             data[at] & 0x80
             or not data.startswith(starts[size], start)

@@ -33,7 +33,7 @@ static int read_metadata(const uint8_t *data, int64_t at, int64_t end, int64_t *
         at += (tag & 7) == 2 ? value : 0;
     }
     row[PAYLOAD] = end;
-    row[PAYLOAD_END] = end + size;
+    row[PAYLOAD_END] = end + (size & INT32_MAX);
     return size >= 0 && size <= INT32_MAX;
 }
 

@@ -44,11 +44,11 @@ static PyObject *crc32c_payloads(PyObject *module, PyObject *arguments)
     if (payloads) {
         Py_ssize_t at = 0, count = PyList_GET_SIZE(payloads);
         Py_BEGIN_ALLOW_THREADS
-        for (; at < count; at++, entry_id++) {
+        for (; at < count; at++) {
             PyObject *body = PyTuple_GET_ITEM(bodies, at);
             const uint8_t *data = (const uint8_t *)PyBytes_AS_STRING(body);
             size_t size = (size_t)PyBytes_GET_SIZE(body);
-            if (!is_entry(data, size, (uint64_t)ledger_id, (uint64_t)entry_id))
+            if (!is_entry(data, size, (uint64_t)ledger_id, (uint64_t)entry_id + (uint64_t)at))
                 break;
             memcpy(PyBytes_AS_STRING(PyList_GET_ITEM(payloads, at)), data + HEAD_BYTES, size - HEAD_BYTES);
         }

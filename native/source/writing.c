@@ -9,11 +9,11 @@ static PyObject *crc32c_bodies(PyObject *module, PyObject *arguments)
                           &PyList_Type, &payloads))
         return NULL;
     bodies = PyList_New(0);
-    for (Py_ssize_t at = 0; bodies && at < PyList_GET_SIZE(payloads); at++, entry_id++) {
+    for (Py_ssize_t at = 0; bodies && at < PyList_GET_SIZE(payloads); at++) {
         PyObject *payload = PyList_GET_ITEM(payloads, at), *body = NULL;
         Py_ssize_t size = PyBytes_Size(payload); /* -1: TypeError */
-        uint64_t fields[4] = {(uint64_t)ledger_id, (uint64_t)entry_id, (uint64_t)confirmed,
-                              (uint64_t)(length += size)};
+        uint64_t fields[4] = {(uint64_t)ledger_id, (uint64_t)entry_id + (uint64_t)at,
+                              (uint64_t)confirmed, (uint64_t)(length += size)};
         uint8_t head[HEAD_BYTES];
         for (int byte = 0; byte < METADATA_BYTES; byte++)
             head[byte] = (uint8_t)(fields[byte / 8] >> (56 - byte % 8 * 8));

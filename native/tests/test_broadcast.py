@@ -119,6 +119,7 @@ def test_a_long_run_is_taken_whole(native: ModuleType) -> None:
     cut=st.integers(0, 30),
     start=st.integers(-3, 40),
     tail_size=st.integers(0, 120),
+    first=st.sampled_from((0, 1, 2**64 - 3)),
 )
 def test_both_forms_take_the_same_of_any_bytes(
     extension: ModuleType,
@@ -127,6 +128,7 @@ def test_both_forms_take_the_same_of_any_bytes(
     cut: int,
     start: int,
     tail_size: int,
+    first: int,
 ) -> None:
     whole = bytearray(b"".join(frames))
     tail = tail_of(acks([1], (3, 4))[0], 1)
@@ -136,5 +138,5 @@ def test_both_forms_take_the_same_of_any_bytes(
             whole[at] = byte
     data = bytes(whole[: max(0, len(whole) - cut)])
     table = array("i", [7, 8, -1, *range(400)])
-    taken = extension.take_acks(data, start, tail, 0, table)
-    assert taken == pure.take_acks(data, start, tail, 0, table)
+    taken = extension.take_acks(data, start, tail, first, table)
+    assert taken == pure.take_acks(data, start, tail, first, table)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import TYPE_CHECKING
 
 import pytest
+
+from runtime.deferred import defer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
 
 LOADED = "'asyncio.base_events' in sys.modules"
 
@@ -64,3 +73,28 @@ def test_what_a_part_has_not_comes_from_the_package() -> None:
 def test_a_package_without_the_part_is_imported_as_ever(part: str) -> None:
     use = f"from runtime.deferred import take_part; take_part('crc32c', '{part}')"
     assert said(f"{use}; from crc32c import crc32c; print(crc32c(b'') == 0)") == "True"
+
+
+def test_threads_that_ask_at_once_get_the_same_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for number in range(50):
+            name = f"deferred_by_threads_{number}"
+            (tmp_path / f"{name}.py").write_text("value = object()\n")
+            defer(name)
+            stand_in = sys.modules[name]
+            start = Barrier(6)
+
+            def ask(stand_in: ModuleType = stand_in, start: Barrier = start) -> object:
+                start.wait()
+                return stand_in.value
+
+            with ThreadPoolExecutor(6) as threads:
+                values = [each.result() for each in [threads.submit(ask) for _ in range(6)]]
+            assert set(values) == {sys.modules.pop(name).value}
+    finally:
+        sys.setswitchinterval(before)

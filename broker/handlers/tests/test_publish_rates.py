@@ -177,3 +177,15 @@ async def test_a_client_that_is_held_for_long_is_kept(mock_clock: MockClock):
         assert await producer.session.is_alive(1.0)
         assert producer.open
         mock_clock.rate = 0
+
+
+async def test_a_long_run_that_waits_for_each_of_its_messages_is_stored_in_order(
+    mock_clock: MockClock,
+):
+    async with running(clock=TrioClock(), maxPublishRatePerTopicInMessages=10) as broker:
+        connection = await open_connection(broker, "t")
+        await connection.send(frames(range(1500)))
+        for _ in range(1500):
+            await settle(mock_clock, 0.1)
+        assert taken(broker, "t") == 1500
+        assert await receipts(connection, 1500) == list(range(1500))

@@ -281,6 +281,21 @@ async def expect_refused_and_sent_away(connection, count):
     await connection.expect(T.CLOSE_PRODUCER)
 
 
+async def test_a_fault_at_the_end_of_a_ledger_refuses_each_message_of_the_run(monkeypatch):
+    """Two of them were begun, and the others, with the same context, were not."""
+    async with running(managedLedgerMaxEntriesPerLedger=2) as broker:
+        await load(broker)
+        connection = await broker.connect()
+        await connection.producer(TOPIC)
+        (bookie,) = broker.factory._client._bookies.values()
+        monkeypatch.setattr(bookie, "add_entries", failing_once(bookie.add_entries))
+        message = c.message(b"x", sequence_id=0)
+        await connection.send(b"".join(c.send(1, number, message) for number in range(5)))
+        await expect_refused_and_sent_away(connection, 5)
+        (session,) = broker.service.connections.open
+        assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
+
+
 @pytest.mark.parametrize("step", ["add_entries", "kick"])
 async def test_a_fault_while_messages_are_stored_refuses_them_and_opens_the_topic_anew(
     monkeypatch, step

@@ -6,6 +6,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.managed_ledger.appender import AppendState
 from broker.net.tests.harness import T, running
 from broker.topic.dedup_store import DedupStore
 from protocol import client as c
@@ -131,3 +132,24 @@ async def test_messages_under_way_when_deduplication_begins_are_answered_one_by_
             assert (await connection.expect(T.SEND_RECEIPT)).sequence_id == number
         (session,) = broker.service.connections.open
         assert (session.publishes.count, session.publishes.size_bytes) == (0, 0)
+
+
+async def test_messages_of_one_run_are_stored_or_refused_by_themselves_where_their_topic_ends():
+    """The first two fill a ledger, and the others wait for the next one when the topic ends."""
+    small = {
+        "managedLedgerMaxEntriesPerLedger": 2,
+        "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+    }
+    async with running(**small) as broker:
+        connection = await broker.connect()
+        await connection.producer("a", 1)
+        topic = broker.topic("a")
+        [producer] = topic.access.producers.values()
+        [run] = FrameDecoder(plain_sends=True).feed(run_of(5))
+        topic.publish_run(producer, run)
+        topic.append_published()
+        await topic.ledger.appender.drain_and_stop(AppendState.TERMINATED, 5.0)
+        answers = [await connection.expect(T.SEND_RECEIPT, T.SEND_ERROR) for _ in range(5)]
+        assert [answer.sequence_id for answer in answers] == list(range(5))
+        assert [answer.message_id.entryId for answer in answers[:2]] == [0, 1]
+        assert [answer.error for answer in answers[2:]] == [ServerError.TopicTerminatedError] * 3
