@@ -142,10 +142,10 @@ class Fanout:
         lane = self.lanes.get(session)
         if lane is None:
             lane = self.lanes[session] = Lane(session)
-        if lane.ack_runs is None:
-            lane.ack_runs = session.ack_runs_for(self._target)
-        if lane.ack_runs is not None:
-            lane.ack_runs.add(consumer.consumer_id, slot)
+        runs = session.ack_runs_for(self._target)  # by now another broadcast may have the place
+        if runs is not None:
+            lane.ack_runs = runs
+            runs.add(consumer.consumer_id, slot)
         bounded = consumer.sub_type == 1
         self._groups.attach(slot, lane, consumer.consumer_id, options, bounded=bounded)
 

@@ -245,3 +245,24 @@ async def test_kill_in_the_middle_keeps_names_and_positions(tmp_path):
             owed = [b"%d" % each for each in range(number % 10 + 1, 10)]
             assert got[len(got) - len(owed) :] == owed
             assert got == [b"%d" % each for each in range(10 - len(got), 10)]
+
+
+async def test_acknowledgements_of_two_broadcasts_on_a_connection_are_kept_apart():
+    """The table for runs of acknowledgements belongs to a broadcast as long as one of its consumers
+    is in it. Its others, whose ids are far away, do not keep it."""
+    async with (
+        broker() as running,
+        peer(running, producer=True) as publisher,
+        peer(running) as consumer,
+    ):
+        consumer.acks = True
+        await consumer.subscribe((0, "in the table"))
+        await consumer.subscribe((1_000, "far away"), flow=0)
+        closed = await consumer.ask(lambda request: client.close_consumer(0, request))
+        assert closed.type == SUCCESS
+        await consumer.subscribe((1, "of the other one"), subscription="other")
+        await consumer.subscribe((2, "late"))
+        for number in range(3):
+            await publisher.publish(b"message")
+            await settled(lambda number=number: subscription_of(running).acks.count == number + 1)
+            assert subscription_of(running, "other").acks.count == number + 1
