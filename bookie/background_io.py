@@ -1,4 +1,4 @@
-"""What can wait gives way at the device: reads of entry logs, flushes, compaction.
+"""Reads of entry logs, flushes and compaction give way to the journal at the device.
 
 A synced write of the journal has to be answered now, and is small. The device serves in the order
 of arrival, and Linux's scheduler prefers reads. So four reads of 1 MB that are under way all the
@@ -8,8 +8,8 @@ syncs them, beside groups of 2 MB: 4.6 and 3.9 ms for a group without, 2.4 and 3
 class, and more is flushed, too.
 
 The class belongs to a thread, and trio's threads do other work as well. So it is set for a call,
-and what it was before is restored. Any process may lower itself. Schedulers without classes
-(`none`, for NVMe) and other systems ignore it.
+and the thread has its old class afterwards. Any process may lower itself. Schedulers without
+classes (`none`, for NVMe) and other systems ignore it.
 
 Numbers: ioprio_set(2), linux/ioprio.h. glibc has no function for it.
 """
@@ -40,7 +40,7 @@ IDLE: Final = 3 << _CLASS_SHIFT
 
 
 def in_background(call: Callable[[], T]) -> T:
-    """Call it in this thread, with what it reads and writes behind all other use of the disk."""
+    """Call it in this thread. The disk serves all others before its reads and writes."""
     with _giving_way():
         return call()
 

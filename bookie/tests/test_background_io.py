@@ -1,4 +1,4 @@
-"""What can wait gives way at the device, and a thread is afterwards as it was."""
+"""Reads and flushes give way at the device, and their thread has its old class afterwards."""
 
 from __future__ import annotations
 
