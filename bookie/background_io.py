@@ -11,6 +11,11 @@ The class belongs to a thread, and trio's threads do other work as well. So it i
 and the thread has its old class afterwards. Any process may lower itself. Schedulers without
 classes (`none`, for NVMe) and other systems ignore it.
 
+The class also gives way to other programs. Journals leave gaps between their writes, in which the
+idle class is served: beside four that wrote 1 or 4 MB each all the time, a synced write of 4 MB
+took 3 to 14 ms, and 1 to 8 without the class. Six programs' reads leave none: it took 20 s instead
+of 0.03, as mq-deadline lets a request of this class wait up to `prio_aging_expire` (10 s).
+
 Numbers: ioprio_set(2), linux/ioprio.h. glibc has no function for it.
 """
 
