@@ -49,9 +49,8 @@ class ReadAheadCache:
     def put(self, ledger_id: int, first_entry_id: int, bodies: list[bytes]) -> None:
         """Keep consecutive bodies, at least one, dropping the oldest runs beyond the bound. Takes
         over the list."""
+        self.discard(ledger_id, first_entry_id)
         key = (ledger_id, first_entry_id)
-        if key in self._runs:
-            self._drop(key)
         size_bytes = sum(map(len, bodies)) + ENTRY_OVERHEAD_BYTES * len(bodies)
         if size_bytes > self.size_bytes_max:
             return
@@ -63,8 +62,10 @@ class ReadAheadCache:
             self._drop(next(iter(self._runs)))
 
     def discard(self, ledger_id: int, first_entry_id: int) -> None:
-        """Drop the run that begins there."""
-        self._drop((ledger_id, first_entry_id))
+        """Drop the run that begins there, if it is still here."""
+        key = (ledger_id, first_entry_id)
+        if key in self._runs:
+            self._drop(key)
 
     def _drop(self, key: tuple[int, int]) -> None:
         bodies, size_bytes = self._runs.pop(key)

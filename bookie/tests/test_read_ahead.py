@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
 
 from bookie.read_cache import ENTRY_OVERHEAD_BYTES, ReadAheadCache
 from bookie.tests.conftest import KEY, RecordingSink, entry, whole
@@ -130,3 +131,28 @@ def test_a_run_takes_the_place_of_one_with_the_same_beginning():
     assert cache.find(1, 2) == ([b"c"], 0)
     assert cache.find(1, 4) == ([], 0)
     assert cache.entries == 3
+
+
+async def test_two_readers_may_take_the_same_long_run_at_the_same_time(machine):
+    """A reader lets others run within a run of more than 1,000 entries, and one of them may have
+    taken it out of memory then."""
+    count = 1_600
+    async with machine.running(dbStorage_readAheadCacheBatchSize=2_000) as bookie:
+        sink = RecordingSink()
+        for entry_id in range(count):
+            bookie.add_entry(1, entry_id, entry(1, entry_id), KEY, 0, sink)
+        bookie.kick()
+        await sink.wait_for(count)
+        await bookie.checkpoint()
+        assert await bookie.read_batch(1, 0, 1, RUN_BYTES) == [whole(1, 0)]
+        assert bookie.statistics().read_cache_entries == count - 1
+        found = []
+
+        async def read():
+            found.append(await bookie.read_batch(1, 1, count, 1 << 20))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            nursery.start_soon(read)
+        assert found == [[whole(1, entry_id) for entry_id in range(1, count)]] * 2
+        assert bookie.statistics().read_cache_entries == 0
