@@ -103,9 +103,8 @@ async def world_of(network, nursery, rules):
 
 
 @pytest.fixture
-def simulated(monkeypatch):
+def simulated(from_sources):
     """Runs a scenario with a world that has these rules, from a few seeds."""
-    monkeypatch.setenv("PYTHONHASHSEED", "0")  # nothing here depends on it
 
     def simulate(scenario, rules):
         async def with_world(simulation):

@@ -14,9 +14,8 @@ from tests.simulation.world import current_host, put_back, run
 
 
 @pytest.fixture
-def simulated(monkeypatch):
+def simulated(from_sources):
     """Runs a scenario that is given a network."""
-    monkeypatch.setenv("PYTHONHASHSEED", "0")  # nothing here depends on it
 
     def simulate(scenario):
         async def with_network(world):
