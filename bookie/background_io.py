@@ -1,20 +1,20 @@
-"""Reads of entry logs, flushes and compaction give way to the journal at the device.
+"""Reads of entry logs give way to the journal at the device: for readers, and for collections.
 
 A synced write of the journal has to be answered now, and is small. The device serves in the order
 of arrival, and Linux's scheduler prefers reads. So four reads of 1 MB that are under way all the
 time make a write of 4 KB take 15 to 24 ms (p50, mq-deadline, direct reads at 1.4 GB/s, on a busy
-machine); with the idle class for the reads it takes 3. A flush that writes 4 MB at a time and
-syncs them, beside groups of 2 MB: 4.6 and 3.9 ms for a group without, 2.4 and 3.4 with the idle
-class, and more is flushed, too.
+machine); with the idle class for the reads it takes 3.
 
 The class belongs to a thread, and trio's threads do other work as well. So it is set for a call,
 and the thread has its old class afterwards. Any process may lower itself. Schedulers without
 classes (`none`, for NVMe) and other systems ignore it.
 
 The class also gives way to other programs. Journals leave gaps between their writes, in which the
-idle class is served: beside four that wrote 1 or 4 MB each all the time, a synced write of 4 MB
-took 3 to 14 ms, and 1 to 8 without the class. Six programs' reads leave none: it took 20 s instead
-of 0.03, as mq-deadline lets a request of this class wait up to `prio_aging_expire` (10 s).
+idle class is served. Six programs that read all the time leave none: a synced write of 4 MB took
+20 s instead of 0.03, as mq-deadline lets a request of this class wait up to `prio_aging_expire`
+(10 s). So a flush is not in it, although a journal that writes groups of 2 MB would gain (2.4 and
+3.4 ms instead of 4.6 and 3.9): adds are refused when no flush makes room for them. Nor is what
+flushes wait for, the copies of a compaction.
 
 Numbers: ioprio_set(2), linux/ioprio.h. glibc has no function for it.
 """

@@ -16,7 +16,6 @@ import structlog
 import trio
 
 from bookie.adds import DurableSink
-from bookie.background_io import in_background
 from bookie.errors import DiskFull
 from bookie.journal import EMPTY_BODY
 from bookie.journal_format import ENTRY_FORCE
@@ -142,9 +141,7 @@ class Checkpointer:
         assert half is not None
         started = time.perf_counter()
         try:
-            await trio.to_thread.run_sync(
-                in_background, partial(storage.flush, half), limiter=storage.writer_limiter
-            )
+            await trio.to_thread.run_sync(storage.flush, half, limiter=storage.writer_limiter)
         except DiskFull as error:
             storage.writable = False
             storage.cache.close()

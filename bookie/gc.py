@@ -259,9 +259,7 @@ class GarbageCollector:
     async def _in_writer(self, storage: LedgerStorage, call: partial[T]) -> T:
         """Runs in the thread of the storage, between flushes."""
         try:
-            return await trio.to_thread.run_sync(
-                in_background, call, limiter=storage.writer_limiter
-            )
+            return await trio.to_thread.run_sync(call, limiter=storage.writer_limiter)
         except DiskFailed as error:
             self._fail(error)
             raise
