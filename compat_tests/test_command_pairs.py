@@ -45,7 +45,6 @@ MAY_BE_EARLY: Final = frozenset(
     {
         ("SUBSCRIBE", "SUBSCRIBE"),
         ("SUBSCRIBE other", "SUBSCRIBE other"),
-        ("SUBSCRIBE", "CONSUMER_STATS"),
         ("SUBSCRIBE", "FLOW"),
         ("SUBSCRIBE", "GET_LAST_MESSAGE_ID"),
     }
