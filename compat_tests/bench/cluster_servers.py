@@ -91,6 +91,11 @@ class BenchCluster:
         return [self.zookeeper, *self.bookies, self.broker]
 
     @property
+    def process_ids(self) -> list[int]:
+        """See Subject."""
+        return [pid for part in self.parts for pid in part.process_ids]
+
+    @property
     def service_url(self) -> str:
         """See Subject."""
         return self.broker.service_url

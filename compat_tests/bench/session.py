@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from compat_tests.bench.disk_room import KEPT_BYTES_MAX, NoRoom, disk_of, shortage, stored_bytes
+from compat_tests.bench.disk_room import (
+    KEPT_BYTES_MAX,
+    REMOVED_BYTES_MAX,
+    NoRoom,
+    disk_of,
+    removed_bytes,
+    shortage,
+    used_bytes,
+)
 from compat_tests.bench.perf_client import PerfFailed
 from compat_tests.bench.scenarios import TOPIC_PREFIX, Bench, warm_up
 from compat_tests.oracle.pulsar_server import PulsarServer
@@ -30,6 +38,8 @@ if TYPE_CHECKING:
 
 NAMESPACE_PATH = "/admin/v2/persistent/public/default"
 RECLAIM_SECONDS_MAX = 40.0
+FREE_SECONDS_MAX = 120.0
+"""For what was removed to be freed. Vela frees some hundred MB a second at most."""
 SETTLE_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.1
 # Given to both: space of deleted topics comes back soon, and old journal files do not pile up.
@@ -132,7 +142,7 @@ class Session:
 
     def look(self, server: Subject) -> None:
         """Raise NoRoom when the server fills the disk, RoundFailed when it is gone."""
-        short = shortage(disk_of(self.directory), server.name, stored_bytes(server.directory))
+        short = shortage(disk_of(self.directory), server.name, used_bytes(server))
         if short is not None:
             raise NoRoom(short)
         ended = server.how_it_ended()
@@ -182,8 +192,10 @@ class Session:
 
         self._wait(is_left, f"{server.name} has closed what the clients left on {topic}")
 
-    def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    def _wait(
+        self, condition: Callable[[], bool], what: str, seconds_max: float = SETTLE_SECONDS_MAX
+    ) -> None:
+        deadline = time.monotonic() + seconds_max
         while not condition():
             if time.monotonic() > deadline:
                 self.tell(f"waited in vain until {what}")
@@ -210,12 +222,16 @@ class Session:
             )
             if status not in (204, 404):
                 self.tell(f"{server.name} did not delete {topic}: {status} {answer}")
-        deadline = time.monotonic() + RECLAIM_SECONDS_MAX
-        while (left := stored_bytes(server.directory)) > self.kept_bytes_max:
-            if time.monotonic() > deadline:
-                self.tell(f"{server.name} still has {left / 2**30:.1f} GiB of deleted topics")
-                break
-            time.sleep(POLL_SECONDS)
+        self._wait(
+            lambda: used_bytes(server) <= self.kept_bytes_max,
+            f"{server.name} has no more than {self.kept_bytes_max / 2**30:.0f} GiB",
+            RECLAIM_SECONDS_MAX,
+        )
+        self._wait(
+            lambda: removed_bytes(server.process_ids, server.directory) <= REMOVED_BYTES_MAX,
+            f"{server.name} has freed the files that it removed",
+            FREE_SECONDS_MAX,
+        )
         server.pause()
 
     def _replace(self, name: str) -> None:

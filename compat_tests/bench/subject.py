@@ -30,6 +30,10 @@ class Subject(Protocol):
     def parts(self) -> Sequence[ServerProcess]:
         """The processes with a log of their own."""
 
+    @property
+    def process_ids(self) -> Sequence[int]:
+        """Of all of its processes; none while it does not run."""
+
     def start(self) -> None:
         """Until a client can use it. Raises: ServerFailed."""
 

@@ -87,6 +87,14 @@ class ServerProcess(ABC):
         assert self._process is not None, "the server is not running"
         return self._process.pid
 
+    @property
+    def process_ids(self) -> list[int]:
+        """Of all of its processes; none while it does not run."""
+        try:
+            return [each.pid for each in self._processes()] if self.is_running() else []
+        except psutil.NoSuchProcess:
+            return []
+
     @abstractmethod
     def command(self) -> list[str]:
         """The command line."""
