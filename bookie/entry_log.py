@@ -24,6 +24,7 @@ from bookie.api import ENTRY_SIZE_BYTES_MAX
 from bookie.disk import read_file, replace_file
 from bookie.entry_log_tail import recover_tail
 from bookie.errors import Corruption, DiskFailed, DiskFull
+from bookie.read_turns import JournalWrites, ReadTurns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 logger = structlog.get_logger()
 
 _OPEN_FILES_MAX = 64
-READS_AT_ONCE_MAX = 2
-"""Of a directory. What is under way at the device goes before a write of the journal: 2 MB take one
-millisecond of a fast one, and more would not be read faster."""
 _SCAN_CHUNK_SIZE = 1 << 20
 
 
@@ -79,7 +77,10 @@ class LogSummary:
 class EntryLogs:
     """All entry logs of a directory."""
 
-    def __init__(self, disk: Disk, directory: str, size_limit: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, size_limit: int, writes: JournalWrites | None = None
+    ) -> None:
+        """`writes`: of the journals that reads give way to; None: there are none."""
         self._disk = disk
         self._directory = directory
         self._size_limit = size_limit
@@ -90,7 +91,7 @@ class EntryLogs:
         self._end = 0
         self._lock = threading.Lock()
         self._files: OrderedDict[int, DiskFile] = OrderedDict()
-        self._reading = threading.BoundedSemaphore(READS_AT_ONCE_MAX)
+        self._turns = ReadTurns(writes or JournalWrites())
         self.summaries: dict[int, LogSummary] = {}
         """Every log but the active one; written by the storage thread only."""
 
@@ -177,8 +178,7 @@ class EntryLogs:
                     self._files.popitem(last=False)
             else:
                 self._files.move_to_end(log_id)
-        with self._reading:
-            return file.read_at(offset, size)
+        return self._turns.read(file, offset, size)
 
     def remove(self, log_id: int) -> int:
         """Delete a log that is not active. Returns the bytes freed."""

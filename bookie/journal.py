@@ -46,6 +46,7 @@ from bookie.api import Status
 from bookie.errors import JournalFull
 from bookie.journal_hold import GroupHold
 from bookie.journal_turns import RUN_BYTES_MAX, AddRun, Batch, JournalTurns
+from bookie.read_turns import JournalWrites
 from bookie.statistics import LatencyHistogram
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class Journal:
         "_turns",
         "_worker",
         "_writer",
+        "_writes",
         "bytes_written",
         "entries_answered",
         "entries_handed",
@@ -124,7 +126,9 @@ class Journal:
         "sync_latency",
     )
 
-    def __init__(self, config: BookieConfig) -> None:
+    def __init__(self, config: BookieConfig, writes: JournalWrites | None = None) -> None:
+        """`writes` is told of what this journal writes."""
+        self._writes = writes or JournalWrites()
         self.pending: Batch = []
         self.outstanding: dict[AddRun, None] = {}
         """Handed over and not yet answered. The answer removes it. Event loop only."""
@@ -249,6 +253,8 @@ class Journal:
             records += len(run.bodies)
             size += run.size_bytes
         self.entries_handed += records
+        if self._writer is not None:
+            self._writes.begin(self)
         now = time.perf_counter()
         if not (
             is_idle
@@ -292,6 +298,7 @@ class Journal:
         except BaseException:
             self._broken = True
             self._submitted = None
+            self._writes.end(self)
             raise
         if result is None:
             return None
@@ -326,6 +333,7 @@ class Journal:
             self.bytes_written += self._writer.group_is_durable()
             self.sync_latency.observe(time.perf_counter() - self._submitted_at)
             self.groups += 1
+            self._writes.end(self)
         return result
 
     def give_up(self) -> list[AddRun]:
@@ -392,9 +400,15 @@ class Journal:
             entries += _count_entries(batch)
             size += _append_records(batch, parts)
         status = int(Status.OK)
-        if self._writer is not None and not self._write(self._writer, parts, size):
-            status = int(Status.READ_ONLY)
-            self._keep(batches)
+        if self._writer is not None:
+            self._writes.begin(self)  # what waited for the last group has ended with it
+            try:
+                is_written = self._write(self._writer, parts, size)
+            finally:
+                self._writes.end(self)
+            if not is_written:
+                status = int(Status.READ_ONLY)
+                self._keep(batches)
         self._answer(GroupDone(self, batches, entries, size, handed_at, status))
         return bool(turns) or not self._stop_wanted
 

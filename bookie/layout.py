@@ -25,6 +25,7 @@ from bookie.ledger_handle import LedgerHandle
 from bookie.ledger_state import decode_ledger_data
 from bookie.ledger_storage import LedgerStorage
 from bookie.newest_journal import NewestJournal
+from bookie.read_turns import JournalWrites
 from bookie.recovery import JournalReplay
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class Layout:
         self.marks: list[MarkStore] = []
         self.writers: list[JournalWriter | None] = []
         self.handles: dict[int, LedgerHandle] = {}
-        self.journals = [Journal(config) for _ in plan.journals]
+        self._writes = JournalWrites()
+        self.journals = [Journal(config, self._writes) for _ in plan.journals]
         self._open_index = open_index
         self._recovered_ledgers: dict[int, LedgerStorage] = {}
         """Ledgers with entries that the index did not know."""
@@ -76,7 +78,9 @@ class Layout:
             self._disk.make_directories(directory)
             self._disk.restrict(directory)
             index = self._open_index(directory)
-            storage = LedgerStorage(self._disk, directory, index, config.logSizeLimit, cache_bytes)
+            storage = LedgerStorage(
+                self._disk, directory, index, config.logSizeLimit, cache_bytes, self._writes
+            )
             self.storages.append(storage)
             self._refuse_foreign(index, directory, number)
             self._recovered_ledgers |= dict.fromkeys(storage.recover(), storage)

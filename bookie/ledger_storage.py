@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from bookie.disk import Disk
     from bookie.index import EntryIndex, IndexBatch
+    from bookie.read_turns import JournalWrites
 
 logger = structlog.get_logger()
 
@@ -49,12 +50,19 @@ class LedgerStorage:
     """One ledger directory."""
 
     def __init__(
-        self, disk: Disk, directory: str, index: EntryIndex, log_size_limit: int, cache_bytes: int
+        self,
+        disk: Disk,
+        directory: str,
+        index: EntryIndex,
+        log_size_limit: int,
+        cache_bytes: int,
+        writes: JournalWrites | None = None,
     ) -> None:
+        """`writes`: of the journals that reads give way to."""
         self.directory = directory
         self._disk = disk
         self.index = index
-        self.logs = EntryLogs(disk, directory, log_size_limit)
+        self.logs = EntryLogs(disk, directory, log_size_limit, writes)
         self._progress = IndexProgress(disk, directory)
         self._sequences = index.sequences()
         self.cache = WriteCache(cache_bytes // 2)
@@ -192,15 +200,16 @@ class LedgerStorage:
     ) -> list[bytes]:
         """Consecutive entries from the entry logs: at least one, unless the first has no location:
         then none. Adjacent entries take one index look-up and one read. A run ends before an entry
-        that cannot be read; a request for that entry gets the error.
+        that cannot be read; a request for that entry gets the error. It also ends where the disk
+        would be read for an entry that is too large for it, if it has the size of the last one.
 
         Raises: StorageError: the location of the first one does not hold it.
         """
         result: list[bytes] = []
-        taken = 0
+        taken = length_of_last = 0
         entry_id = first_entry_id
         location = 0
-        while len(result) < count_max and (taken < size_bytes_max or not result):
+        while len(result) < count_max and (taken + length_of_last <= size_bytes_max or not result):
             if not location and entry_id <= ENTRY_ID_MAX:
                 location = self.index.location(ledger_id, entry_id)
             if not location:
@@ -220,13 +229,14 @@ class LedgerStorage:
                 if length is None:
                     break
                 end = position + 4 + length
+                if result and taken + length > size_bytes_max:
+                    return result
                 if end > len(data):
                     location = log_position + position + 4
                     break
-                if result and taken + length > size_bytes_max:
-                    return result
                 result.append(data[position + 4 : end])
                 taken += length
+                length_of_last = length
                 entry_id += 1
                 position = end
         return result

@@ -1,10 +1,10 @@
 """EntryReader: answers reads from the write cache, the read-ahead cache, or the entry logs in
 reader threads.
 
-Reads never wait for the journal: they have their own bounded threads. NO_ENTRY is a proof because
-of the order of look-ups: an entry moves from the write cache to the index only, and is indexed
-before it leaves the cache, so a read cannot miss it in both. Any unexpected condition is IO_ERROR,
-never NO_ENTRY.
+Reads have their own bounded threads, and never wait long for the journal (`bookie.read_turns`).
+NO_ENTRY is a proof because of the order of look-ups: an entry moves from the write cache to the
+index only, and is indexed before it leaves the cache, so a read cannot miss it in both. Any
+unexpected condition is IO_ERROR, never NO_ENTRY.
 
 A read of few entries from the logs reads up to `dbStorage_readAheadCacheBatchSize` entries of them,
 and keeps the rest for the next reads. A run that continues an earlier one (a broker's or a tool's

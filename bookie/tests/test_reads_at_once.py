@@ -9,8 +9,10 @@ import pytest
 
 from bookie import entry_log_format as fmt
 from bookie.disk import RealDisk
-from bookie.entry_log import READS_AT_ONCE_MAX, EntryLogs
+from bookie.entry_log import EntryLogs
 from bookie.memory_disk import MemoryDisk
+from bookie.read_turns import READS_AT_ONCE_MAX
+from bookie.tests.conftest import KEY, RecordingSink, entry
 
 SECONDS_MAX = 10.0
 
@@ -90,3 +92,54 @@ def is_cached(descriptor, offset):
         return False
     except OSError:
         return True
+
+
+class CountedFile:
+    """Notes what is read of entry logs."""
+
+    def __init__(self, file, reads):
+        self._file = file
+        self._reads = reads
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def read_at(self, offset, size):
+        if self._file.path.endswith(".log"):
+            self._reads.append(size)
+        return self._file.read_at(offset, size)
+
+
+class CountedDisk:
+    def __init__(self, disk):
+        self._disk = disk
+        self.reads = []
+
+    def __getattr__(self, name):
+        return getattr(self._disk, name)
+
+    def open(self, path):
+        return CountedFile(self._disk.open(path), self.reads)
+
+
+LARGE = 100_000
+RUN_BYTES = 1 << 20
+
+
+@pytest.mark.parametrize("entries", [10, 25])
+async def test_a_run_of_large_entries_reads_none_that_it_has_no_room_for(machine, entries):
+    """A message of 100 KB, ten of which fit, was read twice in vain after each run."""
+    disk = machine.disk = CountedDisk(machine.disk)
+    large = {"dbStorage_writeCacheMaxSizeMb": 16, "logSizeLimit": 64 << 20}
+    async with machine.running(**large, dbStorage_readAheadCacheMaxSizeMb=0) as bookie:
+        sink = RecordingSink()
+        for number in range(entries):
+            bookie.add_entry(1, number, entry(1, number, bytes(LARGE)), KEY, 0, sink)
+        bookie.kick()
+        await sink.wait_for(entries)
+        await bookie.checkpoint()
+        disk.reads.clear()
+        run = await bookie.read_batch(1, 0, 100, RUN_BYTES)
+    assert len(run) == 10
+    assert sum(map(len, run)) <= RUN_BYTES < sum(map(len, run)) + LARGE
+    assert sum(disk.reads) < RUN_BYTES + LARGE

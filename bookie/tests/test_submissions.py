@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from bookie import read_turns
 from bookie.api import Status
 from bookie.errors import DiskFailed
 from bookie.journal import SUBMITTED_BYTES_MAX, SUBMITTED_RECORDS_MAX
@@ -141,6 +142,30 @@ async def test_a_barrier_waits_for_what_was_submitted(machine, submissions):
         with trio.fail_after(10):
             await wait_until(lambda: done)
         assert done == [[(0, 1, 1)]]
+
+
+async def test_a_read_of_an_entry_log_waits_for_what_was_submitted(
+    machine, submissions, monkeypatch
+):
+    monkeypatch.setattr(read_turns, "WAIT_SECONDS_MAX", 60.0)
+    async with running(machine) as bookie, trio.open_nursery() as nursery:
+        await added(bookie, 0)
+        await bookie.checkpoint()
+        submissions.held = True
+        sink = RecordingSink()
+        bookie.add_entry(1, 1, entry(1, 1), KEY, 0, sink)
+        bookie.kick()
+        found = []
+
+        async def read():
+            found.extend(await bookie.read_batch(1, 0, 1, 1 << 20))
+
+        nursery.start_soon(read)
+        await trio.sleep(0.05)
+        assert not found
+        submissions.release()
+        await wait_until(lambda: found == [whole(1, 0)])
+        assert sink.replies == [(0, 1, 1)]
 
 
 async def test_what_is_under_way_when_the_readers_end_is_finished_by_the_thread(

@@ -1,0 +1,125 @@
+"""Reads of entry logs give way to records that the journals are making durable.
+
+A reader of backlogs asks for a megabyte at a time, as soon as it has the one before. A record that
+is written meanwhile waits at the device for all that is under way there, and a class of the
+scheduler (`bookie.background_io`) helps only where the scheduler has classes. So, while records are
+being written, a ledger directory has one read under way, of `PIECE_BYTES` at most, and before each
+piece waits until no journal writes. Beside 50 readers of one backlog, of 260 MB/s together, the
+synced write of a message of 100 KB took 0.8 ms (p50) instead of 2.4, at four fifths of the speed of
+reading; the pieces alone (and two reads) gave 1.1 at the same speed.
+
+A journal that never stops must not stop the readers: a piece waits `WAIT_SECONDS_MAX` at most. What
+another program asks of the device cannot be seen here.
+
+Counted by reads and not by time, so that the same order of events gives the same calls.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from bookie.disk import DiskFile
+
+READS_AT_ONCE_MAX: Final = 2
+"""Of a directory. What is under way at the device goes before a write of the journal: 2 MB take one
+millisecond of a fast one, and more would not be read faster."""
+PIECE_BYTES: Final = 256 << 10
+"""A fifth of a millisecond of a fast device. Half of it, and double, made no difference that could
+be seen."""
+WAIT_SECONDS_MAX: Final = 0.002
+"""Twice the usual write of a group of 100 KB."""
+YIELDING_READS: Final = 64
+"""So many reads give way after the last write. They take 20 ms or more, so that whoever publishes
+50 messages a second is always given way to."""
+
+
+@final
+class JournalWrites:
+    """The journals of a bookie that have records to make durable. From any thread; a journal
+    begins and ends once for each group, so both are short."""
+
+    __slots__ = ("_ended", "_under_way", "_waiting", "begun")
+
+    def __init__(self) -> None:
+        self._under_way: set[object] = set()
+        self._ended = threading.Condition()
+        self._waiting = 0
+        self.begun = 0
+        """Changes whenever a write begins."""
+
+    def begin(self, journal: object) -> None:
+        """It has something to write. May be called again before `end`."""
+        self._under_way.add(journal)
+        self.begun += 1
+
+    def end(self, journal: object) -> None:
+        """What it had begun is durable, or refused."""
+        self._under_way.discard(journal)
+        # A reader counts itself before it looks at the set: it sees this, or is seen here.
+        if self._waiting and not self._under_way:
+            with self._ended:
+                self._ended.notify_all()
+
+    def wait_none(self) -> None:
+        """Wait until no journal writes, WAIT_SECONDS_MAX at most (blocking)."""
+        if self._under_way:
+            with self._ended:
+                self._waiting += 1
+                try:
+                    self._ended.wait_for(self._is_none_under_way, WAIT_SECONDS_MAX)
+                finally:
+                    self._waiting -= 1
+
+    def _is_none_under_way(self) -> bool:
+        return not self._under_way
+
+
+@final
+class ReadTurns:
+    """The reads of one ledger directory. From any thread."""
+
+    __slots__ = ("_alone", "_reading", "_seen", "_writes", "_yielding")
+
+    def __init__(self, writes: JournalWrites) -> None:
+        self._writes = writes
+        self._reading = threading.BoundedSemaphore(READS_AT_ONCE_MAX)
+        self._alone = threading.Lock()
+        self._seen = writes.begun
+        self._yielding = 0
+        """Reads that still give way."""
+
+    def read(self, file: DiskFile, offset: int, size: int) -> bytes:
+        """As `DiskFile.read_at`, in its turn. Raises as that."""
+        with self._reading:
+            if not self._gives_way():
+                return file.read_at(offset, size)
+            with self._alone:
+                return self._read_pieces(file, offset, size)
+
+    def _gives_way(self) -> bool:
+        begun = self._writes.begun
+        if begun != self._seen:
+            self._seen = begun
+            self._yielding = YIELDING_READS
+        elif self._yielding:
+            self._yielding -= 1
+        return self._yielding > 0
+
+    def _read_pieces(self, file: DiskFile, offset: int, size: int) -> bytes:
+        wait_none = self._writes.wait_none
+        wait_none()
+        first = file.read_at(offset, min(size, PIECE_BYTES))
+        if len(first) < PIECE_BYTES or size == PIECE_BYTES:
+            return first
+        pieces = [first]
+        at = PIECE_BYTES
+        while at < size:
+            wait_none()
+            piece = file.read_at(offset + at, min(size - at, PIECE_BYTES))
+            pieces.append(piece)
+            at += len(piece)
+            if len(piece) < PIECE_BYTES:  # the last one, or the end of the file
+                break
+        return b"".join(pieces)
