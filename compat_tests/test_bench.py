@@ -146,6 +146,21 @@ class TestReport:
         assert target is not None
         assert target.judge(ratio=5.0, vela=2.9) == "met"
 
+    @pytest.mark.parametrize(
+        ("scenario", "figure"),
+        [*report.RATIOS_MAX, *report.EARLIER_OF_VELA, (report.COLD, "publish p99 ms")],
+    )
+    def test_a_target_is_that_of_a_scenario_of_the_benchmark(self, scenario: str, figure: str):
+        assert scenario in NAMES
+        assert report.target_of(scenario, figure) is not None
+
+    def test_a_target_that_is_half_of_an_earlier_figure_says_so(self):
+        target = report.target_of("catch-up, Key_Shared, 100 consumers", report.CPU)
+        assert target is not None
+        assert target.text == "Vela <= 8.75 (half of the earlier 17.5)"
+        assert target.judge(ratio=0.1, vela=9.0) == "missed"
+        assert target.judge(ratio=2.0, vela=8.0) == "met"
+
     def test_a_figure_that_pulsar_has_not_is_shown_without_a_ratio(self):
         both = record([1, 2, 3], [4, 5, 6])
         for figures in both.rounds["vela"]:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from compat_tests.bench import scenarios
 from compat_tests.bench.isolation_loads import RUNS, Backlog, Place
 from compat_tests.bench.isolation_report import ALONE, COLD_TOPICS, NEIGHBOURS, Report
 from compat_tests.bench.stalls import between, counts_of
@@ -108,6 +109,31 @@ def test_the_page_has_what_was_measured_and_what_failed():
     assert again.rounds == made.rounds
 
 
+def test_rounds_of_several_sittings_name_their_commits():
+    first = Report("old")
+    first.add("vela", NEIGHBOURS, "cold", measured(1.0, 2.0))
+    second = Report("new")
+    second.restore(json.loads(json.dumps(first.as_json({"commit": "old"}))))
+    for _ in range(2):
+        second.add("vela", NEIGHBOURS, "cold", measured(1.0, 2.0))
+    second.add("vela", COLD_TOPICS, "40", measured(1.0, 2.0))
+    assert "reading a cold backlog of 10 KB entries | 1 of old, 2 of new |" in second.commits()
+    assert "| vela | cold topics | 40 MB/s | 1 of new |" in second.commits()
+
+
+def test_rounds_written_before_they_named_a_commit_are_those_of_their_page():
+    written = {
+        "about": {"commit": "old"},
+        "rounds": [
+            {"server": "vela", "part": NEIGHBOURS, "case": "cold", "measured": [measured(1, 2)]}
+        ],
+        "failures": [],
+    }
+    made = Report("new")
+    made.restore(written)
+    assert "1 of old" in made.commits()
+
+
 @pytest.fixture(scope="module")
 def vela(tmp_path_factory):
     server = VelaServer(tmp_path_factory.mktemp("isolation"))
@@ -116,6 +142,18 @@ def vela(tmp_path_factory):
         yield server
     finally:
         server.kill()
+
+
+def test_latencies_from_end_to_end_are_measured_in_fractions_of_a_millisecond(vela, monkeypatch):
+    monkeypatch.setattr(scenarios, "WINDOW_SECONDS", 0.3)
+    looks = []
+    bench = scenarios.Bench(
+        vela.directory, windows=1, catch_up_messages=0, cold_messages_per_topic=0, look=looks.append
+    )
+    found = scenarios._victim_figures(bench, vela)
+    assert 0 < found["p50"] <= found["p99"]
+    assert found["p50"] != round(found["p50"])
+    assert looks == [vela]
 
 
 class After:

@@ -12,19 +12,17 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compat_tests.bench import report, rest
-from compat_tests.bench.disk_room import ROOM_AT_QUICK_START_BYTES, ROOM_AT_START_BYTES
 from compat_tests.bench.results import SERVERS, Origin, Results
-from compat_tests.bench.rounds import Rounds, run, tell, wanted_scenarios
+from compat_tests.bench.rounds import Rounds, run_and_report, tell, wanted_scenarios
 from compat_tests.bench.scenarios import SCENARIOS, Bench, warm_up
 from compat_tests.bench.session import Session
 from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, pulsar_home
+from compat_tests.oracle.distribution import PULSAR_VERSION, pulsar_home
 
 if TYPE_CHECKING:
     from compat_tests.bench.results import Figures
@@ -151,16 +149,12 @@ def main() -> int:
     except ValueError as unknown:
         print(unknown, file=sys.stderr)
         return 2
-    begun = time.monotonic()
-    status = run(
-        TREE / "build",
-        ROOM_AT_QUICK_START_BYTES if options.quick else ROOM_AT_START_BYTES,
+    is_written = options.only_server is None
+    return run_and_report(
         lambda directory: Run(options, directory, results).all_of(wanted),
+        lambda: write_report(results) if is_written else None,
+        is_quick=options.quick,
     )
-    if options.only_server is None:
-        write_report(results)
-    tell(f"ended after {(time.monotonic() - begun) / 60:.0f} minutes")
-    return status
 
 
 if __name__ == "__main__":

@@ -12,12 +12,9 @@ import argparse
 import json
 import shutil
 import sys
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from compat_tests.bench.disk_room import (
-    ROOM_AT_QUICK_START_BYTES,
-    ROOM_AT_START_BYTES,
     SERVER_BYTES_MAX,
 )
 from compat_tests.bench.growth_loads import CONFIGURATION, Fanouts, Growing, publishing
@@ -33,11 +30,11 @@ from compat_tests.bench.growth_report import (
     table,
 )
 from compat_tests.bench.results import Origin, Results
-from compat_tests.bench.rounds import Rounds, run, tell
+from compat_tests.bench.rounds import Rounds, run_and_report, tell
 from compat_tests.bench.scenarios import Bench, warm_up
 from compat_tests.bench.session import RoundFailed, Session, new_server
 from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, pulsar_home
+from compat_tests.oracle.distribution import PULSAR_VERSION, pulsar_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -203,15 +200,11 @@ def main() -> int:
     if options.report:
         _write_report(results)
         return 0
-    begun = time.monotonic()
-    status = run(
-        TREE / "build",
-        ROOM_AT_QUICK_START_BYTES if options.quick else ROOM_AT_START_BYTES,
+    return run_and_report(
         lambda directory: _measure(options, directory, results),
+        lambda: _write_report(results),
+        is_quick=options.quick,
     )
-    _write_report(results)
-    tell(f"ended after {(time.monotonic() - begun) / 60:.0f} minutes")
-    return status
 
 
 if __name__ == "__main__":

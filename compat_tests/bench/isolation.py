@@ -29,8 +29,9 @@ from compat_tests.bench.isolation_report import (
     Report,
 )
 from compat_tests.bench.measurement import drop_from_page_cache
-from compat_tests.bench.session import new_server
+from compat_tests.bench.session import new_server, wait_freed
 from compat_tests.bench.stalls import between, look
+from compat_tests.bench.tree import commit
 from compat_tests.bench.victim import MeasureFailed, Program, Victim
 from compat_tests.bench.victim_runs import measure_and_write, options, tell
 from compat_tests.oracle.distribution import TREE
@@ -129,8 +130,9 @@ class Subject:
         return self._victim.figures(seconds, rate)
 
     def pause(self) -> None:
-        """The victim leaves, and the server is stopped."""
+        """The victim leaves, and the server is stopped when it has freed what it removed."""
         self._close_victim()
+        wait_freed(self._server, tell)
         self._server.pause()
 
     def resume(self) -> None:
@@ -204,7 +206,7 @@ class Run:
 def main() -> int:
     """Run, print the tables, write the files; 1 when a bound is missed."""
     chosen = options("isolation", (*CASES, COLD_TOPICS), "parts")
-    report = Report()
+    report = Report(commit())
 
     def run(directory: Path) -> None:
         for part in chosen.only:

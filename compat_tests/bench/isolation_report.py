@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,18 +52,22 @@ def _done(measured: Measured) -> float:
 class Report:
     """The rounds of a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, commit: str = "") -> None:
+        """`commit`: what is added is measured of it."""
+        self._commit = commit
         self.rounds: dict[Key, list[Measured]] = defaultdict(list)
         self.failures: list[str] = []
 
     def add(self, server: str, part: str, case: str, measured: Measured) -> None:
         """One measurement."""
-        self.rounds[server, part, case].append(measured)
+        self.rounds[server, part, case].append({"commit": self._commit, **measured})
 
     def restore(self, written: dict[str, Any]) -> None:
         """What `as_json` has made in an earlier run."""
         for each in written["rounds"]:
-            self.rounds[each["server"], each["part"], each["case"]] += each["measured"]
+            self.rounds[each["server"], each["part"], each["case"]] += [
+                {"commit": written["about"]["commit"], **measured} for measured in each["measured"]
+            ]
         self.failures += written["failures"]
 
     def _median(self, key: Key, figure: Callable[[Measured], float]) -> float | None:
@@ -160,6 +164,16 @@ class Report:
         """Both."""
         return f"{self.table()}\n\n{self.cold_table()}"
 
+    def commits(self) -> str:
+        """Rounds of each case by commit."""
+        lines = ["| server | part | case | rounds by commit |", "|---|---|---|---|"]
+        for (server, part, case), rounds in sorted(self.rounds.items()):
+            counts = Counter(each["commit"] for each in rounds)
+            said = ", ".join(f"{count} of {name}" for name, count in counts.items())
+            name = f"{case} MB/s" if part == COLD_TOPICS else BESIDE[case]
+            lines.append(f"| {server} | {part} | {name} | {said} |")
+        return "\n".join(lines)
+
     def _verdict(self, server: str, part: str, case: str) -> str:
         met = self.is_met(part, case) if server == "vela" else None
         return "" if met is None else "met" if met else "**missed**"
@@ -200,7 +214,9 @@ class Report:
             f"{self.table()}\n\n"
             "## 100 KB messages on 150 topics, 50 of them read cold\n\n"
             f"The p99 may be at most {COLD_P99_MS_MAX:g} ms, up to {COLD_RATE_MAX_MB} MB/s.\n\n"
-            f"{self.cold_table()}\n" + (f"\nNot counted:\n\n{failed}" if failed else "")
+            f"{self.cold_table()}\n\n"
+            f"## What was measured of which commit\n\n{self.commits()}\n"
+            + (f"\nNot counted:\n\n{failed}" if failed else "")
         )
 
     def as_json(self, about: dict[str, Any]) -> dict[str, Any]:

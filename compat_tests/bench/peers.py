@@ -18,13 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compat_tests.bench import fanout, peers_servers
 from compat_tests.bench.disk_room import (
-    KEPT_BYTES_MAX,
-    ROOM_AT_QUICK_START_BYTES,
-    ROOM_AT_START_BYTES,
     NoRoom,
     disk_of,
     shortage,
-    stored_bytes,
+    used_bytes,
 )
 from compat_tests.bench.measurement import BrokerMeter
 from compat_tests.bench.peers_report import (
@@ -45,17 +42,17 @@ from compat_tests.bench.peers_report import (
     table,
 )
 from compat_tests.bench.results import Origin, Results
-from compat_tests.bench.rounds import Rounds, run, tell, wanted_scenarios
+from compat_tests.bench.rounds import Rounds, run_and_report, tell, wanted_scenarios
 from compat_tests.bench.scenarios import is_warm
 from compat_tests.bench.session import (
     DISK_CONFIGURATION,
-    RECLAIM_SECONDS_MAX,
     RoundFailed,
     new_server,
+    wait_freed,
 )
 from compat_tests.bench.tree import OUTPUT, QUICK_OUTPUT, commit, how_vela_runs, machine
 from compat_tests.bench.victim import MeasureFailed, Program
-from compat_tests.oracle.distribution import PULSAR_VERSION, TREE, OracleAbsent, pulsar_home
+from compat_tests.oracle.distribution import PULSAR_VERSION, OracleAbsent, pulsar_home
 from compat_tests.oracle.server_process import ServerFailed
 
 if TYPE_CHECKING:
@@ -127,7 +124,7 @@ class Session:
         except (MeasureFailed, fanout.RoundFailed, NoRoom) as failure:
             self._replace(peer.server)
             raise RoundFailed(str(failure)) from failure
-        self._free_space(server)
+        wait_freed(server, tell)
         server.pause()
         return figures
 
@@ -170,7 +167,7 @@ class Session:
                 except MeasureFailed as failure:
                     raise ServerFailed(f"{name} could not be warmed up: {failure}") from failure
             tell(f"{name} is warm after {time.monotonic() - begun:.0f} s of load")
-        self._free_space(server)
+        wait_freed(server, tell)
         server.pause()
 
     def _warm_up(self, server: ServerProcess, rate: int, *, batched: bool) -> None:
@@ -185,18 +182,9 @@ class Session:
                 self._look(server)
 
     def _look(self, server: ServerProcess) -> None:
-        short = shortage(disk_of(self._directory), server.name, stored_bytes(server.directory))
+        short = shortage(disk_of(self._directory), server.name, used_bytes(server))
         if short is not None:
             raise NoRoom(short)
-
-    def _free_space(self, server: ServerProcess) -> None:
-        """Wait until what was deleted is gone from the disk."""
-        deadline = time.monotonic() + RECLAIM_SECONDS_MAX
-        while (left := stored_bytes(server.directory)) > KEPT_BYTES_MAX:
-            if time.monotonic() > deadline:
-                tell(f"{server.name} still has {left / 2**30:.1f} GiB of deleted topics")
-                return
-            time.sleep(POLL_SECONDS)
 
     def _replace(self, name: str) -> None:
         """With an empty directory."""
@@ -376,15 +364,11 @@ def main() -> int:
     except ValueError as unknown:
         print(unknown, file=sys.stderr)
         return 2
-    begun = time.monotonic()
-    status = run(
-        TREE / "build",
-        ROOM_AT_QUICK_START_BYTES if options.quick else ROOM_AT_START_BYTES,
+    return run_and_report(
         lambda directory: _measure(wanted, directory, results, options),
+        lambda: _write_report(results),
+        is_quick=options.quick,
     )
-    _write_report(results)
-    tell(f"ended after {(time.monotonic() - begun) / 60:.0f} minutes")
-    return status
 
 
 if __name__ == "__main__":

@@ -16,10 +16,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 import psutil
 
-from compat_tests.bench.disk_room import NoRoom, disk_of, refusal
+from compat_tests.bench.disk_room import (
+    ROOM_AT_QUICK_START_BYTES,
+    ROOM_AT_START_BYTES,
+    NoRoom,
+    disk_of,
+    refusal,
+)
 from compat_tests.bench.perf_client import PerfFailed
 from compat_tests.bench.session import RoundFailed
-from compat_tests.oracle.distribution import OracleAbsent
+from compat_tests.oracle.distribution import TREE, OracleAbsent
 from compat_tests.oracle.server_process import ServerFailed
 
 if TYPE_CHECKING:
@@ -99,6 +105,18 @@ def wanted_scenarios(names: list[str], only: list[str] | None) -> list[str]:
         if not any(text in name for name in names):
             raise ValueError(f"no scenario has {text!r} in its name; --list tells them")
     return [name for name in names if not only or any(text in name for text in only)]
+
+
+def run_and_report(
+    measure: Callable[[Path], bool], report: Callable[[], None], *, is_quick: bool
+) -> int:
+    """`run` in this tree, then `report`, whatever was measured; the exit code of the program."""
+    begun = time.monotonic()
+    room_bytes = ROOM_AT_QUICK_START_BYTES if is_quick else ROOM_AT_START_BYTES
+    status = run(TREE / "build", room_bytes, measure)
+    report()
+    tell(f"ended after {(time.monotonic() - begun) / 60:.0f} minutes")
+    return status
 
 
 def run(build: Path, room_bytes: int, measure: Callable[[Path], bool]) -> int:

@@ -86,6 +86,36 @@ def log_sizes(server: Subject) -> list[int]:
     return [part.log_path.stat().st_size for part in server.parts]
 
 
+def wait_freed(
+    server: Subject, tell: Callable[[str], None], kept_bytes_max: int = KEPT_BYTES_MAX
+) -> None:
+    """Before a server is stopped by SIGSTOP: until it has no more of the disk than it may keep, and
+    has freed what it removed. Bounded; `tell` is told if that was not enough."""
+    _wait(
+        lambda: used_bytes(server) <= kept_bytes_max,
+        f"{server.name} has no more than {kept_bytes_max / 2**30:.0f} GiB",
+        RECLAIM_SECONDS_MAX,
+        tell,
+    )
+    _wait(
+        lambda: removed_bytes(server.process_ids, server.directory) <= REMOVED_BYTES_MAX,
+        f"{server.name} has freed the files that it removed",
+        FREE_SECONDS_MAX,
+        tell,
+    )
+
+
+def _wait(
+    condition: Callable[[], bool], what: str, seconds_max: float, tell: Callable[[str], None]
+) -> None:
+    deadline = time.monotonic() + seconds_max
+    while not condition():
+        if time.monotonic() > deadline:
+            tell(f"waited in vain until {what}")
+            return
+        time.sleep(POLL_SECONDS)
+
+
 @dataclass
 class Session:
     """Servers that stay up, and warm, over all scenarios."""
@@ -192,15 +222,8 @@ class Session:
 
         self._wait(is_left, f"{server.name} has closed what the clients left on {topic}")
 
-    def _wait(
-        self, condition: Callable[[], bool], what: str, seconds_max: float = SETTLE_SECONDS_MAX
-    ) -> None:
-        deadline = time.monotonic() + seconds_max
-        while not condition():
-            if time.monotonic() > deadline:
-                self.tell(f"waited in vain until {what}")
-                return
-            time.sleep(POLL_SECONDS)
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        _wait(condition, what, SETTLE_SECONDS_MAX, self.tell)
 
     def _tidy_or_replace(self, name: str) -> None:
         server = self.servers[name]
@@ -222,16 +245,7 @@ class Session:
             )
             if status not in (204, 404):
                 self.tell(f"{server.name} did not delete {topic}: {status} {answer}")
-        self._wait(
-            lambda: used_bytes(server) <= self.kept_bytes_max,
-            f"{server.name} has no more than {self.kept_bytes_max / 2**30:.0f} GiB",
-            RECLAIM_SECONDS_MAX,
-        )
-        self._wait(
-            lambda: removed_bytes(server.process_ids, server.directory) <= REMOVED_BYTES_MAX,
-            f"{server.name} has freed the files that it removed",
-            FREE_SECONDS_MAX,
-        )
+        wait_freed(server, self.tell, self.kept_bytes_max)
         server.pause()
 
     def _replace(self, name: str) -> None:
