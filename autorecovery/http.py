@@ -19,9 +19,8 @@ from web.state import HEARTBEAT_PATH, METRICS_PATH, heartbeat, json_text, metric
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from starlette.types import ASGIApp
-
     from autorecovery.running import RunningAutorecovery
+    from web.asgi import Application
     from web.prometheus import Page
     from web.state import Answer, Query
 
@@ -53,9 +52,9 @@ class AutorecoveryState:
         }
 
     def _when_running(
-        self, answer: Callable[[RunningAutorecovery, Query], Awaitable[ASGIApp]]
+        self, answer: Callable[[RunningAutorecovery, Query], Awaitable[Application]]
     ) -> Answer:
-        async def answered(query: Query) -> ASGIApp:
+        async def answered(query: Query) -> Application:
             if self.running is None:
                 return text(503, "Autorecovery is not fully started yet")
             try:
@@ -65,20 +64,20 @@ class AutorecoveryState:
 
         return answered
 
-    async def _status(self, running: RunningAutorecovery, _query: Query) -> ASGIApp:
+    async def _status(self, running: RunningAutorecovery, _query: Query) -> Application:
         return json_text({"enabled": not await running.marks.is_disabled()})
 
-    async def _who_is_auditor(self, running: RunningAutorecovery, _query: Query) -> ASGIApp:
+    async def _who_is_auditor(self, running: RunningAutorecovery, _query: Query) -> Application:
         auditor = await current_auditor(running.store)
         return text(200, f"Auditor: {auditor}") if auditor else text(404, "No auditor elected")
 
-    async def _delay(self, running: RunningAutorecovery, _query: Query) -> ASGIApp:
+    async def _delay(self, running: RunningAutorecovery, _query: Query) -> Application:
         seconds = await running.marks.delay_s()
         if seconds is None:
             return text(404, "lostBookieRecoveryDelay is not set")
         return text(200, f"lostBookieRecoveryDelay value: {seconds}")
 
-    async def _marked(self, running: RunningAutorecovery, query: Query) -> ASGIApp:
+    async def _marked(self, running: RunningAutorecovery, query: Query) -> Application:
         """As JSON: the ids of marked ledgers; with `printmissingreplica` the bookies, too. Those
         whose marks name the bookie `missingreplica`, and not `excludingmissingreplica`."""
         named = query.get("missingreplica", "").strip()
@@ -103,7 +102,7 @@ class AutorecoveryState:
             return text(404, "No under replicated ledgers found")
         return json_text(found if "printmissingreplica" in query else list(found))
 
-    async def _metrics(self, _query: Query) -> ASGIApp:
+    async def _metrics(self, _query: Query) -> Application:
         running = self.running
         marks = 0 if running is None else await self._count_marks(running)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from web.errors import RequestRefused
 
 if TYPE_CHECKING:
-    from starlette.types import Message, Receive
+    from web.asgi import Message, Receive
 
 BODY_BYTES_MAX: Final = 8 * 1024 * 1024
 

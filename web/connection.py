@@ -31,8 +31,7 @@ from web.errors import PeerTooSlow, RequestRefused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, MutableMapping
 
-    from starlette.types import ASGIApp
-
+    from web.asgi import Application
     from web.budgets import ByteBudget, RequestRate
     from web.limits import HttpLimits
 
@@ -100,7 +99,7 @@ class Shared(Protocol):
     """The part of its server that a connection uses."""
 
     @property
-    def application(self) -> ASGIApp:
+    def application(self) -> Application:
         """The application that answers."""
 
     @property

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable
 
-    from starlette.types import ASGIApp
-
+    from web.asgi import Application
     from web.limits import HttpLimits
 
 log = structlog.get_logger()
@@ -66,7 +65,7 @@ class Door:
 class HttpServer:
     """The connections of all listening sockets, with the interface `connection.Shared` for them."""
 
-    def __init__(self, application: ASGIApp, limits: HttpLimits) -> None:
+    def __init__(self, application: Application, limits: HttpLimits) -> None:
         self.application = application
         self.limits = limits
         self.budget = ByteBudget(limits.buffered_bytes_max)

@@ -11,14 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import parse_qsl
 
-from starlette.responses import Response
-
 from web.errors import RequestRefused
 from web.prometheus import Page
+from web.responses import Response
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
+    from web.asgi import Application, Receive, Scope, Send
     from web.callers import CallerRules
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,7 +26,7 @@ _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 
 Query = Mapping[str, str]
-Answer = Callable[[Query], "ASGIApp | Awaitable[ASGIApp]"]
+Answer = Callable[[Query], "Application | Awaitable[Application]"]
 
 
 @final
@@ -45,7 +43,7 @@ class StateApplication:
         response = await self._answer(scope)
         await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope) -> ASGIApp:
+    async def _answer(self, scope: Scope) -> Application:
         headers = {
             key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]
         }
@@ -64,22 +62,22 @@ class StateApplication:
         return await given if isinstance(given, Awaitable) else given
 
 
-def text(status: int, body: str) -> ASGIApp:
+def text(status: int, body: str) -> Application:
     """A plain text."""
-    return Response(body, status_code=status, media_type=_TEXT)
+    return Response(body, status=status, media_type=_TEXT)
 
 
-def json_text(body: object) -> ASGIApp:
+def json_text(body: object) -> Application:
     """200 with JSON."""
     return Response(json.dumps(body), media_type=_JSON)
 
 
-def heartbeat(_query: Query) -> ASGIApp:
+def heartbeat(_query: Query) -> Application:
     """At HEARTBEAT_PATH: the process answers."""
     return text(200, "OK\n")
 
 
-def metrics(add_series: Callable[[Page], None]) -> ASGIApp:
+def metrics(add_series: Callable[[Page], None]) -> Application:
     """At METRICS_PATH: what `add_series` adds."""
     page = Page()
     add_series(page)

@@ -13,10 +13,9 @@ from web.stall_series import add_stall_series
 from web.state import HEARTBEAT_PATH, METRICS_PATH, heartbeat, json_text, metrics, text
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from bookie.bookie import Bookie
     from bookie.net.server import BookieServer
+    from web.asgi import Application
     from web.prometheus import Page
     from web.state import Answer, Query
 
@@ -44,12 +43,12 @@ class BookieState:
             }
         return answers
 
-    def _is_ready(self, _query: Query) -> ASGIApp:
+    def _is_ready(self, _query: Query) -> Application:
         if self.is_ready and not self.is_stopping:
             return text(200, "")
         return text(503, "Bookie is not fully started yet")
 
-    def _state(self, _query: Query) -> ASGIApp:
+    def _state(self, _query: Query) -> Application:
         bookie = self.bookie
         return json_text(
             {
@@ -60,7 +59,7 @@ class BookieState:
             }
         )
 
-    def _info(self, _query: Query) -> ASGIApp:
+    def _info(self, _query: Query) -> Application:
         if self.bookie is None:
             return text(503, "Bookie is not fully started yet")
         free, total = self.bookie.free_and_total_bytes()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import Response
-
 from broker.admin.authorization import check
 from broker.admin.bundles import make_local_record
 from broker.admin.isolation_policies import check_cluster
@@ -20,6 +18,7 @@ from broker.cluster.namespace_bundles import ANTI_AFFINITY_FIELD
 from broker.namespaces.json_nodes import change_json, read_json
 from broker.namespaces.names import local_policies_path
 from broker.refusal import Refusal, not_found, precondition_failed
+from web.responses import Response
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -34,7 +33,7 @@ async def group(request: AdminRequest) -> Response:
     """The group of a namespace, as it was given; no content: it is in none."""
     found = await _group_of(request.context.store, request.namespace_name)
     if not found:
-        return Response(status_code=_NO_CONTENT)
+        return Response(status=_NO_CONTENT)
     return Response(found, media_type="application/json")
 
 

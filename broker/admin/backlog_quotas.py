@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import JSONResponse
-
 from broker.admin.router import Route
 from broker.admin.topic_policies import namespace_of, own_record
 from broker.policies.backlog_quotas import (
@@ -24,6 +22,7 @@ from broker.policies.backlog_quotas import (
     record_of,
 )
 from broker.refusal import Refusal, not_found, precondition_failed
+from web.responses import Response, json_response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,10 +55,10 @@ def _shown(quotas: BacklogQuotas) -> dict[str, Json]:
 # --- namespaces -----------------------------------------------------------------------------
 
 
-async def of_namespace(request: AdminRequest) -> JSONResponse:
+async def of_namespace(request: AdminRequest) -> Response:
     """What the namespace itself says, by type."""
     namespace = await request.context.namespaces.get(request.namespace_name)
-    return JSONResponse(namespace.policies.record.fields.get(FIELD) or {})
+    return json_response(namespace.policies.record.fields.get(FIELD) or {})
 
 
 async def set_of_namespace(request: AdminRequest) -> None:
@@ -94,7 +93,7 @@ async def _change_namespace(request: AdminRequest, kind: str, value: Json) -> No
 # --- topics ---------------------------------------------------------------------------------
 
 
-async def of_topic(request: AdminRequest) -> JSONResponse:
+async def of_topic(request: AdminRequest) -> Response:
     """What the topic itself says; with `applied` and without that, what its namespace says, or the
     configuration."""
     namespace = await namespace_of(request)
@@ -103,7 +102,7 @@ async def of_topic(request: AdminRequest) -> JSONResponse:
     if not own and request.flag("applied"):
         own = namespace.policies.record.fields.get(FIELD)
         own = own or _shown(namespace.policies.effective.backlog_quotas)
-    return JSONResponse(own or {})
+    return json_response(own or {})
 
 
 async def set_of_topic(request: AdminRequest) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import JSONResponse, Response
-
 from broker.admin.bundles import cluster_of
 from broker.admin.router import Route
 from broker.namespaces.json_nodes import change_json, create_json, read_json
@@ -23,6 +21,7 @@ from broker.namespaces.names import (
 from broker.refusal import Refusal, not_found, precondition_failed
 from ledgers.placement import RACKS_PATH
 from protocol.bookkeeper.paths import COOKIES_ROOT
+from web.responses import Response, json_response
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminContext, AdminRequest
@@ -151,7 +150,7 @@ async def groups(request: AdminRequest) -> Response:
     namespace = await _namespace(request)
     record = await read_json(request.context.store, local_policies_path(namespace.name)) or {}
     given = record.get(BOOKIE_GROUPS_FIELD)
-    return Response(status_code=_NO_CONTENT) if given is None else JSONResponse(given)
+    return Response(status=_NO_CONTENT) if given is None else json_response(given)
 
 
 async def set_groups(request: AdminRequest) -> None:

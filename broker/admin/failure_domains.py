@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import Response
-
 from broker.admin.bundles import cluster_of
 from broker.admin.isolation_policies import check_cluster
 from broker.admin.router import Route
 from broker.cluster.isolation_records import delete_domain, read_domain, read_domains, write_domain
 from broker.refusal import Refusal, conflict, not_found
+from web.responses import Response
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -62,7 +61,7 @@ async def delete(request: AdminRequest) -> Response:
     name = request.names["failure_domain"]
     if not await delete_domain(request.context.store, cluster, name):
         raise not_found(f"Domain-name {name} or cluster {cluster} does not exist")
-    return Response(status_code=200)
+    return Response(status=200)
 
 
 _DOMAINS: Final = "/admin/v2/clusters/{cluster}/failureDomains"

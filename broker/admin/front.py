@@ -1,8 +1,8 @@
 """What the HTTP server calls: the application over the route table, loaded by the first request.
 
-The routes are a tenth of a broker's modules, and bring a library of HTTP answers. A broker that
-nobody asks by HTTP, as most of those of a test suite, does without them. They are loaded in a
-thread, so that clients of the binary protocol are served meanwhile.
+The routes are a tenth of a broker's modules. A broker that nobody asks by HTTP, as most of those of
+a test suite, does without them. They are loaded in a thread, so that clients of the binary protocol
+are served meanwhile.
 
 Before the broker is ready every request is answered with 503, so the first 200 of `/metrics` or the
 health check means that a client can use the broker. `web` serves it on a socket that is bound
@@ -21,9 +21,8 @@ from web.server import HttpServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from starlette.types import Receive, Scope, Send
-
     from broker.admin.context import AdminContext
+    from web.asgi import Receive, Scope, Send
     from web.limits import HttpLimits
     from web.server import Door
 

@@ -12,7 +12,6 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 import trio
-from starlette.responses import Response
 
 from broker.admin.router import Route
 from broker.admin.topics import TOPIC, existing_persistent
@@ -22,6 +21,7 @@ from broker.subscription.statistics import iso_time
 from protocol import pulsar_api_pb2 as pb
 from protocol.errors import RemoteProtocolError
 from protocol.metadata import metadata_range, peek_and_payload
+from web.responses import Response
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import JSONResponse
-
 from broker.admin.router import Route
 from broker.policies.clusters import (
     ALLOWED_FIELD,
@@ -16,14 +14,15 @@ from broker.policies.clusters import (
     check_replication,
     replication_clusters,
 )
+from web.responses import Response, json_response
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
 
 
-async def _shown(request: AdminRequest, field: str) -> JSONResponse:
+async def _shown(request: AdminRequest, field: str) -> Response:
     namespace = await request.context.namespaces.get(request.namespace_name)
-    return JSONResponse(namespace.policies.record.fields.get(field) or [])
+    return json_response(namespace.policies.record.fields.get(field) or [])
 
 
 async def _store(request: AdminRequest, field: str, names: list[str]) -> str:
@@ -33,7 +32,7 @@ async def _store(request: AdminRequest, field: str, names: list[str]) -> str:
     return ""  # Pulsar answers 200 here, and 204 elsewhere.
 
 
-async def get_replication(request: AdminRequest) -> JSONResponse:
+async def get_replication(request: AdminRequest) -> Response:
     """The clusters that it is replicated to."""
     return await _shown(request, REPLICATION_FIELD)
 
@@ -47,7 +46,7 @@ async def set_replication(request: AdminRequest) -> str:
     return await _store(request, REPLICATION_FIELD, names)
 
 
-async def get_allowed(request: AdminRequest) -> JSONResponse:
+async def get_allowed(request: AdminRequest) -> Response:
     """The clusters that it may use; none: those of its tenant."""
     return await _shown(request, ALLOWED_FIELD)
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from starlette.responses import JSONResponse
-
 from broker.admin.router import Route
 from broker.policies import delays, idle
 from broker.policies.backlog_quotas import FIELD as QUOTA_FIELD
@@ -48,6 +46,7 @@ from broker.policies.persistence import persistence
 from broker.policies.rates import publish_rate
 from broker.policies.record import AUTO_UPDATE_FIELD
 from broker.refusal import Refusal, not_found, precondition_failed
+from web.responses import json_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -290,7 +289,7 @@ def _routes_of(policy: Policy) -> tuple[Route, ...]:
             value = policy.unset if policy.shown_unset is None else policy.shown_unset
         if value is None:
             return None if policy.silent else ""
-        return JSONResponse(value)
+        return json_response(value)
 
     async def change(request: AdminRequest) -> str | None:
         value = True if policy.switched_on else await request.json()

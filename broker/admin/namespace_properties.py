@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import JSONResponse, Response
-
 from broker.admin.router import Route
 from broker.admin.topics import text_map
 from broker.refusal import Refusal
+from web.responses import Response, json_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +37,9 @@ def _text(value: str | None) -> Response:
     return Response(value or "", media_type="application/json")
 
 
-async def get_all(request: AdminRequest) -> JSONResponse:
+async def get_all(request: AdminRequest) -> Response:
     """All of them."""
-    return JSONResponse(await _of(request))
+    return json_response(await _of(request))
 
 
 async def set_some(request: AdminRequest) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from broker.authorization.operations import Operation
 
 Handler = Callable[["AdminRequest"], Awaitable[Any]]
-"""Answers: None = 204, bytes or str = text, a starlette Response, anything else = JSON."""
+"""Answers: None = 204, str = text, a Response, anything else = JSON."""
 
 _DOMAIN: Final = "{domain}"
 _DOMAINS: Final = (PERSISTENT, NON_PERSISTENT)

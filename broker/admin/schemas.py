@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import JSONResponse
-
 from broker.admin.router import Route
 from broker.refusal import Refusal, not_found
 from broker.schemas.schema_info import InvalidSchema
 from protocol.errors import IncompatibleSchema
+from web.responses import Response, json_response
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -48,7 +47,7 @@ async def post(request: AdminRequest) -> dict[str, Any]:
     return {"version": {"version": version}}
 
 
-async def compatibility(request: AdminRequest) -> JSONResponse:
+async def compatibility(request: AdminRequest) -> Response:
     """Whether it could be registered. If not, Pulsar answers 500 with the reason."""
     strategy = await _strategy(request)
     schema = await _posted(request)
@@ -56,8 +55,8 @@ async def compatibility(request: AdminRequest) -> JSONResponse:
         await request.context.schemas.check(request.topic, schema, strategy)
     except (IncompatibleSchema, InvalidSchema) as error:
         raise Refusal(500, str(error)) from error
-    return JSONResponse(
-        {"schemaCompatibilityStrategy": strategy, "compatibility": True}, status_code=202
+    return json_response(
+        {"schemaCompatibilityStrategy": strategy, "compatibility": True}, status=202
     )
 
 

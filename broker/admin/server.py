@@ -7,7 +7,6 @@ import ssl
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
-from starlette.responses import Response
 
 from broker.admin.authorization import check, scope_of
 from broker.admin.context import AdminRequest
@@ -19,14 +18,14 @@ from broker.refusal import Refusal
 from security.authentication.identity import AuthenticationFailed
 from security.caller import UNAUTHENTICATED, Caller
 from web.body import read_body
+from web.responses import Response
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
     from broker.admin.context import AdminContext
     from broker.admin.router import Router
     from broker.config import BrokerConfig
     from security.authentication.service import Authentication
+    from web.asgi import Application, Receive, Scope, Send
     from web.callers import CallerRules
 
 log = structlog.get_logger()
@@ -62,7 +61,7 @@ class AdminApplication:
         response = await self._answer(scope, receive)
         await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> ASGIApp:
+    async def _answer(self, scope: Scope, receive: Receive) -> Application:
         headers = {
             key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]
         }
@@ -74,13 +73,13 @@ class AdminApplication:
                 raise Refusal(501, "WebSocket is not supported; connect to the brokerServicePort")
             return await self._handled(scope, receive, method, headers)
         except Redirect as redirect:
-            return Response(status_code=307, headers={"Location": redirect.url})
+            return Response(status=307, headers={"Location": redirect.url})
         except Exception as error:  # the only place where errors become answers
             return _error(*status_and_reason(error))
 
     async def _handled(
         self, scope: Scope, receive: Receive, method: str, headers: dict[str, str]
-    ) -> ASGIApp:
+    ) -> Application:
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         raw_path = raw_path.partition(b"?")[0]
         route, names, known = self._router.find(raw_path, "GET" if method == "HEAD" else method)
@@ -146,14 +145,14 @@ def _unauthenticated(scope: Scope, error: AuthenticationFailed) -> Response:
     text = "Authentication required"
     answer = {"reason": text, "message": text, "url": scope["path"], "status": "401"}
     headers = {"Cache-Control": "must-revalidate,no-cache,no-store"}
-    return Response(encoded(answer), status_code=401, headers=headers, media_type=_JSON)
+    return Response(encoded(answer), status=401, headers=headers, media_type=_JSON)
 
 
-def _as_response(answer: object) -> ASGIApp:
+def _as_response(answer: object) -> Application:
     if isinstance(answer, Response | Streamed):
         return answer
     if answer is None:
-        return Response(status_code=204)
+        return Response(status=204)
     if isinstance(answer, str):
         return Response(answer, media_type=_JSON if answer else None)
     if is_large(answer):
@@ -162,4 +161,4 @@ def _as_response(answer: object) -> ASGIApp:
 
 
 def _error(status: int, reason: str) -> Response:
-    return Response(encoded({"reason": reason}), status_code=status, media_type=_JSON)
+    return Response(encoded({"reason": reason}), status=status, media_type=_JSON)

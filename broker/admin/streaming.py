@@ -20,7 +20,7 @@ from broker.slices import STEPS_PER_SLICE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from starlette.types import Receive, Scope, Send
+    from web.asgi import Receive, Scope, Send
 
 SLICE_BYTES: Final = 64 * 1024
 SMALL_MAX: Final = 64

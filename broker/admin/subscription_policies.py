@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import JSONResponse
-
 from broker.admin.router import Route
 from broker.admin.topic_policies import (
     SUBSCRIPTION_DISPATCH_RATE,
@@ -22,6 +20,7 @@ from broker.policies.delivery_rates import (
     dispatch_rate,
     dispatch_rate_in,
 )
+from web.responses import Response, json_response
 
 if TYPE_CHECKING:
     from broker.admin.context import AdminRequest
@@ -30,7 +29,7 @@ Json = Any
 _PATH: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{subscription}/dispatchRate"
 
 
-async def _get(request: AdminRequest) -> JSONResponse | str:
+async def _get(request: AdminRequest) -> Response | str:
     namespace = await namespace_of(request)
     namespace.topic_level.check(request.topic)
     record = own_record(request, namespace)
@@ -41,7 +40,7 @@ async def _get(request: AdminRequest) -> JSONResponse | str:
         value = of_topic.of(record, request.context.config.clusterName)
         if value is None:
             value = of_topic.applied_to(request, namespace)
-    return "" if value is None else JSONResponse(value)
+    return "" if value is None else json_response(value)
 
 
 async def _set(request: AdminRequest) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from starlette.responses import JSONResponse
-
 from broker.admin.namespace_policies import EMPTY_BODY, refuse_copies, refuse_nothing
 from broker.admin.router import Route
 from broker.namespaces.topic_policies import DISABLED
@@ -31,6 +29,7 @@ from broker.policies.levels import Levels
 from broker.policies.persistence import persistence, record_of
 from broker.policies.rates import publish_rate
 from broker.refusal import Refusal, not_found, precondition_failed
+from web.responses import Response, json_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -279,7 +278,7 @@ async def _value_of(request: AdminRequest, policy: TopicPolicy) -> Json:
 def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
     """Its endpoints."""
 
-    async def get(request: AdminRequest) -> JSONResponse | str | None:
+    async def get(request: AdminRequest) -> Response | str | None:
         """What the topic itself says; with `applied` what is in force."""
         namespace = await namespace_of(request)
         namespace.topic_level.check(request.topic)
@@ -290,7 +289,7 @@ def routes_of(policy: TopicPolicy) -> tuple[Route, ...]:
             return None if policy.applied is None else ""
         if value is None:
             value = policy.unset
-        return JSONResponse(value)
+        return json_response(value)
 
     async def change(request: AdminRequest) -> None:
         if policy.no_body and policy.null is not None and not await request.body():

@@ -33,13 +33,15 @@ NOT_LOADED = {
     "cryptography": "certificates and keys",
     "fastavro": "policies of topics",
     "jwt": "tokens",
-    "starlette": "answers to HTTP requests",
+    "web.responses": "answers to HTTP requests",
     "kazoo": "ZooKeeper",
     "broker.admin.routes": "HTTP requests",
     "broker.cluster": "clusters",
     "autorecovery": "clusters",
     "security.tls_port": "TLS",
 }
+
+NEVER_LOADED = ("starlette", "anyio", "asyncio.base_events", "http.cookies", "mimetypes", "_ssl")
 
 
 def test_a_broker_at_rest_has_not_loaded_what_only_some_brokers_need() -> None:
@@ -52,4 +54,6 @@ def test_a_broker_at_rest_has_not_loaded_what_only_some_brokers_need() -> None:
     assert [name for name in ("asyncio.base_events", "_hashlib", "_ssl") if name in idle] == []
     # The routes came with the first request.
     assert "broker.admin.routes" in asked
+    # They brought no framework of HTTP, nor what such ones import.
+    assert [name for name in NEVER_LOADED if name in asked] == []
     assert status == 200
