@@ -1,9 +1,10 @@
 """DirectWriter: large writes past the page cache (O_DIRECT), for data not read back soon.
 
 The kernel takes such a write from the caller's memory straight to the device: no page is allocated,
-filled and cleaned for it. Memory, offset and size have to be aligned, so the pieces are copied into
-one permanent buffer. That is cheaper than the kernel's copy into pages that are in no processor
-cache. The kernel keeps buffered writes and reads of the same file coherent.
+filled and cleaned for it. Memory, offset and size have to be aligned. What is not in memory of
+`aligned_memory` is copied into one permanent buffer, which is cheaper than the kernel's copy into
+pages that are in no processor cache. The kernel keeps buffered writes and reads of the same file
+coherent.
 
 A file system or device may refuse at opening or at any write. Then the caller writes the same bytes
 to the same place through the page cache.
@@ -31,6 +32,7 @@ LARGE_BYTES: Final = 64 << 10
 
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 _SYNCED_WRITE: Final[int] = getattr(os, "RWF_DSYNC", 0)
+Part = bytes | memoryview
 _REFUSALS: Final = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -47,19 +49,36 @@ def open_direct(path: str, descriptor: int) -> DirectWriter | None:
         os.close(direct)
         return None
     try:
-        staging = mmap.mmap(-1, STAGING_BYTES)
+        staging = aligned_memory(STAGING_BYTES)
     except OSError:  # no memory for it
         os.close(direct)
         return None
+    return DirectWriter(direct, staging)
+
+
+def aligned_memory(size: int) -> memoryview:
+    """Memory that can be written without being copied. It takes up space when it is used.
+
+    Raises: OSError: there is none.
+    """
+    memory = mmap.mmap(-1, size)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # the kernel pins page by page: fewer are better
-            staging.madvise(mmap.MADV_HUGEPAGE)
-    return DirectWriter(direct, memoryview(staging))
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
 
 
 def is_aligned(offset: int, size: int) -> bool:
     """Whether a direct write may start at `offset` and have `size` bytes."""
     return (offset | size) % ALIGNMENT == 0
+
+
+def _aligned_address(parts: Sequence[Part]) -> int:
+    """Where the only part is, if it can be written from there; 0: it has to be copied."""
+    if len(parts) != 1 or not isinstance(parts[0], memoryview) or parts[0].readonly:
+        return 0
+    address = ctypes.addressof(ctypes.c_char.from_buffer(parts[0]))
+    return 0 if address % ALIGNMENT else address
 
 
 @final
@@ -73,13 +92,15 @@ class DirectWriter:
         self._staging = staging
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(staging))
 
-    def write_synced(self, offset: int, parts: Sequence[bytes], size: int) -> bool:
+    def write_synced(self, offset: int, parts: Sequence[Part], size: int) -> bool:
         """Write the parts, `size` bytes together, and make them durable. False: refused or
         incomplete; the content between `offset` and `offset + size` is then unknown.
 
         Raises: OSError: the device failed.
         """
         try:
+            if _aligned_address(parts):
+                return os.pwritev(self._descriptor, parts, offset, _SYNCED_WRITE) == size
             if size <= len(self._staging):
                 self._stage(parts)
                 return self._write(offset, size, _SYNCED_WRITE)
@@ -93,9 +114,13 @@ class DirectWriter:
             raise
         return True
 
-    def stage(self, parts: Sequence[bytes], size: int) -> int:
-        """Copy the parts, `size` bytes together, to where a write can take them. Returns that
-        address, which is aligned; 0: there is no room for so many."""
+    def stage(self, parts: Sequence[Part], size: int) -> int:
+        """Copy the parts, `size` bytes together, to where a write can take them, unless they are
+        there. Returns that address, which is aligned; 0: there is no room for so many. What is
+        there must stay until it is written."""
+        address = _aligned_address(parts)
+        if address:
+            return address
         if size > len(self._staging):
             return 0
         self._stage(parts)
@@ -112,7 +137,7 @@ class DirectWriter:
             self._descriptor = -1
             self._staging = memoryview(b"")
 
-    def _stage(self, parts: Sequence[bytes]) -> None:
+    def _stage(self, parts: Sequence[Part]) -> None:
         staging = self._staging
         at = 0
         for part in parts:
@@ -123,7 +148,7 @@ class DirectWriter:
                 self._copy(part, 0, at, end - at)
             at = end
 
-    def _write_pieces(self, offset: int, parts: Sequence[bytes]) -> bool:
+    def _write_pieces(self, offset: int, parts: Sequence[Part]) -> bool:
         limit = len(self._staging)
         at = 0
         for part in parts:
@@ -139,11 +164,13 @@ class DirectWriter:
             at += size - begin
         return at == 0 or self._write(offset, at, 0)
 
-    def _copy(self, part: bytes, begin: int, at: int, size: int) -> None:
+    def _copy(self, part: Part, begin: int, at: int, size: int) -> None:
         """`size` bytes of the part from `begin` on to `at` in the buffer."""
         if size < LARGE_BYTES:
             self._staging[at : at + size] = memoryview(part)[begin : begin + size]
             return
+        if isinstance(part, memoryview):
+            part = bytes(part)
         source = ctypes.cast(ctypes.c_char_p(part), ctypes.c_void_p).value
         assert source is not None
         assert begin + size <= len(part)

@@ -48,14 +48,14 @@ class DiskFile(Protocol):
     def write_at(self, offset: int, data: bytes) -> None:
         """Write all of `data`; visible to readers at once, durable after `sync`."""
 
-    def write_parts_at(self, offset: int, parts: list[bytes]) -> None:
+    def write_parts_at(self, offset: int, parts: Sequence[direct_io.Part]) -> None:
         """As `write_at` of the joined parts, but without copying large parts."""
 
-    def write_parts_synced_at(self, offset: int, parts: list[bytes]) -> None:
+    def write_parts_synced_at(self, offset: int, parts: Sequence[direct_io.Part]) -> None:
         """As `write_parts_at` and then `sync`, for a file with nothing else to sync, in one call if
         the system has one. A failure of either part is final, like a failed `sync`. Large aligned
         writes bypass the page cache if possible, so this is for bytes that are not read back
-        soon."""
+        soon; one part in memory of `direct_io.aligned_memory` is not copied then."""
 
     def direct(self) -> direct_io.DirectWriter | None:
         """Writes past the page cache. None: not possible here."""
@@ -95,9 +95,11 @@ class Submissions(Protocol):
         """Whether writes to this file, from `offset` on and of a multiple of `alignment`, can be
         submitted: to be asked before one is put together. `submit` may still say no."""
 
-    def submit(self, file: DiskFile, offset: int, parts: list[bytes], size: int) -> bool:
+    def submit(
+        self, file: DiskFile, offset: int, parts: Sequence[direct_io.Part], size: int
+    ) -> bool:
         """Begin to write the parts, `size` bytes together, and to make them durable. False: not
-        possible; nothing is under way."""
+        possible; nothing is under way. A part that is a view must not change before the end."""
 
     def result(self) -> bool | None:
         """None: the write is not done yet. True: it is durable. False: it was refused, or done in
@@ -204,7 +206,7 @@ class RealFile:
         except OSError as error:
             raise failure(error, "writing", self.path) from error
 
-    def write_parts_at(self, offset: int, parts: list[bytes]) -> None:
+    def write_parts_at(self, offset: int, parts: Sequence[direct_io.Part]) -> None:
         """pwritev; small parts are joined first, which is cheaper than a vector of them."""
         size = sum(map(len, parts))
         if size < JOIN_BELOW_BYTES * len(parts):
@@ -220,14 +222,14 @@ class RealFile:
         except OSError as error:
             raise failure(error, "writing", self.path) from error
 
-    def write_parts_synced_at(self, offset: int, parts: list[bytes]) -> None:
+    def write_parts_synced_at(self, offset: int, parts: Sequence[direct_io.Part]) -> None:
         """pwritev with RWF_DSYNC: half the system calls, and half the waits for the interpreter, of
         a write and an fdatasync. Large writes bypass the page cache."""
         size = sum(map(len, parts))
         if size >= DIRECT_BYTES_MIN and self._write_direct(offset, parts, size):
             return
         if _SYNCED_WRITE and len(parts) <= PARTS_PER_CALL_MAX:
-            if size < JOIN_BELOW_BYTES * len(parts):
+            if size < JOIN_BELOW_BYTES * len(parts) and len(parts) > 1:
                 parts = [b"".join(parts)]
             try:
                 if os.pwritev(self._descriptor, parts, offset, _SYNCED_WRITE) == size:
@@ -238,7 +240,7 @@ class RealFile:
         self.write_parts_at(offset, parts)
         self.sync()
 
-    def _write_direct(self, offset: int, parts: list[bytes], size: int) -> bool:
+    def _write_direct(self, offset: int, parts: Sequence[direct_io.Part], size: int) -> bool:
         """False: not possible here. The parts have to be written (again) in the usual way."""
         direct = self.direct()
         if direct is None or not direct_io.is_aligned(offset, size):

@@ -41,7 +41,6 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
-from bookie import journal_format
 from bookie.api import Status
 from bookie.errors import JournalFull
 from bookie.journal_hold import GroupHold
@@ -317,12 +316,10 @@ class Journal:
         entries = _count_entries(batch)
         if not writer.takes_submitted(submissions, size_bytes + 4 * entries):
             return False
-        parts: list[bytes] = []
-        size = _append_records(batch, parts)
         started = time.perf_counter()
-        if not writer.submit_group(submissions, parts, size + 4 * (len(parts) // 3)):
+        if not writer.submit_group(submissions, _bodies_of(batch), size_bytes + 4 * entries):
             return False
-        self._submitted = GroupDone(self, [batch], entries, size, handed_at, int(Status.OK))
+        self._submitted = GroupDone(self, [batch], entries, size_bytes, handed_at, int(Status.OK))
         self._submitted_at = started
         return True
 
@@ -393,17 +390,18 @@ class Journal:
         if not turns:
             return False
         batches, handed_at = turns.group(self._group_bytes_max)
-        parts: list[bytes] = []
-        size = _append_records(self._kept, parts)
+        bodies = _bodies_of(self._kept)
+        size = _size_of(self._kept)
         entries = 0
         for batch in batches:
             entries += _count_entries(batch)
-            size += _append_records(batch, parts)
+            size += _size_of(batch)
+            bodies += _bodies_of(batch)
         status = int(Status.OK)
         if self._writer is not None:
             self._writes.begin(self)  # what waited for the last group has ended with it
             try:
-                is_written = self._write(self._writer, parts, size)
+                is_written = self._write(self._writer, bodies, size)
             finally:
                 self._writes.end(self)
             if not is_written:
@@ -439,24 +437,24 @@ class Journal:
             if self._hold is not None:
                 self._hold.took(taken[0])
 
-    def _write(self, writer: JournalWriter, parts: list[bytes], size: int) -> bool:
+    def _write(self, writer: JournalWriter, bodies: list[EntryBody], size: int) -> bool:
         """False: there is no space, and nothing was written."""
         try:
             if self._try_wanted:
                 self._try_wanted = False
                 writer.reserve()
                 self._set_full(full=False)
-            if not parts:
+            if not bodies:
                 return True
             if self.is_full:
                 return False
             started = time.perf_counter()
-            self.bytes_written += writer.write_group(parts, size + 4 * (len(parts) // 3))
+            self.bytes_written += writer.write_group(bodies, size + 4 * len(bodies))
         except JournalFull as error:
             if not self.is_full:
                 logger.warning("journal refuses entries: no space", error=str(error))
             self._set_full(full=True)
-            return not parts
+            return not bodies
         self._kept = []
         self.sync_latency.observe(time.perf_counter() - started)
         self.groups += 1
@@ -481,21 +479,17 @@ def _count_entries(batch: Batch) -> int:
     return count
 
 
-def _append_records(batch: Batch, parts: list[bytes]) -> int:
-    """Length, head and payload of every body that is not empty; the bytes of them."""
-    pack_length = journal_format.pack_length
-    total = 0
-    last_size = 0
-    length = b""
+def _size_of(batch: Batch) -> int:
+    size = 0
     for run in batch:
-        for head, payload in run.bodies:
-            size = len(head) + len(payload)
-            if size:
-                total += size
-                if size != last_size:
-                    last_size = size
-                    length = pack_length(size)
-                parts.append(length)
-                parts.append(head)
-                parts.append(payload)
-    return total
+        size += run.size_bytes
+    return size
+
+
+def _bodies_of(batch: Batch) -> list[EntryBody]:
+    """Of all its runs that have something to be written."""
+    bodies: list[EntryBody] = []
+    for run in batch:
+        if run.size_bytes:
+            bodies += run.bodies
+    return bodies

@@ -122,7 +122,7 @@ def encode_header(alignment: int, salt: int, previous: tuple[int, int] | None = 
     head += _CRC.pack(crc32c.crc32c(head))
     if previous is not None:
         link = _LINK.pack(*previous)
-        head += link + _CRC.pack(_checksum(link, salt))
+        head += link + _CRC.pack(group_checksum(link, salt))
     return head.ljust(HEADER_SIZE, b"\0")
 
 
@@ -166,7 +166,7 @@ def _decode_link(data: bytes, salt: int, path: str) -> tuple[int, int] | None:
     (checksum,) = _CRC.unpack_from(data, _LINK_AT + _LINK.size)
     if not any(link) and not checksum:
         return None
-    if checksum != _checksum(link, salt):
+    if checksum != group_checksum(link, salt):
         size = _LINK.size + _CRC.size
         raise Corruption(path, _LINK_AT, size, "the header of the journal is damaged")
     previous_salt, previous_end = _LINK.unpack(link)
@@ -207,42 +207,28 @@ def decode_blob(record: bytes) -> bytes:
     return record[20 : 20 + size]
 
 
-_JOIN_BELOW_BYTES: Final = 4096
-"""Average size of records below which one checksum over joined ones is cheaper than many."""
-
-
 GROUP_EXTRA_BYTES: Final = 8 + TRAILER_SIZE
 """What a group has beside its records and the fill before its trailer."""
 
 
-def finish_group(
-    parts: list[bytes],
-    size: int,
-    start: int,
-    sequence: int,
-    salt: int,
-    alignment: int,
-    flags: int,
-) -> list[bytes]:
-    """A whole group, in consecutive pieces: the records in `parts` (lengths included, `size` bytes
-    together) plus padding with the trailer, so that `start` + length is a multiple of `alignment`.
-    Small records are joined, large ones are passed unchanged."""
+def group_end(
+    size: int, start: int, sequence: int, alignment: int, flags: int, checksum: int
+) -> bytes:
+    """What follows the records of a group at `start`, which have `size` bytes with their lengths:
+    padding with the trailer, so that `start` + both is a multiple of `alignment`.
+
+    `checksum`: `group_checksum` of the records.
+    """
     fill = -(start + size + 8 + TRAILER_SIZE) % alignment
-    parts.append(_PADDING_HEAD.pack(_PADDING, fill + TRAILER_SIZE))
-    if fill:
-        parts.append(bytes(fill))
-    parts.append(_TRAILER.pack(_TRAILER_MAGIC, flags, start, sequence, 0)[:-4])
-    if size < _JOIN_BELOW_BYTES * len(parts):
-        parts = [b"".join(parts)]
-    checksum = _checksum(parts[0], salt)
-    for part in parts[1:]:
-        checksum = crc32c.crc32c(part, checksum)
-    parts.append(_CRC.pack(checksum))
-    return parts
+    head = _PADDING_HEAD.pack(_PADDING, fill + TRAILER_SIZE)
+    trailer = _TRAILER.pack(_TRAILER_MAGIC, flags, start, sequence, 0)[:-4]
+    end = b"".join((head, bytes(fill), trailer))
+    return end + _CRC.pack(crc32c.crc32c(end, checksum))
 
 
-def _checksum(data: bytes | memoryview, salt: int) -> int:
-    return int(crc32c.crc32c(data, crc32c.crc32c(_SALT.pack(salt))))
+def group_checksum(records: bytes | memoryview, salt: int) -> int:
+    """The checksum of a group up to here."""
+    return int(crc32c.crc32c(records, crc32c.crc32c(_SALT.pack(salt))))
 
 
 class JournalScan:
@@ -380,7 +366,7 @@ class JournalScan:
         if magic != _TRAILER_MAGIC or offset != start:
             return None
         group = self._bytes(start, end - start - 4)
-        return (sequence, flags) if _checksum(group, salt) == crc else None
+        return (sequence, flags) if group_checksum(group, salt) == crc else None
 
     def _rest_is_zero(self, offset: int) -> bool:
         while offset < self._size:

@@ -4,6 +4,9 @@ It appends groups (format: `journal_format`), each with one write and one fdatas
 file when one is full, and removes files that a checkpoint has passed. It never appends to a file of
 an earlier run. A failed write or sync is final, because its effect is unknown.
 
+A group is put together where it can be written from: its records are copied once, and summed while
+they are in the processor's cache (`native.writing`).
+
 Space is reserved ahead. If there is none, nothing was written yet: the writer is as it was, and has
 no file if that was the one to be made. What is left of the disk is not used up by smaller
 reservations, because the metadata and the indexes need it.
@@ -27,10 +30,13 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from bookie import journal_format
+from bookie.direct_io import STAGING_BYTES, aligned_memory
 from bookie.errors import DiskFull, JournalFull
 from bookie.newest_journal import JournalName, NewestJournal
+from native.writing import put_records
 
 if TYPE_CHECKING:
+    from bookie.api import EntryBody
     from bookie.config import BookieConfig
     from bookie.disk import Disk, DiskFile, Submissions
 
@@ -45,6 +51,10 @@ SMALL_GROUP_BYTES: Final = 64 << 10
 """Groups smaller than this go to space already filled with zeros."""
 
 _ZEROS: Final = bytes(ZEROED_AHEAD_BYTES)
+_BESIDE_RECORDS_BYTES: Final = journal_format.GROUP_EXTRA_BYTES + ZEROED_AHEAD_BYTES
+"""What a group may bring, and the fill up to its alignment."""
+_BUFFER_KEPT_BYTES: Final = 16 << 20
+"""A larger buffer, for a record of unusual size, is given up with the next group."""
 
 LogMark = tuple[int, int]
 """(journal id, offset): everything before it is durable."""
@@ -75,6 +85,7 @@ class JournalWriter:
 
     __slots__ = (
         "_alignment",
+        "_buffer",
         "_claimed_mb",
         "_directory",
         "_disk",
@@ -127,6 +138,8 @@ class JournalWriter:
         """Of this, what was synced."""
         self.mark: LogMark = _NO_MARK
         """Names a file that exists."""
+        self._buffer = memoryview(b"")
+        """Where groups are put together. What is submitted stays in it until it is durable."""
         self._previous: tuple[int, int] | None = None
         """Salt and end of the file before, if this run wrote it."""
         self._file: DiskFile | None = None
@@ -159,9 +172,9 @@ class JournalWriter:
         if wanted > self._preallocated:
             self._preallocate(file, wanted)
 
-    def write_group(self, parts: list[bytes], size_bytes: int) -> int:
-        """Append the records in `parts` (each preceded by its length, `size_bytes` together) and
-        sync. Returns the bytes written. `mark` moves only after the sync.
+    def write_group(self, bodies: list[EntryBody], size_bytes_max: int) -> int:
+        """Append a record for each of these bodies that is not empty (`size_bytes_max` with their
+        lengths, at most), and sync. Returns the bytes written. `mark` moves only after the sync.
 
         Raises: JournalFull: nothing was written, see `reserve`. DiskFull, DiskFailed: the journal
             must not be used any more.
@@ -169,22 +182,19 @@ class JournalWriter:
         if self._file is not None and self._position >= self._size_max:
             self._roll()
         file = self._opened()
-        group = self._finished(parts, size_bytes, 0)
-        size = sum(map(len, group))
-        end = self._position + size
+        size = self._put_group(bodies, size_bytes_max)
+        position = self._position
+        end = position + size
         if end > self._preallocated and self._preallocate_size:
             self._preallocate(file, end + max(self._preallocate_size, size))
         if self._sync:
-            was_small, self._was_small = self._was_small, size < SMALL_GROUP_BYTES
-            if was_small and self._was_small and end > self._zeroed:
-                zeros = min(ZEROED_AHEAD_BYTES, self._preallocated - end)
-                if zeros > 0:
-                    group.append(_ZEROS[:zeros])
-                    self._zeroed = end + zeros
-            file.write_parts_synced_at(self._position, group)
+            written = size + self._put_zeros(size)
+            self._was_small = size < SMALL_GROUP_BYTES
+            file.write_parts_synced_at(position, [self._buffer[:written]])
+            self._zeroed = max(self._zeroed, position + written)
             self._claimed_mb = self._reserved_mb
         else:
-            file.write_parts_at(self._position, group)
+            file.write_parts_at(position, [self._buffer[:size]])
         self._moved(end)
         return size
 
@@ -201,22 +211,16 @@ class JournalWriter:
             and to.takes(file, position, self._alignment)
         )
 
-    def submit_group(self, to: Submissions, parts: list[bytes], size_bytes: int) -> bool:
-        """Begin what `write_group` does with a small group; `group_is_durable` follows. Takes over
-        `parts`. Only after `takes_submitted`. False: this group needs `write_group`, and nothing
-        was changed."""
-        file, position = self._file, self._position
+    def submit_group(self, to: Submissions, bodies: list[EntryBody], size_bytes_max: int) -> bool:
+        """Begin what `write_group` does with a small group; `group_is_durable` follows. Only after
+        `takes_submitted`. False: this group needs `write_group`, and nothing was changed."""
+        file = self._file
         assert file is not None
-        group = self._finished(parts, size_bytes, 0)
-        size = sum(map(len, group))
-        end = position + size
-        zeros = 0
-        if end > self._zeroed and self._was_small and size < SMALL_GROUP_BYTES:
-            zeros = min(ZEROED_AHEAD_BYTES, self._preallocated - end)
-            group.append(_ZEROS[:zeros])
-        if not to.submit(file, position, group, size + zeros):
+        size = self._put_group(bodies, size_bytes_max)
+        written = size + self._put_zeros(size)
+        if not to.submit(file, self._position, [self._buffer[:written]], written):
             return False
-        self._zeroed = max(self._zeroed, end + zeros)
+        self._zeroed = max(self._zeroed, self._position + written)
         self._submitted = size
         return True
 
@@ -244,10 +248,10 @@ class JournalWriter:
         if not self._claimed_mb:
             file.truncate(self._position)
         elif self._position + self._alignment <= self._preallocated:
-            group = self._finished([], 0, journal_format.FLAG_LAST)
-            file.write_parts_at(self._position, group)
+            size = self._put_group([], 0, journal_format.FLAG_LAST)
+            file.write_parts_at(self._position, [self._buffer[:size]])
             file.sync()
-            self._position += sum(map(len, group))
+            self._position += size
             file.truncate(self._position)
         file.sync()
         file.close()
@@ -259,14 +263,32 @@ class JournalWriter:
         self._sequence += 1
         self.mark = (self._journal_id, end)
 
-    def _finished(self, parts: list[bytes], size_bytes: int, flags: int) -> list[bytes]:
-        """A group at the current position."""
+    def _put_group(self, bodies: list[EntryBody], size_bytes_max: int, flags: int = 0) -> int:
+        """Put a group at the current position together in the buffer. Returns its size."""
         if self._sync:
             flags |= journal_format.FLAG_PREVIOUS_SYNCED
         flags |= self._claimed_mb << journal_format.RESERVED_SHIFT
-        return journal_format.finish_group(
-            parts, size_bytes, self._position, self._sequence, self._salt, self._alignment, flags
+        wanted = size_bytes_max + self._alignment + _BESIDE_RECORDS_BYTES
+        if not wanted <= len(self._buffer) <= max(wanted, _BUFFER_KEPT_BYTES):
+            self._buffer = aligned_memory(max(wanted, STAGING_BYTES))
+        checksum = journal_format.group_checksum(b"", self._salt)
+        size, checksum = put_records(bodies, self._buffer, 0, checksum)
+        last = journal_format.group_end(
+            size, self._position, self._sequence, self._alignment, flags, checksum
         )
+        end = size + len(last)
+        self._buffer[size:end] = last
+        return end
+
+    def _put_zeros(self, size: int) -> int:
+        """Put zeros behind the group in the buffer, if it is one that brings some. Returns how many
+        bytes."""
+        end = self._position + size
+        if end <= self._zeroed or not self._was_small or size >= SMALL_GROUP_BYTES:
+            return 0
+        zeros = max(0, min(ZEROED_AHEAD_BYTES, self._preallocated - end))
+        self._buffer[size : size + zeros] = _ZEROS[:zeros]
+        return zeros
 
     def _roll(self) -> None:
         # Everything before the new file must be durable before the new file can exist: recovery

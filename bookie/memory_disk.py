@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bookie.direct_io import Part
     from bookie.disk import DiskFile
 
 _TOTAL_BYTES = 1 << 50
@@ -32,11 +33,11 @@ class MemoryFile:
             self.data.extend(bytes(gap))
         self.data[offset : offset + len(data)] = data
 
-    def write_parts_at(self, offset: int, parts: list[bytes]) -> None:
+    def write_parts_at(self, offset: int, parts: Sequence[Part]) -> None:
         """One write of all parts."""
         self.write_at(offset, b"".join(parts))
 
-    def write_parts_synced_at(self, offset: int, parts: list[bytes]) -> None:
+    def write_parts_synced_at(self, offset: int, parts: Sequence[Part]) -> None:
         """Nothing is durable here."""
         self.write_parts_at(offset, parts)
         self.sync()

@@ -26,9 +26,9 @@ from bookie.direct_io import is_aligned
 from bookie.failures import failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from bookie.direct_io import DirectWriter
+    from bookie.direct_io import DirectWriter, Part
 
     _Call = Callable[..., int]
 
@@ -135,7 +135,7 @@ class Ring:
         """See Submissions."""
         return is_aligned(offset, alignment) and file.direct() is not None
 
-    def submit(self, file: Submittable, offset: int, parts: list[bytes], size: int) -> bool:
+    def submit(self, file: Submittable, offset: int, parts: Sequence[Part], size: int) -> bool:
         """See Submissions."""
         direct = file.direct()
         if direct is None or not is_aligned(offset, size):

@@ -31,15 +31,21 @@ class Entry:
 
     `message_count` is the number of messages in the entry (1 for an unbatched one, 0 for one that
     no client gets), counted when it is published; -1 until `messages()` is asked for entries read
-    back from a bookie.
+    back from a bookie. `is_intact` says of one that is to be stored that the checksum in `data` was
+    found to fit, if there is one.
     """
 
-    __slots__ = ("_metadata", "data", "message_count", "position")
+    __slots__ = ("_metadata", "data", "is_intact", "message_count", "position")
 
     def __init__(
-        self, data: bytes, message_count: int = -1, position: Position = _EARLIEST
+        self,
+        data: bytes,
+        message_count: int = -1,
+        position: Position = _EARLIEST,
+        is_intact: bool = False,
     ) -> None:
         self.data = data
+        self.is_intact = is_intact
         self.message_count = message_count
         self.position = position
         self._metadata: pb.MessageMetadata | None = None
@@ -73,11 +79,13 @@ class Entry:
         return count
 
 
-def entries_of(payloads: list[bytes], message_counts: list[int]) -> list[Entry]:
-    """New entries without positions."""
+def entries_of(payloads: list[bytes], message_counts: list[int] | None) -> list[Entry]:
+    """New entries without positions, whose checksums are verified. No counts: one message each."""
+    if message_counts is None:
+        return [Entry(payload, 1, _EARLIEST, True) for payload in payloads]
     entries: list[Entry] = []
     for index, payload in enumerate(payloads):
-        entries.append(Entry(payload, message_counts[index]))
+        entries.append(Entry(payload, message_counts[index], _EARLIEST, True))
     return entries
 
 

@@ -73,8 +73,11 @@ class EntryWriter:
         """Send one entry. Returns its id. The listener gets the outcome."""
         return self.add_run([payload])
 
-    def add_run(self, payloads: list[bytes]) -> int:
-        """Send consecutive entries. Returns the id of the first. The listener gets the outcome."""
+    def add_run(self, payloads: list[bytes], are_intact: bool = False) -> int:
+        """Send consecutive entries. Returns the id of the first. The listener gets the outcome.
+
+        `are_intact`: see `Digest.bodies`.
+        """
         raise NotImplementedError
 
     def retry(self) -> None:

@@ -51,7 +51,6 @@ class LedgerWriter(EntryWriter):
         "_failure",
         "_held",
         "_is_stopped",
-        "_lengths",
         "_listener",
         "_master_key",
         "_runs",
@@ -75,13 +74,12 @@ class LedgerWriter(EntryWriter):
         self._digest = Digest(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
         self._bookie = bookie
-        self._lengths: list[int] = []
         self._acked = -1
         self._early: set[int] = set()
         self._held = HeldAdds()
-        self._runs: deque[tuple[int, list[bytes]]] = deque()
-        """(first entry id, payloads) of unconfirmed entries, for sending again. The caller keeps
-        these payloads too, until they are confirmed."""
+        self._runs: deque[tuple[int, int, list[bytes]]] = deque()
+        """(first entry id, payload bytes of the ledger before it, payloads) of unconfirmed entries,
+        for sending again. The caller keeps these payloads too, until they are confirmed."""
         self._failure: int | None = None
         self._is_stopped = False
 
@@ -90,19 +88,19 @@ class LedgerWriter(EntryWriter):
         """Nothing can be added any more."""
         return self._is_stopped
 
-    def add_run(self, payloads: list[bytes]) -> int:
-        """Send consecutive entries. Returns the id of the first. The listener gets the outcome."""
+    def add_run(self, payloads: list[bytes], are_intact: bool = False) -> int:
+        """See EntryWriter."""
         assert not self._is_stopped
         ledger_id, first = self.ledger_id, self.next_entry_id
         length = self.length_sent
-        bodies = self._digest.bodies(ledger_id, first, self.last_add_confirmed, length, payloads)
-        lengths = self._lengths
+        bodies = self._digest.bodies(
+            ledger_id, first, self.last_add_confirmed, length, payloads, are_intact
+        )
+        self._runs.append((first, length, payloads))
         for payload in payloads:
             length += len(payload)
-            lengths.append(length)
         self.length_sent = length
         self.next_entry_id = first + len(payloads)
-        self._runs.append((first, payloads))
         if self._held:
             self._held.hold(first, len(payloads))
         else:
@@ -123,12 +121,14 @@ class LedgerWriter(EntryWriter):
         confirmed = self.last_add_confirmed
         bodies: list[EntryBody] = []
         end = first + count
-        for run_first, payloads in self._runs:
-            for entry_id in range(max(first, run_first), min(end, run_first + len(payloads))):
-                payload = payloads[entry_id - run_first]
-                length = self._lengths[entry_id - confirmed - 1]
-                head = self._digest.head(self.ledger_id, entry_id, confirmed, length, payload)
-                bodies.append((head, payload))
+        for run_first, length, payloads in self._runs:
+            if run_first >= end:
+                break
+            for entry_id, payload in enumerate(payloads[: end - run_first], run_first):
+                length += len(payload)
+                if entry_id >= first:
+                    head = self._digest.head(self.ledger_id, entry_id, confirmed, length, payload)
+                    bodies.append((head, payload))
         assert len(bodies) == count
         return bodies
 
@@ -157,19 +157,26 @@ class LedgerWriter(EntryWriter):
         acked = self._acked
         confirmed = acked - self.last_add_confirmed
         if confirmed > 0:
-            lengths = self._lengths
-            length = self.length = lengths[confirmed - 1]
-            del lengths[:confirmed]
             self.last_add_confirmed = acked
-            runs = self._runs
-            while runs and runs[0][0] + len(runs[0][1]) - 1 <= acked:
-                runs.popleft()
+            length = self.length = self._forget_confirmed()
             self._listener.on_entries_confirmed(self, acked, length)
         if self._failure is not None and not self._is_stopped:
             self._is_stopped = True
             self._listener.on_writer_failed(self, self._failure)
         if self._held and not self._is_stopped:
             self._go_on_with_held()
+
+    def _forget_confirmed(self) -> int:
+        """Drop what need not be sent again. Returns the payload bytes of the confirmed entries."""
+        runs, next_id = self._runs, self.last_add_confirmed + 1
+        while runs:
+            first, length, payloads = runs[0]
+            if next_id < first + len(payloads):
+                for payload in payloads[: next_id - first]:
+                    length += len(payload)
+                return length
+            runs.popleft()
+        return self.length_sent
 
     def _go_on_with_held(self) -> None:
         """Once all entries sent have been answered, the next window may be sent."""

@@ -131,22 +131,20 @@ class QuorumWriter(EntryWriter):
 
     # --- adding -------------------------------------------------------------------------
 
-    def add_run(self, payloads: list[bytes]) -> int:
-        """Send consecutive entries. Returns the id of the first. The listener gets the outcome."""
+    def add_run(self, payloads: list[bytes], are_intact: bool = False) -> int:
+        """See EntryWriter."""
         assert not self._is_stopped
-        digest, ledger_id, confirmed = self._digest, self.ledger_id, self.last_add_confirmed
         lengths = self._lengths
         length = self.length_sent
-        first = entry_id = self.next_entry_id
-        bodies: list[EntryBody] = []
+        first = self.next_entry_id
+        bodies = self._digest.bodies(
+            self.ledger_id, first, self.last_add_confirmed, length, payloads, are_intact
+        )
         for payload in payloads:
             length += len(payload)
             lengths.append(length)
-            head = digest.head(ledger_id, entry_id, confirmed, length, payload)
-            bodies.append((head, payload))
-            entry_id += 1
         self.length_sent = length
-        self.next_entry_id = entry_id
+        self.next_entry_id = first + len(payloads)
         self._runs.append((first, payloads))
         for place in self._places:
             if place.failure is None:

@@ -20,4 +20,14 @@ def crc32c_bodies(
     last_add_confirmed: int,
     length: int,
     payloads: list[bytes],
+    are_intact: bool,
 ) -> list[tuple[bytes, bytes]]: ...
+def put_records(
+    bodies: list[tuple[bytes, bytes]],
+    into: bytearray | memoryview,
+    at: int,
+    checksum: int,
+) -> tuple[int, int]: ...
+def read_sends(
+    data: bytes, start: int, frame_size_max: int
+) -> tuple[int, bytes, list[bytes], int, int, int, int]: ...

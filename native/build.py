@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MODULE: Final = "native._extension"
 SOURCE_DIRECTORY: Final = Path(__file__).parent / "source"
 PROCESSORS: Final = ("x86_64", "AMD64")
-"""Where the instruction for CRC-32C is used. Elsewhere Vela runs without the extension."""
+"""Where the instructions for CRC-32C are used. Elsewhere Vela runs without the extension."""
 
 
 def extensions() -> list[Extension]:

@@ -39,6 +39,7 @@ class Send:
     __slots__ = (
         "highest_sequence_id",
         "is_chunk",
+        "is_verified",
         "payload",
         "producer_id",
         "sequence_id",
@@ -56,6 +57,8 @@ class Send:
         self.sequence_id = sequence_id
         self.highest_sequence_id = highest_sequence_id
         self.is_chunk = is_chunk
+        self.is_verified = False
+        """The checksum of the payload was found to fit, if it has one."""
         self.payload = payload
 
 

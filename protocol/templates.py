@@ -67,6 +67,7 @@ def varint(value: int) -> bytes:
     return b"".join(parts)
 
 
+_BYTES: Final = bytes(range(256))
 _NO_HIGHEST: Final = varint(UINT64_MAX)
 _NO_HIGHEST_FIELD: Final = b"\x20" + _NO_HIGHEST
 _NO_HIGHEST_SIZE: Final = len(_NO_HIGHEST_FIELD)
@@ -125,7 +126,9 @@ class ReceiptTemplate:
         parts.append(entry)
         parts.append(end)
 
-    def append_run(self, parts: list[bytes], sequence_ids: list[int], first_entry_id: int) -> None:
+    def append_run(
+        self, parts: list[bytes], sequence_ids: Sequence[int], first_entry_id: int
+    ) -> None:
         """As `append_to` for messages without a highest sequence id, in consecutive entries."""
         entry_id = first_entry_id
         for sequence_id in sequence_ids:
@@ -140,6 +143,29 @@ class ReceiptTemplate:
             parts.append(entry)
             parts.append(_NO_HIGHEST_FIELD)
             entry_id += 1
+
+    def append_consecutive(
+        self, parts: list[bytes], sequence_id: int, entry_id: int, count: int
+    ) -> None:
+        """As `append_run` for so many messages whose sequence ids are consecutive, too. Where only
+        the last seven bits of both numbers differ, the frames differ in one byte for each of them.
+        They are one frame repeated, into which these bytes are put as columns."""
+        while count:
+            stretch = min(count, 128 - (sequence_id & 127), 128 - (entry_id & 127))
+            frame_parts: list[bytes] = []
+            self.append_to(frame_parts, sequence_id, -1, entry_id)
+            frame = b"".join(frame_parts)
+            size = len(frame)
+            frames = bytearray(frame * stretch)
+            low = sequence_id & 127 | (128 if sequence_id > 127 else 0)
+            frames[len(frame_parts[0]) :: size] = _BYTES[low : low + stretch]
+            low = entry_id & 127 | (128 if entry_id > 127 else 0)
+            at = size - _NO_HIGHEST_SIZE - len(frame_parts[3])
+            frames[at::size] = _BYTES[low : low + stretch]
+            parts.append(bytes(frames))
+            sequence_id += stretch
+            entry_id += stretch
+            count -= stretch
 
     def _prepare(self, size: int, entry_size: int) -> None:
         """For frames whose variable parts take `size` bytes, `entry_size` of them the entry id."""

@@ -173,8 +173,7 @@ def test_groups_of_any_size_are_read_back_from_a_real_journal(
     for entry_id, size in enumerate(sizes):
         record = whole(1, entry_id, rng.randbytes(size))
         expected.append(record)
-        parts = [journal_format.pack_length(len(record)), record]
-        writer.write_group(parts, sum(map(len, parts)))
+        writer.write_group([(record[:36], record[36:])], 4 + len(record))
         # As after a kill: the file is read while its writer has closed nothing.
         assert records_of(disk, path) == expected
     writer.close()

@@ -25,11 +25,11 @@ def journal_of(groups, alignment=512, flags=fmt.FLAG_PREVIOUS_SYNCED):
     starts = []
     for sequence, group in enumerate(groups):
         starts.append(len(data))
-        parts = []
-        for record in group:
-            parts += [fmt.pack_length(len(record)), record]
-        size = sum(map(len, parts))
-        data += b"".join(fmt.finish_group(parts, size, len(data), sequence, SALT, alignment, flags))
+        start = len(data)
+        written = b"".join(fmt.pack_length(len(record)) + record for record in group)
+        checksum = fmt.group_checksum(written, SALT)
+        data += written
+        data += fmt.group_end(len(written), start, sequence, alignment, flags, checksum)
         assert len(data) % alignment == 0
     return data, starts
 

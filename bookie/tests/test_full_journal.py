@@ -16,7 +16,7 @@ from bookie.journal_writer import JournalWriter, journal_path
 from bookie.newest_journal import NewestJournal
 from bookie.testing.sim_disk import SimDisk
 from bookie.tests.conftest import KEY, RecordingSink, entry, wait_until, whole
-from bookie.tests.test_journal_writer import config_of, parts_of, records_in
+from bookie.tests.test_journal_writer import bodies_of, config_of, records_in, size_of
 
 MB = 1 << 20
 RESERVING = {"journalPreAllocSizeMB": 1, "diskCheckInterval": 5}
@@ -150,21 +150,21 @@ async def test_a_start_that_cannot_keep_what_it_replays_in_memory_names_the_dire
 def test_a_group_without_space_changes_nothing_and_can_be_tried_again():
     disk = SimDisk()
     writer = JournalWriter(disk, "/j", config_of(1, sync=True), 1, NewestJournal(disk, [], 0))
-    first, parts = parts_of(0, 1000)
-    writer.write_group(parts, sum(map(len, parts)))
+    first, bodies = bodies_of(0, 1000)
+    writer.write_group(bodies, size_of(bodies))
     before, mark = disk.content(journal_path("/j", 1)), writer.mark
     disk.free_bytes = 0
-    second, parts = parts_of(1, 2 * MB)
+    second, bodies = bodies_of(1, 2 * MB)
     for _ in range(2):
         with pytest.raises(JournalFull):
-            writer.write_group(list(parts), sum(map(len, parts)))
+            writer.write_group(bodies, size_of(bodies))
         with pytest.raises(JournalFull):
             writer.reserve()
         assert disk.content(journal_path("/j", 1)) == before
         assert writer.mark == mark
     disk.free_bytes = None
     writer.reserve()
-    writer.write_group(parts, sum(map(len, parts)))
+    writer.write_group(bodies, size_of(bodies))
     writer.close()
     assert records_in(disk.content(journal_path("/j", 1)))[0] == [first, second]
 
@@ -175,19 +175,19 @@ def test_a_next_file_without_space_is_made_later():
     writer = JournalWriter(disk, "/j", config, 1, NewestJournal(disk, [], 0))
     written = []
     while writer.mark[1] < config.journalMaxSizeMB * MB:
-        record, parts = parts_of(len(written), 8 * MB)
-        writer.write_group(parts, sum(map(len, parts)))
+        record, bodies = bodies_of(len(written), 8 * MB)
+        writer.write_group(bodies, size_of(bodies))
         written.append(record)
     mark = writer.mark
     disk.free_bytes = 100_000
-    record, parts = parts_of(len(written), 1000)
+    record, bodies = bodies_of(len(written), 1000)
     for _ in range(2):
         with pytest.raises(JournalFull):
-            writer.write_group(list(parts), sum(map(len, parts)))
+            writer.write_group(bodies, size_of(bodies))
         assert disk.paths(".txn") == [journal_path("/j", 1)]
         assert writer.mark == mark
     disk.free_bytes = None
-    writer.write_group(parts, sum(map(len, parts)))
+    writer.write_group(bodies, size_of(bodies))
     writer.close()
     header = fmt.decode_header(disk.content(journal_path("/j", 2))[: fmt.HEADER_SIZE], "f")
     assert header.previous is not None

@@ -23,9 +23,13 @@ group_sizes = st.lists(
 )
 
 
-def parts_of(entry_id, size):
+def bodies_of(entry_id, size):
     record = whole(1, entry_id, random.Random(entry_id).randbytes(size))
-    return record, [fmt.pack_length(len(record)), record]
+    return record, [(record[:36], record[36:])]
+
+
+def size_of(bodies):
+    return sum(4 + len(head) + len(payload) for head, payload in bodies)
 
 
 def records_in(content):
@@ -36,8 +40,8 @@ def records_in(content):
 
 def write_for_ever(writer, sizes, synced):
     for entry_id in itertools.count():
-        record, parts = parts_of(entry_id, sizes[entry_id % len(sizes)])
-        writer.write_group(parts, sum(map(len, parts)))
+        record, bodies = bodies_of(entry_id, sizes[entry_id % len(sizes)])
+        writer.write_group(bodies, size_of(bodies))
         synced.append(record)
 
 
@@ -56,9 +60,9 @@ def test_a_file_is_its_groups_and_then_zeros(sizes, megabytes, sync):
     written = b""
     expected = []
     for entry_id, size in enumerate(sizes):
-        record, parts = parts_of(entry_id, size)
+        record, bodies = bodies_of(entry_id, size)
         expected.append(record)
-        writer.write_group(parts, sum(map(len, parts)))
+        writer.write_group(bodies, size_of(bodies))
         content = disk.content(path)
         end = writer.mark[1]
         assert content.startswith(written)
@@ -95,8 +99,8 @@ def test_small_groups_go_to_space_that_was_written_before():
     writer = JournalWriter(disk, "/j", config_of(1, sync=True), 1, NewestJournal(disk, [], 0))
     sizes = WriteSizes(writer)
     for entry_id in range(100):
-        _, parts = parts_of(entry_id, 100)
-        writer.write_group(parts, sum(map(len, parts)))
+        _, bodies = bodies_of(entry_id, 100)
+        writer.write_group(bodies, size_of(bodies))
     fresh = [size for size in sizes.seen if size > ZEROED_AHEAD_BYTES // 2]
     assert 1 <= len(fresh) <= 2
 
@@ -106,8 +110,8 @@ def test_large_groups_bring_no_zeros():
     writer = JournalWriter(disk, "/j", config_of(1, sync=True), 1, NewestJournal(disk, [], 0))
     sizes = WriteSizes(writer)
     for entry_id in range(5):
-        _, parts = parts_of(entry_id, SMALL_GROUP_BYTES)
-        writer.write_group(parts, sum(map(len, parts)))
+        _, bodies = bodies_of(entry_id, SMALL_GROUP_BYTES)
+        writer.write_group(bodies, size_of(bodies))
     assert max(sizes.seen) < 2 * SMALL_GROUP_BYTES
 
 
@@ -116,8 +120,8 @@ def test_a_small_group_between_large_ones_brings_no_zeros():
     writer = JournalWriter(disk, "/j", config_of(1, sync=True), 1, NewestJournal(disk, [], 0))
     sizes = WriteSizes(writer)
     for entry_id in range(6):
-        _, parts = parts_of(entry_id, 100 if entry_id % 2 else SMALL_GROUP_BYTES)
-        writer.write_group(parts, sum(map(len, parts)))
+        _, bodies = bodies_of(entry_id, 100 if entry_id % 2 else SMALL_GROUP_BYTES)
+        writer.write_group(bodies, size_of(bodies))
     assert max(sizes.seen) < 2 * SMALL_GROUP_BYTES
 
 
@@ -127,8 +131,8 @@ def test_submitted_groups_bring_zeros_only_while_they_are_small():
     submissions = SubmittedSizes()
     sizes = [100, SMALL_GROUP_BYTES, 100, 100, SMALL_GROUP_BYTES, SMALL_GROUP_BYTES]
     for entry_id, size in enumerate(sizes):
-        _, parts = parts_of(entry_id, size)
-        assert writer.submit_group(submissions, parts, sum(map(len, parts)))
+        _, bodies = bodies_of(entry_id, size)
+        assert writer.submit_group(submissions, bodies, size_of(bodies))
         writer.group_is_durable()
     with_zeros = [size > ZEROED_AHEAD_BYTES for size in submissions.seen]
     assert with_zeros == [True, False, False, False, False, False]

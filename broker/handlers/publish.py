@@ -50,6 +50,7 @@ class Publishing(SendHandler):
                 )
             )
             return
+        send.is_verified = True
         if size > METADATA_UNCOUNTED_BYTES:
             refusal = check_metadata(payload)
             if refusal:

@@ -173,9 +173,9 @@ class Appender:
                 return
             end = start
             try:
-                payloads = self._take_run(writer, entries, contexts, start)
+                payloads, are_intact = self._take_run(writer, entries, contexts, start)
                 end += len(payloads)
-                writer.add_run(payloads)
+                writer.add_run(payloads, are_intact)
                 if (
                     writer.next_entry_id >= self._entries_max
                     or writer.length_sent >= self._size_bytes_max
@@ -188,20 +188,22 @@ class Appender:
 
     def _take_run(
         self, writer: EntryWriter, entries: list[Entry], contexts: list[object], start: int
-    ) -> list[bytes]:
+    ) -> tuple[list[bytes], bool]:
         """Give positions to as many entries as the ledger has room for, or to all if it has no room
-        but was too young to be replaced. Returns their payloads."""
+        but was too young to be replaced. Returns their payloads, and whether all are intact."""
         room_entries = self._entries_max - writer.next_entry_id
         room_bytes = self._size_bytes_max - writer.length_sent
         is_over = room_entries <= 0 or room_bytes <= 0
         ledger_id, entry_id = writer.ledger_id, writer.next_entry_id
         payloads: list[bytes] = []
+        are_intact = True
         pending = self._pending
         end = start
         while end < len(entries):
             entry = entries[end]
             data = entry.data
             payloads.append(data)
+            are_intact = are_intact and entry.is_intact
             entry.position = (ledger_id, entry_id)
             pending.append(entry)
             entry_id += 1
@@ -211,7 +213,7 @@ class Appender:
             if (room_entries <= 0 or room_bytes <= 0) and not is_over:
                 break
         self._contexts += contexts[start:end]
-        return payloads
+        return payloads, are_intact
 
     def kick(self) -> None:
         """The appended entries may be written now."""

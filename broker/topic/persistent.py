@@ -210,7 +210,9 @@ class PersistentTopic(Topic):
         interceptor = services.entry_interceptor
         if interceptor is not None:
             payload = interceptor(self, payload, claimed)
-        entry = Entry(payload, message_count)
+        entry = Entry(
+            payload, message_count, is_intact=send.is_verified and payload is send.payload
+        )
         self._taken += 1
         if not self._arrived:
             services.turns.published_to(self)

@@ -155,10 +155,7 @@ class Producer:
 
     def run_published(self, run: SendRun) -> None:
         """Count messages that the topic has taken."""
-        messages = 0
-        for count in run.counts:
-            messages += count or 1
-        self.messages_in += messages
+        self.messages_in += run.message_count
         self.bytes_in += run.size_bytes
 
     def update_rates(self, seconds: float) -> None:
@@ -230,8 +227,15 @@ class PublishRun(Publish):
         run, first = self._run, self._taken
         end = min(first + count_max, len(run.payloads))
         self._taken = end
-        template.append_run(parts, run.sequence_ids[first:end], first_entry_id)
-        size_bytes = same_size = 0
+        if run.are_consecutive:
+            template.append_consecutive(parts, run.sequence_ids[first], first_entry_id, end - first)
+        else:
+            template.append_run(parts, run.sequence_ids[first:end], first_entry_id)
+        size_bytes = run.size_each_bytes * (end - first)
+        if size_bytes:
+            sizes.add(run.size_each_bytes, end - first)
+            return end - first, size_bytes
+        same_size = 0
         last_size = 1
         for payload in run.payloads[first:end]:
             size = len(payload)

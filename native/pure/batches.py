@@ -4,8 +4,8 @@ A batch is a row of messages: four bytes with the size of a SingleMessageMetadat
 payload. Where the next message begins is known only when the metadata of this one is read, so this
 is a loop, and nothing that numpy could do.
 
-Only the usual form of the metadata is read: fields that are known, with tags of one byte and
-numbers below 2**63, a size of the payload, and no key in base64. It is what clients write. For
+Only the usual form of the metadata is read (`native.pure.fields`): fields that are known, numbers
+below 2**63, a size of the payload, and no key in base64. It is what clients write. For
 anything else, damage included, the answer is None, and protobuf decides what it is.
 """
 
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import Final
+
+from native.pure.fields import Unusual, read_fields
 
 FIELDS: Final = (
     "metadata",
@@ -36,21 +38,18 @@ ROW: Final = Struct("=5qQ2q")
 
 _MESSAGE_BYTES_MIN: Final = 6
 _PAYLOAD_SIZE_MAX: Final = 2**31 - 1
-_PROPERTIES: Final = 0x0A
-_KEY: Final = 0x12
-_PAYLOAD_SIZE: Final = 0x18
-_COMPACTED_OUT: Final = 0x20
-_EVENT_TIME: Final = 0x28
-_KEY_IS_BASE64: Final = 0x30
-_NULL_VALUE: Final = 0x48
-_WITHOUT_EFFECT: Final = frozenset({0x3A, 0x40, 0x50})
-"""Ordering key, sequence id, whether the key is null."""
-_FLAGS: Final = {_COMPACTED_OUT: IS_REMOVED, _NULL_VALUE: IS_NULL}
+_PROPERTIES: Final = 1
+_KEY: Final = 2
+_PAYLOAD_SIZE: Final = 3
+_COMPACTED_OUT: Final = 4
+_EVENT_TIME: Final = 5
+_KEY_IS_BASE64: Final = 6
+_NULL_VALUE: Final = 9
+_NUMBERS: Final = 0b0111_0111_1000
+"""Sequence id and whether the key is null, too, which have no effect here."""
+_TEXTS: Final = 0b1000_0110
+"""The ordering key, too."""
 _U32: Final = Struct(">I")
-
-
-class _Unusual(Exception):
-    """The metadata is not in its usual form."""
 
 
 def batch_rows(content: bytes, count: int) -> tuple[bytes, int] | None:
@@ -74,7 +73,7 @@ def batch_rows(content: bytes, count: int) -> tuple[bytes, int] | None:
                 return None
             rows.append(ROW.pack(begin, end, at, key, key_end, event_time_ms, index, own_flags))
             flags |= own_flags
-    except _Unusual:
+    except Unusual:
         return None
     return b"".join(rows), flags
 
@@ -82,47 +81,21 @@ def batch_rows(content: bytes, count: int) -> tuple[bytes, int] | None:
 def _read_metadata(content: bytes, begin: int, end: int) -> tuple[int, int, int, int, int]:
     """Size of the payload, begin and end of the key, event time, flags.
 
-    Raises: _Unusual.
+    Raises: Unusual.
     """
-    size = -1
-    key = key_end = at = begin
-    event_time_ms = flags = 0
-    while at < end:
-        tag = content[at]
-        value, at = _varint(content, at + 1, end)
-        if tag & 7 == 2 and value > end - at:
-            raise _Unusual
-        if tag in _FLAGS:
-            flags = flags | _FLAGS[tag] if value else flags & ~_FLAGS[tag]
-        elif tag == _PAYLOAD_SIZE:
-            size = value
-        elif tag == _EVENT_TIME:
-            event_time_ms = value
-        elif tag == _KEY:
-            key, key_end = at, at + value
-            flags |= HAS_KEY
-        elif tag == _PROPERTIES:
-            flags |= HAS_PROPERTIES
-        elif tag not in _WITHOUT_EFFECT and (tag != _KEY_IS_BASE64 or value):
-            raise _Unusual
-        if tag & 7 == 2:
-            at += value
-    if not 0 <= size <= _PAYLOAD_SIZE_MAX:
-        raise _Unusual
-    return size, key, key_end, event_time_ms, flags
-
-
-def _varint(content: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at `at`, and where it ends.
-
-    Raises: _Unusual: it passes the end, or has more than 63 bits.
-    """
-    value = shift = 0
-    while at < end and shift < 63:
-        byte = content[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    raise _Unusual
+    fields = read_fields(content, begin, end, _NUMBERS, _TEXTS)
+    values, seen = fields.values, fields.seen
+    size = values[_PAYLOAD_SIZE]
+    if not seen >> _PAYLOAD_SIZE & 1 or size > _PAYLOAD_SIZE_MAX or values[_KEY_IS_BASE64]:
+        raise Unusual
+    key = key_end = begin
+    flags = HAS_PROPERTIES if seen >> _PROPERTIES & 1 else 0
+    if seen >> _KEY & 1:
+        key_end = fields.ends[_KEY]
+        key = key_end - values[_KEY]
+        flags |= HAS_KEY
+    if values[_NULL_VALUE]:
+        flags |= IS_NULL
+    if values[_COMPACTED_OUT]:
+        flags |= IS_REMOVED
+    return size, key, key_end, values[_EVENT_TIME], flags

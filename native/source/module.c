@@ -1,20 +1,11 @@
 /* The module native._extension: the functions of all parts. */
 #include "parts.h"
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "native._extension", NULL, -1, NULL};
+#define METHOD(name) {#name, vela_##name, METH_VARARGS, NULL},
+static PyMethodDef functions[] = {VELA_FUNCTIONS(METHOD){NULL, NULL, 0, NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "native._extension", NULL, -1, functions, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__extension(void)
-{
-    if (!__builtin_cpu_supports("sse4.2")) {
-        PyErr_SetString(PyExc_ImportError, "this processor has no SSE 4.2");
-        return NULL;
-    }
-    vela_crc32c_prepare();
-    PyMethodDef *parts[] = {vela_batch_functions, vela_broadcast_functions, vela_checksum_functions,
-                            vela_reading_functions, vela_writing_functions, NULL};
-    PyObject *module = PyModule_Create(&definition);
-    for (PyMethodDef **part = parts; module && *part; part++)
-        if (PyModule_AddFunctions(module, *part) < 0)
-            Py_CLEAR(module);
-    return module;
+PyMODINIT_FUNC PyInit__extension(void) {
+    if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) return PyModule_Create(&definition);
+    return PyErr_Format(PyExc_ImportError, "this processor has no SSE 4.2 or no PCLMULQDQ");
 }

@@ -8,6 +8,8 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from native.pure.checksums import crc32c_joined
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -34,3 +36,12 @@ def test_a_checksum_may_begin_within_the_bytes(
     native: ModuleType, data: bytes, start: int, value: int
 ) -> None:
     assert native.crc32c(data, value, start) == crc32c(data[start:] if start >= 0 else b"", value)
+
+
+@given(first=st.binary(max_size=300), size=st.integers(0, 20000), value=st.integers(0, 2**32 - 1))
+@settings(deadline=None)
+def test_checksums_of_two_parts_are_joined(first: bytes, size: int, value: int) -> None:
+    """In the extension this is a part of other functions."""
+    second = REFERENCE[:size]
+    joined = crc32c_joined(crc32c(first, value), crc32c(second), size)
+    assert joined == crc32c(first + second, value)

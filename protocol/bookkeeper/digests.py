@@ -128,10 +128,19 @@ class Digest:
         last_add_confirmed: int,
         length: int,
         payloads: list[bytes],
+        are_intact: bool = False,
     ) -> list[tuple[bytes, bytes]]:
-        """Heads and payloads of consecutive entries. `length`: payload bytes before them."""
+        """Heads and payloads of consecutive entries. `length`: payload bytes before them.
+
+        `are_intact`: the checksum that a producer has put into a payload was found to fit. A CRC32C
+        digest is derived from it, without another pass over the bytes. What happens to these
+        afterwards in memory is found when the entry is read: the digest is that of the bytes that
+        were checked.
+        """
         if self._is_crc32c:
-            return crc32c_bodies(ledger_id, first_entry_id, last_add_confirmed, length, payloads)
+            return crc32c_bodies(
+                ledger_id, first_entry_id, last_add_confirmed, length, payloads, are_intact
+            )
         bodies: list[tuple[bytes, bytes]] = []
         for entry_id, payload in enumerate(payloads, first_entry_id):
             length += len(payload)

@@ -122,3 +122,25 @@ def test_a_run_of_receipts_from_a_template_is_the_same(
         send_receipt(producer_id, sequence_id, highest, ledger_id, entry_id)
         for sequence_id, highest, entry_id in receipts
     )
+
+
+@given(
+    producer_id=st.integers(0, 2**63 - 1),
+    ledger_id=st.integers(0, 2**63 - 1),
+    sequence_id=st.integers(0, 400) | st.integers(2**14 - 300, 2**14 + 9) | st.integers(0, 2**62),
+    entry_id=st.integers(0, 400) | st.integers(2**14 - 300, 2**14 + 9) | st.integers(0, 2**62),
+    counts=st.lists(st.integers(0, 400), min_size=1, max_size=3),
+)
+def test_receipts_of_consecutive_messages_are_the_usual_frames(
+    producer_id: int, ledger_id: int, sequence_id: int, entry_id: int, counts: list[int]
+) -> None:
+    template = ReceiptTemplate(producer_id, ledger_id)
+    for count in counts:
+        parts: list[bytes] = []
+        template.append_consecutive(parts, sequence_id, entry_id, count)
+        assert b"".join(parts) == b"".join(
+            send_receipt(producer_id, sequence_id + number, -1, ledger_id, entry_id + number)
+            for number in range(count)
+        )
+        sequence_id += count
+        entry_id += count

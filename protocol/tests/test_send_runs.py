@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from native.sends import ARE_SINGLE, PAYLOAD_BYTES_MAX, read_sends
 from protocol import client
 from protocol.errors import RemoteProtocolError
 from protocol.frames import FrameDecoder
@@ -110,13 +111,35 @@ def test_consecutive_messages_are_one_run_with_columns() -> None:
     stream = b"".join(map(client.send, [7] * 5, numbers, messages))
     [run] = FrameDecoder(plain_sends=True).feed(stream)
     assert isinstance(run, SendRun)
-    assert (run.producer_id, run.sequence_ids, run.payloads) == (7, numbers, messages)
+    assert (run.producer_id, list(run.sequence_ids), run.payloads) == (7, numbers, messages)
     assert run.counts == list(map(count_messages, messages)) == [1, 2, 1, 1, 0]
-    assert run.size_bytes == sum(map(len, messages))
+    assert run.message_count == 1 + 2 + 1 + 1 + 1  # what no client gets counts as one
+    assert (run.size_bytes, run.size_each_bytes) == (sum(map(len, messages)), 0)
     assert singles(run.sends()) == [
         (NO_SEQUENCE_ID, False, message, 7, number)
         for number, message in zip(numbers, messages, strict=True)
     ]
+
+
+def test_messages_of_one_size_that_are_no_batches_need_no_columns_for_that() -> None:
+    [run] = FrameDecoder(plain_sends=True).feed(client.send(7, 3, PLAIN) * 5)
+    assert isinstance(run, SendRun)
+    assert (run.counts, run.message_count) == (None, 5)
+    assert (run.size_each_bytes, run.size_bytes) == (len(PLAIN), 5 * len(PLAIN))
+    assert count_messages(PLAIN) == 1
+
+
+def test_the_largest_message_of_a_run_is_one_whose_metadata_need_no_look() -> None:
+    assert PAYLOAD_BYTES_MAX == METADATA_UNCOUNTED_BYTES
+
+
+@given(st.binary(max_size=60), st.sampled_from([b"", b"\x0a\x01p\x10\x05\x18\x07"]))
+@settings(max_examples=300)
+def test_what_is_taken_for_one_message_is_counted_as_one(metadata: bytes, start: bytes) -> None:
+    metadata = start + metadata
+    payload = len(metadata).to_bytes(4, "big") + metadata + b"content"
+    *_, flags, _end = read_sends(client.send(1, 1, payload), 0, LIMIT)
+    assert not flags & ARE_SINGLE or count_messages(payload) == 1
 
 
 @pytest.mark.parametrize(
@@ -137,7 +160,7 @@ def test_a_run_ends_before_what_is_unusual(unusual: bytes) -> None:
     usual = client.send(1, 1, PLAIN) + client.send(1, 2, PLAIN)
     found = read_run(usual + unusual + usual, 0, LIMIT)
     assert found is not None
-    assert (found[0].sequence_ids, found[1]) == ([1, 2], len(usual))
+    assert (list(found[0].sequence_ids), found[1]) == ([1, 2], len(usual))
     assert read_run(usual[: len(usual) // 2] + unusual, 0, LIMIT) is None
 
 

@@ -1,0 +1,23 @@
+"""A run of SENDs as columns, from the extension where it was built."""
+
+from __future__ import annotations
+
+from native.pure.sends import (
+    ARE_CONSECUTIVE,
+    ARE_SINGLE,
+    PAYLOAD_BYTES_MAX,
+    PAYLOAD_BYTES_MIN,
+)
+
+try:
+    from native._extension import read_sends
+except ImportError:
+    from native.pure.sends import read_sends
+
+__all__ = [
+    "ARE_CONSECUTIVE",
+    "ARE_SINGLE",
+    "PAYLOAD_BYTES_MAX",
+    "PAYLOAD_BYTES_MIN",
+    "read_sends",
+]
