@@ -5,6 +5,10 @@ wait: those of a full journal, of 2 GB, take a second, those of an entry log a q
 is cut step by step, with pauses, lets them pass in between. It is cut when nothing in this process
 has it open: a reader may have found it just before its name was removed.
 
+Journals that are written at full speed are removed as fast, and what waits has no name but takes
+space: a benchmark found 40 GB of it. So pauses become shorter as more waits, and there is none when
+`WAITING_BYTES_MAX` wait.
+
 The kernel tells a failed sync once: a later sync of the same directory succeeds. So the failure is
 kept, and `check` tells it to those who sync directories.
 """
@@ -26,7 +30,9 @@ if TYPE_CHECKING:
 STEP_BYTES: Final = 16 * 1024 * 1024
 """Freed within a few milliseconds."""
 PAUSE_SHARE: Final = 4
-"""A pause is so many times as long as the step before."""
+"""A pause is so many times as long as the step before, at most."""
+WAITING_BYTES_MAX: Final = 8 << 30
+"""Four full journals. If so much waits, space is worth more than syncs that need not wait."""
 LOOK_SECONDS: Final = 0.1
 """Between two looks at whether files are still open."""
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -45,12 +51,19 @@ class OpenFile(Protocol):
 F = TypeVar("F", bound=OpenFile)
 
 
+def pause_share(waiting_bytes: int) -> float:
+    """How many times as long as a step the pause after it is, when so much waits to be freed."""
+    return PAUSE_SHARE * max(0.0, 1 - waiting_bytes / WAITING_BYTES_MAX)
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class _Removed:
     descriptor: int
     directory: int
     """Descriptor of the directory that had the name."""
+    size_bytes: int
+    """When it was removed. Nobody writes it any more."""
     users: WeakSet[OpenFile]
     descriptors: ExitStack
     """Closes both."""
@@ -72,10 +85,18 @@ class FreedSpace:
         self._lock = threading.Lock()
         self._open: WeakSet[OpenFile] = WeakSet()
         self._removed: deque[_Removed] = deque()
+        self._waiting_bytes = 0
+        """Of removed files, not freed yet."""
         self._thread: threading.Thread | None = None
         self._syncing = threading.Lock()
         """Held from the beginning of a sync until its failure is kept."""
         self._failure: OSError | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What removed files still take of the disk. Files that are not freed in steps count as
+        nothing."""
+        return self._waiting_bytes
 
     def check(self) -> None:
         """Call after each sync of a directory: one of this thread may have been told its failure.
@@ -98,7 +119,8 @@ class FreedSpace:
 
         Raises: OSError: it is as it was.
         """
-        if os.stat(path).st_size <= self._step_bytes:
+        size = os.stat(path).st_size
+        if size <= self._step_bytes:
             os.unlink(path)
             return
         with ExitStack() as stack:
@@ -109,7 +131,8 @@ class FreedSpace:
             with self._lock:
                 os.unlink(path)
                 users = WeakSet(each for each in self._open if each.path == path)
-                self._removed.append(_Removed(descriptor, directory, users, stack.pop_all()))
+                self._removed.append(_Removed(descriptor, directory, size, users, stack.pop_all()))
+                self._waiting_bytes += size
                 if self._thread is None:
                     run = threading.Thread(target=self._run, name="free space", daemon=True)
                     self._thread = run
@@ -127,28 +150,36 @@ class FreedSpace:
                 self._removed.append(removed)
                 time.sleep(LOOK_SECONDS)
                 continue
+            left = removed.size_bytes
             with removed.descriptors:  # what could not be cut is freed in one piece
-                self._free(removed)
+                left = self._free(removed)
+            self._freed(left)
 
-    def _free(self, removed: _Removed) -> None:
+    def _freed(self, size_bytes: int) -> None:
+        with self._lock:
+            self._waiting_bytes -= size_bytes
+
+    def _free(self, removed: _Removed) -> int:
+        """The bytes that are left."""
         with self._syncing:
             if self._failure is not None:
-                return
+                return removed.size_bytes
             try:
                 # No crash may bring the name back with a part of the content.
                 os.fsync(removed.directory)
             except OSError as error:
                 self._failure = error
-                return
+                return removed.size_bytes
+        left = removed.size_bytes
         try:
-            self._cut(removed.descriptor)
+            while left > 0:
+                step = min(left, self._step_bytes)
+                begun = time.monotonic()
+                os.ftruncate(removed.descriptor, left - step)
+                left -= step
+                self._freed(step)
+                took = time.monotonic() - begun
+                time.sleep(took * pause_share(self._waiting_bytes))
         except OSError as error:
             self._failure = error
-
-    def _cut(self, descriptor: int) -> None:
-        size = os.fstat(descriptor).st_size
-        while size > 0:
-            size = max(0, size - self._step_bytes)
-            begun = time.monotonic()
-            os.ftruncate(descriptor, size)
-            time.sleep(PAUSE_SHARE * (time.monotonic() - begun))
+        return left

@@ -8,13 +8,29 @@ import threading
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bookie import disk
 from bookie.disk import RealDisk
 from bookie.errors import DiskFailed
-from bookie.freed_space import LOOK_SECONDS, FreedSpace
+from bookie.freed_space import (
+    LOOK_SECONDS,
+    PAUSE_SHARE,
+    WAITING_BYTES_MAX,
+    FreedSpace,
+    pause_share,
+)
 
 STEP_BYTES = 4096
+
+
+class UsedFile:
+    """A file of this process."""
+
+    def __init__(self, path):
+        self.path = path
+        self.is_open = True
 
 
 def threads():
@@ -53,6 +69,42 @@ def test_many_files_are_freed_one_after_the_other_by_one_thread(tmp_path):
         assert ended()
         assert [os.fstat(file.fileno()).st_size for file in files] == [0] * 20
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_waits_is_counted_until_it_is_freed(tmp_path):
+    freed = FreedSpace(STEP_BYTES)
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * (3 * STEP_BYTES + 1))
+    file = UsedFile(str(path))
+    freed.opened(lambda: file)
+    freed.remove(str(path))
+    assert freed.waiting_bytes == 3 * STEP_BYTES + 1
+    file.is_open = False
+    assert ended()
+    assert freed.waiting_bytes == 0
+
+
+def test_what_cannot_be_cut_waits_no_more(tmp_path, monkeypatch):
+    def refuse(descriptor, size):
+        raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    freed = FreedSpace(STEP_BYTES)
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * (2 * STEP_BYTES))
+    freed.remove(str(path))
+    assert ended()
+    assert freed.waiting_bytes == 0
+    with pytest.raises(OSError, match="no"):
+        freed.check()
+
+
+@given(st.integers(0, 2 * WAITING_BYTES_MAX), st.integers(0, 2 * WAITING_BYTES_MAX))
+def test_the_more_waits_the_shorter_are_the_pauses(one, other):
+    less, more = sorted((one, other))
+    assert PAUSE_SHARE >= pause_share(less) >= pause_share(more) >= 0
+    assert pause_share(0) == PAUSE_SHARE
+    assert pause_share(WAITING_BYTES_MAX) == 0
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
