@@ -11,7 +11,8 @@ PyMODINIT_FUNC PyInit__extension(void)
     }
     vela_crc32c_prepare();
     PyMethodDef *parts[] = {vela_batch_functions, vela_broadcast_functions, vela_checksum_functions,
-                            vela_reading_functions, vela_writing_functions, NULL};
+                            vela_reading_functions, vela_record_functions,
+                            vela_writing_functions, NULL};
     PyObject *module = PyModule_Create(&definition);
     for (PyMethodDef **part = parts; module && *part; part++)
         if (PyModule_AddFunctions(module, *part) < 0)

@@ -13,4 +13,4 @@ uint32_t vela_crc32c(uint32_t value, const uint8_t *data, size_t size);
 void vela_crc32c_prepare(void);
 
 extern PyMethodDef vela_batch_functions[], vela_broadcast_functions[], vela_checksum_functions[],
-    vela_reading_functions[], vela_writing_functions[];
+    vela_reading_functions[], vela_record_functions[], vela_writing_functions[];
