@@ -107,16 +107,7 @@ class AddPath:
         if cache.size_bytes + size > cache.limit_bytes:
             self._add_without_room(handle, entry_id, body, master_key, flags, sink)
             return
-        cache.size_bytes += size
-        entries = handle.entries
-        if entries is None:
-            entries = cache.touch(handle)
-        handle.entries_bytes += size
-        if entry_id > handle.entry_id_max:
-            handle.entry_id_max = entry_id
-        else:
-            handle.unordered = True
-        entries[entry_id] = body
+        cache.put(handle, entry_id, body)
         journal = handle.journal
         if not journal.pending and not self._kick_scheduled and not self.turn.in_turn:
             self._kick_scheduled = True
@@ -148,18 +139,7 @@ class AddPath:
             for entry_id, body in enumerate(bodies, first_entry_id):
                 self.add_entry(ledger_id, entry_id, body, master_key, flags, sink)
             return
-        cache = handle.storage.cache
-        cache.size_bytes += size
-        entries = handle.entries
-        if entries is None:
-            entries = cache.touch(handle)
-        handle.entries_bytes += size
-        if first_entry_id <= handle.entry_id_max:
-            handle.unordered = True
-        end = first_entry_id + len(bodies)
-        # In one call: compiled, a loop would make each tuple anew.
-        entries.update(zip(range(first_entry_id, end), bodies, strict=True))
-        handle.entry_id_max = max(handle.entry_id_max, end - 1)
+        handle.storage.cache.put_run(handle, first_entry_id, bodies, size)
         journal = handle.journal
         if not journal.pending and not self._kick_scheduled and not self.turn.in_turn:
             self._schedule_kick()

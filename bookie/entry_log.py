@@ -129,27 +129,37 @@ class EntryLogs:
         self._next_id = max([last_id + 1, *(i + 1 for i in ids), self._last_id_of_file() + 1])
         return found
 
+    def place(self, size: int) -> int:
+        """The location of the first byte of the next append, which will have `size` bytes.
+
+        Raises: DiskFull.
+        """
+        summary = self._active_summary
+        is_full = summary is not None and summary.size + size > self._size_limit
+        if summary is not None and is_full and summary.size > fmt.HEADER_SIZE:
+            self._seal()
+            summary = None
+        if summary is None:
+            summary = self._create()
+        return fmt.location_of(summary.log_id, summary.size)
+
     def append(self, buffers: list[bytes], size: int, bytes_by_ledger: dict[int, int]) -> int:
-        """Append `buffers` (whole records, `size` bytes together). Returns the location of the
-        first byte.
+        """Append `buffers` (whole records, `size` bytes together) at `place(size)`, which is
+        returned.
 
         Raises: DiskFull: nothing was appended.
         """
+        location = self.place(size)
         summary = self._active_summary
-        if summary is not None and summary.size + size > self._size_limit:
-            self._seal()
-            summary = None
-        if summary is None or self._active is None:
-            summary = self._create()
+        assert summary is not None
         assert self._active is not None
-        offset = summary.size
-        self._active.write_parts_at(offset, buffers)
-        summary.size = offset + size
+        self._active.write_parts_at(summary.size, buffers)
+        summary.size += size
         self._end = fmt.location_of(summary.log_id, summary.size)
         into = summary.bytes_by_ledger
         for ledger_id, count in bytes_by_ledger.items():
             into[ledger_id] = into.get(ledger_id, 0) + count
-        return fmt.location_of(summary.log_id, offset)
+        return location
 
     def sync(self) -> None:
         """Make everything appended durable."""

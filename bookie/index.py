@@ -48,6 +48,9 @@ class IndexBatch(Protocol):
     def put(self, key: bytes, value: bytes) -> None:
         """Add a row."""
 
+    def __setitem__(self, key: bytes, value: bytes, /) -> None:
+        """The same."""
+
 
 class EntryIndex(Protocol):
     """Both indexes of one ledger directory."""

@@ -24,6 +24,10 @@ class MemoryBatch:
         """Add a row."""
         self.rows.append((key, value))
 
+    def __setitem__(self, key: bytes, value: bytes, /) -> None:
+        """The same."""
+        self.rows.append((key, value))
+
 
 class MemoryIndex:
     """One dictionary of locations per ledger, and the ledger rows."""

@@ -45,14 +45,22 @@ REMEDY: Final = (
 )
 _OWNER_HEAD: Final = b"\x08\0\x10\0\x1a"
 """LedgerData up to the length of the master key: deleted, not fenced."""
-_WRITE_BUFFER_BYTES: Final = 16 << 20
+_WRITE_BUFFER_BYTES: Final = 32 << 20
+"""500,000 locations, which then become a table. Up to three of them are in memory."""
+_TABLES_BEFORE_COMPACTION: Final = 8
+_TABLE_BYTES: Final = 8 << 20
+"""Of the first level; of each deeper one twice as much. A ledger is appended to, so a compaction
+rewrites the last tables of the ledgers that were written, and others only if they are large."""
 
 
 def _options(block_cache_bytes: int) -> Options:
     options = Options(raw_mode=True)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
-    options.set_max_write_buffer_number(4)
+    options.set_max_write_buffer_number(3)
+    options.set_level_zero_file_num_compaction_trigger(_TABLES_BEFORE_COMPACTION)
+    options.set_target_file_size_base(_TABLE_BYTES)
+    options.set_target_file_size_multiplier(2)
     options.set_keep_log_file_num(2)
     options.set_max_open_files(256)
     table = BlockBasedOptions()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from bookie.api import FLAG_RECOVERY_ADD, Status
 
 if TYPE_CHECKING:
-    from bookie.api import EntryBody
+    from bookie.entry_runs import EntryRuns
 
 
 class LedgerState:
@@ -22,19 +22,16 @@ class LedgerState:
     __slots__ = (
         "deleted",
         "entries",
-        "entries_bytes",
         "entry_id_max",
         "exists",
         "explicit_lac",
         "fenced",
         "flushing",
-        "flushing_unordered",
         "guarded",
         "key_journaled",
         "ledger_id",
         "limbo",
         "master_key",
-        "unordered",
     )
 
     def __init__(self, ledger_id: int) -> None:
@@ -51,14 +48,9 @@ class LedgerState:
         journal."""
         self.entry_id_max = -1
         """Highest entry id added in this run; older ones are known to the index."""
-        self.entries: dict[int, EntryBody] | None = None
+        self.entries: EntryRuns | None = None
         """This ledger's part of the active half of the write cache."""
-        self.entries_bytes = 0
-        """Bytes of them."""
-        self.flushing: dict[int, EntryBody] | None = None
-        self.unordered = False
-        """Entries of the active half did not arrive in ascending order."""
-        self.flushing_unordered = False
+        self.flushing: EntryRuns | None = None
 
     def refusal_of_key(self, master_key: bytes) -> Status | None:
         """The first key is kept; an empty or zero one may be replaced once."""

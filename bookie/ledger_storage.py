@@ -23,10 +23,10 @@ from bookie.errors import DiskFull, StorageError
 from bookie.index import END_KEY, ENTRY_ID_MAX, pack_location_key, pack_u64
 from bookie.index_progress import IndexProgress
 from bookie.write_cache import FlushHalf, WriteCache
+from native.records import log_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from bookie.api import EntryBody
     from bookie.disk import Disk
     from bookie.index import EntryIndex, IndexBatch
     from bookie.read_turns import JournalWrites
@@ -34,11 +34,15 @@ if TYPE_CHECKING:
 logger = structlog.get_logger()
 
 pack_u32: Final = Struct(">I").pack
-_SLICE_ENTRIES: Final = 256
+_BATCH_ENTRIES: Final = 256
+"""Rows that are given to the index at once: it is written while holding the interpreter lock."""
+_SLICE_ENTRIES: Final = 1024
 _SLICE_BYTES: Final = 1 << 20
 _SYNC_BYTES: Final = 4 << 20
 """A flush makes so much durable at a time. A device that is given the whole half at once lets the
 records of the journal wait for it: their p99 is then twice as long."""
+_JOIN_BELOW_BYTES: Final = 3 * JOIN_BELOW_BYTES
+"""Average size of records below which joining them is cheaper: each has three parts."""
 _READ_BYTES_MAX: Final = 1 << 20
 _READ_BYTES_MIN: Final = 64 << 10
 SPARE_BYTES: Final = 4 << 20
@@ -90,16 +94,16 @@ class LedgerStorage:
         writer = _SliceWriter(self.logs, self.index)
         for tail in self.logs.recover(end):
             base = fmt.location_of(tail.log_id, 0)
-            for first in range(0, len(tail.entries), _SLICE_ENTRIES):
+            for first in range(0, len(tail.entries), _BATCH_ENTRIES):
                 batch = self.index.new_batch()
                 for ledger_id, entry_id, offset, _length in tail.entries[
-                    first : first + _SLICE_ENTRIES
+                    first : first + _BATCH_ENTRIES
                 ]:
                     batch.put(pack_location_key(ledger_id, entry_id), pack_u64(base + offset))
                     ledger_ids.add(ledger_id)
                 batches.append(batch)
             for ledger_id, entry_id, body in tail.strays:
-                writer.add_ledger(ledger_id, ((entry_id, (body, b"")),))
+                writer.add_run(ledger_id, entry_id, [(body, b"")], 0, 1)
                 ledger_ids.add(ledger_id)
         writer.end_slice()
         if writer.batches:
@@ -121,13 +125,10 @@ class LedgerStorage:
         writer = _SliceWriter(self.logs, self.index)
         for handle in half.handles:
             entries = handle.flushing
-            if handle.deleted or not entries:
+            if handle.deleted or entries is None:
                 continue
-            ledger_id = handle.ledger_id
-            items: Iterable[tuple[int, tuple[bytes, bytes]]] = entries.items()
-            if handle.flushing_unordered:
-                items = sorted(items)
-            writer.add_ledger(ledger_id, items)
+            for first_entry_id, bodies, start, end in entries.runs():
+                writer.add_run(handle.ledger_id, first_entry_id, bodies, start, end)
         writer.end_slice()
         if writer.batches:
             self.logs.sync()
@@ -177,7 +178,7 @@ class LedgerStorage:
         for location, ledger_id, entry_id, record in entries:
             known = self.index.location(ledger_id, entry_id)
             if known == location:
-                writer.add_ledger(ledger_id, ((entry_id, (record[4:], b"")),))
+                writer.add_run(ledger_id, entry_id, [(record[4:], b"")], 0, 1)
                 copied += 1
             elif not known:
                 unknown.append((ledger_id, entry_id))
@@ -278,16 +279,39 @@ class LedgerStorage:
 
 
 @final
+class _Piece:
+    """Consecutive entries of a ledger in a slice: `bodies` from `start` up to `end`."""
+
+    __slots__ = ("bodies", "end", "first_entry_id", "ledger_id", "size_bytes", "start")
+
+    def __init__(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        bodies: list[EntryBody],
+        start: int,
+        end: int,
+        size_bytes: int,
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.first_entry_id = first_entry_id
+        self.bodies = bodies
+        self.start = start
+        self.end = end
+        self.size_bytes = size_bytes
+        """Of their records."""
+
+
+@final
 class _SliceWriter:
-    """Collects records and writes them slice by slice; location batches come out at the end."""
+    """Collects runs and writes them slice by slice; location batches come out at the end."""
 
     __slots__ = (
-        "_by_ledger",
+        "_entries",
         "_index",
-        "_keys",
         "_logs",
-        "_offset",
-        "_parts",
+        "_pieces",
+        "_size_bytes",
         "_unsynced_bytes",
         "batches",
     )
@@ -295,58 +319,89 @@ class _SliceWriter:
     def __init__(self, logs: EntryLogs, index: EntryIndex) -> None:
         self._logs = logs
         self._index = index
-        self._parts: list[bytes] = []
-        self._keys: list[tuple[bytes, int]] = []
-        self._by_ledger: dict[int, int] = {}
-        self._offset = 0
+        self._pieces: list[_Piece] = []
+        self._entries = 0
+        self._size_bytes = 0
         self._unsynced_bytes = 0
         self.batches: list[IndexBatch] = []
 
-    def add_ledger(self, ledger_id: int, items: Iterable[tuple[int, tuple[bytes, bytes]]]) -> None:
-        """Entries of one ledger."""
-        pack_length, pack_key = pack_u32, pack_location_key
-        parts, keys = self._parts, self._keys
-        start = offset = self._offset
-        last_size, length = 0, pack_length(0)
-        for entry_id, (head, payload) in items:
-            size = len(head) + len(payload)
-            if size != last_size:
-                last_size, length = size, pack_length(size)
-            parts.append(length)
-            parts.append(head)
-            parts.append(payload)
-            keys.append((pack_key(ledger_id, entry_id), offset + 4))
-            offset += size + 4
-            if offset >= _SLICE_BYTES or len(keys) >= _SLICE_ENTRIES:
-                self._count(ledger_id, start, offset)
+    def add_run(
+        self, ledger_id: int, first_entry_id: int, bodies: list[EntryBody], start: int, end: int
+    ) -> None:
+        """Consecutive entries of a ledger, the first of which is `first_entry_id`: `bodies` from
+        `start` up to `end`."""
+        at = start
+        while at < end:
+            first = at
+            piece_end = min(end, first + _BATCH_ENTRIES)
+            size = self._size_bytes
+            while at < piece_end and size < _SLICE_BYTES:
+                head, payload = bodies[at]
+                size += len(head) + len(payload) + 4
+                at += 1
+            piece_bytes = size - self._size_bytes
+            first_of_piece = first_entry_id + first - start
+            self._pieces.append(_Piece(ledger_id, first_of_piece, bodies, first, at, piece_bytes))
+            self._entries += at - first
+            self._size_bytes = size
+            if size >= _SLICE_BYTES or self._entries >= _SLICE_ENTRIES:
                 self.end_slice()
-                parts, keys = self._parts, self._keys
-                start = offset = 0
-        self._count(ledger_id, start, offset)
-
-    def _count(self, ledger_id: int, start: int, offset: int) -> None:
-        if offset > start:
-            self._by_ledger[ledger_id] = self._by_ledger.get(ledger_id, 0) + offset - start
-        self._offset = offset
 
     def end_slice(self) -> None:
         """Append the collected records."""
-        if not self._keys:
+        if not self._pieces:
             return
-        parts = self._parts
-        if self._offset < JOIN_BELOW_BYTES * len(parts):
-            parts = [b"".join(parts)]  # as the disk would do, which would have to count them first
-        base = self._logs.append(parts, self._offset, self._by_ledger)
-        self._unsynced_bytes += self._offset
+        size_bytes = self._size_bytes
+        start = self._logs.place(size_bytes)
+        location = start + 4
+        by_ledger: dict[int, int] = {}
+        parts: list[bytes] = []
+        batch = self._index.new_batch()
+        rows = 0
+        for piece in self._pieces:
+            count = piece.end - piece.start
+            if rows and rows + count > _BATCH_ENTRIES:
+                self.batches.append(batch)
+                batch = self._index.new_batch()
+                rows = 0
+            rows += count
+            if piece.size_bytes < _JOIN_BELOW_BYTES * count:
+                parts.append(
+                    log_records(
+                        batch,
+                        piece.ledger_id,
+                        piece.first_entry_id,
+                        location,
+                        piece.bodies[piece.start : piece.end],
+                        piece.size_bytes,
+                    )
+                )
+            else:
+                _put_large_records(batch, piece, location, parts)
+            location += piece.size_bytes
+            ledger_id = piece.ledger_id
+            by_ledger[ledger_id] = by_ledger.get(ledger_id, 0) + piece.size_bytes
+        self.batches.append(batch)
+        appended_at = self._logs.append(parts, size_bytes, by_ledger)
+        assert appended_at == start, "the rows point elsewhere"
+        self._unsynced_bytes += size_bytes
         if self._unsynced_bytes >= _SYNC_BYTES:
             self._logs.sync()
             self._unsynced_bytes = 0
-        batch = self._index.new_batch()
-        put, pack = batch.put, pack_u64
-        for key, offset in self._keys:
-            put(key, pack(base + offset))
-        self.batches.append(batch)
-        self._parts = []
-        self._keys = []
-        self._by_ledger = {}
-        self._offset = 0
+        self._pieces = []
+        self._entries = 0
+        self._size_bytes = 0
+
+
+def _put_large_records(batch: IndexBatch, piece: _Piece, location: int, parts: list[bytes]) -> None:
+    """As `log_records`, without a copy of the payloads."""
+    entry_id = piece.first_entry_id
+    for at in range(piece.start, piece.end):
+        head, payload = piece.bodies[at]
+        size = len(head) + len(payload)
+        parts.append(pack_u32(size))
+        parts.append(head)
+        parts.append(payload)
+        batch.put(pack_location_key(piece.ledger_id, entry_id), pack_u64(location))
+        entry_id += 1
+        location += size + 4

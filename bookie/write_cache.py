@@ -1,9 +1,8 @@
 """WriteCache: the entries of one ledger directory that are not yet in its entry logs. Pure.
 
 Two halves: adds go into the active one. The other is being flushed and stays readable until its
-entries are indexed. The entries are attributes of their ledger's handle (`entries`, `flushing`), so
-an add or a read costs one dictionary access, and a flush gets them ledger by ledger, nearly always
-sorted.
+entries are indexed. The entries are attributes of their ledger's handle (`entries`, `flushing`),
+kept as runs (`entry_runs`): a flush gets them ledger by ledger, in ascending order.
 
 The last eighth of a half is kept for ledgers that have brought little since the last flush. So a
 ledger that is written as fast as the disk allows, and faster than a flush, lets only itself wait.
@@ -17,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from bookie.entry_runs import EntryRuns
 from bookie.ledger_state import encode_ledger_data
 
 if TYPE_CHECKING:
@@ -71,27 +71,40 @@ class WriteCache:
         self.limit_bytes = half_bytes_max
         self.flushing: FlushHalf | None = None
 
-    def touch(self, handle: LedgerState) -> dict[int, EntryBody]:
-        """The handle's entries in the active half, made if it has none."""
-        entries: dict[int, EntryBody] = {}
-        handle.entries = entries
-        handle.entries_bytes = 0
-        self._touched.append(handle)
-        return entries
-
     def put(self, handle: LedgerState, entry_id: int, body: EntryBody) -> None:
-        """Keep an entry, whatever the limit is (recovery, high-priority adds)."""
+        """Keep an entry, whatever the limit is."""
         entries = handle.entries
         if entries is None:
-            entries = self.touch(handle)
+            entries = self._touch(handle)
+        entries.add(entry_id, body)
         if entry_id > handle.entry_id_max:
             handle.entry_id_max = entry_id
-        elif entries:
-            handle.unordered = True
-        entries[entry_id] = body
         size_bytes = len(body[0]) + len(body[1])
-        handle.entries_bytes += size_bytes
+        entries.size_bytes += size_bytes
         self.size_bytes += size_bytes
+
+    def put_run(
+        self,
+        handle: LedgerState,
+        first_entry_id: int,
+        bodies: list[EntryBody],
+        size_bytes: int,
+    ) -> None:
+        """Keep consecutive entries of `size_bytes` together, whatever the limit is. The list stays
+        the caller's."""
+        entries = handle.entries
+        if entries is None:
+            entries = self._touch(handle)
+        entries.add_run(first_entry_id, bodies)
+        handle.entry_id_max = max(handle.entry_id_max, first_entry_id + len(bodies) - 1)
+        entries.size_bytes += size_bytes
+        self.size_bytes += size_bytes
+
+    def _touch(self, handle: LedgerState) -> EntryRuns:
+        """The handle has no entries in the active half yet."""
+        entries = handle.entries = EntryRuns()
+        self._touched.append(handle)
+        return entries
 
     def row_changed(self, handle: LedgerState) -> None:
         """The handle's row has to be written with the next flush."""
@@ -103,7 +116,7 @@ class WriteCache:
 
     def has_room_reserved_for(self, handle: LedgerState, size_bytes: int) -> bool:
         """The ledger has brought little, and what is reserved for such ones has room."""
-        brought_bytes = 0 if handle.entries is None else handle.entries_bytes
+        brought_bytes = 0 if handle.entries is None else handle.entries.size_bytes
         return (
             brought_bytes + size_bytes <= self._little_bytes_max
             and self.size_bytes + size_bytes <= self._reserve_bytes_max
@@ -124,8 +137,6 @@ class WriteCache:
         for handle in handles:
             handle.flushing = handle.entries
             handle.entries = None
-            handle.flushing_unordered = handle.unordered
-            handle.unordered = False
         rows: dict[int, bytes | None] = {}
         for ledger_id, handle in self._dirty.items():
             gone = handle.deleted and not (handle.fenced and not handle.exists)
@@ -135,7 +146,7 @@ class WriteCache:
         self.size_bytes = 0
         return self.flushing
 
-    def flushed(self) -> list[dict[int, EntryBody]]:
+    def flushed(self) -> list[EntryRuns]:
         """Everything in the flushing half is durable and indexed: drop it. Returns what nobody uses
         any more: to free it takes as long as a turn of the event loop may at most."""
         assert self.flushing is not None

@@ -67,6 +67,7 @@ HOT_MODULES: Final = (
     "bookie.add_path",
     "bookie.adds",
     "bookie.direct_io",
+    "bookie.entry_runs",
     "bookie.journal",
     "bookie.journal_turns",
     "bookie.journal_writer",

@@ -2,6 +2,8 @@
 
 from array import array
 
+from native.pure.records import Rows
+
 def batch_rows(content: bytes, count: int) -> tuple[bytes, int] | None: ...
 def crc32c(data: bytes | bytearray | memoryview, value: int = 0, start: int = 0, /) -> int: ...
 def crc32c_payloads(bodies: list[bytes], ledger_id: int, first_entry_id: int) -> list[bytes]: ...
@@ -31,3 +33,12 @@ def put_records(
 def read_sends(
     data: bytes, start: int, frame_size_max: int
 ) -> tuple[int, bytes, list[bytes], int, int, int, int]: ...
+def log_records(
+    rows: Rows,
+    ledger_id: int,
+    first_entry_id: int,
+    location: int,
+    bodies: list[tuple[bytes, bytes]],
+    size_bytes: int,
+    /,
+) -> bytes: ...

@@ -8,7 +8,7 @@ enum { METADATA_BYTES = 32, HEAD_BYTES = 36 }; /* Of an entry before its digest,
 enum { MAGIC = 0x0E01, UNCHECKED = 6 };        /* A payload with a checksum: its start, and what that does not cover. */
 
 #define VELA(name) PyObject *vela_##name(PyObject *module, PyObject *arguments)
-#define VELA_FUNCTIONS(each) each(batch_rows) each(crc32c) each(crc32c_bodies) each(crc32c_payloads) \
+#define VELA_FUNCTIONS(each) each(batch_rows) each(crc32c) each(crc32c_bodies) each(crc32c_payloads) each(log_records) \
     each(message_frames) each(put_records) each(read_sends) each(take_acks) each(update_slots)
 #define DECLARED(name) VELA(name);
 VELA_FUNCTIONS(DECLARED)
