@@ -103,11 +103,12 @@ def test_a_read_waits_for_all_journals(patient):
     assert ended(reader)
 
 
-def test_a_journal_that_never_stops_does_not_stop_reads():
+def test_a_journal_that_never_stops_holds_up_a_read_once_and_not_for_each_piece():
     writes, file = JournalWrites(), SeenFile(bytes(4 * PIECE_BYTES))
+    turns = ReadTurns(writes)
     writes.begin("journal")
-    read = ReadTurns(writes).read(file, 0, 4 * PIECE_BYTES)
-    assert len(read) == 4 * PIECE_BYTES
+    assert len(turns.read(file, 0, 4 * PIECE_BYTES)) == 4 * PIECE_BYTES
+    assert file.sizes == [4 * PIECE_BYTES]
 
 
 def test_one_read_at_a_time_while_records_are_written():
