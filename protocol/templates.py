@@ -156,7 +156,7 @@ class ReceiptTemplate:
             self.append_to(frame_parts, sequence_id, -1, entry_id)
             frame = b"".join(frame_parts)
             size = len(frame)
-            frames = bytearray(frame * stretch)
+            frames = bytearray(frame) * stretch
             low = sequence_id & 127 | (128 if sequence_id > 127 else 0)
             frames[len(frame_parts[0]) :: size] = _BYTES[low : low + stretch]
             low = entry_id & 127 | (128 if entry_id > 127 else 0)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookie import journal_format as fmt
+from bookie.direct_io import STAGING_BYTES
 from bookie.journal_writer import SMALL_GROUP_BYTES, ZEROED_AHEAD_BYTES, JournalWriter, journal_path
 from bookie.newest_journal import NewestJournal
 from bookie.testing.sim_disk import Power, PowerLost, SimDisk
@@ -167,3 +168,21 @@ class WriteSizes:
 
     def size(self):
         return self._file.size()
+
+
+@given(
+    st.lists(
+        st.integers(0, 3) | st.integers(STAGING_BYTES - 9000, STAGING_BYTES + 9000), max_size=4
+    )
+)
+@settings(deadline=None, max_examples=15)
+def test_groups_larger_than_the_buffer_are_written_like_others(sizes):
+    disk = SimDisk()
+    writer = JournalWriter(disk, "/j", config_of(1, sync=True), 1, NewestJournal(disk, [], 0))
+    expected = []
+    for entry_id, size in enumerate([*sizes, 100, 20 << 20, 100]):
+        record, bodies = bodies_of(entry_id, size)
+        expected.append(record)
+        # Empty bodies are answered in their turn, and write nothing.
+        writer.write_group([(b"", b""), *bodies, (b"", b"")], size_of(bodies) + 8)
+    assert records_in(disk.content(journal_path("/j", 1)))[0] == expected

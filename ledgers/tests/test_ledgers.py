@@ -17,6 +17,7 @@ from ledgers.errors import (
 )
 from ledgers.tests.fake_bookie import FakeBookie
 from metadata.memory_store import MemoryStore
+from protocol import client
 from protocol.bookkeeper.ledger_metadata import LedgerState
 from protocol.bookkeeper.paths import ledger_path
 from runtime.clock import SystemClock
@@ -212,6 +213,23 @@ async def test_a_damaged_entry_is_an_error_and_not_an_absent_one():
         await reader.read(1, 2)
     with pytest.raises(EntryAbsent):
         await reader.read(3, 3)
+
+
+@pytest.mark.parametrize("bookies", [1, 3])
+async def test_a_bit_that_flips_after_the_check_of_a_message_is_found_when_it_is_read(bookies):
+    world = World(bookies, bookies, bookies)
+    writer = await world.writer()
+    sound = client.message(b"content" * 300)
+    flipped = bytearray(sound)
+    flipped[1000] ^= 4
+    writer.add_run([sound, bytes(flipped), sound], are_intact=True)
+    writer.add_run([bytes(flipped)])  # nobody has checked it
+    await settle()
+    reader = world.client().reader_of(writer.ledger_id, writer.metadata)
+    assert await reader.read(0, 1) == [sound]
+    with pytest.raises(EntryUnknown, match="digest"):
+        await reader.read(1, 1)
+    assert await reader.read(2, 3) == [sound, bytes(flipped)]
 
 
 async def test_with_three_bookies_one_may_fail():

@@ -2,19 +2,20 @@
 #include "parts.h"
 
 int vela_read_fields(const uint8_t *data, int64_t at, int64_t end, uint32_t numbers, uint32_t texts, Fields *fields) {
-    memset(fields, 0, sizeof *fields);
-    while (at < end) {
-        int64_t value = 0, more = 1;
+    memset(fields->value, 0, sizeof fields->value);
+    for (fields->seen = 0; at < end;) {
         uint32_t tag = data[at++];
         if (tag > 127) tag = at < end && data[at] < 128 ? (tag & 127) | (uint32_t)data[at++] << 7 : 7;
-        for (int shift = 0; more && shift < 63 && at < end; shift += 7) {
-            more = data[at] & 128;
-            value |= (int64_t)(data[at++] & 127) << shift;
-        }
         uint32_t field = tag >> 3, allowed = (tag & 7) == 0 ? numbers : (tag & 7) == 2 ? texts : 0;
-        if (more || field > 19 || !(allowed >> field & 1) || ((tag & 7) && value > end - at)) return 0;
-        at += tag & 7 ? value : 0;
-        fields->seen |= 1u << field, fields->value[field] = value, fields->end[field] = at;
+        if (at == end || field > 19 || !(allowed >> field & 1)) return 0;
+        uint64_t value = data[at++];
+        for (int shift = 7; value >> shift; shift += 7) { /* the last byte so far has another one after it */
+            if (shift == 63 || at == end) return 0;
+            value = (value & ((1ull << shift) - 1)) | (uint64_t)data[at++] << shift;
+        }
+        if (tag & 7 && value > (uint64_t)(end - at)) return 0;
+        at += tag & 7 ? (int64_t)value : 0;
+        fields->seen |= 1u << field, fields->value[field] = (int64_t)value, fields->end[field] = at;
     }
     return 1;
 }

@@ -11,6 +11,7 @@ VELA(crc32c_bodies) {
                           &are_intact)) return NULL;
     OWNED *bodies = PyList_New(0);
     Py_ssize_t size_before = -1;
+    uint64_t total = (uint64_t)length;
     uint32_t over = 0;
     for (Py_ssize_t at = 0; bodies && at < PyList_GET_SIZE(payloads); at++) {
         PyObject *payload = PyList_GET_ITEM(payloads, at);
@@ -18,18 +19,20 @@ VELA(crc32c_bodies) {
         OWNED *body = size < 0 ? NULL : PyTuple_New(2);
         if (!body) return NULL;
         const uint8_t *data = (const uint8_t *)PyBytes_AS_STRING(payload);
-        uint8_t head[HEAD_BYTES], *to = vela_put(head, (uint64_t)ledger_id, 8);
-        to = vela_put(vela_put(to, (uint64_t)entry_id + (uint64_t)at, 8), (uint64_t)confirmed, 8);
-        to = vela_put(to, (uint64_t)(length = (long long)((uint64_t)length + (uint64_t)size)), 8);
+        uint64_t numbers[] = {(uint64_t)ledger_id, (uint64_t)entry_id + (uint64_t)at, (uint64_t)confirmed, total += (uint64_t)size};
+        uint8_t head[HEAD_BYTES];
+        for (int number = 0; number < 4; number++) numbers[number] = __builtin_bswap64(numbers[number]);
+        memcpy(head, numbers, METADATA_BYTES);
         uint32_t digest = vela_crc32c_of(0, head, METADATA_BYTES);
         if (are_intact && size >= UNCHECKED && vela_number(data, 2) == MAGIC) {
             if (size != size_before) over = vela_crc32c_over((uint64_t)(size_before = size) - UNCHECKED);
             digest = vela_crc32c_product(over, vela_crc32c_of(digest, data, UNCHECKED)) ^ (uint32_t)vela_number(data + 2, 4);
         } else
             digest = vela_crc32c_of(digest, data, (size_t)size);
-        vela_put(to, digest, 4);
+        vela_put(head + METADATA_BYTES, digest, 4);
         PyTuple_SET_ITEM(body, 0, PyBytes_FromStringAndSize((char *)head, HEAD_BYTES));
         PyTuple_SET_ITEM(body, 1, Py_NewRef(payload));
+        if (PyBytes_CheckExact(payload)) PyObject_GC_UnTrack(body); /* they lead to nothing */
         if (!PyTuple_GET_ITEM(body, 0) || PyList_Append(bodies, body) < 0) return NULL;
     }
     return Py_XNewRef(bodies);
