@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class TopicStorage(ProducerTopic):
     """The storage of a topic, as the base of both kinds (`Topic`) uses it."""
 
+    __slots__ = ()
+
     def check_publishable(self) -> None:
         """Raises: BrokerError: the topic accepts no more messages."""
 
