@@ -19,7 +19,7 @@ import structlog
 from broker.managed_ledger.ack_state import AckState
 from broker.managed_ledger.cursor_record import BATCH_WORDS_MAX_INLINE, attached_ledger
 from broker.managed_ledger.cursor_store import StoreOwner
-from broker.managed_ledger.ledger_list import OwnershipLost
+from broker.managed_ledger.ledger_list import NO_PROPERTIES, OwnershipLost
 from ledgers.errors import LedgerError
 from runtime.rare_lock import RareLock
 
@@ -77,7 +77,7 @@ class Cursor:
         self.position_properties: dict[str, int] = {}
         self._table = table
         self._state = AckState(table, mark_delete)
-        self._properties = dict(properties)
+        self._properties = dict(properties) if properties else NO_PROPERTIES
         self._store = store
         self._is_ledger_failing = False
         self._ranges_max_inline = ranges_max_inline
@@ -232,12 +232,20 @@ class Cursor:
                 await self._flush()
                 await store.close_ledger()
 
+    async def rest(self) -> None:
+        """Nobody has used it for a while: give up its ledger, if its state fits into the metadata
+        store. The next change makes another. Raises: OwnershipLost, MetadataUnavailable."""
+        async with self._lock:
+            store = self._store
+            if store is not None and store.has_open_ledger and self._is_inline_possible():
+                await self._write_inline(store, self._state)
+
     async def restore(self) -> None:
         """Load the stored state. Called once, before the cursor is used."""
         store = self._store
         assert store is not None
         stored, properties = await store.load()
-        self._properties = properties
+        self._properties = properties or NO_PROPERTIES
         first = self._table.first_position
         if stored is None:  # its ledger is lost: everything comes again
             self._state.reset((first[0], first[1] - 1))

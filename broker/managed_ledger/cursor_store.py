@@ -99,6 +99,11 @@ class CursorStore:
         self.cursor_ledger_id = INLINE
 
     @property
+    def has_open_ledger(self) -> bool:
+        """Whether a ledger is being written for it."""
+        return self._ledger is not None
+
+    @property
     def cursor_ledger_last_entry_id(self) -> int:
         """Id of the ledger being written; -1 when there is none."""
         return -1 if self._ledger is None else self._ledger.confirmed

@@ -255,6 +255,14 @@ class ManagedLedger(ReadableLedger):
             min(interval_s, self._context.config.cursor_flush_interval_max_s),
         )
 
+    async def rest(self) -> None:
+        """See ReadableLedger. Cursors are stored as when the ledger is closed."""
+        await super().rest()
+        if self._appender.state not in (AppendState.FENCED, AppendState.CLOSED):
+            for cursor in list(self.cursors.values()):
+                if self.cursors.get(cursor.name) is cursor:
+                    await cursor.rest()
+
     # --- writing ------------------------------------------------------------------------
 
     async def create_ledger(self, listener: WriterListener) -> EntryWriter:

@@ -203,6 +203,15 @@ class ReadableLedger:
 
         return await newest_before(self._table, read_one, publish_time_ms)
 
+    async def rest(self) -> None:
+        """Nobody has used it for a while: give up what the next read makes again.
+
+        Raises: OwnershipLost, MetadataUnavailable: a cursor could not be stored.
+        """
+        if self._made_reader is None or not self._made_reader.is_busy:
+            self._made_reader = self._made_readers = None
+            self._cache.clear()
+
     # --- statistics ---------------------------------------------------------------------
 
     def _statistics(

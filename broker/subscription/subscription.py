@@ -141,6 +141,7 @@ class PersistentSubscription:
         pump, gate, dispatcher = self._pump, self._gate, self.dispatcher
         if self.consumers or self._seeking or self._closed or self._linger is not None:
             return
+        self.consumers, self.rates = {}, {}  # An emptied dictionary stays as large as it was.
         if dispatcher is not None:
             if self.sub_type == KEY_SHARED:
                 return  # its mode is shown

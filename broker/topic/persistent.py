@@ -135,6 +135,13 @@ class PersistentTopic(Topic):
         self._after_publishes: list[tuple[int, Callable[[], None]]] | None = None
         ledger.listener = self
 
+    async def rest(self) -> None:
+        """See Topic. What the ledger reads with, and the open ledgers of cursors, go too."""
+        await super().rest()
+        self._newest = None
+        self._after_publishes = self._after_publishes or None
+        await self.ledger.rest()
+
     def check_subscribe_rate(self, consumer: SubscribingConsumer) -> None:
         """Raises: BrokerError NotAllowedError, as in Pulsar: it subscribes too often."""
         rate = self.policies.effective.delivery.subscribe

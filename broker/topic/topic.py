@@ -10,6 +10,7 @@ leaves nothing half done.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
@@ -55,6 +56,8 @@ log = structlog.get_logger()
 
 REPLICATOR_PREFIX: Final = "pulsar.repl"
 """Of the names of cursors that Pulsar replicates from (its replicatorPrefix)."""
+ATTENDED: Final = -1.0
+AT_REST: Final = inf
 PRODUCERS: Final = ()
 """The key of producer openings and schema registrations among the operations of a topic."""
 
@@ -81,6 +84,7 @@ class Topic(TopicStorage):
         "published_last_ms",
         "services",
         "subscriptions",
+        "unattended_since",
     )
     persistent: ClassVar[bool]
     internal_cursors: ClassVar[frozenset[str]] = frozenset()
@@ -97,6 +101,8 @@ class Topic(TopicStorage):
         self.created_ms = services.clock.wall_ms()
         self.active_at = services.clock.now()
         """Time of the last use, for idle-topic collection."""
+        self.unattended_since = ATTENDED
+        """Since when it has had no client, as far as the timer of rest has seen."""
         self.published_last_ms = 0
         self.published = PublishTotals(self.access.producers)
         self.messages_out_before = 0
@@ -453,6 +459,32 @@ class Topic(TopicStorage):
     def touch(self) -> None:
         """The topic is used now."""
         self.active_at = self.services.clock.now()
+        self.unattended_since = ATTENDED
+
+    def rest_is_due(self, now: float, after_seconds: float) -> bool:
+        """Whether it has been without clients and operations for so long, and not put to rest
+        since it was last used. Asked again and again: it counts from the first time it sees no
+        client."""
+        if self.closing or len(self.operations) or self.access.producers or self.consumer_count():
+            self.unattended_since = ATTENDED
+            return False
+        if self.unattended_since == ATTENDED:
+            self.unattended_since = now
+        since = max(self.unattended_since, self.active_at)
+        return since != AT_REST and now - since >= after_seconds
+
+    async def rest(self) -> None:
+        """Give up what the next use makes again. Whoever comes meanwhile finds everything.
+
+        Raises: OwnershipLost, MetadataUnavailable: a cursor could not be stored.
+        """
+        self.unattended_since = AT_REST
+        self.operations.rest()
+        for subscription in list(self.subscriptions.values()):
+            subscription.rest()
+        if self._made_turns is not None and not self._made_turns.waiting():
+            self._made_turns = None
+        self._abandoned = self._abandoned or None
 
     def is_idle(self) -> bool:
         """Whether idle-topic collection may remove it: no client publishes, nothing is kept."""
