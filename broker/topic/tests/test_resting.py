@@ -25,7 +25,8 @@ from protocol import client as c
 NAME = "persistent://public/default/t"
 SECONDS = 60
 BYTES_AT_REST_MAX = 6_500
-"""With one subscription and one message, without what all topics share. It is 5,960 in the interpreter."""
+"""With one subscription and one message, without what all topics share. In the interpreter it is
+5,960."""
 
 
 class World:
