@@ -84,7 +84,6 @@ class _NoOwner:
         pass
 
     async def create_ledger(self, listener: WriterListener) -> EntryWriter:
-        del listener
         raise LedgerError("the topic is closed")
 
 
