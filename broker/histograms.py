@@ -7,6 +7,7 @@ the first minute is over, they are those since the start. Pure: time is an argum
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import lru_cache
 from typing import Final, final
 
 LATENCY_LIMITS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
@@ -98,6 +99,12 @@ class PublishTimes:
         return list(self._counts)
 
 
+@lru_cache(maxsize=4)
+def _no_counts(kinds: tuple[type, ...]) -> list[float]:
+    """0 or 0.0 for each count. Shared, and never changed."""
+    return [kind() for kind in kinds]
+
+
 @final
 class MinuteCounts:
     """Turns ever-growing counts into those of the last full minute."""
@@ -110,10 +117,15 @@ class MinuteCounts:
         self._first = True
 
     def close(self, counts: list[float]) -> None:
-        """A minute is over."""
+        """A minute is over. One in which nothing was counted, as of a topic at rest, adds no
+        lists."""
+        none = _no_counts(tuple(map(type, counts)))
         start = self._start or [0.0] * len(counts)
-        self._closed = [now - before for now, before in zip(counts, start, strict=True)]
-        self._start = counts
+        if counts == start:
+            self._start, self._closed = (start if any(start) else none), none
+        else:
+            self._closed = [now - before for now, before in zip(counts, start, strict=True)]
+            self._start = counts
         self._first = False
 
     def last(self, counts: list[float]) -> list[float]:
