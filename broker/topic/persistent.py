@@ -30,6 +30,7 @@ from broker.topic.message_expiry import expire_backlogs
 from broker.topic.newest_message import NewestOfTopic, newest_position
 from broker.topic.producer import Producer, Publish, PublishRun
 from broker.topic.publish_answers import answer_with_copies, refuse_parked, send_receipts
+from broker.topic.storage import StoredCounts
 from broker.topic.subscribe_rates import SubscribeRates
 from broker.topic.topic import Topic
 from protocol import commands
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from broker.managed_ledger.ledger import ManagedLedger
+    from broker.managed_ledger.statistics import ManagedLedgerStatistics
     from broker.policies.scopes import TopicPolicies
     from broker.subscription.api import PublishObserver, Subscription
     from broker.subscription.ports import LedgerPort
+    from broker.topic.backlog_keeper import OldestMessage
     from broker.topic.services import TopicServices
     from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.position import Position
@@ -393,6 +396,54 @@ class PersistentTopic(Topic):
                 log.error("publish failed", topic=self.name.full, error=str(error))
             self._failing = True
             self._begin_to_send_producers_away()
+
+    # --- what is shown and looked after -------------------------------------------------
+
+    @property
+    def deduplicates(self) -> bool:
+        """See TopicStorage, as for the following."""
+        return self.dedup is not None
+
+    @property
+    def oldest_in_backlog(self) -> OldestMessage | None:
+        """As of the last look."""
+        return self.backlog.oldest
+
+    def ledger_statistics(self) -> ManagedLedgerStatistics | None:
+        """A snapshot."""
+        return self.ledger.statistics()
+
+    def stored_counts(self) -> StoredCounts | None:
+        """Since it was loaded."""
+        times, sizes, backlog = self.publish_times, self.entry_sizes, self.backlog
+        return StoredCounts(
+            latencies=times.counts(),
+            latency_seconds=times.sum_seconds,
+            sizes=sizes.counts(),
+            size_bytes=sizes.size_bytes,
+            entries=self.ledger.appender.entries_added,
+            evictions_by_size=backlog.size_evictions,
+            evictions_by_age=backlog.age_evictions,
+        )
+
+    async def check_quotas(self) -> None:
+        """Those of the backlog."""
+        if not self.name.is_system:
+            await self.backlog.check()
+
+    def request_trim(self) -> None:
+        """Of its ledger."""
+        self.ledger.request_trim()
+
+    async def keep_deduplication(self, *, by_age: bool) -> None:
+        """By entries, or by age."""
+        dedup = self.dedup
+        if dedup is None:
+            return
+        seconds = self.policies.effective.deduplication_snapshot_seconds if by_age else 0
+        dedup.forget_inactive(set(self.access.producers))
+        if (dedup.wants_snapshot or dedup.is_snapshot_due(seconds)) and not self.closing:
+            await dedup.snapshot()
 
     async def check_backlog(self) -> None:
         """Raises: BrokerError: no producer may come, because the backlog is over its quota."""
