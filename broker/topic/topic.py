@@ -465,13 +465,15 @@ class Topic(TopicStorage):
         """Whether it has been without clients and operations for so long, and not put to rest
         since it was last used. Asked again and again: it counts from the first time it sees no
         client."""
+        if self.unattended_since == AT_REST:
+            return False  # Whoever comes touches it.
         if self.closing or len(self.operations) or self.access.producers or self.consumer_count():
             self.unattended_since = ATTENDED
             return False
         if self.unattended_since == ATTENDED:
             self.unattended_since = now
         since = max(self.unattended_since, self.active_at)
-        return since != AT_REST and now - since >= after_seconds
+        return now - since >= after_seconds
 
     async def rest(self) -> None:
         """Give up what the next use makes again. Whoever comes meanwhile finds everything.

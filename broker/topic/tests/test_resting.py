@@ -77,9 +77,13 @@ async def used(broker, name=NAME, acked=True, sub_type=SHARED):
     if acked:
         await until(lambda: not topic.subscriptions["s"].backlog_entries)
     await trio.aclose_forcefully(connection.stream)
-    await until(lambda: not topic.access.producers and not topic.consumer_count())
+    await unattended(topic)
     assert receipt
     return topic
+
+
+async def unattended(topic):
+    await until(lambda: not topic.access.producers and not topic.consumer_count())
 
 
 async def until(condition):
@@ -141,6 +145,43 @@ async def test_acknowledgements_are_kept_over_a_rest_and_an_unload():
         again = await world.broker.service.get_or_load_topic(topic.name, create=False)
         assert again.subscriptions["s"].mark_delete_position() == mark
         assert again.subscriptions["s"].backlog_entries == 0
+
+
+async def test_deduplication_is_kept_over_a_rest():
+    async with resting_world(brokerDeduplicationEnabled=True) as world:
+        connection = await world.broker.connect()
+        await connection.producer(NAME, producer_name="p")
+        await connection.publish(7)
+        await connection.expect(T.SEND_RECEIPT)
+        topic = world.broker.topic(NAME)
+        await trio.aclose_forcefully(connection.stream)
+        await until(lambda: not topic.access.producers)
+        await topic.dedup.snapshot()
+        await world.time_passes()
+        assert topic.unattended_since == AT_REST
+        assert topic.last_sequence_id("p") == 7
+        await world.broker.service.unload_topic(topic.name)
+        again = await world.broker.service.get_or_load_topic(topic.name, create=False)
+        assert again.last_sequence_id("p") == 7
+
+
+async def test_a_broadcast_goes_on_after_a_rest():
+    async with resting_world() as world:
+        properties = {"vela.broadcast": "true"}
+        for count in range(1, 3):
+            connection = await world.broker.connect()
+            await connection.subscribe(
+                NAME, sub_type=SHARED, permits=10, subscription_properties=properties
+            )
+            await connection.producer(NAME)
+            await connection.publish(count)
+            await connection.expect(T.SEND_RECEIPT, T.MESSAGE)
+            await connection.expect(T.SEND_RECEIPT, T.MESSAGE)
+            topic = world.broker.topic(NAME)
+            await trio.aclose_forcefully(connection.stream)
+            await unattended(topic)
+            await world.time_passes()
+            assert topic.unattended_since == AT_REST
 
 
 # --- when ---------------------------------------------------------------------------------------
