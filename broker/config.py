@@ -93,6 +93,8 @@ class BrokerConfig(AuthenticationConfig):
     maxMessagePublishBufferSizeInMB: NoneAtZero = 256
     maxUnfinishedFramesSizeInMB: Positive = 256
     connectionLivenessCheckTimeoutMillis: NoneAtZero = 5_000
+    topicRestAfterSeconds: Count = 60
+    """Vela's own. 0: never."""
     topicLoadTimeoutSeconds: Positive = 60
     brokerShutdownTimeoutMs: NoneAtZero = 60_000
 

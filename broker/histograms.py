@@ -7,7 +7,7 @@ the first minute is over, they are those since the start. Pure: time is an argum
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from functools import lru_cache
 from typing import Final, final
 
 LATENCY_LIMITS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
@@ -18,6 +18,10 @@ _SIZE_BITS: Final = (7, 9, 10, 11, 12, 14, 17, 20)
 _SIZE_100_KB: Final = 100 * 1024
 _SIZE_128_KB_BITS: Final = 17
 _BITS_MAX: Final = 40
+_BUCKET_OF_BITS: Final = tuple(bisect_left(_SIZE_BITS, bits) for bits in range(_BITS_MAX + 1))
+_NO_SIZES: Final = [0] * (len(_SIZE_BITS) + 1)
+"""Shared by all that have counted nothing, and never changed. So is the next."""
+_NO_TIMES: Final = [0] * (len(LATENCY_LIMITS_MS) + 1)
 
 
 @final
@@ -28,10 +32,10 @@ class EntrySizes:
     The limit of 100 KB is no power of two: sizes between it and 128 KB are counted one bucket up.
     """
 
-    __slots__ = ("_by_bits", "size_bytes")
+    __slots__ = ("_counts", "size_bytes")
 
     def __init__(self) -> None:
-        self._by_bits = [0] * (_BITS_MAX + 1)
+        self._counts = _NO_SIZES
         self.size_bytes = 0
 
     def add(self, size: int, count: int = 1) -> None:
@@ -39,16 +43,14 @@ class EntrySizes:
         bits = (size - 1).bit_length()
         if bits == _SIZE_128_KB_BITS and size > _SIZE_100_KB:
             bits += 1
-        self._by_bits[bits] += count
+        if self._counts is _NO_SIZES:
+            self._counts = list(_NO_SIZES)
+        self._counts[_BUCKET_OF_BITS[bits]] += count
         self.size_bytes += size * count
 
     def counts(self) -> list[int]:
         """Entries per bucket of SIZE_NAMES, then those above all buckets."""
-        counts = [0] * (len(_SIZE_BITS) + 1)
-        for bits, count in enumerate(self._by_bits):
-            if count:
-                counts[bisect_left(_SIZE_BITS, bits)] += count
-        return counts
+        return list(self._counts)
 
 
 @final
@@ -61,8 +63,9 @@ class PublishTimes:
     __slots__ = ("_answered", "_counts", "_turns", "sum_seconds")
 
     def __init__(self) -> None:
-        self._turns: deque[tuple[int, float]] = deque()
-        self._counts = [0] * (len(LATENCY_LIMITS_MS) + 1)
+        self._turns: list[tuple[int, float]] = []
+        """(taken, when) of turns with messages that are not answered yet, the oldest first."""
+        self._counts = _NO_TIMES
         self._answered = 0
         self.sum_seconds = 0.0
 
@@ -73,20 +76,33 @@ class PublishTimes:
     def answered(self, answered: int, now: float) -> None:
         """Everything up to `answered` is durable, or has failed."""
         turns = self._turns
-        while turns and self._answered < answered:
-            taken, sent_at = turns[0]
+        if self._counts is _NO_TIMES:
+            self._counts = list(_NO_TIMES)
+        done = 0
+        while done < len(turns) and self._answered < answered:
+            taken, sent_at = turns[done]
             count = min(taken, answered) - self._answered
             seconds = now - sent_at
             self._counts[bisect_left(_LATENCY_LIMITS_SECONDS, seconds)] += count
             self.sum_seconds += seconds * count
             self._answered += count
             if taken > answered:
-                return
-            turns.popleft()
+                break
+            done += 1
+        if done == len(turns):
+            self._turns = []
+        else:
+            del turns[:done]
 
     def counts(self) -> list[int]:
         """Messages per bucket of LATENCY_NAMES, then those above all buckets."""
         return list(self._counts)
+
+
+@lru_cache(maxsize=4)
+def _no_counts(kinds: tuple[type, ...]) -> list[float]:
+    """0 or 0.0 for each count. Shared, and never changed."""
+    return [kind() for kind in kinds]
 
 
 @final
@@ -101,10 +117,15 @@ class MinuteCounts:
         self._first = True
 
     def close(self, counts: list[float]) -> None:
-        """A minute is over."""
+        """A minute is over. One in which nothing was counted, as of a topic at rest, adds no
+        lists."""
+        none = _no_counts(tuple(map(type, counts)))
         start = self._start or [0.0] * len(counts)
-        self._closed = [now - before for now, before in zip(counts, start, strict=True)]
-        self._start = counts
+        if counts == start:
+            self._start, self._closed = (start if any(start) else none), none
+        else:
+            self._closed = [now - before for now, before in zip(counts, start, strict=True)]
+            self._start = counts
         self._first = False
 
     def last(self, counts: list[float]) -> list[float]:

@@ -129,6 +129,11 @@ class Operations:
     def __contains__(self, key: Key) -> bool:
         return key in self._queues
 
+    def rest(self) -> None:
+        """Nothing has begun for a while. An emptied dictionary stays as large as it was."""
+        if not self._queues:
+            self._queues = {}
+
     @property
     def keys(self) -> list[Key]:
         """Of operations in progress."""

@@ -31,6 +31,7 @@ from broker.topic.housekeeping import Housekeeping
 from broker.topic.ledger_policies import ledger_policies_of
 from broker.topic.non_persistent import NonPersistentTopic
 from broker.topic.persistent import PersistentTopic
+from broker.topic.resting import Resting
 from broker.topic.services import TopicServices
 from broker.topic.subscription_expiry import SubscriptionExpiry
 from broker.topic_lists import TopicLists
@@ -153,6 +154,7 @@ class BrokerService:
             nursery.start_soon(self.services.message_expiry.run)
             nursery.start_soon(self.services.log_compactions.run)
             nursery.start_soon(self.subscription_expiry.run)
+            nursery.start_soon(Resting(self, self.services).run)
             task_status.started()
 
     async def close(self) -> None:

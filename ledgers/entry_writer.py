@@ -42,6 +42,19 @@ class _Nobody:
 NOBODY: WriterListener = _Nobody()
 
 
+class RecordedWriter(Protocol):
+    """A writer that keeps the metadata of its ledger, because it may have to change them."""
+
+    metadata: LedgerMetadata
+    ledger_id: int
+    last_add_confirmed: int
+    length: int
+
+    @property
+    def is_stopped(self) -> bool:
+        """Nothing can be added any more."""
+
+
 class EntryWriter:
     """See the module docstring. Abstract."""
 
@@ -50,13 +63,11 @@ class EntryWriter:
         "ledger_id",
         "length",
         "length_sent",
-        "metadata",
         "next_entry_id",
     )
 
-    def __init__(self, ledger_id: int, metadata: LedgerMetadata) -> None:
+    def __init__(self, ledger_id: int) -> None:
         self.ledger_id = ledger_id
-        self.metadata = metadata
         self.last_add_confirmed = -1
         self.length = 0
         """Payload bytes of the confirmed entries."""

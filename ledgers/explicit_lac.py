@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ledgers.cluster import Cluster
-    from ledgers.entry_writer import EntryWriter
+    from ledgers.entry_writer import RecordedWriter
 
 _log = structlog.get_logger()
 
@@ -43,10 +43,10 @@ class ExplicitLacs:
         """0: nothing is told."""
         self._cluster = cluster
         self._interval_s = interval_s
-        self._ledgers: OpenLedgers[EntryWriter] = OpenLedgers()
+        self._ledgers: OpenLedgers[RecordedWriter] = OpenLedgers()
         self._is_running = False
 
-    def opened(self, writer: EntryWriter) -> None:
+    def opened(self, writer: RecordedWriter) -> None:
         """The ledger of this writer is told until the writer stops."""
         if self._interval_s <= 0:
             return
@@ -66,7 +66,7 @@ class ExplicitLacs:
             if problems:
                 _log.warning("explicit_lac_not_written", ledgers=len(problems), first=problems[0])
 
-    async def _tell(self, due: Iterator[tuple[EntryWriter, int]], problems: list[str]) -> None:
+    async def _tell(self, due: Iterator[tuple[RecordedWriter, int]], problems: list[str]) -> None:
         for writer, confirmed in due:
             refusals = await self._write(writer, confirmed)
             if refusals is None:
@@ -74,7 +74,7 @@ class ExplicitLacs:
             else:
                 problems.append(f"ledger {writer.ledger_id}: {'; '.join(refusals)}")
 
-    async def _write(self, writer: EntryWriter, confirmed: int) -> list[str] | None:
+    async def _write(self, writer: RecordedWriter, confirmed: int) -> list[str] | None:
         """None: an ack quorum has it. Otherwise the reasons."""
         metadata = writer.metadata
         ensemble = metadata.last_ensemble[1]

@@ -15,7 +15,7 @@ bookie fails, the writer fails: its owner closes the ledger and continues in a n
 
 from __future__ import annotations
 
-from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
 from bookie.api import Status
@@ -24,7 +24,7 @@ from ledgers.errors import LedgerFenced, LedgerNotFound
 from ledgers.held_adds import HeldAdds
 from ledgers.stored_metadata import stored_metadata
 from metadata.store import VersionConflict
-from protocol.bookkeeper.digests import Digest, master_key
+from protocol.bookkeeper.digests import Digest, DigestType, master_key
 from protocol.bookkeeper.ledger_metadata import (
     LedgerMetadata,
     encode_ledger_metadata,
@@ -39,6 +39,13 @@ _OK = int(Status.OK)
 _NO_ROOM = int(Status.TOO_MANY_REQUESTS)
 
 
+@lru_cache(maxsize=16)
+def keys_of(kind: DigestType, password: bytes) -> tuple[Digest, bytes]:
+    """What makes the heads of entries, and the master key. The ledgers of a broker have one
+    password, so they share these."""
+    return Digest(kind, password), master_key(password)
+
+
 @final
 class LedgerWriter(EntryWriter):
     """See the module docstring."""
@@ -50,6 +57,7 @@ class LedgerWriter(EntryWriter):
         "_early",
         "_failure",
         "_held",
+        "_is_closed",
         "_is_stopped",
         "_listener",
         "_master_key",
@@ -67,21 +75,23 @@ class LedgerWriter(EntryWriter):
         version: int,
         listener: WriterListener,
     ) -> None:
-        super().__init__(ledger_id, metadata)
+        super().__init__(ledger_id)
         self._store = store
         self._version = version
         self._listener = listener
-        self._digest = Digest(metadata.digest_type, metadata.password)
-        self._master_key = master_key(metadata.password)
+        self._digest, self._master_key = keys_of(metadata.digest_type, metadata.password)
         self._bookie = bookie
         self._acked = -1
-        self._early: set[int] = set()
-        self._held = HeldAdds()
-        self._runs: deque[tuple[int, int, list[bytes]]] = deque()
+        self._early: set[int] | None = None
+        """Entries that are durable before others; None: there have been none yet."""
+        self._held: HeldAdds | None = None
+        """Made when the bookie first has no room."""
+        self._runs: list[tuple[int, int, list[bytes]]] = []
         """(first entry id, payload bytes of the ledger before it, payloads) of unconfirmed entries,
         for sending again. The caller keeps these payloads too, until they are confirmed."""
         self._failure: int | None = None
         self._is_stopped = False
+        self._is_closed = False
 
     @property
     def is_stopped(self) -> bool:
@@ -109,7 +119,7 @@ class LedgerWriter(EntryWriter):
 
     def retry(self) -> None:
         """Send again entries for which the bookie had no room, or part of them."""
-        if self._is_stopped:
+        if self._is_stopped or self._held is None:
             return
         for first, count in self._held.take_window():
             bodies = self._bodies_again(first, count)
@@ -144,8 +154,12 @@ class LedgerWriter(EntryWriter):
                 if self._early:
                     self._absorb_early()
             else:
+                if self._early is None:
+                    self._early = set()
                 self._early.update(range(first_entry_id, first_entry_id + count))
         elif status == _NO_ROOM:
+            if self._held is None:
+                self._held = HeldAdds()
             self._held.refused(first_entry_id, count)
         elif self._failure is None:
             self._failure = status
@@ -164,26 +178,26 @@ class LedgerWriter(EntryWriter):
             self._is_stopped = True
             self._listener.on_writer_failed(self, self._failure)
         if self._held and not self._is_stopped:
-            self._go_on_with_held()
+            self._go_on_with_held(self._held)
 
     def _forget_confirmed(self) -> int:
         """Drop what need not be sent again. Returns the payload bytes of the confirmed entries."""
-        runs, next_id = self._runs, self.last_add_confirmed + 1
-        while runs:
-            first, length, payloads = runs[0]
+        next_id = self.last_add_confirmed + 1
+        for done, (first, length, payloads) in enumerate(self._runs):
             if next_id < first + len(payloads):
+                del self._runs[:done]
                 for payload in payloads[: next_id - first]:
                     length += len(payload)
                 return length
-            runs.popleft()
+        self._runs = []
         return self.length_sent
 
-    def _go_on_with_held(self) -> None:
+    def _go_on_with_held(self, held: HeldAdds) -> None:
         """Once all entries sent have been answered, the next window may be sent."""
-        unanswered = self.next_entry_id - self._acked - 1 - len(self._early) - len(self._held)
-        if unanswered:
+        early_count = len(self._early) if self._early else 0
+        if self.next_entry_id - self._acked - 1 - early_count - len(held):
             return
-        delay_s = self._held.delay_s()
+        delay_s = held.delay_s()
         if delay_s:
             self._listener.on_adds_refused(self, delay_s)
         else:
@@ -197,28 +211,40 @@ class LedgerWriter(EntryWriter):
         """
         self._is_stopped = True
         self._listener = NOBODY
-        if self.metadata.is_closed:
+        if self._is_closed:
             return
-        path = ledger_path(self.ledger_id)
-        metadata = self.metadata.closed(self.last_add_confirmed, self.length)
-        try:
-            self._version = await self._store.put(
-                path, encode_ledger_metadata(metadata), self._version
+        metadata, version = await self._stored()
+        if version == self._version:
+            closed = metadata.closed(self.last_add_confirmed, self.length)
+            path, data = ledger_path(self.ledger_id), encode_ledger_metadata(closed)
+            try:
+                self._version = await self._store.put(path, data, version)
+            except VersionConflict:
+                self._check_end((await self._stored())[0])
+        else:
+            self._check_end(metadata)
+        self._is_closed = True
+
+    async def _stored(self) -> tuple[LedgerMetadata, int]:
+        """The record of the ledger and its version. Only the end of the ledger needs it, so it is
+        not kept: it would be a tenth of the memory of a topic at rest."""
+        stored = await self._store.get(ledger_path(self.ledger_id))
+        if stored is None:
+            raise LedgerNotFound(f"ledger {self.ledger_id} was deleted") from None
+        return stored_metadata(self.ledger_id, stored[0]), stored[1]
+
+    def _check_end(self, other: LedgerMetadata) -> None:
+        """Another client has changed the record. Raises: LedgerFenced: it set another end, or is
+        about to."""
+        same_end = (other.last_entry_id, other.length) == (self.last_add_confirmed, self.length)
+        if not (other.is_closed and same_end):
+            raise LedgerFenced(
+                f"ledger {self.ledger_id} is {other.state.name} with last entry"
+                f" {other.last_entry_id}, this writer confirmed {self.last_add_confirmed}"
             )
-        except VersionConflict:
-            stored = await self._store.get(path)
-            if stored is None:
-                raise LedgerNotFound(f"ledger {self.ledger_id} was deleted") from None
-            other = stored_metadata(self.ledger_id, stored[0])
-            same_end = (other.last_entry_id, other.length) == (self.last_add_confirmed, self.length)
-            if not (other.is_closed and same_end):
-                raise LedgerFenced(
-                    f"ledger {self.ledger_id} is {other.state.name} with last entry"
-                    f" {other.last_entry_id}, this writer confirmed {self.last_add_confirmed}"
-                ) from None
-        self.metadata = metadata
 
     def _absorb_early(self) -> None:
-        while self._acked + 1 in self._early:
+        early = self._early
+        while early and self._acked + 1 in early:
             self._acked += 1
-            self._early.discard(self._acked)
+            early.discard(self._acked)

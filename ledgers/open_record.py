@@ -26,7 +26,7 @@ from protocol.bookkeeper.ledger_metadata import (
 from protocol.bookkeeper.paths import ledger_path
 
 if TYPE_CHECKING:
-    from ledgers.entry_writer import EntryWriter
+    from ledgers.entry_writer import RecordedWriter
     from metadata.store import MetadataStore
 
 METADATA_ATTEMPTS_MAX: Final = 30
@@ -37,7 +37,7 @@ METADATA_RETRY_S: Final = 1.0
 class OpenRecord:
     """See the module docstring."""
 
-    def __init__(self, store: MetadataStore, writer: EntryWriter, version: int) -> None:
+    def __init__(self, store: MetadataStore, writer: RecordedWriter, version: int) -> None:
         """`version`: of the record that holds the writer's metadata."""
         self._store = store
         self._writer = writer

@@ -73,6 +73,7 @@ class QuorumWriter(EntryWriter):
         "_places",
         "_record",
         "_runs",
+        "metadata",
     )
 
     def __init__(
@@ -85,7 +86,8 @@ class QuorumWriter(EntryWriter):
         listener: WriterListener,
         delay_ensemble_change: bool = False,
     ) -> None:
-        super().__init__(ledger_id, metadata)
+        super().__init__(ledger_id)
+        self.metadata = metadata
         self._cluster = cluster
         self._listener = listener
         self._digest = Digest(metadata.digest_type, metadata.password)

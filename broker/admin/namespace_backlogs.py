@@ -18,7 +18,6 @@ from broker.admin.topics import every_part
 from broker.cluster.bundles import names_within, topic_hash
 from broker.refusal import Refusal
 from broker.slices import for_each
-from broker.topic.persistent import PersistentTopic
 from protocol.errors import BrokerError, SubscriptionNotFound, TopicNotFound
 from protocol.topic_name import PERSISTENT, TopicName, encode_name
 
@@ -44,8 +43,7 @@ async def _names(request: AdminRequest) -> list[str]:
 
 async def _clear(topic: Topic, subscription: str) -> None:
     await topic.subscription(subscription).clear_backlog()
-    if isinstance(topic, PersistentTopic):
-        topic.ledger.request_trim()
+    topic.request_trim()
 
 
 async def _unsubscribe(topic: Topic, subscription: str) -> None:

@@ -12,7 +12,6 @@ from broker.admin.router import Route
 from broker.admin.topics import TOPIC, every_part, existing_persistent
 from broker.refusal import Refusal, conflict, not_found, precondition_failed
 from broker.subscription.request import SubscriptionRequest
-from broker.topic.persistent import PersistentTopic
 from protocol.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from protocol.message_id import from_json
 from protocol.position import EARLIEST, LATEST, Position
@@ -127,8 +126,7 @@ async def skip_all(request: AdminRequest) -> None:
     """Acknowledge everything. Closed ledgers are deleted even without a new ack, as in Pulsar."""
     for topic, subscription in await _everywhere(request):
         await subscription.clear_backlog()
-        if isinstance(topic, PersistentTopic):
-            topic.ledger.request_trim()
+        topic.request_trim()
 
 
 async def expire(request: AdminRequest) -> None:

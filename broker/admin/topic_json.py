@@ -94,7 +94,7 @@ class TopicStats:
         self._broker_id = broker_id
         self._with_publishers = publishers
         self._with_consumers = consumers
-        self._ledger = topic.ledger.statistics() if isinstance(topic, PersistentTopic) else None
+        self._ledger = topic.ledger_statistics()
         self._sizes = LedgerSizes(self._ledger.ledgers) if self._ledger is not None else None
         self._sums: Json = dict.fromkeys(_SUMS_OF_TOPIC, 0)
         self._sums |= {"msgRateOut": 0.0, "msgThroughputOut": 0.0}
@@ -166,7 +166,7 @@ class TopicStats:
             "topicCreationTimeStamp": topic.created_ms,
             "lastPublishTimeStamp": topic.published_last_ms,
         }
-        oldest = topic.backlog.oldest if isinstance(topic, PersistentTopic) else None
+        oldest = topic.oldest_in_backlog
         if oldest is not None:
             age_ms = topic.services.clock.wall_ms() - oldest.time_ms
             fields["oldestBacklogMessageAgeSeconds"] = age_ms // 1000
@@ -455,8 +455,7 @@ def _publisher(producer: Producer) -> Json:
 
 
 def _deduplication(topic: Topic) -> str:
-    enabled = isinstance(topic, PersistentTopic) and topic.dedup is not None
-    return "Enabled" if enabled else "Disabled"
+    return "Enabled" if topic.deduplicates else "Disabled"
 
 
 def _without_none(fields: Json) -> Json:

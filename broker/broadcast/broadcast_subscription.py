@@ -148,6 +148,9 @@ class BroadcastSubscription(BroadcastMembers):
 
     # --- topic events -------------------------------------------------------------------
 
+    def rest(self) -> None:
+        """It has little that the next consumer makes again."""
+
     def tail_moved(self) -> None:
         """New entries."""
         tail = self.ordinals.tail

@@ -23,7 +23,6 @@ from broker.follow.share_cursors import ShareCursors
 from broker.follow.source_table import SourceInDoubt, SourceTable
 from broker.managed_ledger.appender import AppendState
 from broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
-from broker.managed_ledger.kept_readers import KeptReaders
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.managed_ledger.ledger_record import decode_ledger_record
 from broker.managed_ledger.paths import ledger_info_path
@@ -95,8 +94,7 @@ class FollowedLedger(ReadableLedger):
         name = shadow.managed_ledger_name
         self._ledgers = SourceTable()
         ledger_list = LedgerList(context.store, name, self._ledgers.table, record, version)
-        readers = KeptReaders(context.client)
-        super().__init__(context, ledger_list, readers.reader_of, self._spawn)
+        super().__init__(context, ledger_list, self._spawn)
         self.shadow = shadow
         self.policies = policies
         """Those of new ledgers and retention are the source's."""

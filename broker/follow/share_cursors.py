@@ -39,10 +39,6 @@ STORE_SECONDS: Final = 1.0
 log = structlog.get_logger()
 
 
-def _nothing() -> None:
-    """Acknowledged ledgers are deleted by the owner of the source."""
-
-
 @final
 class ShareCursors:
     """See the module docstring."""
@@ -160,7 +156,7 @@ class ShareCursors:
     ) -> Cursor:
         store = None
         if durable:
-            store = CursorStore(self._context, self._name, name, self._check_owner, self._give_up)
+            store = CursorStore(self._context, self._name, name, self)
         return Cursor(
             name,
             self._table,
@@ -168,11 +164,23 @@ class ShareCursors:
             properties,
             store,
             self._context.config.max_ranges_in_metadata_store,
-            self._changed,
-            _nothing,
+            self,
         )
 
-    def _changed(self, _cursor: Cursor) -> None:
+    async def check_owner(self) -> None:
+        """See StoreOwner."""
+        await self._check_owner()
+
+    def ownership_lost(self, detail: str) -> None:
+        """See StoreOwner."""
+        self._give_up(detail)
+
+    def ledger_passed(self) -> None:
+        """See CursorOwner. Acknowledged ledgers are deleted by the owner of the source."""
+
+    def cursor_changed(self, cursor: Cursor) -> None:
+        """See CursorOwner."""
+        del cursor
         self._dirty.set()
 
     # --- while it is served -------------------------------------------------------------

@@ -21,7 +21,7 @@ younger than the minimum; the entry that crosses the limit is the last of its le
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 import trio
@@ -36,8 +36,6 @@ from ledgers.errors import LedgerError, LedgerFenced, LedgerNotFound
 from protocol.errors import BrokerError, ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from broker.entry import Entry
     from broker.managed_ledger.context import AppendListener, LedgerContext
     from broker.managed_ledger.entry_cache import TopicCache
@@ -62,12 +60,31 @@ _SESSION_IS_OVER: Final = "the session with the metadata store is over"
 _FINAL_STATES = frozenset({AppendState.FENCED, AppendState.TERMINATED, AppendState.CLOSED})
 
 
-def _nothing() -> None:
-    pass
+class AppenderOwner(Protocol):
+    """The managed ledger. One reference to it is less memory than one to each of its methods."""
+
+    def request_trim(self) -> None:
+        """A ledger was replaced: those before it may not be needed."""
+
+    def release_acked(self) -> None:
+        """Entries are about to join the tail cache: drop those that nobody needs."""
+
+    async def create_ledger(self, listener: WriterListener) -> EntryWriter:
+        """A new ledger. Raises: NotEnoughBookies, MetadataUnavailable."""
 
 
-async def _no_ledger(_listener: WriterListener) -> EntryWriter:
-    raise LedgerError("the topic is closed")
+@final
+class _NoOwner:
+    """In the place of a managed ledger that has ended."""
+
+    def request_trim(self) -> None:
+        pass
+
+    def release_acked(self) -> None:
+        pass
+
+    async def create_ledger(self, listener: WriterListener) -> EntryWriter:
+        raise LedgerError("the topic is closed")
 
 
 @final
@@ -79,18 +96,16 @@ class Appender:
         "_confirmed",
         "_context",
         "_contexts",
-        "_create_ledger",
         "_current",
         "_drained",
         "_entries_max",
         "_last_status",
         "_list",
         "_met_refusal",
-        "_on_ledgers_changed",
         "_opened_at",
+        "_owner",
         "_pending",
         "_queue",
-        "_release_acked",
         "_rolls",
         "_size_bytes_max",
         "_writer",
@@ -108,16 +123,12 @@ class Appender:
         context: LedgerContext,
         ledger_list: LedgerList,
         cache: TopicCache,
-        on_ledgers_changed: Callable[[], None],
-        release_acked: Callable[[], None],
-        create_ledger: Callable[[WriterListener], Awaitable[EntryWriter]],
+        owner: AppenderOwner,
     ) -> None:
         self._context = context
-        self._create_ledger = create_ledger
+        self._owner = owner
         self._list = ledger_list
         self._cache = cache
-        self._on_ledgers_changed = on_ledgers_changed
-        self._release_acked = release_acked
         self._entries_max = context.config.max_entries_per_ledger
         self._size_bytes_max = context.config.max_size_per_ledger_bytes
         self._writer: EntryWriter | None = None
@@ -132,7 +143,8 @@ class Appender:
         self._last_status = Status.OK
         self._met_refusal = False
         """Logs once for each ledger it happens to."""
-        self._drained = trio.Event()
+        self._drained: trio.Event | None = None
+        """Set once nothing is pending; None while nobody waits for that."""
         self.state = AppendState.CLOSED
         self.failure: BrokerError | None = None
         self.listener: AppendListener | None = None
@@ -251,7 +263,7 @@ class Appender:
             self._rolls.succeeded()
         now = self._context.clock.now()
         if self.cache_tail:
-            self._release_acked()
+            self._owner.release_acked()
             self._cache.append_tail(
                 writer.ledger_id,
                 first,
@@ -261,7 +273,7 @@ class Appender:
             )
         if self._writer is None:
             if not self._pending:
-                self._drained.set()
+                self._tell_drained()
         elif now - self._opened_at >= self._context.config.max_rollover_time_s:
             self._roll_if_old_enough(0.0)
         if self.listener is not None:
@@ -308,7 +320,7 @@ class Appender:
         if self.state is AppendState.OPEN:
             self._start_roll()
         else:
-            self._drained.set()
+            self._tell_drained()
 
     def _append_without_writer(self, entries: list[Entry], contexts: list[object]) -> None:
         """All or none of them: no entry after a failed one may be stored."""
@@ -363,14 +375,19 @@ class Appender:
     def _start_roll(self) -> None:
         self.state = AppendState.ROLLING
         self.failure = None
-        self._drained = trio.Event()
+        drained = self._drained = trio.Event()
         if not self._pending or self._current is None or self._current.is_stopped:
-            self._drained.set()
-        self._context.spawn(self._roll)
+            self._tell_drained()
+        self._context.spawn(self._roll, drained)
 
-    async def _roll(self) -> None:
+    def _tell_drained(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.set()
+
+    async def _roll(self, drained: trio.Event) -> None:
         """The task that replaces the ledger."""
-        await self._drained.wait()
+        await drained.wait()
         error: Exception = LedgerError(no_entries(self._last_status))
         while self._rolls.is_left:
             if self._rolls.pause_s:
@@ -403,7 +420,7 @@ class Appender:
             rows.pop()
         elif old is not None:
             rows[-1].timestamp_ms = closed_ms
-        writer = await self._create_ledger(self)
+        writer = await self._owner.create_ledger(self)
         await self._list.save([*rows, LedgerRow(writer.ledger_id)])
         if self.state is not AppendState.ROLLING:
             return  # fenced meanwhile; the next owner drops the empty ledger
@@ -419,7 +436,7 @@ class Appender:
         self._queue = []
         self.append_run([entry for entry, _ in again], [context for _, context in again])
         self.kick()
-        self._on_ledgers_changed()
+        self._owner.request_trim()
         if dropped is not None:
             await context.client.delete(dropped.ledger_id)
 
@@ -470,12 +487,12 @@ class Appender:
         self._writer = None
         self.state = state
         self.failure = self._refusal()
-        self._drained.set()
+        self._tell_drained()
         if self._pending and self._current is not None and not self._current.is_stopped:
-            self._drained = trio.Event()
+            drained = self._drained = trio.Event()
             self._current.kick()
             with trio.move_on_after(timeout_s):
-                await self._drained.wait()
+                await drained.wait()
         self._fail_all(self._take_pending())
         self._fail_queued()
         if self._current is not None:
@@ -485,14 +502,13 @@ class Appender:
         """Forget the ledger and its topic, which have ended. Nothing is appended any more, or has
         an open outcome."""
         self.listener = NO_LISTENER
-        self._on_ledgers_changed = self._release_acked = _nothing
-        self._create_ledger = _no_ledger
+        self._owner = _NoOwner()
 
     def _stop(self, state: AppendState, failure: BrokerError) -> None:
         self.state = state
         self.failure = failure
         self._writer = None
-        self._drained.set()
+        self._tell_drained()
         self._fail_all(self._take_pending())
         self._fail_queued()
 

@@ -67,6 +67,11 @@ class BacklogReader:
         self._prefetches = 0
         self._expected: Position | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being read."""
+        return bool(self._fetches)
+
     def read_nowait(self, position: Position, count_max: int, bytes_max: int) -> list[Entry] | None:
         """See `ReadableLedger.read_nowait`."""
         table = self._table

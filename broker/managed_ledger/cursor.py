@@ -12,18 +12,19 @@ entries that do not exist are no-ops.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import structlog
 
 from broker.managed_ledger.ack_state import AckState
 from broker.managed_ledger.cursor_record import BATCH_WORDS_MAX_INLINE, attached_ledger
-from broker.managed_ledger.ledger_list import OwnershipLost
+from broker.managed_ledger.cursor_store import StoreOwner
+from broker.managed_ledger.ledger_list import NO_PROPERTIES, OwnershipLost
 from ledgers.errors import LedgerError
 from runtime.rare_lock import RareLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from broker.managed_ledger.ack_state import AckedRange
     from broker.managed_ledger.cursor_store import CursorStore
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
     from protocol.position import Position
 
 _log = structlog.get_logger()
+
+
+class CursorOwner(StoreOwner, Protocol):
+    """The managed ledger. One reference to it is less memory than one to each of its methods."""
+
+    def cursor_changed(self, cursor: Cursor) -> None:
+        """It has something to store."""
+
+    def ledger_passed(self) -> None:
+        """A cursor has left a ledger, which may not be needed any more."""
 
 
 @final
@@ -42,8 +53,7 @@ class Cursor:
         "_is_ledger_failing",
         "_lock",
         "_mark_ledger_id",
-        "_on_dirty",
-        "_on_ledger_passed",
+        "_owner",
         "_properties",
         "_ranges_max_inline",
         "_state",
@@ -61,19 +71,17 @@ class Cursor:
         properties: Mapping[str, str],
         store: CursorStore | None,
         ranges_max_inline: int,
-        on_dirty: Callable[[Cursor], None],
-        on_ledger_passed: Callable[[], None],
+        owner: CursorOwner,
     ) -> None:
         self.name = name
         self.position_properties: dict[str, int] = {}
         self._table = table
         self._state = AckState(table, mark_delete)
-        self._properties = dict(properties)
+        self._properties = dict(properties) if properties else NO_PROPERTIES
         self._store = store
         self._is_ledger_failing = False
         self._ranges_max_inline = ranges_max_inline
-        self._on_dirty = on_dirty
-        self._on_ledger_passed = on_ledger_passed
+        self._owner = owner
         self._mark_ledger_id = mark_delete[0]
         self._is_dirty = False
         self._lock = RareLock()
@@ -166,16 +174,16 @@ class Cursor:
     def _changed(self) -> None:
         if not self._is_dirty:
             self._is_dirty = True
-            self._on_dirty(self)
+            self._owner.cursor_changed(self)
         self._note_progress()
 
     def _note_progress(self) -> None:
         mark = self._state.mark_delete
         if mark[0] != self._mark_ledger_id:
             self._mark_ledger_id = mark[0]
-            self._on_ledger_passed()
+            self._owner.ledger_passed()
         elif mark[0] != self._table.tail.ledger_id and mark == self._table.last_confirmed:
-            self._on_ledger_passed()
+            self._owner.ledger_passed()
 
     # --- durable changes ----------------------------------------------------------------
 
@@ -224,12 +232,20 @@ class Cursor:
                 await self._flush()
                 await store.close_ledger()
 
+    async def rest(self) -> None:
+        """Nobody has used it for a while: give up its ledger, if its state fits into the metadata
+        store. The next change makes another. Raises: OwnershipLost, MetadataUnavailable."""
+        async with self._lock:
+            store = self._store
+            if store is not None and store.has_open_ledger and self._is_inline_possible():
+                await self._write_inline(store, self._state)
+
     async def restore(self) -> None:
         """Load the stored state. Called once, before the cursor is used."""
         store = self._store
         assert store is not None
         stored, properties = await store.load()
-        self._properties = properties
+        self._properties = properties or NO_PROPERTIES
         first = self._table.first_position
         if stored is None:  # its ledger is lost: everything comes again
             self._state.reset((first[0], first[1] - 1))
@@ -280,7 +296,7 @@ class Cursor:
             await self._write_inline(store, state)
         except BaseException:
             self._is_dirty = True
-            self._on_dirty(self)
+            self._owner.cursor_changed(self)
             raise
 
     async def _write_inline(self, store: CursorStore, state: AckState) -> None:
@@ -291,5 +307,5 @@ class Cursor:
             raise
         except BaseException:
             self._is_dirty = True
-            self._on_dirty(self)
+            self._owner.cursor_changed(self)
             raise

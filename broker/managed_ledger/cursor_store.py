@@ -17,7 +17,7 @@ Formats: `cursor_record`. A conflict on the record means that another broker own
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -44,37 +44,64 @@ from metadata.owned_record import OwnedRecord
 from metadata.store import NodeNotFound, VersionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from broker.managed_ledger.ack_state import AckState
     from broker.managed_ledger.context import LedgerContext
 
 _log = structlog.get_logger()
 
 
+class StoreOwner(Protocol):
+    """Who owns the topic of a cursor."""
+
+    async def check_owner(self) -> None:
+        """Raises: OwnershipLost: another broker has taken the topic."""
+
+    def ownership_lost(self, detail: str) -> None:
+        """Another broker has taken the topic, or its cursor."""
+
+
+_NONE_CAPPED: Final[frozenset[str]] = frozenset()
+
+
 @final
 class CursorStore:
     """Persistence of one durable cursor. Callers must serialise the calls."""
+
+    __slots__ = (
+        "_capped",
+        "_context",
+        "_cursor_name",
+        "_ledger",
+        "_ledger_opened_at",
+        "_owner",
+        "_path",
+        "_record",
+        "_topic_name",
+        "cursor_ledger_id",
+    )
 
     def __init__(
         self,
         context: LedgerContext,
         topic_name: str,
         cursor_name: str,
-        check_owner: Callable[[], Awaitable[None]],
-        on_ownership_lost: Callable[[str], None],
+        owner: StoreOwner,
     ) -> None:
         self._context = context
-        self._check_owner = check_owner
-        self._on_ownership_lost = on_ownership_lost
+        self._owner = owner
         self._topic_name = topic_name
         self._cursor_name = cursor_name
         self._path = cursor_info_path(topic_name, cursor_name)
         self._record = OwnedRecord(context.store, self._path)
         self._ledger: AwaitedLedger | None = None
         self._ledger_opened_at = 0.0
-        self._capped: set[str] = set()
+        self._capped = _NONE_CAPPED
         self.cursor_ledger_id = INLINE
+
+    @property
+    def has_open_ledger(self) -> bool:
+        """Whether a ledger is being written for it."""
+        return self._ledger is not None
 
     @property
     def cursor_ledger_last_entry_id(self) -> int:
@@ -237,9 +264,9 @@ class CursorStore:
 
     def _warn_of_cap(self, what: str, count: int, count_max: int) -> None:
         if count <= count_max:
-            self._capped.discard(what)
+            self._capped = self._capped - {what} or _NONE_CAPPED
         elif what not in self._capped:
-            self._capped.add(what)
+            self._capped |= {what}
             _log.warning(
                 "cursor_state_capped",
                 topic=self._topic_name,
@@ -260,13 +287,13 @@ class CursorStore:
         # A new owner writes the list before it reads the cursors. If this broker wrote into their
         # records after that, the new owner would only doubt its ownership.
         try:
-            await self._check_owner()
+            await self._owner.check_owner()
             try:
                 await self._record.put(data)
             except VersionConflict:
                 raise OwnershipLost(self._topic_name) from None
         except OwnershipLost as error:
-            self._on_ownership_lost(str(error))
+            self._owner.ownership_lost(str(error))
             raise
         except BaseException:
             self._ledger = None  # the record may refer to another ledger now: read it again

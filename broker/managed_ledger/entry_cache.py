@@ -256,11 +256,11 @@ class TopicCache:
                 self._cache.remove_group(run)
 
     def clear(self) -> None:
-        """Drop all entries, because the topic is closed."""
+        """Drop all entries, because the topic is closed or at rest."""
         for run in [*self._tails.values(), *self._ahead]:
             self._drop(run)
-        self._tails.clear()
-        self._ahead.clear()
+        self._tails = {}
+        self._ahead = []
 
     def forget(self, run: _Run) -> None:
         """The cache has dropped all entries of a run."""

@@ -204,9 +204,7 @@ class ManagedLedgerFactory:
             rows, dropped = dropped[-1:], dropped[:-1]
         table = LedgerTable(rows)
         ledger_list = LedgerList(self._store, name, table, record, version)
-        ledger = ManagedLedger(
-            context, ledger_list, policies, self._on_cursor_dirty, self._on_closed
-        )
+        ledger = ManagedLedger(context, ledger_list, policies, self)
         if record.terminated_position is None:
             writer = await ledger.create_ledger(ledger.appender)
             await ledger_list.save([*rows, LedgerRow(writer.ledger_id)])
@@ -272,7 +270,8 @@ class ManagedLedgerFactory:
         row.size_bytes = metadata.length
         row.timestamp_ms = row.timestamp_ms or self._clock.wall_ms()
 
-    def _on_cursor_dirty(self, ledger: ManagedLedger, cursor: Cursor) -> None:
+    def cursor_changed(self, ledger: ManagedLedger, cursor: Cursor) -> None:
+        """See LedgerFactory."""
         interval_s = ledger.cursor_flush_interval_s
         dirty = self._dirty.get(interval_s)
         if dirty is None:
@@ -282,7 +281,8 @@ class ManagedLedgerFactory:
 
     # --- closing and deleting -----------------------------------------------------------
 
-    def _on_closed(self, ledger: ManagedLedger) -> None:
+    def ledger_closed(self, ledger: ManagedLedger) -> None:
+        """See LedgerFactory."""
         if self.ledgers.get(ledger.name) is ledger:
             del self.ledgers[ledger.name]
 

@@ -13,7 +13,7 @@ the lock of the list or of the cursor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 
@@ -21,7 +21,6 @@ from broker.managed_ledger.appender import Appender, AppendState
 from broker.managed_ledger.cursor import Cursor
 from broker.managed_ledger.cursor_record import INTERNAL_PREFIX
 from broker.managed_ledger.cursor_store import CursorStore
-from broker.managed_ledger.kept_readers import KeptReaders
 from broker.managed_ledger.ledger_list import OwnershipLost
 from broker.managed_ledger.owner_of_ledger import ledger_custom_metadata
 from broker.managed_ledger.readable_ledger import ReadableLedger
@@ -48,6 +47,16 @@ _FLUSH_INTERVAL_MIN_S: Final = 0.05
 _RELEASE_CURSORS_MAX: Final = 8
 
 
+class LedgerFactory(Protocol):
+    """The factory, as the ledgers that it has made use it."""
+
+    def cursor_changed(self, ledger: ManagedLedger, cursor: Cursor) -> None:
+        """The cursor has something to store."""
+
+    def ledger_closed(self, ledger: ManagedLedger) -> None:
+        """It is not open any more."""
+
+
 @final
 class ManagedLedger(ReadableLedger):
     """See the module docstring. Made by `ManagedLedgerFactory.open`.
@@ -63,13 +72,10 @@ class ManagedLedger(ReadableLedger):
         context: LedgerContext,
         ledger_list: LedgerList,
         policies: LedgerPolicies,
-        on_cursor_dirty: Callable[[ManagedLedger, Cursor], None],
-        on_closed: Callable[[ManagedLedger], None],
+        factory: LedgerFactory,
     ) -> None:
-        self._readers = KeptReaders(context.client)
-        super().__init__(context, ledger_list, self._readers.reader_of, context.spawn)
-        self._on_cursor_dirty = on_cursor_dirty
-        self._on_closed = on_closed
+        super().__init__(context, ledger_list, context.spawn)
+        self._factory = factory
         self._is_trimming = False
         self.policies = policies
         """May be replaced at any time: new ledgers, trims and cursors follow it."""
@@ -77,13 +83,14 @@ class ManagedLedger(ReadableLedger):
             context,
             ledger_list,
             self._cache,
-            self.request_trim,
-            self.release_acked,
-            self.create_ledger,
+            self,
         )
-        self.append: Callable[[Entry, object], None] = self._appender.append
         self.append_run: Callable[[list[Entry], list[object]], None] = self._appender.append_run
         self.kick: Callable[[], None] = self._appender.kick
+
+    def append(self, entry: Entry, context: object) -> None:
+        """See the class."""
+        self.append_run([entry], [context])
 
     # --- state --------------------------------------------------------------------------
 
@@ -201,9 +208,7 @@ class ManagedLedger(ReadableLedger):
     ) -> Cursor:
         store: CursorStore | None = None
         if durable:
-            store = CursorStore(
-                self._context, self.name, name, self._list.check_owner, self._appender.fence
-            )
+            store = CursorStore(self._context, self.name, name, self)
         return Cursor(
             name,
             self._table,
@@ -211,9 +216,24 @@ class ManagedLedger(ReadableLedger):
             properties,
             store,
             self._context.config.max_ranges_in_metadata_store,
-            lambda cursor: self._on_cursor_dirty(self, cursor),
-            self.request_trim,
+            self,
         )
+
+    async def check_owner(self) -> None:
+        """See StoreOwner."""
+        await self._list.check_owner()
+
+    def ownership_lost(self, detail: str) -> None:
+        """See StoreOwner."""
+        self._appender.fence(detail)
+
+    def cursor_changed(self, cursor: Cursor) -> None:
+        """See CursorOwner."""
+        self._factory.cursor_changed(self, cursor)
+
+    def ledger_passed(self) -> None:
+        """See CursorOwner."""
+        self.request_trim()
 
     def slowest_durable(self) -> Position | None:
         """The lowest mark-delete position of the durable cursors; None when there are none."""
@@ -234,6 +254,14 @@ class ManagedLedger(ReadableLedger):
             _FLUSH_INTERVAL_MIN_S,
             min(interval_s, self._context.config.cursor_flush_interval_max_s),
         )
+
+    async def rest(self) -> None:
+        """See ReadableLedger. Cursors are stored as when the ledger is closed."""
+        await super().rest()
+        if self._appender.state not in (AppendState.FENCED, AppendState.CLOSED):
+            for cursor in list(self.cursors.values()):
+                if self.cursors.get(cursor.name) is cursor:
+                    await cursor.rest()
 
     # --- writing ------------------------------------------------------------------------
 
@@ -277,7 +305,7 @@ class ManagedLedger(ReadableLedger):
             await self._list.save(self._table.rows[count:])
             dropped = self._table.drop_front(count)
         for row in dropped:
-            self._readers.forget(row.ledger_id)
+            self._forget_reader(row.ledger_id)
             await self._context.client.delete(row.ledger_id)
         return len(dropped)
 
@@ -338,7 +366,7 @@ class ManagedLedger(ReadableLedger):
                 await for_each(cursors, self._close_cursor, min(len(cursors), at_once_max))
         finally:
             self._cache.clear()
-            self._on_closed(self)
+            self._factory.ledger_closed(self)
 
     def disconnect(self) -> None:
         """Forget the listener and the cursors after `close`, so that this ledger and its topic are

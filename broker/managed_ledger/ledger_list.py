@@ -10,7 +10,7 @@ this one has lost it for good (`OwnedRecord`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from broker.managed_ledger.ledger_record import LedgerRecord, encode_ledger_record
 from broker.managed_ledger.paths import ledger_info_path
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from broker.managed_ledger.ledger_table import LedgerRow, LedgerTable
     from metadata.store import MetadataStore
     from protocol.position import Position
+
+
+NO_PROPERTIES: Final[dict[str, str]] = {}
+"""In the place of an empty dictionary of each topic and cursor. Never changed: whoever changes
+properties replaces the dictionary."""
 
 
 class OwnershipLost(BrokerError):
@@ -61,7 +66,7 @@ class LedgerList:
         self._record = OwnedRecord(store, ledger_info_path(name), version)
         self.name = name
         self.table = table
-        self.properties = dict(record.properties)
+        self.properties: dict[str, str] = dict(record.properties) or NO_PROPERTIES
         self.terminated_position: Position | None = record.terminated_position
         self.lock = RareLock()
 
@@ -95,4 +100,4 @@ class LedgerList:
         except VersionConflict:
             raise OwnershipLost(self.name) from None
         self.terminated_position = terminated
-        self.properties = dict(kept)
+        self.properties = dict(kept) or NO_PROPERTIES

@@ -13,7 +13,7 @@ like any other.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
@@ -53,11 +53,10 @@ class LedgerRow:
 class LedgerTable:
     """See the module docstring. There is always at least one ledger once the topic is open."""
 
-    __slots__ = ("_ids", "_rows", "_rows_by_id", "_starts", "last_confirmed")
+    __slots__ = ("_ids", "_rows", "_starts", "last_confirmed")
 
     def __init__(self, rows: Iterable[LedgerRow]) -> None:
         self._rows: list[LedgerRow] = []
-        self._rows_by_id: dict[int, LedgerRow] = {}
         self._ids: list[int] = []
         self._starts: list[int] = []
         self.last_confirmed: Position = (-1, -1)
@@ -102,8 +101,6 @@ class LedgerTable:
         assert count < len(self._rows)
         dropped = self._rows[:count]
         del self._rows[:count], self._ids[:count], self._starts[:count]
-        for row in dropped:
-            del self._rows_by_id[row.ledger_id]
         return dropped
 
     def drop_empty_tail(self) -> LedgerRow:
@@ -112,19 +109,24 @@ class LedgerTable:
         assert row.entries == 0
         self._ids.pop()
         self._starts.pop()
-        del self._rows_by_id[row.ledger_id]
         return row
 
     def row_of(self, ledger_id: int) -> LedgerRow | None:
         """The ledger with this id, if it is still held."""
-        return self._rows_by_id.get(ledger_id)
+        ids = self._ids
+        if not ids:
+            return None
+        if ids[-1] == ledger_id:  # almost always
+            return self._rows[-1]
+        at = bisect_left(ids, ledger_id)
+        return self._rows[at] if at < len(ids) and ids[at] == ledger_id else None
 
     def bytes_after(self, position: Position) -> int:
         """Payload bytes after a position. Within a ledger entries count with their mean size."""
         ledger_id, entry_id = position
         at = bisect_right(self._ids, ledger_id)
         total = sum(row.size_bytes for row in self._rows[at:])
-        row = self._rows_by_id.get(ledger_id)
+        row = self.row_of(ledger_id)
         if row is None or not row.entries:
             return total
         left = min(row.entries, max(0, row.entries - entry_id - 1))
@@ -146,7 +148,7 @@ class LedgerTable:
 
     def is_valid(self, position: Position) -> bool:
         """Whether there is an entry at the position."""
-        row = self._rows_by_id.get(position[0])
+        row = self.row_of(position[0])
         return row is not None and 0 <= position[1] < row.entries
 
     def ordinal(self, position: Position) -> int:
@@ -177,7 +179,7 @@ class LedgerTable:
 
     def next_position(self, position: Position) -> Position:
         """The first entry after the position; after the last entry, the place of the next one."""
-        row = self._rows_by_id.get(position[0])
+        row = self.row_of(position[0])
         entry_id = max(position[1], -1) + 1
         if row is not None and entry_id < row.entries:
             return (position[0], entry_id)
@@ -189,7 +191,7 @@ class LedgerTable:
 
     def at_or_after(self, position: Position) -> Position:
         """The position itself if it has an entry, else the first entry after it."""
-        row = self._rows_by_id.get(position[0])
+        row = self.row_of(position[0])
         if row is not None and 0 <= position[1] < row.entries:
             return position
         return self.next_position((position[0], position[1] - 1))
@@ -226,6 +228,5 @@ class LedgerTable:
         self._starts.append(self._end() if self._rows else 0)
         self._rows.append(row)
         self._ids.append(row.ledger_id)
-        self._rows_by_id[row.ledger_id] = row
         if row.entries > 0 or self.last_confirmed[0] < 0:
             self.last_confirmed = (row.ledger_id, row.entries - 1)

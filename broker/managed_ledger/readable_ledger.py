@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.managed_ledger.backlog_reader import BacklogReader
 from broker.managed_ledger.entry_cache import TopicCache
+from broker.managed_ledger.kept_readers import KeptReaders
 from broker.managed_ledger.publish_time_search import newest_before
 from broker.managed_ledger.statistics import (
     CursorStatistics,
@@ -22,7 +23,7 @@ from broker.managed_ledger.statistics import (
 from protocol.position import position_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from broker.entry import Entry
     from broker.managed_ledger.appender import AppendState
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from broker.managed_ledger.ledger_list import LedgerList
     from broker.managed_ledger.ledger_table import LedgerRow
     from ledgers.client import LedgerClient
-    from ledgers.ledger_reader import LedgerReader
     from protocol.position import Position
 
 _STATISTICS_RANGES_MAX: Final = 100
@@ -40,35 +40,56 @@ _STATISTICS_RANGES_MAX: Final = 100
 class ReadableLedger:
     """See the module docstring."""
 
+    __slots__ = (
+        "_cache",
+        "_context",
+        "_list",
+        "_made_reader",
+        "_made_readers",
+        "_spawn_reading",
+        "_table",
+        "cursors",
+        "name",
+    )
+
     def __init__(
         self,
         context: LedgerContext,
         ledger_list: LedgerList,
-        reader_of: Callable[[int], Awaitable[LedgerReader]],
         spawn: Callable[..., None],
     ) -> None:
+        """`spawn` starts a task that reads ahead."""
         self.name = ledger_list.name
         self.cursors: dict[str, Cursor] = {}
         self._context = context
         self._list = ledger_list
-        self._table = table = ledger_list.table
+        self._table = ledger_list.table
         self._cache = TopicCache(context.cache)
-        self._reader = BacklogReader(
-            ledger_list.name,
-            table,
-            self._cache,
-            reader_of,
-            spawn,
-            context.clock,
-            context.config.read_ahead_size_bytes,
-        )
-        self.read_nowait: Callable[[Position, int, int], list[Entry] | None]
-        self.read_nowait = self._reader.read_nowait
-        self.next_position: Callable[[Position], Position] = table.next_position
-        self.previous_position: Callable[[Position], Position] = table.previous_position
-        self.position_after_n: Callable[[Position, int], Position] = table.position_after_n
-        self.entries_between: Callable[[Position, Position], int] = table.entries_between
-        self.is_valid: Callable[[Position], bool] = table.is_valid
+        self._spawn_reading = spawn
+        self._made_reader: BacklogReader | None = None
+        self._made_readers: KeptReaders | None = None
+
+    @property
+    def _reader(self) -> BacklogReader:
+        """Made with the first read: most topics are never read, or only from the tail."""
+        if self._made_reader is None:
+            context = self._context
+            self._made_readers = KeptReaders(context.client)
+            self._made_reader = BacklogReader(
+                self.name,
+                self._table,
+                self._cache,
+                self._made_readers.reader_of,
+                self._spawn_reading,
+                context.clock,
+                context.config.read_ahead_size_bytes,
+            )
+        return self._made_reader
+
+    def _forget_reader(self, ledger_id: int) -> None:
+        """The ledger is deleted."""
+        if self._made_readers is not None:
+            self._made_readers.forget(ledger_id)
 
     # --- positions and sizes ------------------------------------------------------------
 
@@ -86,6 +107,26 @@ class ReadableLedger:
     def first_position(self) -> Position:
         """The oldest entry still held, or where the first one will be."""
         return self._table.first_position
+
+    def next_position(self, position: Position) -> Position:
+        """See `LedgerTable`, as for the following."""
+        return self._table.next_position(position)
+
+    def previous_position(self, position: Position) -> Position:
+        """The last entry before the position."""
+        return self._table.previous_position(position)
+
+    def position_after_n(self, position: Position, n: int) -> Position:
+        """The entry `n` entries after the position."""
+        return self._table.position_after_n(position, n)
+
+    def entries_between(self, after: Position, up_to: Position) -> int:
+        """How many entries there are in (after, up_to]."""
+        return self._table.entries_between(after, up_to)
+
+    def is_valid(self, position: Position) -> bool:
+        """Whether there is an entry at the position."""
+        return self._table.is_valid(position)
 
     def nth_position(self, number: int) -> Position:
         """The entry with this number, counted from 1, or the last entry if there are fewer."""
@@ -141,6 +182,11 @@ class ReadableLedger:
 
     # --- reading ------------------------------------------------------------------------
 
+    def read_nowait(self, position: Position, count_max: int, bytes_max: int) -> list[Entry] | None:
+        """As `read`, from memory; None: they have to be read from storage."""
+        reader = self._made_reader or self._reader
+        return reader.read_nowait(position, count_max, bytes_max)
+
     async def read(self, position: Position, count_max: int, bytes_max: int) -> list[Entry]:
         """Entries from the first one at or after the position, from storage if necessary. [] when
         there is none yet. Otherwise at least one, possibly fewer than requested.
@@ -156,6 +202,15 @@ class ReadableLedger:
             return await self._reader.read(position, 1, 1)
 
         return await newest_before(self._table, read_one, publish_time_ms)
+
+    async def rest(self) -> None:
+        """Nobody has used it for a while: give up what the next read makes again.
+
+        Raises: OwnershipLost, MetadataUnavailable: a cursor could not be stored.
+        """
+        if self._made_reader is None or not self._made_reader.is_busy:
+            self._made_reader = self._made_readers = None
+            self._cache.clear()
 
     # --- statistics ---------------------------------------------------------------------
 

@@ -9,16 +9,16 @@ from web.prometheus import label_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.topic.persistent import PersistentTopic
+    from broker.topic.storage import StoredCounts
     from runtime.durations import Durations
     from web.prometheus import Page
 
 _CHECK: Final = "pulsar_storage_backlog_quota_check_duration_seconds"
 
 
-def evictions_of(topic: PersistentTopic) -> tuple[int, int]:
-    """How often its backlog was evicted because of its size and because of its age."""
-    return topic.backlog.size_evictions, topic.backlog.age_evictions
+def evictions_of(stored: StoredCounts) -> tuple[int, int]:
+    """How often the backlog of a topic was evicted because of its size and because of its age."""
+    return stored.evictions_by_size, stored.evictions_by_age
 
 
 def add_evictions(

@@ -37,7 +37,6 @@ from broker.metrics.names import (
 )
 from broker.metrics.subscription_series import add_series
 from broker.slices import in_slices
-from broker.topic.persistent import PersistentTopic
 from web.prometheus import Page, label_text, quantile
 from web.stall_series import add_stall_series
 
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from broker.admin.topic_json import SubscriptionRow
     from broker.config import BrokerConfig
     from broker.service import BrokerService
+    from broker.topic.storage import StoredCounts
     from broker.topic.topic import Topic
     from runtime.watchdog import LoopWatchdog
     from security.authentication.counts import AuthenticationCounts
@@ -120,9 +120,10 @@ class MetricsSource:
 
     def _close_windows(self, windows: dict[Topic, MinuteCounts]) -> Iterator[None]:
         for topic in list(self._service.topics.values()):
-            if isinstance(topic, PersistentTopic):
+            stored = topic.stored_counts()
+            if stored is not None:
                 window = self._windows.get(topic) or MinuteCounts()
-                window.close(_numbers(topic, _delivered(topic)))
+                window.close(_numbers(stored, _delivered(topic)))
                 windows[topic] = window
             yield
 
@@ -188,11 +189,12 @@ class MetricsSource:
         seconds = 0.0
         evictions = (0, 0)
         for topic in list(service.topics.values()):
-            if isinstance(topic, PersistentTopic):
-                by_size, by_age = evictions_of(topic)
+            stored = topic.stored_counts()
+            if stored is not None:
+                by_size, by_age = evictions_of(stored)
                 evictions = (evictions[0] + by_size, evictions[1] + by_age)
-                seconds += topic.publish_times.sum_seconds
-                for index, count in enumerate(topic.publish_times.counts()):
+                seconds += stored.latency_seconds
+                for index, count in enumerate(stored.latencies):
                     counts[index] += count
             yield
         add_evictions(page, "pulsar_broker_storage", self._cluster, evictions)
@@ -222,14 +224,15 @@ class MetricsSource:
         row.fields = stats.fields()
         row.producers = len(topic.access.producers)
         row.consumers = topic.consumer_count()
-        if isinstance(topic, PersistentTopic):
-            numbers = _numbers(topic, row.fields["msgOutCounter"])
+        stored = topic.stored_counts()
+        if stored is not None:
+            numbers = _numbers(stored, row.fields["msgOutCounter"])
             window = self._windows.get(topic)
             row.histograms = window.last(numbers) if window is not None else numbers
         if page is not None:
             _add_row(page, label_text(labels), row, all_series=True)
-            if isinstance(topic, PersistentTopic):
-                add_evictions(page, "pulsar_storage", labels, evictions_of(topic))
+            if stored is not None:
+                add_evictions(page, "pulsar_storage", labels, evictions_of(stored))
         yield
 
 
@@ -324,14 +327,14 @@ def _subscription(page: Page, labels: dict[str, str], row: SubscriptionRow) -> I
         yield
 
 
-def _numbers(topic: PersistentTopic, delivered: int) -> list[float]:
+def _numbers(stored: StoredCounts, delivered: int) -> list[float]:
     """All counters of a topic, in one row for its window."""
     return [
-        *topic.publish_times.counts(),
-        *topic.entry_sizes.counts(),
-        topic.publish_times.sum_seconds,
-        topic.entry_sizes.size_bytes,
-        topic.ledger.appender.entries_added,
+        *stored.latencies,
+        *stored.sizes,
+        stored.latency_seconds,
+        stored.size_bytes,
+        stored.entries,
         delivered,
     ]
 

@@ -91,7 +91,8 @@ class NamespacePolicies:
 
     def __init__(self, broker: BrokerPolicies, record: Policies) -> None:
         self._broker = broker
-        self._watched: dict[TopicKey, set[TopicPolicies]] = {}
+        self._watched: dict[TopicKey, TopicPolicies | set[TopicPolicies]] = {}
+        """Almost always one per key: only partitions of one topic share theirs."""
         self._topics: Mapping[TopicKey, Mapping[str, Any]] = {}
         self.record = record
         """The namespace's own policies, for code that shows or changes them."""
@@ -129,9 +130,7 @@ class NamespacePolicies:
 
     async def topic_changed(self, key: TopicKey) -> None:
         """This topic has other policies of its own now. Raises: as `replace`."""
-        watched = self._watched.get(key)
-        if watched:
-            await _tell(list(watched))
+        await _tell(self._watched_of(key))
 
     def record_of(self, key: TopicKey) -> Mapping[str, Any] | None:
         """The policies of a topic of its own: fields as those of the namespace's record."""
@@ -144,19 +143,34 @@ class NamespacePolicies:
     def watched(self) -> Iterator[TopicPolicies]:
         """Those that watch. Others may come and go between two steps: who comes has what is in
         force then."""
-        for topics in list(self._watched.values()):
-            yield from list(topics)
+        for key in list(self._watched):
+            yield from self._watched_of(key)
+
+    def _watched_of(self, key: TopicKey) -> list[TopicPolicies]:
+        watched = self._watched.get(key)
+        if watched is None:
+            return []
+        return [watched] if isinstance(watched, TopicPolicies) else list(watched)
 
     def watch(self, topic: TopicPolicies) -> None:
         """Include the topic in `watched`."""
-        self._watched.setdefault(topic.key, set()).add(topic)
+        watched = self._watched.get(topic.key)
+        if watched is None or watched is topic:
+            self._watched[topic.key] = topic
+        elif isinstance(watched, TopicPolicies):
+            self._watched[topic.key] = {watched, topic}
+        else:
+            watched.add(topic)
 
     def forget(self, topic: TopicPolicies) -> None:
         """Exclude it."""
-        topics = self._watched.get(topic.key, set())
-        topics.discard(topic)
-        if not topics:
-            self._watched.pop(topic.key, None)
+        watched = self._watched.get(topic.key)
+        if isinstance(watched, set):
+            watched.discard(topic)
+            if not watched:
+                del self._watched[topic.key]
+        elif watched is topic:
+            del self._watched[topic.key]
 
     def resolve_topic(self, record: Mapping[str, Any]) -> EffectivePolicies:
         """The policies in force for a topic with policies of its own."""

@@ -247,6 +247,10 @@ class Subscription(Protocol):
     def expirations(self) -> Expirations:
         """What has expired."""
 
+    def rest(self) -> None:
+        """No client has used the topic for a while: give up what the next consumer makes again.
+        Whatever has consumers, or something under way, stays as it is."""
+
     def tail_moved(self) -> None:
         """New entries can be read. Called once per group of appended entries."""
 

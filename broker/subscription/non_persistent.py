@@ -219,6 +219,9 @@ class NonPersistentSubscription:
     ) -> None:
         """No effect: nothing is kept."""
 
+    def rest(self) -> None:
+        """It has little that the next consumer makes again."""
+
     def tail_moved(self) -> None:
         """No effect: entries are handed to `deliver`."""
 

@@ -96,6 +96,11 @@ class Pump:
             self._nursery.start_soon(self._go_on, Step.MORE)
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a task or a timer is running, or a step."""
+        return self._active or self._stepping or self._timer_running
+
+    @property
     def waiting(self) -> bool:
         """Whether a task is running."""
         return self._active

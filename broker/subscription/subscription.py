@@ -12,6 +12,7 @@ does not change.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, final
 
 import structlog
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
 
     from broker.subscription.api import AckId
+    from broker.subscription.config import SubscriptionConfig
     from broker.subscription.consumer import Consumer
     from broker.subscription.dispatcher import Dispatcher
     from broker.subscription.factory import TopicContext
@@ -53,6 +55,15 @@ if TYPE_CHECKING:
     from protocol.position import Position
 
 _log = structlog.get_logger()
+
+
+@lru_cache(maxsize=4)
+def slice_of(config: SubscriptionConfig) -> Allowance:
+    """What one step of a subscription may send."""
+    return Allowance(
+        config.dispatcher_max_read_batch_size,
+        min(config.dispatcher_max_read_size_bytes, SLICE_BYTES_MAX),
+    )
 
 
 @final
@@ -87,16 +98,60 @@ class PersistentSubscription:
         self._has_ignored_ack = False
         self._joined = 0
         self._linger: trio.CancelScope | None = None
-        self.pump = Pump(
+        self._slice = slice_of(self._config)
+        self._pump: Pump | None = None
+        self._gate: DispatchGate | None = None
+
+    # What only consumers need
+
+    @property
+    def pump(self) -> Pump:
+        """What runs the steps of the dispatcher."""
+        return self._pump or self._equip()
+
+    @property
+    def gate(self) -> DispatchGate:
+        """Its rates of dispatch."""
+        if self._gate is None:
+            self._equip()
+        assert self._gate is not None
+        return self._gate
+
+    def _equip(self) -> Pump:
+        """Make both. Most subscriptions have no consumer most of the time."""
+        context = self.context
+        pump = self._pump = Pump(
             context.topic_name, self.name, context.nursery, context.clock, self._step, self._fill
         )
-        self._slice = Allowance(
-            self._config.dispatcher_max_read_batch_size,
-            min(self._config.dispatcher_max_read_size_bytes, SLICE_BYTES_MAX),
-        )
-        self.gate = DispatchGate(self.name, context, self.pump.run)
-        """Its rates of dispatch."""
+        self._gate = DispatchGate(self.name, context, pump.run)
         self._use_rates()
+        if self._closed:
+            self._close_equipment()
+        return pump
+
+    def _close_equipment(self) -> None:
+        if self._pump is not None and self._gate is not None:
+            self._pump.close()
+            self._gate.close()
+
+    def rest(self) -> None:
+        """No consumer has come for a while: give up what only consumers need. The first one that
+        comes gets a new dispatcher, which begins after the mark-delete position as an old one
+        would. Nothing is given up that is under way, or that statistics show."""
+        pump, gate, dispatcher = self._pump, self._gate, self.dispatcher
+        if self.consumers or self._seeking or self._closed or self._linger is not None:
+            return
+        self.consumers, self.rates = {}, {}  # An emptied dictionary stays as large as it was.
+        if dispatcher is not None:
+            if self.sub_type == KEY_SHARED:
+                return  # its mode is shown
+            self.messages_out_before += dispatcher.messages_out
+            self.bytes_out_before += dispatcher.bytes_out
+            self._forget_unacked()
+            self.dispatcher = None
+        if pump is not None and gate is not None and not pump.is_busy and not gate.throttled:
+            self._close_equipment()
+            self._pump = self._gate = None
 
     # Consumers
 
@@ -180,8 +235,7 @@ class PersistentSubscription:
 
     def _abandon(self) -> None:
         self._closed = True
-        self.pump.close()
-        self.gate.close()
+        self._close_equipment()
         self._forget_unacked()
         self.context.owner.on_subscription_abandoned(self)
 
@@ -426,7 +480,8 @@ class PersistentSubscription:
 
     def limits_changed(self) -> None:
         """Those that the former limits held may go on, and others stop."""
-        self._use_rates()
+        if self._pump is not None:
+            self._use_rates()
         if self.dispatcher is not None:
             self.dispatcher.limits_changed()
             self.pump.run()
@@ -492,7 +547,6 @@ class PersistentSubscription:
         self._closed = True
         if self._linger is not None:
             self._linger.cancel()
-        self.pump.close()
-        self.gate.close()
+        self._close_equipment()
         self.disconnect_consumers()
         self._forget_unacked()

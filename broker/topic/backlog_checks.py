@@ -14,7 +14,6 @@ import trio
 
 from broker.slices import for_each
 from broker.topic.failures import told
-from broker.topic.persistent import PersistentTopic
 from runtime.durations import Durations
 
 if TYPE_CHECKING:
@@ -54,10 +53,10 @@ class BacklogChecks:
         self.durations.add(clock.now() - start)
 
     async def _check_topic(self, topic: Topic) -> None:
-        if not isinstance(topic, PersistentTopic) or topic.closing or topic.name.is_system:
+        if topic.closing:
             return
         try:
-            await topic.backlog.check()
+            await topic.check_quotas()
         except Exception as error:
             if not topic.closing:
                 log.warning("cannot check the backlog", topic=topic.name.full, **told(error))

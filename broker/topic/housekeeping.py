@@ -14,7 +14,6 @@ import trio
 
 from broker.slices import STEPS_PER_SLICE, in_slices
 from broker.topic.failures import told
-from broker.topic.persistent import PersistentTopic
 from protocol.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from broker.policies.effective import EffectivePolicies
     from broker.subscription.api import Subscription
-    from broker.topic.dedup_store import DedupStore
-    from broker.topic.producer import Publish
     from broker.topic.services import TopicServices
     from broker.topic.topic import Topic
     from protocol.topic_name import TopicName
@@ -95,19 +92,14 @@ class Housekeeping:
             if by_age:
                 looked_at = services.clock.now()
             for number, topic in enumerate(list(self._loaded.topics.values()), 1):
-                if isinstance(topic, PersistentTopic) and topic.dedup is not None:
-                    await self._snapshot(topic, topic.dedup, by_age=by_age)
+                if topic.deduplicates:
+                    await self._snapshot(topic, by_age=by_age)
                 if number % STEPS_PER_SLICE == 0:
                     await trio.lowlevel.checkpoint()
 
-    async def _snapshot(
-        self, topic: PersistentTopic, dedup: DedupStore[Publish], *, by_age: bool
-    ) -> None:
-        seconds = topic.policies.effective.deduplication_snapshot_seconds if by_age else 0
+    async def _snapshot(self, topic: Topic, *, by_age: bool) -> None:
         try:
-            dedup.forget_inactive(set(topic.access.producers))
-            if (dedup.wants_snapshot or dedup.is_snapshot_due(seconds)) and not topic.closing:
-                await dedup.snapshot()
+            await topic.keep_deduplication(by_age=by_age)
         except BrokerError as error:
             log.warning(
                 "cannot keep the deduplication state; a restart replays more",

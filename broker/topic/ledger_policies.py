@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from broker.managed_ledger.config import LedgerPolicies, RetentionPolicy
@@ -12,17 +13,25 @@ if TYPE_CHECKING:
 
 
 def ledger_policies_of(policies: EffectivePolicies) -> LedgerPolicies:
-    """What the topic's ledger does of its policies."""
+    """What the topic's ledger does of its policies. The same object for equal ones, of which a
+    broker has a few, and as many topics as it has."""
     stored = policies.persistence
-    return LedgerPolicies(
-        retention=RetentionPolicy(
-            time_minutes=policies.retention_minutes, size_mb=policies.retention_megabytes
-        ),
-        replication=Replication(
-            stored.ensemble_size,
-            stored.write_quorum_size,
-            stored.ack_quorum_size,
-            policies.bookie_groups,
-        ),
-        mark_delete_rate_max=stored.mark_delete_rate_max,
+    return _shared(
+        LedgerPolicies(
+            retention=RetentionPolicy(
+                time_minutes=policies.retention_minutes, size_mb=policies.retention_megabytes
+            ),
+            replication=Replication(
+                stored.ensemble_size,
+                stored.write_quorum_size,
+                stored.ack_quorum_size,
+                policies.bookie_groups,
+            ),
+            mark_delete_rate_max=stored.mark_delete_rate_max,
+        )
     )
+
+
+@lru_cache(maxsize=64)
+def _shared(policies: LedgerPolicies) -> LedgerPolicies:
+    return policies

@@ -29,6 +29,15 @@ GROUP_ENTRIES_MAX: Final = 4096
 READ_BYTES_MAX: Final = 1024 * 1024
 
 
+def newest_position(ledger: ManagedLedger) -> Position:
+    """That of the newest entry; (-1, -1) when there is none, or none is left."""
+    last = ledger.last_confirmed
+    if last[1] >= 0 and last >= ledger.first_position:
+        return last
+    before = ledger.previous_position(last)
+    return before if before[1] >= 0 else (-1, -1)
+
+
 @final
 class NewestOfTopic:
     """See the module docstring. Invariant: `_passed` is None, or the first and the last of entries
@@ -43,13 +52,8 @@ class NewestOfTopic:
         self._readings: SharedReadings[Position, Entry | None] = SharedReadings()
 
     def position(self) -> Position:
-        """That of the newest entry; (-1, -1) when there is none, or none is left."""
-        ledger = self._ledger
-        last = ledger.last_confirmed
-        if last[1] >= 0 and last >= ledger.first_position:
-            return last
-        before = ledger.previous_position(last)
-        return before if before[1] >= 0 else (-1, -1)
+        """See the function."""
+        return newest_position(self._ledger)
 
     def entry(self) -> Coroutine[Any, Any, Entry | None]:
         """The entry that is the newest one at the time of the call. If it is trimmed meanwhile: the

@@ -14,17 +14,24 @@ from protocol import commands
 from protocol.metadata import count_messages
 
 if TYPE_CHECKING:
+    from broker.policies.scopes import TopicPolicies
     from broker.subscription.api import DirectSubscription
     from broker.topic.producer import Producer
+    from broker.topic.services import TopicServices
     from protocol.send_fields import Send
+    from protocol.topic_name import TopicName
 
 
 @final
 class NonPersistentTopic(Topic):
     """One topic in memory only. It is removed when no client uses it."""
 
+    __slots__ = ("_arrived",)
     persistent = False
-    _arrived: list[Entry] | None = None
+
+    def __init__(self, services: TopicServices, name: TopicName, policies: TopicPolicies) -> None:
+        super().__init__(services, name, policies)
+        self._arrived: list[Entry] | None = None
 
     def publish(self, producer: Producer, send: Send) -> None:
         """Keep the messages until the end of the turn, when all are delivered together."""

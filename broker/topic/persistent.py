@@ -27,9 +27,10 @@ from broker.topic.failures import told
 from broker.topic.ledger_policies import ledger_policies_of
 from broker.topic.log_compaction import COMPACTION_CURSOR, LogCompaction
 from broker.topic.message_expiry import expire_backlogs
-from broker.topic.newest_message import NewestOfTopic
+from broker.topic.newest_message import NewestOfTopic, newest_position
 from broker.topic.producer import Producer, Publish, PublishRun
 from broker.topic.publish_answers import answer_with_copies, refuse_parked, send_receipts
+from broker.topic.storage import StoredCounts
 from broker.topic.subscribe_rates import SubscribeRates
 from broker.topic.topic import Topic
 from protocol import commands
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from broker.managed_ledger.ledger import ManagedLedger
+    from broker.managed_ledger.statistics import ManagedLedgerStatistics
     from broker.policies.scopes import TopicPolicies
     from broker.subscription.api import PublishObserver, Subscription
     from broker.subscription.ports import LedgerPort
+    from broker.topic.backlog_keeper import OldestMessage
     from broker.topic.services import TopicServices
     from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.position import Position
@@ -59,6 +62,7 @@ TOPIC_EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 FINISH_SECONDS_MAX: Final = 10.0
 """How long an unload waits for publishes in progress."""
 
+_NO_SUBSCRIPTIONS: Final[frozenset[Subscription]] = frozenset()
 _NEW: Final = Verdict.NEW
 _DUPLICATE: Final = Verdict.DUPLICATE
 
@@ -67,6 +71,29 @@ _DUPLICATE: Final = Verdict.DUPLICATE
 class PersistentTopic(Topic):
     """One stored topic. Invariant: `_taken - _answered` messages are on their way to storage."""
 
+    __slots__ = (
+        "_after_publishes",
+        "_answered",
+        "_applying",
+        "_arrived",
+        "_arrived_contexts",
+        "_dropping",
+        "_failed_subscriptions",
+        "_failing",
+        "_newest",
+        "_observers",
+        "_refused_by_end",
+        "_subscribes",
+        "_taken",
+        "_ttl_seconds",
+        "backlog",
+        "compaction",
+        "dedup",
+        "entry_sizes",
+        "ledger",
+        "message_index",
+        "publish_times",
+    )
     persistent = True
     internal_cursors = INTERNAL_CURSORS
 
@@ -90,7 +117,7 @@ class PersistentTopic(Topic):
         """After a failed append, until its producers have been sent away."""
         self._failing = False
         """Appends fail, the failure has been logged, and none has succeeded since."""
-        self._failed_subscriptions: set[Subscription] = set()
+        self._failed_subscriptions = _NO_SUBSCRIPTIONS
         """Subscriptions that are being closed and opened again."""
         self._refused_by_end: list[tuple[Any, BrokerError]] | None = None
         """While the topic is being terminated: messages that arrived too late."""
@@ -102,16 +129,29 @@ class PersistentTopic(Topic):
         self._ttl_seconds = 0
         self.compaction = LogCompaction(name, ledger) if name.is_policy_log else None
         """Of a log of policies. Other topics are not compacted."""
-        self._subscribes = SubscribeRates()
-        self._newest = NewestOfTopic(ledger)
+        self._subscribes: SubscribeRates | None = None
+        """Made with the first request while there is such a rate."""
+        self._newest: NewestOfTopic | None = None
+        """Made with the first question for the newest message."""
         self._taken = 0
         self._answered = 0
-        self._after_publishes: list[tuple[int, Callable[[], None]]] = []
+        self._after_publishes: list[tuple[int, Callable[[], None]]] | None = None
         ledger.listener = self
+
+    async def rest(self) -> None:
+        """See Topic. What the ledger reads with, and the open ledgers of cursors, go too."""
+        await super().rest()
+        self._newest = None
+        self._after_publishes = self._after_publishes or None
+        await self.ledger.rest()
 
     def check_subscribe_rate(self, consumer: SubscribingConsumer) -> None:
         """Raises: BrokerError NotAllowedError, as in Pulsar: it subscribes too often."""
         rate = self.policies.effective.delivery.subscribe
+        if not rate:
+            self._subscribes = None
+            return
+        self._subscribes = self._subscribes or SubscribeRates()
         if not self._subscribes.admits(consumer, rate, self.services.clock.now()):
             raise NotAllowed("Subscribe limited by subscribe rate limit per consumer.")
 
@@ -295,7 +335,7 @@ class PersistentTopic(Topic):
         but its state in memory can no longer be trusted."""
         if subscription in self._failed_subscriptions:
             return  # more entries arrived before it was closed
-        self._failed_subscriptions.add(subscription)
+        self._failed_subscriptions |= {subscription}
         log.error(
             "subscription failed: sending its consumers away and opening it again",
             topic=self.name.full,
@@ -327,7 +367,9 @@ class PersistentTopic(Topic):
             )
             await self._unload_failed()
         finally:
-            self._failed_subscriptions.discard(subscription)
+            self._failed_subscriptions = (
+                self._failed_subscriptions - {subscription} or _NO_SUBSCRIPTIONS
+            )
 
     def on_append_failed(self, context: Any, error: BrokerError) -> None:  # noqa: ANN401 - a Publish
         """A message was not stored, and no message of this topic after it is stored either."""
@@ -356,6 +398,54 @@ class PersistentTopic(Topic):
                 log.error("publish failed", topic=self.name.full, error=str(error))
             self._failing = True
             self._begin_to_send_producers_away()
+
+    # --- what is shown and looked after -------------------------------------------------
+
+    @property
+    def deduplicates(self) -> bool:
+        """See TopicStorage, as for the following."""
+        return self.dedup is not None
+
+    @property
+    def oldest_in_backlog(self) -> OldestMessage | None:
+        """As of the last look."""
+        return self.backlog.oldest
+
+    def ledger_statistics(self) -> ManagedLedgerStatistics | None:
+        """A snapshot."""
+        return self.ledger.statistics()
+
+    def stored_counts(self) -> StoredCounts | None:
+        """Since it was loaded."""
+        times, sizes, backlog = self.publish_times, self.entry_sizes, self.backlog
+        return StoredCounts(
+            latencies=times.counts(),
+            latency_seconds=times.sum_seconds,
+            sizes=sizes.counts(),
+            size_bytes=sizes.size_bytes,
+            entries=self.ledger.appender.entries_added,
+            evictions_by_size=backlog.size_evictions,
+            evictions_by_age=backlog.age_evictions,
+        )
+
+    async def check_quotas(self) -> None:
+        """Those of the backlog."""
+        if not self.name.is_system:
+            await self.backlog.check()
+
+    def request_trim(self) -> None:
+        """Of its ledger."""
+        self.ledger.request_trim()
+
+    async def keep_deduplication(self, *, by_age: bool) -> None:
+        """By entries, or by age."""
+        dedup = self.dedup
+        if dedup is None:
+            return
+        seconds = self.policies.effective.deduplication_snapshot_seconds if by_age else 0
+        dedup.forget_inactive(set(self.access.producers))
+        if (dedup.wants_snapshot or dedup.is_snapshot_due(seconds)) and not self.closing:
+            await dedup.snapshot()
 
     async def check_backlog(self) -> None:
         """Raises: BrokerError: no producer may come, because the backlog is over its quota."""
@@ -414,6 +504,7 @@ class PersistentTopic(Topic):
         if self._taken == self._answered:
             callback()
         else:
+            self._after_publishes = self._after_publishes or []
             self._after_publishes.append((self._taken, callback))
 
     async def finish_publishes(self) -> None:
@@ -440,15 +531,20 @@ class PersistentTopic(Topic):
 
     def last_position(self) -> Position:
         """The newest entry; (-1, -1) when there is none, or none is left."""
-        return self._newest.position()
+        return newest_position(self.ledger)
+
+    @property
+    def _end(self) -> NewestOfTopic:
+        self._newest = self._newest or NewestOfTopic(self.ledger)
+        return self._newest
 
     def newest_entry(self) -> Coroutine[Any, Any, Entry | None]:
         """See `Topic.newest_entry`."""
-        return self._newest.entry()
+        return self._end.entry()
 
     def newest_message(self) -> Coroutine[Any, Any, Entry | None]:
         """See `Topic.newest_message`."""
-        newest = self._newest.message()
+        newest = self._end.message()
         return newest if self.compaction is None else self._newest_of(self.compaction, newest)
 
     @staticmethod

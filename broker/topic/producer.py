@@ -26,6 +26,8 @@ class ProducerTopic:
     """A topic, as its producers and their connections use it. A class and no Protocol, because
     compiled code calls the methods of a class directly."""
 
+    __slots__ = ()
+
     @property
     def epoch(self) -> int | None:
         """The number of the last exclusive grant; None before the first."""

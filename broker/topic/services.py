@@ -65,7 +65,9 @@ class TopicServices:
         self.log_compactions = LogCompactions(config)
         """Of the logs of policies."""
         self.running_in: trio.Nursery | None = None
-        self.resource_groups = GroupLimits(clock, lambda: self.nursery)
+        self.nursery_of: Callable[[], trio.Nursery] = lambda: self.nursery
+        """One object for all topics."""
+        self.resource_groups = GroupLimits(clock, self.nursery_of)
         self._broker_publish_rate = NO_PUBLISH_RATE
         self._broker_publish_limit: PublishLimit | None = None
         self._broker_dispatch_rate = NO_DISPATCH_RATE
@@ -82,7 +84,7 @@ class TopicServices:
         if not rate:
             return None
         return PublishLimit(
-            rate.messages_per_second, rate.bytes_per_second, self.clock, lambda: self.nursery
+            rate.messages_per_second, rate.bytes_per_second, self.clock, self.nursery_of
         )
 
     def broker_publish_limit(self, rate: PublishRate) -> PublishLimit | None:
@@ -98,7 +100,7 @@ class TopicServices:
         """A new limit; None: the rate has none."""
         if not rate:
             return None
-        return DispatchLimit(rate, level, self.clock, lambda: self.nursery, published)
+        return DispatchLimit(rate, level, self.clock, self.nursery_of, published)
 
     def broker_dispatch_limit(self, rate: DispatchRate) -> DispatchLimit | None:
         """The limit that all subscriptions share, of the rate in force now."""

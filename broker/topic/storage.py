@@ -5,7 +5,7 @@ These are the answers of a topic that stores nothing. `PersistentTopic` override
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.topic.producer import ProducerTopic
 
@@ -14,14 +14,33 @@ if TYPE_CHECKING:
     from typing import Any
 
     from broker.entry import Entry
+    from broker.managed_ledger.statistics import ManagedLedgerStatistics
     from broker.subscription.api import PublishObserver
     from broker.subscription.ports import LedgerPort
+    from broker.topic.backlog_keeper import OldestMessage
     from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.position import Position
 
 
+class StoredCounts(NamedTuple):
+    """Of one topic, since it was loaded."""
+
+    latencies: list[int]
+    """Messages per bucket of `histograms.LATENCY_NAMES`, then those above all."""
+    latency_seconds: float
+    sizes: list[int]
+    """Entries per bucket of `histograms.SIZE_NAMES`, then those above all."""
+    size_bytes: int
+    entries: int
+    evictions_by_size: int
+    """How often messages were acknowledged because of a backlog quota."""
+    evictions_by_age: int
+
+
 class TopicStorage(ProducerTopic):
     """The storage of a topic, as the base of both kinds (`Topic`) uses it."""
+
+    __slots__ = ()
 
     def check_publishable(self) -> None:
         """Raises: BrokerError: the topic accepts no more messages."""
@@ -76,6 +95,38 @@ class TopicStorage(ProducerTopic):
     def holds_messages(self) -> bool:
         """Whether anything is stored."""
         return self.last_position()[1] >= 0
+
+    # --- what is shown and looked after -------------------------------------------------
+
+    @property
+    def deduplicates(self) -> bool:
+        """Whether copies of a message are recognised."""
+        return False
+
+    @property
+    def oldest_in_backlog(self) -> OldestMessage | None:
+        """As of the last look; None: there is none, or nobody has to know."""
+        return None
+
+    def ledger_statistics(self) -> ManagedLedgerStatistics | None:
+        """A snapshot of its ledger; None: it has none."""
+        return None
+
+    def stored_counts(self) -> StoredCounts | None:
+        """What was counted of the messages that it stored since it was loaded; None: it stores
+        none."""
+        return None
+
+    async def check_quotas(self) -> None:
+        """The periodic look at the backlog. Raises: BrokerError: storage cannot be read now."""
+
+    def request_trim(self) -> None:
+        """Delete ledgers that nothing needs any more, in the background."""
+
+    async def keep_deduplication(self, *, by_age: bool) -> None:
+        """Store a snapshot of the deduplication state, if one is due by the number of entries or
+        (`by_age`) the time since the last. Raises: BrokerError."""
+        _ = by_age
 
     def call_after_publishes(self, callback: Callable[[], None]) -> None:
         """Call once every message taken so far is answered."""

@@ -15,7 +15,6 @@ import trio
 
 from broker.slices import STEPS_PER_SLICE
 from broker.topic.failures import told
-from broker.topic.persistent import PersistentTopic
 
 if TYPE_CHECKING:
     from broker.subscription.api import Subscription
@@ -46,7 +45,7 @@ class SubscriptionExpiry:
         steps = 0
         for topic in list(self._loaded.topics.values()):
             minutes = topic.policies.effective.subscription_expiration_minutes
-            expires = minutes > 0 and isinstance(topic, PersistentTopic)
+            expires = minutes > 0 and topic.persistent
             for subscription in list(topic.subscriptions.values()) if expires else ():
                 if not topic.closing and self._has_expired(subscription, minutes):
                     await self._delete(topic, subscription)

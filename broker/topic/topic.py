@@ -10,6 +10,7 @@ leaves nothing half done.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
@@ -55,6 +56,8 @@ log = structlog.get_logger()
 
 REPLICATOR_PREFIX: Final = "pulsar.repl"
 """Of the names of cursors that Pulsar replicates from (its replicatorPrefix)."""
+ATTENDED: Final = -1.0
+AT_REST: Final = inf
 PRODUCERS: Final = ()
 """The key of producer openings and schema registrations among the operations of a topic."""
 
@@ -62,7 +65,28 @@ PRODUCERS: Final = ()
 class Topic(TopicStorage):
     """One topic (or one partition of a partitioned topic) in this broker."""
 
-    persistent: bool
+    __slots__ = (
+        "_abandoned",
+        "_dispatch_limits",
+        "_made_turns",
+        "_subscription_limits",
+        "access",
+        "active_at",
+        "bytes_out_before",
+        "closing",
+        "created_ms",
+        "messages_out_before",
+        "name",
+        "operations",
+        "policies",
+        "publish_limits",
+        "published",
+        "published_last_ms",
+        "services",
+        "subscriptions",
+        "unattended_since",
+    )
+    persistent: ClassVar[bool]
     internal_cursors: ClassVar[frozenset[str]] = frozenset()
     """Names of cursors that do not belong to subscriptions."""
 
@@ -77,15 +101,17 @@ class Topic(TopicStorage):
         self.created_ms = services.clock.wall_ms()
         self.active_at = services.clock.now()
         """Time of the last use, for idle-topic collection."""
+        self.unattended_since = ATTENDED
+        """Since when it has had no client, as far as the timer of rest has seen."""
         self.published_last_ms = 0
         self.published = PublishTotals(self.access.producers)
         self.messages_out_before = 0
         self.bytes_out_before = 0
-        self.operations = Operations(lambda: services.nursery)
+        self.operations = Operations(services.nursery_of)
         """Operations of subscriptions, by name, and of producers and schemas, by `PRODUCERS`."""
-        self._abandoned: dict[str, Subscription] = {}
-        """Non-durable subscriptions whose cursors are still to be dropped."""
-        self._turns = ProducerTurns()
+        self._abandoned: dict[str, Subscription] | None = None
+        """Non-durable subscriptions whose cursors are still to be dropped; None: never any."""
+        self._made_turns: ProducerTurns | None = None
         self.publish_limits = TopicPublishLimits(services)
         self._dispatch_limits = TopicDispatchLimits(services)
         self._subscription_limits = SubscriptionLimits(policies.effective, self.published)
@@ -116,6 +142,11 @@ class Topic(TopicStorage):
             raise ProducerBusy("Subscription with reserved subscription name attempted")
 
     # --- producers ----------------------------------------------------------------------
+
+    @property
+    def _turns(self) -> ProducerTurns:
+        self._made_turns = self._made_turns or ProducerTurns()
+        return self._made_turns
 
     @property
     def epoch(self) -> int | None:
@@ -199,12 +230,15 @@ class Topic(TopicStorage):
 
     def remove_producer(self, producer: Producer) -> None:
         """The producer has left, for whatever reason. Idempotent."""
-        self._turns.refuse(producer, ProducerFenced("The producer was closed while it waited"))
+        if self._made_turns is not None:
+            closed = ProducerFenced("The producer was closed while it waited")
+            self._made_turns.refuse(producer, closed)
         if self.access.remove(producer):
             self._left(producer)
-            promoted = self.access.promote(self._turns.refuse)
-            if promoted is not None:
-                self._turns.grant(promoted)
+            if self.access.waiting:
+                promoted = self.access.promote(self._turns.refuse)
+                if promoted is not None:
+                    self._turns.grant(promoted)
         self.touch()
 
     def _left(self, producer: Producer) -> None:
@@ -218,7 +252,7 @@ class Topic(TopicStorage):
         for producer in list(self.access.producers.values()):
             producer.session.disconnect_producer(producer)
             self.remove_producer(producer)
-        for each in self._turns.waiting():
+        for each in self._made_turns.waiting() if self._made_turns is not None else ():
             self.access.remove(each)
             self._turns.refuse(each, ServiceNotReady("The topic is closing; look up again"))
 
@@ -385,6 +419,7 @@ class Topic(TopicStorage):
         if self.subscriptions.get(name) is subscription:
             self._count_leaving(subscription)
             del self.subscriptions[name]
+            self._abandoned = self._abandoned or {}
             self._abandoned[name] = subscription
             self.operations.begin(name, lambda: self._finish_drop(name))
 
@@ -398,7 +433,7 @@ class Topic(TopicStorage):
 
     async def _finish_drop(self, name: str) -> None:
         """The second half of leaving. Opening the name in an earlier turn also does it."""
-        subscription = self._abandoned.pop(name, None)
+        subscription = self._abandoned.pop(name, None) if self._abandoned else None
         if subscription is None:
             return
         self.touch()
@@ -424,6 +459,34 @@ class Topic(TopicStorage):
     def touch(self) -> None:
         """The topic is used now."""
         self.active_at = self.services.clock.now()
+        self.unattended_since = ATTENDED
+
+    def rest_is_due(self, now: float, after_seconds: float) -> bool:
+        """Whether it has been without clients and operations for so long, and not put to rest
+        since it was last used. Asked again and again: it counts from the first time it sees no
+        client."""
+        if self.unattended_since == AT_REST:
+            return False  # Whoever comes touches it.
+        if self.closing or len(self.operations) or self.access.producers or self.consumer_count():
+            self.unattended_since = ATTENDED
+            return False
+        if self.unattended_since == ATTENDED:
+            self.unattended_since = now
+        since = max(self.unattended_since, self.active_at)
+        return now - since >= after_seconds
+
+    async def rest(self) -> None:
+        """Give up what the next use makes again. Whoever comes meanwhile finds everything.
+
+        Raises: OwnershipLost, MetadataUnavailable: a cursor could not be stored.
+        """
+        self.unattended_since = AT_REST
+        self.operations.rest()
+        for subscription in list(self.subscriptions.values()):
+            subscription.rest()
+        if self._made_turns is not None and not self._made_turns.waiting():
+            self._made_turns = None
+        self._abandoned = self._abandoned or None
 
     def is_idle(self) -> bool:
         """Whether idle-topic collection may remove it: no client publishes, nothing is kept."""

@@ -207,7 +207,8 @@ async def test_a_damaged_entry_is_an_error_and_not_an_absent_one():
     await settle()
     entries = world.bookie.ledgers[writer.ledger_id]
     entries[1] = entries[1][:-1] + b"X"
-    reader = world.client().reader_of(writer.ledger_id, writer.metadata)
+    client = world.client()
+    reader = client.reader_of(writer.ledger_id, await client.metadata_of(writer.ledger_id))
     assert await reader.read(0, 2) == [b"payload"]
     with pytest.raises(EntryUnknown, match="digest"):
         await reader.read(1, 2)

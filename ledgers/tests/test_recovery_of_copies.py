@@ -46,7 +46,8 @@ async def test_a_ledger_whose_bookies_have_copied_entries_is_recovered(copies, u
     await settle()
 
     # The first segment was copied from `ids` to `fresh`, which then took the next entries, too.
-    path, key = ledger_path(writer.ledger_id), master_key(writer.metadata.password)
+    password = (await client.metadata_of(writer.ledger_id)).password
+    path, key = ledger_path(writer.ledger_id), master_key(password)
     for old, new in zip(ids, fresh, strict=True):
         for entry_id, body in bookies[old].ledgers[writer.ledger_id].items():
             copied = restated(body, confirmed=COUNT - 1) if entry_id < COUNT else body

@@ -93,7 +93,8 @@ async def test_an_entry_refused_between_others_is_not_overtaken(seed):
     confirmed = [entry_id for entry_id, _ in world.recorder.confirmed]
     assert confirmed == sorted(set(confirmed))
     await writer.close()
-    assert (writer.metadata.last_entry_id, writer.metadata.length) == (39, 10 + 60)
+    stored = await world.client().metadata_of(writer.ledger_id)
+    assert (stored.last_entry_id, stored.length) == (39, 10 + 60)
 
 
 async def test_a_bookie_that_stays_full_is_asked_about_once_a_second(autojump_clock):

@@ -203,6 +203,21 @@ def test_a_minute_holds_what_was_counted_in_it():
     assert minute.last([9.0]) == [5.0]
     minute.close([9.0])
     assert minute.last([9.0]) == [4.0]
+    minute.close([9.0])
+    assert minute.last([9.0]) == [0.0]
+    minute.close([10.0])
+    assert minute.last([11.0]) == [1.0]
+
+
+def test_minutes_in_which_nothing_was_counted_share_their_zeros():
+    minutes = [MinuteCounts() for _ in range(2)]
+    for _ in range(2):
+        for minute in minutes:
+            minute.close([0, 0.0])
+    assert minutes[0].last([0, 0.0]) is minutes[1].last([0, 0.0])
+    minutes[0].close([3, 0.5])
+    assert minutes[0].last([3, 0.5]) == [3, 0.5]
+    assert minutes[1].last([0, 0.0]) == [0, 0.0]
 
 
 def test_quantiles_are_limits_of_buckets():

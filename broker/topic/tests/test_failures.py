@@ -86,7 +86,7 @@ async def test_a_deduplication_snapshot_that_fails_does_not_end_the_broker(monke
         monkeypatch.setattr(type(topic.dedup), "wants_snapshot", True)
         with capture_logs() as logs:
             await Housekeeping(broker.service, broker.service.services)._snapshot(
-                topic, topic.dedup, by_age=False
+                topic, by_age=False
             )
         assert [each["topic"] for each in logs] == [TOPIC]
         monkeypatch.undo()
