@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from broker.entry import Entry
     from broker.subscription.api import PublishObserver
     from broker.subscription.ports import LedgerPort
-    from broker.topic.subscribe_rates import SubscribingConsumer
     from protocol.position import Position
 
 
@@ -33,9 +32,9 @@ class TopicStorage(ProducerTopic):
         """Make the topic epoch durable before its producer is told."""
         _ = epoch
 
-    def check_subscribe_rate(self, consumer: SubscribingConsumer) -> None:
-        """Raises: BrokerError: it subscribes too often. A topic that stores nothing has no such
-        rate, as in Pulsar."""
+    def check_subscribe_rate(self, address: str, name: str, consumer_id: int) -> None:
+        """Raises: BrokerError: the consumer of this name and id, from this address, subscribes too
+        often. A topic that stores nothing has no such rate, as in Pulsar."""
 
     def subscription_ledger(self, *, compacted: bool) -> LedgerPort | None:
         """The ledger that its subscriptions read, or what compaction has kept of it; None for a

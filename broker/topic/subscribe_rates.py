@@ -35,6 +35,11 @@ class SubscribeRates:
         self._rate = SubscribeRate()
         self._buckets: dict[SubscribingConsumer, TokenBucket] = {}
 
+    @property
+    def counts(self) -> bool:
+        """Whether a rate was in force for the last request."""
+        return bool(self._rate)
+
     def admits(self, consumer: SubscribingConsumer, rate: SubscribeRate, now: float) -> bool:
         """Whether one more request is within the rate in force. If so it is counted."""
         if rate != self._rate:
