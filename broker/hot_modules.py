@@ -117,6 +117,7 @@ HOT_MODULES: Final = (
     "broker.managed_ledger.ledger_table",
     "broker.managed_ledger.roll_attempts",
     "broker.histograms",
+    "broker.net.back_pressure",
     "broker.net.frame_handlers",
     "broker.net.keep_alive",
     "broker.net.outbox",

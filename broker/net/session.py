@@ -13,14 +13,12 @@ the objects that the command names and starts the operation. Operations that mus
 the object they name (`broker.operations`). A command for a producer or consumer that is still being
 created finds a `Pending` in its place and behaves as in Pulsar.
 
-Back-pressure: reading pauses while too many publishes or requests of this connection are in
-progress, while all connections together exceed the publish budget, or while the peer does not take
-its answers. A paused session does not count as silent. Where a topic has a publish rate, reading
-also pauses in front of a message for which there are no tokens yet (`broker.net.publish_limit`).
+Back-pressure: reading pauses at several bounds (`broker.net.back_pressure`).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, final
 
@@ -28,6 +26,7 @@ import structlog
 import trio
 
 from broker.net.attached import C, P
+from broker.net.back_pressure import BackPressure
 from broker.net.closed_ids import ClosedIds
 from broker.net.deadlines import check_credential, check_deadlines, is_alive
 from broker.net.errors import ConnectionRefused, Held
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
     from broker.net.attached import Commands, ConsumerWithId, ProducerWithId
     from broker.net.connections import Connections
-    from broker.net.publish_limit import PublishLimit
     from broker.net.send_handler import SendHandler
     from protocol.ack_runs import AckRunTarget
     from protocol.plain_acks import PlainAck
@@ -70,7 +68,7 @@ GOODBYE_SECONDS_MAX = 1.0
 
 
 @final
-class Session(Generic[P, C]):
+class Session(BackPressure, Generic[P, C]):
     """One connection. Also the `ConsumerSession` of its consumers. It does not know what producers
     and consumers are: its creator defines that with the `commands`."""
 
@@ -85,22 +83,18 @@ class Session(Generic[P, C]):
 
     def __init__(self, connections: Connections, commands: Commands, transport: Transport) -> None:
         self.connections = connections
-        self.limits = limits = connections.limits
-        self.outbox = Outbox(
-            transport, connections.turns, limits, self._outbox_drained, self._start_writer
+        limits = connections.limits
+        super().__init__(
+            Outbox(transport, connections.turns, limits, self._outbox_drained, self._start_writer),
+            PendingPublishes(connections.publish_budget, limits),
+            limits,
         )
         self.send = self.outbox.put
         self.producers: dict[int, P] = {}
         self.consumers: dict[int, C] = {}
         self.closed_producers = ClosedIds()
-        self.publishes = PendingPublishes(connections.publish_budget, limits)
         self.limited_producers = 0
         """How many of its producers publish under a rate (`Producer.use_limits`)."""
-        self._limits_passed = 0
-        """How many limits have admitted the message that waits for the next one."""
-        self._held_by: PublishLimit | None = None
-        self.was_held = False
-        """Since the last look at its credential."""
         self.handshake = Handshake()
         self.connected = False
         """The same as `handshake.connected`, for the hot path."""
@@ -130,10 +124,8 @@ class Session(Generic[P, C]):
         """The slice of the last receive that is being handled."""
         self._waiting_sends: list[Send] = []
         """Before `_frames`, the next one last: messages that may wait for a publish rate."""
-        self._requests = 0
         self.waits = 0
         """See `start_wait`."""
-        self._paused: trio.Event | None = None
         self.output_stall = OutputStall(limits.output_stall_seconds_max)
         self._nursery: trio.Nursery | None = None
 
@@ -159,8 +151,9 @@ class Session(Generic[P, C]):
     async def _read_until_closed(self) -> None:
         try:
             while not self._ended:
-                if self._must_pause():
-                    await self._wait_resumed()
+                if self.must_pause():
+                    await self.wait_resumed()
+                    self.keep_alive.received(self.connections.clock.now())
                 await self._transport.receive_into(self._take, is_left=self._more)
         except trio.BrokenResourceError as error:
             self.close_reason = self.close_reason or self.outbox.failed or f"lost: {error}"
@@ -179,15 +172,15 @@ class Session(Generic[P, C]):
     async def _say_goodbye(self) -> None:
         """Let the peer read the reason: a close with unread input would reset the connection."""
         self._drop_input()
-        with trio.move_on_after(GOODBYE_SECONDS_MAX):
-            try:
-                await self.outbox.wait_drained()
-                self.outbox.finish(self.close_reason)
-                await self._transport.finish_sending()
-                while await self._transport.receive():
-                    pass
-            except trio.BrokenResourceError:
-                return  # the peer was faster
+        with trio.move_on_after(GOODBYE_SECONDS_MAX), suppress(trio.BrokenResourceError):
+            await self._finish_sending()
+            while await self._transport.receive():
+                pass
+
+    async def _finish_sending(self) -> None:
+        await self.outbox.wait_drained()
+        self.outbox.finish(self.close_reason)
+        await self._transport.finish_sending()
 
     def close(self, reason: str) -> None:
         """End the connection now. The reason is logged."""
@@ -207,9 +200,7 @@ class Session(Generic[P, C]):
         self.outbox.put(answer)
         with trio.move_on_after(GOODBYE_SECONDS_MAX):
             try:
-                await self.outbox.wait_drained()
-                self.outbox.finish(reason)
-                await self._transport.finish_sending()
+                await self._finish_sending()
                 await trio.sleep_forever()  # a peer that closes ends this task with the session
             except trio.BrokenResourceError:
                 log.debug("peer left before it was refused", peer=self.peer)
@@ -222,18 +213,8 @@ class Session(Generic[P, C]):
         self._ack_target = None
         self._drop_input()
         with trio.CancelScope(shield=True):
-            await in_slices(map(self._detach_producer, list(self.producers)))
-            await in_slices(map(self._detach_consumer, list(self.consumers)))
-
-    def _detach_producer(self, producer_id: int) -> None:
-        producer = self.producers.pop(producer_id, None)
-        if producer is not None:
-            producer.remove()
-
-    def _detach_consumer(self, consumer_id: int) -> None:
-        consumer = self.consumers.pop(consumer_id, None)
-        if consumer is not None:
-            consumer.remove()
+            await in_slices(_detach_each(self.producers))
+            await in_slices(_detach_each(self.consumers))
 
     # --- reading ------------------------------------------------------------------------
 
@@ -251,7 +232,7 @@ class Session(Generic[P, C]):
             return Taken.STOP
         if self._decoder.buffered_bytes or self.held_bytes:
             self._count_unfinished(len(data) if data else 0)
-        if self._must_pause():
+        if self.must_pause():
             return Taken.STOP
         return Taken.IN_PART if self._more else Taken.WHOLE
 
@@ -382,15 +363,6 @@ class Session(Generic[P, C]):
         self._requests += 1
         self._nursery.start_soon(self._finish_request, command, rest)
 
-    def request_begins(self) -> None:
-        """A request is in progress outside of this session's tasks; `request_ends` follows."""
-        self._requests += 1
-
-    def request_ends(self) -> None:
-        """The request no longer waits for anything."""
-        self._requests -= 1
-        self.resume()
-
     def start_wait(self, command: pb.BaseCommand, rest: Coroutine[Any, Any, None]) -> None:
         """As `start_rest`, for what may wait for other clients as long as they like. It does not
         count as a request in progress, because the connection must be read meanwhile: it may be the
@@ -431,87 +403,7 @@ class Session(Generic[P, C]):
             name = COMMANDS[command.type].name
             log.warning("refused", peer=self.peer, command=name, reason=reason)
 
-    # --- back-pressure ------------------------------------------------------------------
-
-    @property
-    def is_held(self) -> bool:
-        """Whether a publish rate holds its next message."""
-        return self._held_by is not None
-
-    @property
-    def reading_paused(self) -> bool:
-        """Whether the peer is not read for now (Holder)."""
-        return self._paused is not None
-
-    def _must_pause(self) -> bool:
-        limits = self.limits
-        return (
-            self.publishes.too_many
-            or self._requests > limits.pending_requests_max
-            or self.outbox.pending_bytes > limits.output_pause_reading_bytes
-            or self._held_by is not None
-        )
-
-    def _may_resume(self) -> bool:
-        limits = self.limits
-        return (
-            self.publishes.few
-            and self._requests <= limits.pending_requests_max // 2
-            and self.outbox.pending_bytes <= limits.output_pause_reading_bytes // 2
-            and self._held_by is None
-        )
-
-    def admitted_by(self, limits: tuple[PublishLimit, ...], messages: int, size_bytes: int) -> bool:
-        """Whether all limits admit the next message. If not, the connection is not read until they
-        do, and then asks again for the same message."""
-        while self._limits_passed < len(limits):
-            limit = limits[self._limits_passed]
-            if not limit.admits(self, messages, size_bytes):
-                self._held_by = limit
-                self.was_held = True
-                return False
-            self._limits_passed += 1
-        self._limits_passed = 0
-        return True
-
-    def publish_admitted(self) -> None:
-        """The limit that held the next message admits it (PublishingConnection)."""
-        self._limits_passed += 1
-        self._held_by = None
-        self.resume()
-
-    def limits_changed(self) -> None:
-        """The limits of a producer are others now: ask them again."""
-        if self._held_by is not None:
-            self._held_by.forget(self)
-            self._held_by = None
-            self._limits_passed = 0
-            self.resume()
-
-    async def _wait_resumed(self) -> None:
-        self._paused = trio.Event()
-        self.publishes.call_when_free(self.resume)
-        await self._paused.wait()
-        self.keep_alive.received(self.connections.clock.now())
-
-    def resume(self) -> None:
-        """Some work has finished: resume reading if there is room again."""
-        paused = self._paused
-        if paused is not None and (self.outbox.failed or self._may_resume()):
-            self._paused = None
-            paused.set()
-
-    def publish_answered(self, receipts: bytes, count: int, size_bytes: int) -> None:
-        """Send the joined receipts of `count` durable messages. `size_bytes` is the size of the
-        messages."""
-        self.outbox.put(receipts)
-        self.publish_done(count, size_bytes)
-
-    def publish_done(self, count: int, size_bytes: int) -> None:
-        """So many messages have been answered."""
-        self.publishes.answered(count, size_bytes)
-        if self._paused is not None:
-            self.resume()
+    # --- deadlines ----------------------------------------------------------------------
 
     def _outbox_drained(self) -> None:
         self.resume()
@@ -592,6 +484,15 @@ class Session(Generic[P, C]):
         del self.producers[producer.producer_id]
         self.closed_producers.add(producer.producer_id)
         self.outbox.put(commands.close_producer(producer.producer_id, commands.NO_REQUEST))
+
+
+def _detach_each(opened: dict[int, Any]) -> Iterator[None]:
+    """One per step. Others may leave meanwhile."""
+    for number in list(opened):
+        each = opened.pop(number, None)
+        if each is not None:
+            each.remove()
+        yield
 
 
 AnySession = Session[Any, Any]
