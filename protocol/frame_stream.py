@@ -30,6 +30,8 @@ _U32: Final = Struct(">I")
 _SMALL_CHUNK_BYTES: Final = 4096
 """Chunks of an unfinished frame below this are collected in one buffer, not as objects."""
 UNBOUNDED: Final = 1 << 62
+NO_FRAMES: Final[list[Any]] = []
+"""What a stream has read while it reads nothing: one list for all connections at rest."""
 
 
 class FrameStream:
@@ -51,7 +53,7 @@ class FrameStream:
         """`first_frame_size_bytes_max`: of the first frame alone; 0: as all others."""
         self._frame_size_max: i64 = first_frame_size_bytes_max or frame_size_bytes_max
         self._later_frame_size_max: i64 = frame_size_bytes_max
-        self._frames: list[Any] = []
+        self._frames = NO_FRAMES
         """What this call has read."""
         self._allowed: i64 = UNBOUNDED
         """What this call may still read, in units of the subclass."""

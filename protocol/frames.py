@@ -14,7 +14,7 @@ from google.protobuf.message import EncodeError
 from protocol import pulsar_api_pb2 as pb
 from protocol.decoding import decode_command
 from protocol.errors import LocalProtocolError, RemoteProtocolError
-from protocol.frame_stream import FrameStream
+from protocol.frame_stream import NO_FRAMES, FrameStream
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -76,7 +76,7 @@ class FrameDecoder(FrameStream):
         try:
             self._take(data, 0)
         finally:
-            self._frames = []
+            self._frames = NO_FRAMES
         return frames
 
     def _read(self, data: bytes, position: i64, start: i64, payload_start: i64, end: i64) -> i64:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from protocol import pulsar_api_pb2 as pb
 from protocol.decoding import COMMAND_FIELDS, decode_command
-from protocol.frame_stream import FrameStream
+from protocol.frame_stream import NO_FRAMES, FrameStream
 from protocol.frames import FRAME_PADDING_BYTES, MESSAGE_SIZE_BYTES_MAX_DEFAULT, check_payload
 from protocol.long_commands import LONG_COMMAND_BYTES, LongCommand, long_command
 from protocol.plain_acks import ACK_PREFIX, PlainAck, read_ack
@@ -96,7 +96,7 @@ class RequestDecoder(FrameStream):
         try:
             at = self._take(chunk, at)
         finally:
-            self._frames = []
+            self._frames = NO_FRAMES
         if at < len(chunk):
             self._chunk = chunk
             self._at = at
